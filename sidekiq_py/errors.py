@@ -1,0 +1,134 @@
+"""
+Every error of the project.
+
+    SidekiqError
+    ├── ConfigError (ValueError)            a setting, flag, YAML key or environment variable is unusable
+    ├── PayloadError (ValueError)           bytes from Redis, or an item to push, are not a usable job
+    │   └── JsonParseError                  the bytes are not JSON as any Ruby release reads it
+    ├── ArgumentTypeError (TypeError)       an argument has a type that JSON lacks; `place` says which one
+    ├── ArgumentValueError (ValueError)     an argument has a value that JSON cannot carry (NaN, a lone surrogate, …)
+    ├── JobNotFoundError (LookupError)      a payload names a class that no declared job bears
+    ├── JobDeclarationError (ValueError)    a job is declared twice, in `__main__` without a name, or with bad options
+    ├── RedisError                          anything that Redis or the way to it refused; `redis_access` maps to these
+    │   ├── RedisConnectionError            the connection broke before the command was sent, or could not be made
+    │   ├── ReplyLostError                  the connection broke after the command was sent: it may have been executed
+    │   │   └── PushOutcomeUnknownError     the same for a push: the job may have been enqueued
+    │   ├── RedisReplyError                 Redis answered with an error; `code` is its first word
+    │   └── UnsupportedRedisError           too old, or a Cluster
+    └── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
+
+Signals that steer a run are not errors: `Shutdown` is a `BaseException`, so that a job's `except Exception` lets it pass.
+"""
+
+
+class SidekiqError(Exception):
+    """The root of the tree drawn above."""
+
+
+class ConfigError(SidekiqError, ValueError):
+    """A setting is unusable; the message names it and says what would be."""
+
+
+class PayloadError(SidekiqError, ValueError):
+    """An item or a stored text is not a usable job."""
+
+
+class JsonParseError(PayloadError):
+    """The text is not JSON."""
+
+
+class ArgumentTypeError(SidekiqError, TypeError):
+    """
+    An argument has a type that a job cannot carry.
+
+    Args:
+        message: What is wrong and what to do.
+        place: Where, as in ``args[0]["key"]``.
+    """
+
+    def __init__(self, message: str, place: str) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+class ArgumentValueError(SidekiqError, ValueError):
+    """
+    An argument has a value that a job cannot carry.
+
+    Args:
+        message: What is wrong and what to do.
+        place: Where, as in ``args[0]["key"]``.
+    """
+
+    def __init__(self, message: str, place: str) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+class JobNotFoundError(SidekiqError, LookupError):
+    """No declared job bears the class that a payload names."""
+
+    def __init__(self, job_class: str) -> None:
+        super().__init__(
+            f"no job is declared as {job_class!r} in this process; import the module that declares it "
+            f"(-r), or give the job name={job_class!r}"
+        )
+        self.job_class = job_class
+
+
+class JobDeclarationError(SidekiqError, ValueError):
+    """A job cannot be declared like this."""
+
+
+class RedisError(SidekiqError):
+    """Redis, or the way to it, refused."""
+
+
+class RedisConnectionError(RedisError):
+    """No connection: the command was not sent."""
+
+
+class ReplyLostError(RedisError):
+    """The command was sent and its reply was lost: it may have been executed."""
+
+
+class PushOutcomeUnknownError(ReplyLostError):
+    """
+    The reply to a push was lost: the jobs may be enqueued, or not.
+
+    Args:
+        jids: The ids of the jobs in doubt, to look them up before pushing again.
+    """
+
+    def __init__(self, jids: list[str], cause: BaseException) -> None:
+        shown = ", ".join(jids[:3]) + (f" and {len(jids) - 3} more" if len(jids) > 3 else "")
+        super().__init__(
+            f"the connection broke before Redis answered ({cause}): jid {shown} may have been enqueued. "
+            "Look the jid up, or push again only if the job may run twice"
+        )
+        self.jids = jids
+
+
+class RedisReplyError(RedisError):
+    """
+    Redis answered with an error.
+
+    Args:
+        message: Redis's own sentence.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = message.split(" ", 1)[0]
+
+
+class UnsupportedRedisError(RedisError):
+    """This server is too old, or a Cluster."""
+
+
+class SoftTimeLimitError(SidekiqError):
+    """The job ran longer than its `timeout`."""
+
+
+class Shutdown(BaseException):  # noqa: N818
+    """Raised in a busy job when the deadline of a stop has passed; the job goes back to its queue."""

@@ -1,0 +1,63 @@
+"""The name of every Redis key, each made in one place. What each holds: `docs/architecture.md`."""
+
+# Sidekiq's own. Source: Sidekiq 6.4.1 to 8.1.7.
+QUEUES = "queues"
+SCHEDULE = "schedule"
+RETRY = "retry"
+DEAD = "dead"
+PROCESSES = "processes"
+PAUSED = "paused"
+STAT_PROCESSED = "stat:processed"
+STAT_FAILED = "stat:failed"
+PROCESS_CLEANUP = "process_cleanup"
+
+# Our own. No Ruby process minds them.
+OWNERS = "sidekiq_py:owners"
+DEPARTED = "sidekiq_py:departed"
+SUSPECTS = "sidekiq_py:suspects"
+POLLER_LEASE = "sidekiq_py:poller"
+
+
+def queue(name: str) -> str:
+    """The list of a queue's jobs: newest at the head, next to run at the tail."""
+    return "queue:" + name
+
+
+def stat_processed_on(day: str) -> str:
+    """The day's count of finished attempts; *day* is a UTC date as `YYYY-MM-DD`."""
+    return f"stat:processed:{day}"
+
+
+def stat_failed_on(day: str) -> str:
+    """The day's count of attempts that raised; *day* is a UTC date as `YYYY-MM-DD`."""
+    return f"stat:failed:{day}"
+
+
+def work(identity: str, *, suffix: str = "work") -> str:
+    """A process's running jobs by thread; *suffix* is `workers` up to Sidekiq 6.4.1."""
+    return f"{identity}:{suffix}"
+
+
+def signals(identity: str) -> str:
+    """The list a process pops one signal from at each beat."""
+    return f"{identity}-signals"
+
+
+def iteration(jid: str) -> str:
+    """The state of an iterable job."""
+    return f"it-{jid}"
+
+
+def in_flight(owner: str) -> str:
+    """Jobs an owner has taken: `<seq>:<queue>` to the original bytes; `<seq>!<queue>` once marked as started."""
+    return f"sidekiq_py:inflight:{owner}"
+
+
+def inbox(owner: str, queue_name: str) -> str:
+    """Where a blocking move lands a job, for the instant until it is claimed into `in_flight`."""
+    return f"sidekiq_py:inbox:{owner}:{queue_name}"
+
+
+def lease(owner: str) -> str:
+    """Exists while an owner is alive."""
+    return f"sidekiq_py:lease:{owner}"

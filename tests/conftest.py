@@ -1,0 +1,71 @@
+"""Fixtures that every test may use: a Redis server of this test process, and a client for it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.support.missing_tools import skip_or_fail
+from tests.support.redis_server import RedisServer, find_server_program
+from tests.support.worker_process import WorkerProcess
+
+REDIS_SWITCH = "SIDEKIQ_PY_REQUIRE_REDIS"
+
+
+def _require_server_program() -> None:
+    if find_server_program() is None:
+        skip_or_fail("no redis-server or valkey-server; on Debian: apt-get install redis-server", switch=REDIS_SWITCH)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """The server that all tests of this process share; tests that kill or configure one take `new_redis_server`."""
+    _require_server_program()
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """The URL of the shared server, emptied before the test."""
+    client = redis_server.client()
+    try:
+        client.flushall()
+    finally:
+        client.close()
+    return redis_server.url
+
+
+@pytest.fixture
+def redis_client(redis_url: str) -> Iterator[redis.Redis]:
+    """A plain client whose replies are bytes, on the emptied server."""
+    client = redis.Redis.from_url(redis_url)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def new_redis_server() -> Iterator[Callable[..., RedisServer]]:
+    """Starts servers for one test alone: `new_redis_server(appendonly=True, config={"maxmemory": "10mb"})`."""
+    _require_server_program()
+    with ExitStack() as servers:
+        yield lambda **options: servers.enter_context(RedisServer(**options))
+
+
+@pytest.fixture
+def start_worker(redis_url: str, tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
+    """
+    Starts Python workers on the shared server, waits until each is ready, and stops them after the test.
+
+    `start_worker("my_jobs", arguments=["-c", "2"], python_path=[folder])`; `redis_url=` names another server.
+    """
+    with ExitStack() as workers:
+
+        def start(require: str, **options: object) -> WorkerProcess:
+            options.setdefault("redis_url", redis_url)
+            options.setdefault("python_path", [tmp_path])
+            return workers.enter_context(WorkerProcess(require, **options))  # type: ignore[arg-type]
+
+        yield start

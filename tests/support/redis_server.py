@@ -1,0 +1,239 @@
+"""
+A real Redis (or Valkey) server that belongs to one test run.
+
+It listens on a free TCP port of 127.0.0.1 and on a unix socket in a directory of its own, keeps nothing on disk unless
+asked to, and is gone when the process that started it is gone. Every test process starts its own, so test processes can
+run side by side.
+"""
+
+import atexit
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+
+from tests.support.child_process import tail, tied_to_this_process
+
+START_TIMEOUT_SECONDS = 10.0
+STOP_TIMEOUT_SECONDS = 5.0
+START_ATTEMPTS = 5
+
+
+def find_server_program() -> str | None:
+    """The server to start: `SIDEKIQ_PY_REDIS_SERVER`, else redis-server or valkey-server from the PATH, else None."""
+    named = os.environ.get("SIDEKIQ_PY_REDIS_SERVER")
+    return named or shutil.which("redis-server") or shutil.which("valkey-server")
+
+
+class RedisServer:
+    """
+    One server process. `start` returns when it answers; `stop` when it is gone; both may be called twice.
+
+    Args:
+        appendonly: Keep every write on disk (`appendfsync always`), so that `kill` and `restart` lose nothing that was
+            answered. Without it a restarted server is empty.
+        config: More lines of redis.conf, such as `{"maxmemory": "10mb"}`.
+        program: The server's executable; by default what `find_server_program` finds.
+    """
+
+    def __init__(
+        self, *, appendonly: bool = False, config: Mapping[str, str] | None = None, program: str | None = None
+    ) -> None:
+        found = program or find_server_program()
+        if found is None:
+            raise RuntimeError(
+                "no redis-server or valkey-server on this machine; on Debian: apt-get install redis-server"
+            )
+        self._program = found
+        self._appendonly = appendonly
+        self._config = dict(config or {})
+        # Not pytest's tmp_path: a unix socket's path may have 107 bytes at most.
+        self.directory = Path(tempfile.mkdtemp(prefix="sidekiq-py-redis-"))
+        self.socket_path = self.directory / "redis.sock"
+        self.log_path = self.directory / "redis.log"
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running else "down"
+        return f"<RedisServer {self._program} port={self.port} pid={self.pid} {state}>"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where clients connect by TCP: `redis://127.0.0.1:<port>/0`."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def socket_url(self) -> str:
+        """Where clients connect by unix socket: `unix://<path>?db=0`."""
+        return f"unix://{self.socket_path}?db=0"
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process id; None before the first start and after a stop."""
+        return self._process.pid if self._process else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server process exists (it may be paused)."""
+        return self._process is not None and self._process.poll() is None
+
+    def client(self, **options: object) -> redis.Redis:
+        """A plain client of this server, replies as bytes; the caller closes it."""
+        return redis.Redis.from_url(self.url, **options)
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers. The port stays the same over restarts."""
+        if self.is_running:
+            return self
+        atexit.register(self.close)
+        for attempt in range(1, START_ATTEMPTS + 1):
+            port = self.port or _free_port()
+            self._process = subprocess.Popen(
+                tied_to_this_process(self._command(port)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            if self._answers_on(port):
+                self.port = port
+                return self
+            # Between finding a free port and binding it another process may have taken it: look for another one.
+            if attempt == START_ATTEMPTS:
+                raise RuntimeError(f"{self._program} did not start; the end of its log:\n{tail(self.log_path)}")
+        return self
+
+    def stop(self) -> None:
+        """End the server in order (SIGTERM), also when it is paused. What it keeps on disk stays until `close`."""
+        self._end_with(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the server as a crash would (SIGKILL)."""
+        self._end_with(signal.SIGKILL)
+
+    def restart(self, *, kill: bool = False) -> Self:
+        """Stop (or kill) the server and start it again on the same port; its data are back only with `appendonly`."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop the server and remove its directory. It cannot be started again."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        atexit.unregister(self.close)
+
+    def pause(self) -> None:
+        """Freeze the server (SIGSTOP): connections stay open, nothing is answered."""
+        self._require_process().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused server go on (SIGCONT)."""
+        self._require_process().send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Frozen within the block."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def debug_sleep(self, seconds: float) -> None:
+        """Make the server busy for *seconds* (`DEBUG SLEEP`) and return at once, not when it is over."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=START_TIMEOUT_SECONDS) as connection:
+            connection.sendall(f"DEBUG SLEEP {seconds}\r\n".encode())
+
+    def cut_connections(self) -> int:
+        """Close every client's connection from the server's side; the number that were cut."""
+        client = self.client()
+        try:
+            return int(client.client_kill_filter(_type="normal", skipme=True))
+        finally:
+            client.close()
+
+    def _command(self, port: int) -> list[str]:
+        settings = {
+            "bind": "127.0.0.1",
+            "port": str(port),
+            "unixsocket": str(self.socket_path),
+            "dir": str(self.directory),
+            "logfile": str(self.log_path),
+            "save": "",
+            "appendonly": "yes" if self._appendonly else "no",
+            "appendfsync": "always",
+            "maxmemory-policy": "noeviction",
+            "daemonize": "no",
+            **self._config,
+        }
+        # Redis 7 and Valkey keep DEBUG shut by default; older servers do not know the setting.
+        if _major_version(self._program) >= 7:
+            settings.setdefault("enable-debug-command", "local")
+        return [self._program, *(part for name, value in settings.items() for part in (f"--{name}", value))]
+
+    def _answers_on(self, port: int) -> bool:
+        process = self._require_process()
+        client = redis.Redis(host="127.0.0.1", port=port)
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        try:
+            while process.poll() is None and time.monotonic() < deadline:
+                try:
+                    # A stranger's server on this port would answer as well, so the process id is compared.
+                    if int(client.info("server")["process_id"]) == process.pid:
+                        return True
+                except (redis.ConnectionError, redis.TimeoutError):
+                    pass
+                time.sleep(0.005)
+        finally:
+            client.close()
+        self.kill()
+        return False
+
+    def _end_with(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(number)
+            process.send_signal(signal.SIGCONT)
+            try:
+                process.wait(STOP_TIMEOUT_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.wait()
+
+    def _require_process(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("the Redis server is not running; call start() first")
+        return self._process
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _major_version(program: str) -> int:
+    shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    match = re.search(r"v=(\d+)\.", shown)
+    return int(match.group(1)) if match else 7

@@ -17,7 +17,8 @@ Every error of the project.
     │   └── UnsupportedRedisError           too old, or a Cluster
     └── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
 
-Signals that steer a run are not errors: `Shutdown` is a `BaseException`, so that a job's `except Exception` lets it pass.
+Signals that steer a run are not errors: `Shutdown` is a `BaseException`, so that a job's `except Exception` lets it
+pass.
 """
 
 
@@ -130,5 +131,5 @@ class SoftTimeLimitError(SidekiqError):
     """The job ran longer than its `timeout`."""
 
 
-class Shutdown(BaseException):  # noqa: N818
+class Shutdown(BaseException):
     """Raised in a busy job when the deadline of a stop has passed; the job goes back to its queue."""

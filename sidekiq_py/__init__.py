@@ -1,0 +1,1 @@
+"""Python and Ruby processes share one Redis through Sidekiq. The public names are re-exported here."""

@@ -1,0 +1,176 @@
+"""
+The settings of a program: frozen values, checked once, every default in one place.
+
+`Config` is what a worker runs with; the client side needs only its `redis` and its dialect. Command line, YAML and
+environment are turned into a `Config` by `cli`, at the edge.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.wire.dialect import Dialect, FloatText
+
+QueueMode = Literal["strict", "weighted", "random"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """A queue's name and weight; 0 means strict order."""
+
+    name: str
+    weight: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigError("a queue has an empty name; name it, as in -q critical,3")
+        if self.weight < 0:
+            raise ConfigError(f"queue {self.name!r} has weight {self.weight}; weights are 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class CapsuleConfig:
+    """
+    A group of queues with threads of its own.
+
+    Args:
+        concurrency: How many jobs run at once in threads.
+        queues: In order of precedence; all weights 0 is strict, all 1 random, else weighted.
+    """
+
+    name: str = "default"
+    concurrency: int = 5
+    queues: tuple[QueueConfig, ...] = (QueueConfig("default"),)
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ConfigError(f"capsule {self.name!r} has concurrency {self.concurrency}; it must be 1 or more")
+        if not self.queues:
+            raise ConfigError(f"capsule {self.name!r} has no queues; give at least one")
+
+    @property
+    def mode(self) -> QueueMode:
+        """How the next queue is chosen. Source: Sidekiq 8.1.7, capsule.rb."""
+        weights = {queue.weight for queue in self.queues}
+        if weights == {0}:
+            return "strict"
+        return "random" if weights == {1} else "weighted"
+
+    @property
+    def queue_names(self) -> tuple[str, ...]:
+        """The names, each once."""
+        return tuple(dict.fromkeys(queue.name for queue in self.queues))
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """Name to weight; a name given twice has the sum of its weights."""
+        totals: dict[str, int] = {}
+        for queue in self.queues:
+            totals[queue.name] = totals.get(queue.name, 0) + queue.weight
+        return totals
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """
+    Everything a worker process is told.
+
+    Args:
+        redis: Where Redis is.
+        sidekiq_version: Pins the dialect ("8", "7.3.2"); None detects it from the Ruby processes alive.
+        float_text: Overrides how floats are written, as a fleet's json gem is its own choice.
+        capsules: Groups of queues and threads.
+        async_concurrency: How many `async def` jobs run at once in the process.
+        fetcher: "reliable" keeps a job in Redis until it is settled; "basic" is Ruby's BRPOP.
+        shutdown_timeout_seconds: What busy jobs are given at a stop before they are cut off.
+        max_retries: For `retry: true`.
+        dead_max_jobs, dead_timeout_seconds: What the dead set keeps; at most `dead_max_jobs` - 1 entries, as in Ruby.
+        average_scheduled_poll_seconds: Ruby's poll interval per process, used by processes without the poller lease.
+        poll_seconds: How often the process that holds the poller lease looks for due jobs.
+        lease_seconds: An owner unheard of for longer may be recovered.
+        beat_seconds: How often lease and heartbeat are renewed; None: a sixth of the lease.
+        buffer_seconds: Jobs are fetched ahead only if they will probably start within this time.
+        buffer_bytes: What one batch may hold.
+        idle_waiters: Up to so many queues are waited for; more are looked at every `idle_poll_seconds`.
+    """
+
+    redis: RedisSettings = field(default_factory=RedisSettings)
+    sidekiq_version: str | None = None
+    float_text: FloatText | None = None
+    capsules: tuple[CapsuleConfig, ...] = (CapsuleConfig(),)
+    async_concurrency: int = 100
+    fetcher: Literal["reliable", "basic"] = "reliable"
+    shutdown_timeout_seconds: float = 25.0
+    max_retries: int = 25
+    dead_max_jobs: int = 10_000
+    dead_timeout_seconds: int = 180 * 24 * 3600
+    average_scheduled_poll_seconds: float = 5.0
+    poll_interval_average_seconds: float | None = None
+    poll_seconds: float = 0.05
+    lease_seconds: float = 30.0
+    beat_seconds: float | None = None
+    buffer_seconds: float = 0.010
+    buffer_bytes: int = 4 * 1024 * 1024
+    idle_waiters: int = 8
+    idle_poll_seconds: float = 0.05
+    environment: str = "development"
+    tag: str = ""
+    labels: tuple[str, ...] = ()
+    job_log: bool = True
+    embedded: bool = False
+    is_single_slot_child: bool = False
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.capsules:
+            raise ConfigError("there is no capsule; a worker needs at least one queue and one thread")
+        names = [capsule.name for capsule in self.capsules]
+        if len(set(names)) != len(names):
+            raise ConfigError(f"two capsules share a name: {', '.join(names)}")
+        if self.shutdown_timeout_seconds <= 0:
+            raise ConfigError(f"timeout is {self.shutdown_timeout_seconds}; it must be more than 0 seconds")
+        if self.lease_seconds < 1:
+            raise ConfigError(f"lease_seconds is {self.lease_seconds}; it must be at least 1")
+        if self.async_concurrency < 1:
+            raise ConfigError(f"async_concurrency is {self.async_concurrency}; it must be 1 or more")
+
+    @property
+    def lease_beat_seconds(self) -> float:
+        """Seconds between two renewals of the lease."""
+        return self.beat_seconds if self.beat_seconds is not None else self.lease_seconds / 6
+
+    @property
+    def concurrency(self) -> int:
+        """Threads over all capsules."""
+        return sum(capsule.concurrency for capsule in self.capsules)
+
+    def pinned_dialect(self) -> Dialect | None:
+        """The dialect that was asked for, or None where it is to be detected."""
+        return Dialect.pinned(self.sidekiq_version, self.float_text) if self.sidekiq_version else None
+
+
+def redis_url_from_environment(environment: Mapping[str, str] | None = None) -> str | None:
+    """
+    The URL in the variable that `REDIS_PROVIDER` names, else in `REDIS_URL`, else None.
+
+    Raises:
+        ConfigError: `REDIS_PROVIDER` holds a URL, or names a variable that is not set.
+
+    Source: Sidekiq 8.1.7, redis_connection.rb.
+    """
+    env = os.environ if environment is None else environment
+    provider = env.get("REDIS_PROVIDER")
+    if not provider:
+        return env.get("REDIS_URL") or None
+    if re.search(r"[:/]", provider):
+        raise ConfigError(
+            "REDIS_PROVIDER names the variable that holds the URL (REDIS_PROVIDER=MY_REDIS_URL); "
+            "put the URL itself in REDIS_URL"
+        )
+    if provider not in env:
+        raise ConfigError(f"REDIS_PROVIDER names {provider}, which is not set; set it to the Redis URL")
+    return env[provider]

@@ -1,0 +1,89 @@
+"""
+What a program may hang on a worker: lifecycle events, error handlers, death handlers.
+
+Events, in the order of a process's life: `startup`, `heartbeat` (the first beat, and after the process had been
+forgotten), `beat` (every beat), `quiet`, `shutdown`, `exit`. The last three run in reverse order of registration. All
+but `beat` and `heartbeat` fire once. Source: Sidekiq 8.1.7, config.rb and component.rb.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sidekiq_py.errors import ConfigError
+
+EVENTS = ("startup", "heartbeat", "beat", "quiet", "shutdown", "exit")
+_REVERSED = ("quiet", "shutdown", "exit")
+
+EventHandler = Callable[[], Any]
+ErrorHandler = Callable[[BaseException, dict[str, Any]], Any]
+DeathHandler = Callable[[dict[str, Any], BaseException], Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+_log = logging.getLogger("sidekiq")
+
+
+class Hooks:
+    """The handlers of one program."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, list[EventHandler]] = {name: [] for name in EVENTS}
+        self._errors: list[ErrorHandler] = []
+        self._deaths: list[DeathHandler] = []
+
+    def on(self, event: str) -> Callable[[F], F]:
+        """A decorator that calls the function at *event*, without arguments."""
+        if event not in self._events:
+            raise ConfigError(f"{event!r} is no lifecycle event; there are {', '.join(EVENTS)}")
+
+        def register(handler: F) -> F:
+            self._events[event].append(handler)
+            return handler
+
+        return register
+
+    def on_error(self, handler: F) -> F:
+        """Call `handler(exception, context)` for every error; context has `context`, and `job` or `jobstr` if known."""
+        self._errors.append(handler)
+        return handler
+
+    def on_death(self, handler: F) -> F:
+        """Call `handler(payload, exception)` when a job will not be tried again."""
+        self._deaths.append(handler)
+        return handler
+
+    def clear(self) -> None:
+        """Forget all handlers."""
+        self.__init__()  # type: ignore[misc]
+
+    def fire(self, event: str, *, reraise: bool = False) -> None:
+        """Call the handlers of *event*; an error in one is reported and the next is called, unless *reraise*."""
+        handlers = list(self._events[event])
+        if event in _REVERSED:
+            handlers.reverse()
+        for handler in handlers:
+            try:
+                handler()
+            except Exception as error:
+                self.report(error, {"context": f"Exception during Sidekiq lifecycle event: {event}", "event": event})
+                if reraise:
+                    raise
+
+    def report(self, error: BaseException, context: dict[str, Any]) -> None:
+        """Hand *error* to every error handler; without one it is logged."""
+        if not self._errors:
+            _log.warning("%s: %s: %s", context.get("context", "error"), type(error).__name__, error)
+            _log.debug("", exc_info=error)
+        for handler in self._errors:
+            try:
+                handler(error, context)
+            except Exception:  # noqa: BLE001
+                _log.exception("!!! ERROR HANDLER THREW AN ERROR !!!")
+
+    def announce_death(self, payload: dict[str, Any], error: BaseException) -> None:
+        """Call every death handler; an error in one is reported and the next is called."""
+        for handler in self._deaths:
+            try:
+                handler(payload, error)
+            except Exception as failure:  # noqa: BLE001
+                self.report(failure, {"context": "Error calling death handler", "job": payload})

@@ -1,0 +1,147 @@
+"""
+What wraps a push (client) and a run (server).
+
+A middleware is one callable:
+
+    def log_pushes(job, payload, queue, call_next):
+        print(payload["jid"])
+        return call_next()
+
+*job* is the declared job, or the class name of a job that is not declared here; *payload* is the live dict and may be
+changed. A client middleware that does not return what `call_next()` returned stops the push. It runs again when the
+poller, a retry from the Web UI or an interrupted job pushes the payload once more, so it must be idempotent. Source:
+Sidekiq 8.1.7, middleware/chain.rb.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from sidekiq_py.errors import ConfigError
+
+
+class ClientMiddleware(Protocol):
+    """Wraps a push; returns the payload to let it happen, anything false to stop it."""
+
+    def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any], /) -> Any: ...
+
+
+class ServerMiddleware(Protocol):
+    """Wraps a run; for `async def` jobs best an `async def` of the same shape that awaits `call_next()`."""
+
+    def __call__(
+        self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any], /
+    ) -> Any | Awaitable[Any]: ...
+
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    middleware: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...]
+
+    def make(self) -> Callable[..., Any]:
+        """The callable to use for one job: a class gives a new instance each time, as in Ruby."""
+        if isinstance(self.middleware, type):
+            return self.middleware(*self.arguments, **dict(self.options))  # type: ignore[no-any-return]
+        return self.middleware
+
+
+class Chain(Generic[M]):
+    """An ordered list of middleware, outermost first."""
+
+    def __init__(self) -> None:
+        self._entries: tuple[_Entry, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Chain {[getattr(m, '__name__', m) for m in self]}>"
+
+    def __iter__(self) -> Iterator[Callable[..., Any]]:
+        return iter([entry.middleware for entry in self._entries])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, middleware: object) -> bool:
+        return any(entry.middleware is middleware for entry in self._entries)
+
+    def add(self, middleware: M, *arguments: Any, **options: Any) -> M:
+        """Append: it becomes the innermost; one that is there already moves. Returns it, to serve as a decorator."""
+        entry = self._entry(middleware, arguments, options)
+        self._entries = (*self._without(middleware), entry)
+        return middleware
+
+    def prepend(self, middleware: M, *arguments: Any, **options: Any) -> M:
+        """Put it first: it becomes the outermost."""
+        entry = self._entry(middleware, arguments, options)
+        self._entries = (entry, *self._without(middleware))
+        return middleware
+
+    def insert_before(self, existing: Callable[..., Any], middleware: M, *arguments: Any, **options: Any) -> M:
+        """Put it right outside *existing*; first, if that is not in the chain."""
+        return self._insert(existing, 0, 0, middleware, arguments, options)
+
+    def insert_after(self, existing: Callable[..., Any], middleware: M, *arguments: Any, **options: Any) -> M:
+        """Put it right inside *existing*; last, if that is not in the chain."""
+        return self._insert(existing, 1, len(self._without(middleware)), middleware, arguments, options)
+
+    def remove(self, middleware: Callable[..., Any]) -> None:
+        """Take it out; nothing happens if it is not there."""
+        self._entries = self._without(middleware)
+
+    def clear(self) -> None:
+        """Take all out."""
+        self._entries = ()
+
+    def copy(self) -> "Chain[M]":
+        """A chain of the same entries that can be changed apart."""
+        twin: Chain[M] = Chain()
+        twin._entries = self._entries
+        return twin
+
+    def invoke(self, job: Any, payload: dict[str, Any], queue: str, innermost: Callable[[], Any]) -> Any:
+        """Call the chain around *innermost*; returns what the outermost middleware returns."""
+        if not self._entries:
+            return innermost()
+        return _invoke(self._entries, 0, job, payload, queue, innermost)
+
+    def _entry(self, middleware: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> _Entry:
+        if not callable(middleware):
+            raise ConfigError(f"{middleware!r} is no middleware: give a callable (job, payload, queue, call_next)")
+        return _Entry(middleware, arguments, tuple(options.items()))
+
+    def _without(self, middleware: Callable[..., Any]) -> tuple[_Entry, ...]:
+        return tuple(entry for entry in self._entries if entry.middleware is not middleware)
+
+    def _insert(
+        self,
+        existing: Callable[..., Any],
+        offset: int,
+        default: int,
+        middleware: M,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> M:
+        entries = list(self._without(middleware))
+        found = [i for i, entry in enumerate(entries) if entry.middleware is existing]
+        entries.insert(found[0] + offset if found else default, self._entry(middleware, arguments, options))
+        self._entries = tuple(entries)
+        return middleware
+
+
+def _invoke(
+    entries: tuple[_Entry, ...],
+    index: int,
+    job: Any,
+    payload: dict[str, Any],
+    queue: str,
+    innermost: Callable[[], Any],
+) -> Any:
+    if index == len(entries):
+        return innermost()
+    return entries[index].make()(
+        job, payload, queue, lambda: _invoke(entries, index + 1, job, payload, queue, innermost)
+    )

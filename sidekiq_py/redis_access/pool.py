@@ -1,0 +1,380 @@
+"""
+From a URL to connections, and the one place where redis-py's errors become ours.
+
+A `Link` is one connection, used by one thread at a time: commands out, replies in, nothing repeated behind the
+caller's back. A `Pool` hands out links, makes new ones when none is free, and starts afresh in a forked child.
+
+redis-py repeats commands silently after a lost connection by default; that is off here, because a command whose reply
+was lost may have been executed.
+"""
+
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import AbstractConnection, parse_url
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
+
+Command = Sequence[Any]
+T = TypeVar("T")
+
+# Error replies after which the same command may be sent again on a fresh connection: it was not executed, the server
+# that answered is no longer the primary. Source: Sidekiq 6.4.1 and later, redis_connection.rb / config.rb.
+FAILOVER_CODES = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
+
+# A link idle for longer may have been closed by the server; it is looked at before a command is risked on it.
+_SUSPECT_IDLE_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """
+    Where Redis is and how long to wait for it.
+
+    Args:
+        url: `redis://`, `rediss://`, `unix://`, or `redis+sentinel://[:password@]host:port,host:port/service[/db]`.
+        socket_timeout_seconds: For a reply; blocking commands add their own time.
+        connect_timeout_seconds: For a new connection.
+        pool_size: How many links stay open when nobody uses them.
+    """
+
+    url: str = "redis://localhost:6379/0"
+    socket_timeout_seconds: float = 5.0
+    connect_timeout_seconds: float = 3.0
+    pool_size: int = 10
+
+    def __post_init__(self) -> None:
+        scheme = self.url.split("://", 1)[0]
+        if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
+            raise ConfigError(
+                f"redis_url is {redact(self.url)!r}; it must start with "
+                "redis://, rediss://, unix:// or redis+sentinel://"
+            )
+
+
+def redact(url: str) -> str:
+    """*url* without its password, fit for a log line."""
+    head, at, tail = url.rpartition("@")
+    if not at:
+        return url
+    scheme, sep, user = head.partition("://")
+    return f"{scheme}{sep}{user.split(':', 1)[0]}:***@{tail}"
+
+
+def reply_error(error: redis.RedisError) -> RedisReplyError:
+    """Our error for an error reply; redis-py has cut the first word from some of them."""
+    codes = {
+        redis.exceptions.ReadOnlyError: "READONLY",
+        redis.exceptions.NoScriptError: "NOSCRIPT",
+        redis.exceptions.BusyLoadingError: "LOADING",
+        redis.exceptions.OutOfMemoryError: "OOM",
+        redis.exceptions.NoPermissionError: "NOPERM",
+        redis.exceptions.ExecAbortError: "EXECABORT",
+        redis.exceptions.AuthenticationError: "NOAUTH",
+    }
+    text = str(error)
+    code = next((code for kind, code in codes.items() if isinstance(error, kind)), None)
+    if code and not text.startswith(code):
+        text = f"{code} {text}"
+    return RedisReplyError(text)
+
+
+class Link:
+    """
+    One connection.
+
+    Raises from every call:
+        RedisConnectionError: Nothing was executed.
+        ReplyLostError: The command was sent, its reply was not read: it may have been executed.
+        RedisReplyError: Redis answered with an error.
+    """
+
+    __slots__ = ("_connection", "generation", "released_at", "timeout_seconds")
+
+    def __init__(self, connection: AbstractConnection, timeout_seconds: float) -> None:
+        self._connection = connection
+        self.timeout_seconds = timeout_seconds
+        self.released_at = 0.0
+        # Goes up with every new socket, so that a caller can tell an unbroken connection.
+        self.generation = 0
+
+    def command(self, *args: Any) -> Any:
+        """One command, one reply."""
+        self.send(self.pack((args,)))
+        return self.receive()
+
+    def batch(self, commands: Sequence[Command]) -> list[Any]:
+        """
+        Several commands in one round trip.
+
+        Returns:
+            A reply for each; an error reply stands in the list as a `RedisReplyError`.
+        """
+        self.send(self.pack(commands))
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(self.receive())
+            except RedisReplyError as error:
+                replies.append(error)
+        return replies
+
+    def pack(self, commands: Sequence[Command]) -> list[bytes]:
+        """The bytes to send."""
+        return self._connection.pack_commands(commands)  # type: ignore[no-any-return]
+
+    def send(self, packed: Sequence[bytes] | bytes) -> None:
+        """Send packed commands; read as many replies as there were."""
+        connection = self._connection
+        if connection._sock is None:
+            self.connect()
+        try:
+            connection.send_packed_command(packed, check_health=False)
+        except (redis.RedisError, OSError) as error:
+            self.close()
+            raise RedisConnectionError(f"Redis is out of reach: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def receive(self) -> Any:
+        """The next reply."""
+        try:
+            return self._connection.read_response(disconnect_on_error=False)
+        except (redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError) as error:
+            raise reply_error(error) from None
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            self.close()
+            raise ReplyLostError(f"the connection broke before Redis answered: {error}") from error
+        except redis.ResponseError as error:
+            raise reply_error(error) from None
+        except BaseException:
+            # Half a reply may be in the buffer: nothing that comes after could be told apart.
+            self.close()
+            raise
+
+    def connect(self) -> None:
+        """Open the socket if it is closed."""
+        if self._connection._sock is not None:
+            return
+        try:
+            self._connection.connect()
+        except (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError) as error:
+            raise RedisReplyError(f"NOAUTH {error}; check the user and password in the URL") from error
+        except redis.ResponseError as error:
+            self.close()
+            raise reply_error(error) from None
+        except (redis.RedisError, OSError) as error:
+            self.close()
+            raise RedisConnectionError(f"Redis is out of reach: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+        self.generation += 1
+
+    def close(self) -> None:
+        """Close the socket; the next command opens a new one."""
+        self._connection.disconnect()
+
+    @property
+    def is_open(self) -> bool:
+        """A socket is there; whether the other side still is shows only in use."""
+        return self._connection._sock is not None
+
+    def fileno(self) -> int:
+        """For `select`."""
+        sock: socket.socket | None = self._connection._sock
+        if sock is None:
+            raise RedisConnectionError("this link has no open socket")
+        return sock.fileno()
+
+    def wait_readable(self, seconds: float) -> bool:
+        """True when a reply (or the end of the connection) can be read within *seconds*."""
+        return bool(select.select([self.fileno()], [], [], seconds)[0])
+
+    def drop_if_stale(self) -> None:
+        """Close a socket that the server has closed, or on which something unasked for has come."""
+        if self.is_open and self.wait_readable(0):
+            self.close()
+
+
+class Pool:
+    """Links to one Redis. Safe in threads and across fork."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self.settings = settings
+        self._make = _connection_maker(settings)
+        self._free: deque[Link] = deque()
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<Pool {redact(self.settings.url)} free={len(self._free)}>"
+
+    def new_link(self, *, timeout_seconds: float | None = None) -> Link:
+        """A link that the pool does not take back; *timeout_seconds* for a reply."""
+        seconds = self.settings.socket_timeout_seconds if timeout_seconds is None else timeout_seconds
+        return Link(self._make(seconds), seconds)
+
+    def acquire(self) -> Link:
+        """A free link, or a new one."""
+        if self._pid != os.getpid():
+            self._start_afresh()
+        try:
+            link = self._free.pop()
+        except IndexError:
+            return self.new_link()
+        if time.monotonic() - link.released_at > _SUSPECT_IDLE_SECONDS:
+            link.drop_if_stale()
+        return link
+
+    def release(self, link: Link) -> None:
+        """Give a link back."""
+        if self._pid != os.getpid() or len(self._free) >= self.settings.pool_size:
+            link.close()
+            return
+        link.released_at = time.monotonic()
+        self._free.append(link)
+
+    @contextmanager
+    def link(self) -> Iterator[Link]:
+        """A link for the length of a block."""
+        link = self.acquire()
+        try:
+            yield link
+        finally:
+            self.release(link)
+
+    def run(self, use: Callable[[Link], T], *, idempotent: bool = True) -> T:
+        """
+        Call *use* with a link; once more on a fresh one after a failover.
+
+        Args:
+            idempotent: Also once more after a lost reply. Leave it off for anything that must not happen twice.
+        """
+        link = self.acquire()
+        try:
+            try:
+                return use(link)
+            except RedisReplyError as error:
+                if error.code not in FAILOVER_CODES:
+                    raise
+            except ReplyLostError:
+                if not idempotent:
+                    raise
+            except RedisConnectionError:
+                pass
+            link.close()
+            return use(link)
+        finally:
+            self.release(link)
+
+    def command(self, *args: Any, idempotent: bool = True) -> Any:
+        """One command on any link; repeated as `run` says."""
+        return self.run(lambda link: link.command(*args), idempotent=idempotent)
+
+    def batch(self, commands: Sequence[Command], *, idempotent: bool = True) -> list[Any]:
+        """
+        Several commands in one round trip; repeated as `run` says.
+
+        Raises:
+            RedisReplyError: The first error among the replies.
+        """
+        replies = self.run(lambda link: raise_first(link.batch(commands)), idempotent=idempotent)
+        return replies
+
+    def close(self) -> None:
+        """Close the free links."""
+        while self._free:
+            self._free.pop().close()
+
+    def _start_afresh(self) -> None:
+        # The parent's sockets are shared with this child: they are forgotten, not closed with QUIT or shutdown,
+        # which the parent would feel.
+        self._pid = os.getpid()
+        inherited, self._free = self._free, deque()
+        for link in inherited:
+            sock = link._connection._sock
+            if sock is not None:
+                sock.close()
+                link._connection._sock = None
+
+
+def raise_first(replies: list[Any]) -> list[Any]:
+    """*replies*, unless one of them is an error."""
+    for reply in replies:
+        if isinstance(reply, RedisReplyError):
+            raise reply
+    return replies
+
+
+def _connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
+    if "+sentinel://" in settings.url:
+        return _sentinel_connection_maker(settings)
+    try:
+        options: dict[str, Any] = dict(parse_url(settings.url))
+    except ValueError as error:
+        raise ConfigError(f"redis_url is {redact(settings.url)!r}: {error}") from error
+    kind: type[AbstractConnection] = options.pop("connection_class", redis.Connection)
+    options.pop("max_connections", None)
+
+    def make(timeout_seconds: float) -> AbstractConnection:
+        return kind(**{**_common_options(settings, timeout_seconds), **options})
+
+    return make
+
+
+def _common_options(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
+    return {
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": settings.connect_timeout_seconds,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "health_check_interval": 0,
+        "decode_responses": False,
+    }
+
+
+def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
+    """Asks the sentinels for the primary at each new connection, so that a failover is followed."""
+    parts = urlsplit(settings.url)
+    hosts = [_host_and_port(entry) for entry in parts.netloc.rpartition("@")[2].split(",")]
+    service, _, db = parts.path.strip("/").partition("/")
+    if not service:
+        raise ConfigError("a redis+sentinel:// URL names the service: redis+sentinel://host:26379/mymaster/0")
+    query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+    credentials: dict[str, Any] = {
+        key: unquote(value) for key, value in (("username", parts.username), ("password", parts.password)) if value
+    }
+    sentinel = Sentinel(
+        hosts,
+        socket_timeout=settings.connect_timeout_seconds,
+        sentinel_kwargs={"password": query["sentinel_password"]} if "sentinel_password" in query else {},
+    )
+    kind = redis.SSLConnection if parts.scheme.startswith("rediss") else redis.Connection
+
+    def make(timeout_seconds: float) -> AbstractConnection:
+        try:
+            host, port = sentinel.discover_master(service)
+        except (redis.RedisError, OSError) as error:
+            raise RedisConnectionError(f"no sentinel knows a primary for {service!r}: {error}") from error
+        common = _common_options(settings, timeout_seconds)
+        return kind(host=host, port=port, db=int(db or 0), **credentials, **common)
+
+    return make
+
+
+def _host_and_port(entry: str) -> tuple[str, int]:
+    host, _, port = entry.rpartition(":")
+    return (host, int(port)) if host else (entry, 26379)

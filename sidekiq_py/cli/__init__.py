@@ -1,0 +1,89 @@
+"""
+The command line: arguments, YAML and environment become a `Config` or a call of the data API.
+
+A module per command, loaded when it is asked for, so that `sidekiq-py --help` and completion answer at once. May import
+every layer below.
+"""
+
+from importlib import import_module
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from sidekiq_py.errors import ConfigError, SidekiqError
+
+# Command → where it is and its line in the help, which can so be shown without importing it.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "worker": ("sidekiq_py.cli.worker:worker", "Run a worker process."),
+    "push": ("sidekiq_py.cli.data:push", "Enqueue one job."),
+    "stats": ("sidekiq_py.cli.data:stats", "Show counters and sizes."),
+    "queues": ("sidekiq_py.cli.data:queues", "Show queues: size, latency, jobs in flight."),
+    "processes": ("sidekiq_py.cli.data:processes", "Show worker processes, Ruby's and Python's."),
+    "retries": ("sidekiq_py.cli.data:retries", "List, retry, kill or delete jobs that failed."),
+    "scheduled": ("sidekiq_py.cli.data:scheduled", "List, enqueue, kill or delete scheduled jobs."),
+    "dead": ("sidekiq_py.cli.data:dead", "List, retry or delete dead jobs."),
+    "recover": ("sidekiq_py.cli.recover:recover", "Give jobs of dead workers back to their queues."),
+    "demo": ("sidekiq_py.cli.demo:demo", "Show Python and Ruby on one Redis."),
+    "completion": ("sidekiq_py.cli.completion:completion", "Print the shell's completion script."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they run, and whose help imports none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command *cmd_name*, imported now."""
+        if cmd_name not in COMMANDS:
+            return None
+        module_name, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module_name), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completion of a command's name, from the table alone."""
+        names = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error of ours is one sentence on standard error, not a traceback."""
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from error
+        except SidekiqError as error:
+            raise click.ClickException(str(error)) from error
+
+
+def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        click.echo(f"sidekiq-py {version('sidekiq-py')}")
+    except PackageNotFoundError:
+        click.echo("sidekiq-py, from a source tree that is not installed")
+    ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version, help="Show the version."
+)
+def main() -> None:
+    """
+    Sidekiq's queues from Python.
+
+    Redis is found through REDIS_PROVIDER or REDIS_URL, or told by --redis-url. `sidekiq-py COMMAND --help` shows the
+    options of a command.
+    """

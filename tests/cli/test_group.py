@@ -1,0 +1,74 @@
+"""The program's first page: commands, help, completion."""
+
+import subprocess
+import sys
+
+from click.testing import CliRunner
+
+from sidekiq_py.cli import COMMANDS, main
+from sidekiq_py.errors import ConfigError, ReplyLostError
+
+
+def test_help_lists_every_command_and_imports_none():
+    """The first page must be quick, so no command's module is loaded to show it."""
+    check = (
+        "import sys; from click.testing import CliRunner; from sidekiq_py.cli import main\n"
+        "shown = CliRunner().invoke(main, ['--help']).output\n"
+        "print(shown, [m for m in sys.modules if m.startswith('sidekiq_py.cli.')])"
+    )
+
+    shown = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
+
+    assert shown.rstrip().endswith("[]")
+    assert all(f"  {name} " in shown for name in COMMANDS)
+
+
+def test_an_unknown_command_gets_a_usage_error():
+    """A mistyped command says so and exits with 2, as shells expect."""
+    result = CliRunner().invoke(main, ["quues"])
+
+    assert result.exit_code == 2
+    assert "No such command 'quues'" in result.output
+
+
+def test_an_error_of_ours_is_one_sentence_and_no_traceback(monkeypatch):
+    """What Redis refused is told in a sentence, with exit code 1."""
+    monkeypatch.setattr("sidekiq_py.cli.completion.get_completion_class", _raise(ReplyLostError("the line is dead")))
+
+    result = CliRunner().invoke(main, ["completion", "bash"])
+
+    assert (result.exit_code, result.output) == (1, "Error: the line is dead\n")
+
+
+def test_a_setting_that_is_unusable_is_a_usage_error(monkeypatch):
+    """A wrong setting shows how the command is used."""
+    monkeypatch.setattr("sidekiq_py.cli.completion.get_completion_class", _raise(ConfigError("no such version")))
+
+    result = CliRunner().invoke(main, ["completion", "bash"])
+
+    assert result.exit_code == 2
+    assert "no such version" in result.output
+
+
+def test_the_completion_script_is_for_this_program():
+    """What `completion` prints names the variable through which the shell asks."""
+    result = CliRunner().invoke(main, ["completion", "zsh"], prog_name="sidekiq-py")
+
+    assert result.exit_code == 0
+    assert "_SIDEKIQ_PY_COMPLETE=zsh_complete" in result.output
+
+
+def test_commands_are_completed_without_importing_them():
+    """The shell gets names and help lines from the table."""
+    context = main.make_context("sidekiq-py", [], resilient_parsing=True)
+
+    items = main.shell_complete(context, "st")
+
+    assert [(item.value, item.help) for item in items] == [("stats", "Show counters and sizes.")]
+
+
+def _raise(error):
+    def fail(*_arguments):
+        raise error
+
+    return fail

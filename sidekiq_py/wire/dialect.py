@@ -1,0 +1,348 @@
+"""
+Everything that differs between Sidekiq releases, as one frozen value.
+
+A `Dialect` is pinned by a setting, or detected from what live Ruby processes say; where nothing is known it stands for
+what most releases read rightly. Every difference is a property computed from the version, so that no other module
+compares versions.
+"""
+
+import enum
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sidekiq_py.errors import ConfigError
+
+Version = tuple[int, int, int]
+
+OLDEST: Version = (6, 0, 0)
+NEWEST: Version = (8, 1, 7)
+# Processes that publish no version are older than 7.0.2; this is the release of that age that is still about.
+SILENT: Version = (6, 4, 1)
+# What is written where nothing is known: the order of keys is that of 6.4 to 8.1, and float seconds are read by all.
+UNKNOWN: Version = (7, 3, 2)
+
+# A bare major, and a minor line, stand for one release.
+_RELEASES: dict[tuple[int, ...], Version] = {
+    (6,): (6, 4, 1),
+    (7,): (7, 3, 2),
+    (8,): (8, 1, 7),
+    (6, 0): (6, 0, 4),
+    (6, 1): (6, 1, 3),
+    (6, 2): (6, 2, 2),
+    (6, 3): (6, 3, 1),
+    (6, 4): (6, 4, 1),
+    (6, 5): (6, 5, 12),
+    (7, 0): (7, 0, 9),
+    (7, 1): (7, 1, 6),
+    (7, 2): (7, 2, 4),
+    (7, 3): (7, 3, 2),
+    (8, 0): (8, 0, 10),
+    (8, 1): (8, 1, 7),
+}
+_VERSION_TEXT = re.compile(
+    r"\s*v?(\d{1,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?(?:[.-]?(?:alpha|beta|rc|pre)[\w.]*)?\s*", re.A
+)
+
+OLD_WRAPPER = "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper"
+NEW_WRAPPER = "Sidekiq::ActiveJob::Wrapper"
+
+
+class FloatText(enum.Enum):
+    """How the json gem beside Sidekiq writes a float."""
+
+    RUBY = "ruby"
+    """`Float#to_s`: json before 2.11, so every Debian release up to trixie."""
+    JSON3 = "json3"
+    """fpconv: json 3.x."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """
+    One release's way of writing.
+
+    Make one by `pinned`, `detect` or `unknown`.
+
+    Args:
+        version: The release whose rules are written.
+        float_text: How floats in JSON are written.
+        readers: The oldest and the newest release that may read it. Where they differ, what is harmless to write twice
+            (the work hash under both its names, the concurrency in both its places) is written twice.
+    """
+
+    version: Version
+    float_text: FloatText
+    readers: tuple[Version, Version]
+
+    @classmethod
+    def pinned(cls, text: str, float_text: FloatText | None = None) -> "Dialect":
+        """
+        The dialect of a named release.
+
+        Args:
+            text: `"8"`, `"7.1"` or `"6.4.1"`. A major or minor alone stands for one release (6.4.1, 7.3.2, 8.1.7 for
+                the majors).
+            float_text: Where the json gem is not the one that Debian ships with that release.
+
+        Raises:
+            ConfigError: *text* is no version, or one older than 6.0.
+        """
+        version = _parse_version(text)
+        if version is None:
+            raise ConfigError(
+                f"sidekiq_version is {text!r}; give a major as '8' or a full version as '7.3.2', "
+                "or leave it out to have it detected"
+            )
+        if version < OLDEST:
+            raise ConfigError(
+                f"sidekiq_version is {text!r}; Sidekiq 6.0 is the oldest that this library writes for. "
+                "Upgrade the Ruby side, or pin '6.0' if only its workers are older"
+            )
+        return cls(version, float_text or _float_text_of(version), (version, version))
+
+    @classmethod
+    def unknown(cls, float_text: FloatText | None = None) -> "Dialect":
+        """What most releases read rightly, for where nobody has said which one reads."""
+        return cls(UNKNOWN, float_text or FloatText.RUBY, (OLDEST, NEWEST))
+
+    @classmethod
+    def detect(cls, versions: Iterable[str | None], float_text: FloatText | None = None) -> "Dialect":
+        """
+        The dialect of the Ruby processes that are alive.
+
+        Of several releases the *oldest* one's rules are written: a newer Sidekiq reads what an older one wrote (it
+        must, as jobs outlive upgrades), while an older one misreads the newer one's milliseconds and does not know its
+        wrapper class.
+
+        Args:
+            versions: The `version` of each process's `info`; `None` for a process that publishes none, which is then
+                older than 7.0.2. A text that is no version is left out.
+            float_text: As in `pinned`.
+        """
+        known = [SILENT if text is None else _parse_version(text) for text in versions]
+        found = sorted(max(version, OLDEST) for version in known if version is not None)
+        if not found:
+            return cls.unknown(float_text)
+        return cls(found[0], float_text or _float_text_of(found[0]), (found[0], found[-1]))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether one release is known to read what is written: pinned, or all live processes agree."""
+        return self.readers[0] == self.readers[1]
+
+    # Payload
+
+    @property
+    def millisecond_times(self) -> bool:
+        """
+        Whether payload timestamps are whole milliseconds (8.0) and not float seconds. Scores are float seconds in all.
+        """
+        return self.version >= (8, 0, 0)
+
+    def stamp(self, now: float) -> float | int:
+        """
+        A payload timestamp.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        return int(now * 1000) if self.version >= (8, 0, 0) else now
+
+    @property
+    def defaults_first(self) -> bool:
+        """Whether `retry` and `queue` stand in front (6.0.4), and not behind the caller's keys."""
+        return self.version >= (6, 0, 4)
+
+    @property
+    def args_before_class(self) -> bool:
+        """
+        Whether `perform_async` writes `args` before `class` (6.4.0). Scheduled and bulk pushes write `class` first in
+        all.
+        """
+        return self.version >= (6, 4, 0)
+
+    @property
+    def refuses_empty_queue(self) -> bool:
+        """Whether an empty queue name is an error (6.4.0)."""
+        return self.version >= (6, 4, 0)
+
+    @property
+    def has_retry_for(self) -> bool:
+        """Whether `retry_for` is known (7.1.3)."""
+        return self.version >= (7, 1, 3)
+
+    @property
+    def retry_for_exclusive(self) -> bool:
+        """Whether `retry_for` replaces the limit by count (8.1.0), and does not stand beside it."""
+        return self.version >= (8, 1, 0)
+
+    @property
+    def scheduled_drops_enqueued_at(self) -> bool:
+        """Whether a scheduled push leaves out an `enqueued_at` that the caller gave (7.1.2)."""
+        return self.version >= (7, 1, 2)
+
+    @property
+    def bulk_slice(self) -> int:
+        """How many jobs one bulk push holds."""
+        return 1000
+
+    @property
+    def scheduled_bulk_slice(self) -> int:
+        """How many jobs one scheduled bulk push holds: 100 since 8.1."""
+        return 100 if self.version >= (8, 1, 0) else 1000
+
+    @property
+    def has_spread_interval(self) -> bool:
+        """Whether `push_bulk` knows `spread_interval` (8.0.8)."""
+        return self.version >= (8, 0, 8)
+
+    @property
+    def strict_args_default(self) -> str:
+        """
+        What happens to arguments that are not JSON: `"off"` before 6.4, `"warn"` in 6.4 and 6.5, `"raise"` since 7.
+        """
+        if self.version >= (7, 0, 0):
+            return "raise"
+        return "warn" if self.version >= (6, 4, 0) else "off"
+
+    @property
+    def active_job_wrapper(self) -> str:
+        """The class under which Active Job's jobs are pushed."""
+        return NEW_WRAPPER if self.version >= (8, 0, 0) else OLD_WRAPPER
+
+    # Failure
+
+    @property
+    def compresses_backtrace(self) -> bool:
+        """
+        Whether `error_backtrace` is deflated JSON in base64 (6.0.2), and not an array. 6.0.1 wrote Ruby's Marshal and
+        reads arrays.
+        """
+        return self.version >= (6, 0, 2)
+
+    @property
+    def strict_base64(self) -> bool:
+        """Whether that base64 has no newlines (7.2.1). Every release reads both."""
+        return self.version >= (7, 2, 1)
+
+    @property
+    def jitter(self) -> str:
+        """
+        The random seconds added to a retry's delay, *n* being `retry_count`.
+
+        `"rand30"`: rand(30) * (n + 1), before 6.2.2. `"rand_times"`: rand(10) * (n + 1). `"rand_range"`: rand(10 * (n +
+        1)), since 8.0.
+        """
+        if self.version >= (8, 0, 0):
+            return "rand_range"
+        return "rand_times" if self.version >= (6, 2, 2) else "rand30"
+
+    @property
+    def custom_delay_jitter(self) -> bool:
+        """Whether a delay from the job's own `retry_in` gets jitter too (6.2.2)."""
+        return self.version >= (6, 2, 2)
+
+    @property
+    def discard_runs_death_handlers(self) -> bool:
+        """Whether a discarded job's death handlers run (8.0.7)."""
+        return self.version >= (8, 0, 7)
+
+    @property
+    def stamps_discarded_at(self) -> bool:
+        """Whether death handlers of a discarded job see `discarded_at` (8.0.8). It is never stored."""
+        return self.version >= (8, 0, 8)
+
+    # Heartbeat
+
+    @property
+    def beat_seconds(self) -> int:
+        """Seconds between two heartbeats."""
+        return 10 if self.version >= (7, 0, 0) else 5
+
+    @property
+    def work_suffixes(self) -> tuple[str, ...]:
+        """
+        What follows the identity in the key of running jobs: `workers` up to 6.4.1, `work` after; both if either may
+        read.
+        """
+        oldest, newest = self.readers
+        suffixes = []
+        if newest >= (6, 4, 2):
+            suffixes.append("work")
+        if oldest < (6, 4, 2):
+            suffixes.append("workers")
+        return tuple(suffixes)
+
+    @property
+    def work_payload_is_text(self) -> bool:
+        """Whether a running job's payload is a string of JSON (6.0.2), and not an object."""
+        return self.version >= (6, 0, 2)
+
+    @property
+    def concurrency_in_info(self) -> bool:
+        """Whether a reader looks for the concurrency in `info` (before 8.1.2)."""
+        return self.readers[0] < (8, 1, 2)
+
+    @property
+    def concurrency_field(self) -> bool:
+        """Whether a reader looks for the concurrency in a hash field of its own (8.1.2)."""
+        return self.readers[1] >= (8, 1, 2)
+
+    @property
+    def info_has_weights(self) -> bool:
+        """Whether `info` holds `weights` (7.0.2)."""
+        return self.version >= (7, 0, 2)
+
+    @property
+    def info_has_version(self) -> bool:
+        """Whether `info` holds `version` (7.0.2)."""
+        return self.version >= (7, 0, 2)
+
+    @property
+    def info_has_embedded(self) -> bool:
+        """Whether `info` holds `embedded` (7.0.3)."""
+        return self.version >= (7, 0, 3)
+
+    @property
+    def info_has_capsules(self) -> bool:
+        """Whether `info` holds `capsules` (8.0.9)."""
+        return self.version >= (8, 0, 9)
+
+    @property
+    def has_rtt(self) -> bool:
+        """Whether the beat holds `rtt_us` (6.2.0)."""
+        return self.version >= (6, 2, 0)
+
+    @property
+    def has_rss(self) -> bool:
+        """Whether the beat holds `rss` (6.1.3)."""
+        return self.version >= (6, 1, 3)
+
+    @property
+    def metrics_generation(self) -> int | None:
+        """The naming of execution metrics: 7 (since 6.5.2), 8 (since 8.0), or `None` where there are none."""
+        if self.version >= (8, 0, 0):
+            return 8
+        return 7 if self.version >= (6, 5, 2) else None
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether execution metrics are written."""
+        return self.metrics_generation is not None
+
+
+def _parse_version(text: str) -> Version | None:
+    """Three numbers, or `None` if *text* is no version."""
+    match = _VERSION_TEXT.fullmatch(text)
+    if match is None:
+        return None
+    numbers = tuple(int(part) for part in match.groups() if part is not None)
+    if len(numbers) == 3:
+        return numbers[0], numbers[1], numbers[2]
+    return _RELEASES.get(numbers) or (numbers[0], numbers[1] if len(numbers) > 1 else 0, 0)
+
+
+def _float_text_of(version: Version) -> FloatText:
+    """The rule of the json gem that Debian ships beside that release."""
+    return FloatText.JSON3 if version >= (8, 0, 0) else FloatText.RUBY

@@ -1,0 +1,180 @@
+"""
+JSON as Ruby reads and writes it.
+
+orjson is the fast path. It is left for an exact one where it would bend a value: integers past 64 bits, floats that
+Ruby spells otherwise, comments and other things that Ruby reads, and everything that must be refused with a reason.
+"""
+
+from typing import Any
+
+import orjson
+
+from sidekiq_py.errors import ArgumentValueError, JsonParseError
+from sidekiq_py.wire.dialect import FloatText
+from sidekiq_py.wire.float_text import json3_text, ruby_to_s
+from sidekiq_py.wire.json_reader import MAX_NESTING, read
+from sidekiq_py.wire.json_refusal import refuse
+from sidekiq_py.wire.json_writer import write
+
+# `args` stands inside the payload's object, so one level is taken already.
+ARGS_NESTING = MAX_NESTING - 1
+
+_OPTIONS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_NONE = type(None)
+_DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
+_NINETEEN_DIGITS = b"0" * 19  # the least that may not fit 64 bits, where orjson makes a float of an integer
+
+_orjson_loads = orjson.loads
+_orjson_dumps = orjson.dumps
+
+
+def loads(raw: bytes) -> Any:
+    """
+    Parse what any Ruby release reads.
+
+    Integers are exact at any length, and of duplicate keys the last one's value stands at the first one's place.
+    `1E400` is infinite, as in Ruby. Lone surrogates are refused, as nobody could write them again.
+
+    Raises:
+        JsonParseError: It is not JSON, or nested deeper than 100 levels.
+    """
+    if _NINETEEN_DIGITS in raw.translate(_DIGITS_ALIKE):
+        return read(raw)
+    try:
+        value = _orjson_loads(raw)
+    except ValueError:
+        return read(raw)
+    if len(raw) > 2 * MAX_NESTING and raw.count(b"[") + raw.count(b"{") > MAX_NESTING and _nesting(value) > MAX_NESTING:
+        raise JsonParseError(f"nested deeper than {MAX_NESTING} levels, which no Ruby release reads")
+    return value
+
+
+def dumps(value: Any, float_text: FloatText) -> bytes:
+    """
+    The bytes of Ruby's `JSON.generate`.
+
+    Args:
+        value: Built of exact str, int, float, bool, None, list and dict with str keys.
+        float_text: How floats are spelled.
+
+    Raises:
+        ArgumentTypeError: A part has another type.
+        ArgumentValueError: NaN, Infinity, a lone surrogate, or more than 100 levels.
+    """
+    return _dump(value, float_text, "value", MAX_NESTING)
+
+
+def dump_args(args: list[Any], float_text: FloatText) -> bytes:
+    """
+    Check a job's arguments and write them: `check_args` and `dumps` in one walk.
+
+    Raises:
+        ArgumentTypeError: An argument has a type that JSON lacks; the message names the place.
+        ArgumentValueError: An argument has a value that JSON cannot carry.
+    """
+    return _dump(args, float_text, "args", ARGS_NESTING)
+
+
+def check_args(args: Any, place: str = "args") -> None:
+    """
+    Refuse what a job cannot carry, as Sidekiq's `strict_args!` and JSON do.
+
+    Args:
+        args: The list of arguments.
+        place: How messages name it.
+
+    Raises:
+        ArgumentTypeError: An argument has a type that JSON lacks, or is of a subclass.
+        ArgumentValueError: NaN, Infinity, a lone surrogate, a circle, or nested too deep.
+    """
+    if type(args) is list:
+        try:
+            _agrees(args, ARGS_NESTING, FloatText.RUBY)
+            if _has_clean_text(args):
+                return
+        except _NotPlainError:
+            pass
+    refuse(args, place, ARGS_NESTING)
+
+
+def float_text(value: float, style: FloatText) -> str:
+    """
+    A float as JSON text.
+
+    Raises:
+        ArgumentValueError: It is not finite.
+    """
+    if value - value != 0.0:
+        raise ArgumentValueError(f"{value} is a float that JSON cannot carry; pass None or a number", "value")
+    return ruby_to_s(value) if style is FloatText.RUBY else json3_text(value)
+
+
+class _NotPlainError(Exception):
+    """The quick look met something that JSON may not carry."""
+
+
+def _dump(value: Any, style: FloatText, place: str, levels: int) -> bytes:
+    try:
+        if _agrees(value, levels, style):
+            return _orjson_dumps(value, option=_OPTIONS)
+    except _NotPlainError:
+        refuse(value, place, levels)
+    except TypeError:  # an integer past 64 bits, or a lone surrogate
+        refuse(value, place, levels)
+    return write(value, style)
+
+
+def _agrees(value: Any, levels: int, style: FloatText) -> bool:
+    """Whether orjson writes *value* as Ruby does. Raises `_NotPlainError` if it is not plain JSON."""
+    kind = type(value)
+    agrees = True
+    if kind is list or kind is dict:
+        if levels <= 0:
+            raise _NotPlainError
+        for item in value if kind is list else value.values():
+            kind = type(item)
+            if kind is str or kind is int or kind is bool or kind is _NONE:
+                continue
+            if not _agrees(item, levels - 1, style):
+                agrees = False
+    elif kind is float:
+        return _agrees_on_float(value, style)
+    elif kind is not str and kind is not int and kind is not bool and value is not None:
+        raise _NotPlainError
+    return agrees
+
+
+def _agrees_on_float(value: float, style: FloatText) -> bool:
+    if style is FloatText.RUBY:
+        if 1e-4 <= value < 1e15 or -1e15 < value <= -1e-4 or value == 0.0:
+            return True
+    elif -1e15 < value < 1e15 and value.is_integer():
+        return True
+    if value - value != 0.0:
+        raise _NotPlainError
+    return False
+
+
+def _has_clean_text(args: list[Any]) -> bool:
+    """Whether every key and string can be written."""
+    try:
+        _orjson_dumps(args, option=_OPTIONS)
+    except TypeError:
+        return False
+    return True
+
+
+def _nesting(value: Any) -> int:
+    """How many levels of lists and dicts *value* has."""
+    deepest, waiting = 0, [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        if type(item) is dict:
+            children: Any = item.values()
+        elif type(item) is list:
+            children = item
+        else:
+            continue
+        deepest = max(deepest, depth)
+        waiting += [(child, depth + 1) for child in children if type(child) is list or type(child) is dict]
+    return deepest

@@ -1,0 +1,106 @@
+"""
+The exact reader: what orjson refuses or would bend, read as Ruby's json gem reads it.
+
+Taken only where `json_dialect.loads` has seen that the fast reader will not do.
+"""
+
+import json
+import re
+from typing import Any
+
+from sidekiq_py.errors import JsonParseError
+
+MAX_NESTING = 100
+
+# Comments and escapes are looked for outside and inside strings, so a string is always matched as a whole.
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
+_STRING_OR_COMMENT = re.compile(_STRING + r"|/\*.*?\*/|//[^\n]*+", re.S)
+_STRING_OR_BRACKET = re.compile(_STRING + r"|[\[\]{}]", re.S)
+_UNKNOWN_ESCAPE = re.compile(r'\\(?:(["\\/bfnrtu])|(.))', re.S)
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+
+# Python refuses to convert longer decimal texts at once, as that takes quadratic time.
+_DIGITS_AT_ONCE = 4000
+
+
+def read(raw: bytes) -> Any:
+    """
+    Parse *raw* as json before 3.0 does, comments, duplicate keys and unknown escapes included.
+
+    A lone surrogate is refused: Ruby reads the low one into a string that it can never write again.
+
+    Raises:
+        JsonParseError: It is not JSON.
+    """
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise JsonParseError(f"not UTF-8: byte {error.start} is {raw[error.start]:#04x}") from None
+    if _nesting(text) > MAX_NESTING:
+        raise JsonParseError(f"nested deeper than {MAX_NESTING} levels, which no Ruby release reads")
+    try:
+        return _parse(text)
+    except ValueError as error:
+        first = error
+    tolerated = _without_leniencies(text)
+    if tolerated == text:
+        raise JsonParseError(f"not JSON: {first}")
+    try:
+        return _parse(tolerated)
+    except ValueError as error:
+        raise JsonParseError(f"not JSON: {error}") from None
+
+
+def read_integer(text: str) -> int:
+    """A decimal integer of any length."""
+    if len(text) <= _DIGITS_AT_ONCE:
+        return int(text)
+    if text[0] == "-":
+        return -read_integer(text[1:])
+    middle = len(text) // 2
+    low = text[middle:]
+    power: int = 10 ** len(low)
+    return read_integer(text[:middle]) * power + read_integer(low)
+
+
+def _parse(text: str) -> Any:
+    value = json.loads(text, parse_int=read_integer, parse_constant=_refuse_constant)
+    if _SURROGATE_ESCAPE.search(text):
+        _refuse_lone_surrogates(value)
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _refuse_lone_surrogates(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a lone surrogate cannot be written again by any Ruby release") from None
+
+
+def _nesting(text: str) -> int:
+    """The deepest level of brackets."""
+    depth = deepest = 0
+    for match in _STRING_OR_BRACKET.finditer(text):
+        bracket = match[0]
+        if bracket in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif bracket in "]}":
+            depth -= 1
+    return deepest
+
+
+def _without_leniencies(text: str) -> str:
+    """*text* with comments blanked and unknown escapes (`\\x` for `x`) spelled out."""
+
+    def strict(match: re.Match[str]) -> str:
+        token = match[0]
+        if token[0] != '"':
+            return " "
+        return _UNKNOWN_ESCAPE.sub(lambda escape: escape[0] if escape[1] else escape[2], token)
+
+    return _STRING_OR_COMMENT.sub(strict, text)

@@ -1,0 +1,128 @@
+"""
+Why a value cannot be a job's argument: the slow walk that finds the place and words the advice.
+
+`json_dialect` takes it only after its quick look has refused the value.
+"""
+
+import math
+from typing import Any
+
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
+
+_ADVICE = {
+    "tuple": "a tuple; pass list(...), which is what the job would receive",
+    "set": "a set; pass sorted(...), as JSON has no sets",
+    "frozenset": "a frozenset; pass sorted(...), as JSON has no sets",
+    "bytes": "bytes; pass .decode() or base64.b64encode(...).decode()",
+    "bytearray": "a bytearray; pass base64.b64encode(...).decode()",
+    "memoryview": "a memoryview; pass base64.b64encode(...).decode()",
+    "datetime": "a datetime; pass when.isoformat() or an epoch number",
+    "date": "a date; pass day.isoformat()",
+    "time": "a time; pass .isoformat()",
+    "timedelta": "a timedelta; pass .total_seconds()",
+    "Decimal": "a Decimal; pass str(...), as a float would lose digits",
+    "Fraction": "a Fraction; pass str(...)",
+    "UUID": "a UUID; pass str(...)",
+    "complex": "a complex; pass [z.real, z.imag]",
+    "range": "a range; pass list(...), or its start and stop",
+    "generator": "a generator; pass list(...)",
+}
+
+
+def refuse(value: Any, place: str, levels: int) -> None:
+    """
+    Raise for the first part of *value* that a job cannot carry; return if there is none.
+
+    Args:
+        value: What was to be sent.
+        place: Its name, as in `args`.
+        levels: How many levels of nesting are left for it.
+
+    Raises:
+        ArgumentTypeError: A part has a type that JSON lacks.
+        ArgumentValueError: A part has a value that JSON cannot carry.
+    """
+    _visit(value, place, levels, [])
+
+
+def _visit(value: Any, place: str, levels: int, holders: list[Any]) -> None:
+    kind = type(value)
+    if kind is str:
+        _refuse_surrogates(value, place)
+    elif kind is float:
+        if not math.isfinite(value):
+            raise ArgumentValueError(f"{place} is {value}, which JSON cannot carry; pass None or a number", place)
+    elif kind is list or kind is dict:
+        _enter(value, place, levels, holders)
+        if kind is list:
+            for index, item in enumerate(value):
+                _visit(item, f"{place}[{index}]", levels - 1, holders)
+        else:
+            for key, item in value.items():
+                _visit_key(key, place)
+                _visit(item, f"{place}[{_quoted(key)}]", levels - 1, holders)
+        holders.pop()
+    elif value is not None and kind is not int and kind is not bool:
+        raise ArgumentTypeError(f"{place} is {_described(value)}", place)
+
+
+def _enter(value: Any, place: str, levels: int, holders: list[Any]) -> None:
+    if any(value is holder for holder in holders):
+        raise ArgumentValueError(f"{place} holds itself; JSON has no references, pass a copy without the circle", place)
+    if levels <= 0:
+        raise ArgumentValueError(
+            f"{place} is nested too deep: Ruby reads 100 levels, the payload's own included; pass a flatter value",
+            place,
+        )
+    holders.append(value)
+
+
+def _visit_key(key: Any, place: str) -> None:
+    if type(key) is not str:
+        if isinstance(key, str):
+            raise ArgumentTypeError(f"{place} has a key that is {_described(key)}", place)
+        kind = type(key).__name__
+        raise ArgumentTypeError(f"{place} has the key {key!r}, a {kind}; JSON's keys are strings, pass str(key)", place)
+    _refuse_surrogates(key, place)
+
+
+def _refuse_surrogates(text: str, place: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentValueError(
+            f"{place} holds the lone surrogate {text[error.start]!r}, which UTF-8 cannot carry; "
+            "decode the bytes with errors='replace', or pass them in base64",
+            place,
+        ) from None
+
+
+def _quoted(key: str) -> str:
+    return '"' + key.replace('"', '\\"') + '"'
+
+
+def _described(value: Any) -> str:
+    kind = type(value)
+    base = _plain_base(kind)
+    if _is_enum(kind):
+        return f"a {kind.__name__}, an Enum; pass .value"
+    if base is not None:
+        return f"a {kind.__name__}, a kind of {base}; pass {base}(...), as Ruby would read a plain {base}"
+    if hasattr(kind, "__dataclass_fields__"):
+        return f"a {kind.__name__}, a dataclass; pass dataclasses.asdict(...)"
+    if kind.__name__ in _ADVICE:
+        return _ADVICE[kind.__name__]
+    return f"a {kind.__name__}; pass strings, numbers, booleans, None, lists and dicts, for example its id"
+
+
+def _plain_base(kind: type) -> str | None:
+    for base in (str, int, float, list, dict):
+        if issubclass(kind, base):
+            return base.__name__
+    return None
+
+
+def _is_enum(kind: type) -> bool:
+    return hasattr(kind, "__members__") and hasattr(kind, "_member_map_")

@@ -162,10 +162,24 @@ class Dialect:
         """
         return self.version >= (6, 4, 0)
 
+    def writes_args_first(self, *, is_set: bool, is_scheduled: bool) -> bool:
+        """
+        Whether a call writes `args` before `class`.
+
+        Args:
+            is_set: The call goes through `set(...)`, which always did so for an immediate push.
+            is_scheduled: It is `perform_in` or `perform_at`, which do so behind `set(...)` only, since 6.3.0.
+        """
+        if is_scheduled:
+            return is_set and self.version >= (6, 3, 0)
+        return is_set or self.args_before_class
+
     @property
-    def refuses_empty_queue(self) -> bool:
-        """Whether an empty queue name is an error (6.4.0)."""
-        return self.version >= (6, 4, 0)
+    def bulk_stamps_first(self) -> bool:
+        """
+        Whether a bulk push sets `enqueued_at` before client middleware, and leaves it in scheduled jobs (before 6.4.1).
+        """
+        return self.version < (6, 4, 1)
 
     @property
     def has_retry_for(self) -> bool:

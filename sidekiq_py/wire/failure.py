@@ -1,0 +1,148 @@
+"""What a failed attempt writes into the payload."""
+
+import binascii
+import re
+import zlib
+from typing import Any
+
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.json_dialect import dumps, loads
+
+MESSAGE_CHARACTERS = 10_000
+UNPRINTABLE_ERROR = "!!! ERROR MESSAGE THREW AN ERROR !!!"
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_MIME_LINE = 60
+# A backtrace is some kilobytes; a stored one that swells past this was not made by a failing job.
+_BACKTRACE_BYTES = 8 * 1024 * 1024
+
+
+def scrub_message(text: str) -> str:
+    """
+    An error's message as it is stored: at most 10,000 characters, what UTF-8 cannot carry replaced by U+FFFD.
+
+    Source: Sidekiq 4.2 to 8.1.7, job_retry.rb, `exception_message` and `process_retry`.
+    """
+    return _scrubbed(text[:MESSAGE_CHARACTERS])
+
+
+def compress_backtrace(lines: list[str], *, dialect: Dialect) -> str:
+    """
+    The text of `error_backtrace`: the lines as JSON, deflated, in base64; with line breaks up to 7.2.0, without since.
+
+    Source: Sidekiq 6.0.2 to 8.1.7, job_retry.rb, `compress_backtrace`.
+    """
+    deflated = zlib.compress(dumps([_scrubbed(line) for line in lines], dialect.float_text))
+    text = binascii.b2a_base64(deflated, newline=False).decode()
+    if dialect.strict_base64:
+        return text
+    return "".join(text[start : start + _MIME_LINE] + "\n" for start in range(0, len(text), _MIME_LINE))
+
+
+def expand_backtrace(value: object) -> list[str] | None:
+    """
+    The lines of an `error_backtrace` of any release, or `None` if it cannot be read. Ruby's Marshal (6.0.1) is not
+    read.
+
+    Args:
+        value: An array of lines (before 6.0), or the text of `compress_backtrace`.
+    """
+    lines: Any = value
+    if isinstance(value, str):
+        try:
+            inflater = zlib.decompressobj()
+            content = inflater.decompress(binascii.a2b_base64(value.encode()), _BACKTRACE_BYTES)
+            lines = loads(content)
+        except (ValueError, zlib.error, PayloadError):
+            return None
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        return None
+    return lines
+
+
+def record_failure(
+    payload: dict[str, Any],
+    *,
+    error_class: str,
+    error_message: str,
+    backtrace: list[str] | None,
+    queue: str,
+    dialect: Dialect,
+    now: float,
+    retry_option: object = None,
+) -> int:
+    """
+    Write a failure into *payload*: present keys are updated in place, others appended in Ruby's order.
+
+    Args:
+        payload: Parsed anew from the stored bytes, so that nothing a job did to its copy is kept.
+        error_class: The exception's name, as the Retries page shows it.
+        error_message: Its text, of any length.
+        backtrace: Its lines, innermost first; kept only if the payload's `backtrace` asks for them.
+        queue: Where the job was fetched; the payload's `retry_queue` comes before it.
+        dialect: The release to follow.
+        now: Seconds since the epoch.
+        retry_option: The declared job's own `retry`, taken if the payload says nothing; `None` if the class is not
+            known.
+
+    Returns:
+        `retry_count` after this failure: 0 for the first.
+
+    Source: Sidekiq 6.4.1 and 8.1.7, job_retry.rb, `local` and `process_retry`.
+    """
+    if payload.get("retry") is None and retry_option is not None:
+        payload["retry"] = retry_option
+    payload["queue"] = payload.get("retry_queue") or queue
+    payload["error_message"] = scrub_message(error_message)
+    payload["error_class"] = _scrubbed(error_class)
+    count = _count_failure(payload, dialect.stamp(now))
+    lines = _wanted_lines(payload.get("backtrace"), backtrace)
+    if lines is not None:
+        payload["error_backtrace"] = (
+            compress_backtrace(lines, dialect=dialect) if dialect.compresses_backtrace else lines
+        )
+    return count
+
+
+def decrement_for_manual_retry(payload: dict[str, Any]) -> None:
+    """
+    Make a retry by hand free of charge: it does not count towards the limit.
+
+    Source: Sidekiq 8.1.7, api.rb, `SortedEntry#retry`.
+    """
+    if type(payload.get("retry_count")) is int:
+        payload["retry_count"] -= 1
+
+
+def _count_failure(payload: dict[str, Any], stamp: float | int) -> int:
+    count = payload.get("retry_count")
+    if count is None or count is False:
+        payload["failed_at"] = stamp
+        payload["retry_count"] = 0
+        return 0
+    payload["retried_at"] = stamp
+    # A foreign writer's text or float must not stop the retry, as it would in Ruby.
+    payload["retry_count"] = _whole_number(count) + 1
+    return int(payload["retry_count"])
+
+
+def _wanted_lines(option: Any, backtrace: list[str] | None) -> list[str] | None:
+    if option is None or option is False or backtrace is None:
+        return None
+    return backtrace if option is True else backtrace[: _whole_number(option)]
+
+
+def _whole_number(value: Any) -> int:
+    """Ruby's `to_i` for what JSON can hold: 0 for what is no number."""
+    if isinstance(value, str):
+        match = re.match(r"\s*([+-]?\d+)", value, re.A)
+        return int(match[1]) if match else 0
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _scrubbed(text: str) -> str:
+    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)

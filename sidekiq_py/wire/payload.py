@@ -1,0 +1,336 @@
+"""
+The job hash: defaults, checks and the order of its keys.
+
+A payload is a plain dict, as middleware adds keys of its own and the order of keys is part of the bytes. The way of a
+push is `call_item` or the caller's own item, `normalize`, client middleware, then `for_queue` or `for_schedule`; the
+way of a due job is `promote`, client middleware, `for_queue`.
+"""
+
+import math
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.float_text import ruby_to_s
+from sidekiq_py.wire.json_dialect import dumps, loads
+
+DEFAULT_OPTIONS: dict[str, Any] = {"retry": True, "queue": "default"}
+
+# A number of seconds below this is an interval, above it a moment. Source: Sidekiq, `perform_in` in every release.
+_LEAST_MOMENT = 1_000_000_000
+
+
+def call_item(
+    job_class: str,
+    args: list[Any],
+    *,
+    dialect: Dialect,
+    set_options: Mapping[str, Any] | None = None,
+    at: float | None = None,
+) -> dict[str, Any]:
+    """
+    What `perform_async`, `perform_in` and `set(...)` hand to the client, in that release's order.
+
+    Args:
+        job_class: The wire's `class`.
+        args: The job's arguments.
+        dialect: The release to follow.
+        set_options: The options of `set(...)`, or `None` if it was not called.
+        at: Epoch seconds for a scheduled push.
+
+    Source: Sidekiq 6.0.4 to 8.1.7, worker.rb and job.rb, `Setter` and `ClassMethods`.
+    """
+    item: dict[str, Any] = dict(set_options or {})
+    if dialect.writes_args_first(is_set=set_options is not None, is_scheduled=at is not None):
+        item["args"] = args
+        item["class"] = job_class
+    else:
+        item["class"] = job_class
+        item["args"] = args
+    if at is not None:
+        item["at"] = at
+    return item
+
+
+def normalize(
+    item: Mapping[str, Any],
+    *,
+    dialect: Dialect,
+    now: float,
+    jid: str,
+    class_options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """
+    Check an item and complete it to a payload, without `enqueued_at`. The item itself is left as it is.
+
+    An empty queue name is refused for every release; before 6.4 Ruby pushed to a queue that its UI could not open.
+
+    Args:
+        item: String keys; `class` and `args` are needed.
+        dialect: The release to follow.
+        now: Seconds since the epoch, for `created_at`.
+        jid: Used if the item bears none.
+        class_options: What the job's class declares beside or instead of `retry` and `queue`.
+
+    Raises:
+        PayloadError: The item is not a usable job. Whether `args` can be JSON is `check_args`' business.
+
+    Source: Sidekiq 6.4.1 and 8.1.7, job_util.rb, `validate` and `normalize_item`.
+    """
+    _validate(item)
+    payload = _with_defaults(item, class_options or {}, dialect)
+    queue = payload["queue"]
+    if type(queue) is not str or not queue:
+        raise PayloadError(f"queue is {queue!r}; give the queue's name as a string, without 'queue:' before it")
+    if payload.get("jid") is None:
+        payload["jid"] = jid
+    if payload.get("retry_for") is not None:
+        payload["retry_for"] = _whole_seconds(payload["retry_for"])
+    if payload.get("created_at") is None:
+        payload["created_at"] = dialect.stamp(now)
+    return payload
+
+
+def bulk_payload(
+    template: Mapping[str, Any], args: list[Any], *, jid: str, dialect: Dialect, now: float, at: float | None = None
+) -> dict[str, Any]:
+    """
+    One job of a bulk push, made from what `normalize` made of the whole item.
+
+    Args:
+        template: The normalised item; its `args` and `jid` are replaced in place.
+        args: This job's arguments.
+        jid: This job's id.
+        dialect: The release to follow.
+        now: Seconds since the epoch.
+        at: Epoch seconds for a scheduled push.
+
+    Source: Sidekiq 6.0.4 to 8.1.7, client.rb, `push_bulk`.
+    """
+    payload = {**template, "args": args, "jid": jid}
+    if dialect.bulk_stamps_first:
+        payload["enqueued_at"] = dialect.stamp(now)
+    if at is not None:
+        payload["at"] = at
+    return payload
+
+
+def for_queue(payload: dict[str, Any], *, dialect: Dialect, now: float) -> bytes:
+    """
+    The bytes to push, `enqueued_at` being set in the payload: in place, or behind all other keys. `at` is dropped.
+
+    Args:
+        payload: From `normalize` or `prepare_repush`, after client middleware.
+        dialect: The release to follow.
+        now: Seconds since the epoch.
+
+    Raises:
+        ArgumentTypeError: A value is not JSON.
+        ArgumentValueError: A value is not JSON.
+    """
+    payload.pop("at", None)
+    payload["enqueued_at"] = dialect.stamp(now)
+    return dumps(payload, dialect.float_text)
+
+
+def for_schedule(payload: Mapping[str, Any], *, dialect: Dialect) -> tuple[str, bytes]:
+    """
+    The score and the member for the set `schedule`. The payload is left as it is, so that a second try finds its `at`.
+
+    Args:
+        payload: From `normalize`, after client middleware, with `at` in epoch seconds.
+        dialect: The release to follow.
+
+    Raises:
+        PayloadError: `at` is missing or no number.
+        ArgumentTypeError: A value is not JSON.
+        ArgumentValueError: A value is not JSON.
+    """
+    at = payload.get("at")
+    _validate_at(at)
+    dropped = ("at", "enqueued_at") if dialect.scheduled_drops_enqueued_at else ("at",)
+    member = {key: value for key, value in payload.items() if key not in dropped}
+    return score_text(at), dumps(member, dialect.float_text)  # type: ignore[arg-type]
+
+
+def score_text(seconds: float | int) -> str:
+    """
+    A sorted-set score as Ruby's `to_s` writes it, whatever json gem stands beside: `1700000000.5`, `4000000000`.
+
+    Args:
+        seconds: Since the epoch, finite.
+    """
+    return str(seconds) if isinstance(seconds, int) else ruby_to_s(seconds)
+
+
+def dump(payload: Mapping[str, Any], *, dialect: Dialect) -> bytes:
+    """
+    A payload's bytes, as Ruby's re-encoding leaves them.
+
+    Raises:
+        ArgumentTypeError: A value is not JSON.
+        ArgumentValueError: A value is not JSON; `1E400` for example can be read and never written.
+    """
+    return dumps(payload, dialect.float_text)
+
+
+def parse_job(raw: bytes) -> dict[str, Any]:
+    """
+    Read a payload as it stands; keys that it lacks are not added. For its arguments use `args_of`.
+
+    Raises:
+        JsonParseError: It is not JSON.
+        PayloadError: It is no object, names no class, or its `args` are no array.
+    """
+    payload = loads(raw)
+    if type(payload) is not dict:
+        raise PayloadError(f"a job is a JSON object, and this is {_json_name(payload)}")
+    job_class = payload.get("class")
+    if type(job_class) is not str or not job_class:
+        raise PayloadError(f"the job's class is {job_class!r}, where a name should stand")
+    args = payload.get("args")
+    if args is not None and type(args) is not list:
+        raise PayloadError(f"the job's args are {_json_name(args)}, where an array should stand")
+    return payload
+
+
+def args_of(payload: Mapping[str, Any]) -> list[Any]:
+    """A payload's arguments; missing or null counts as none, as in Ruby."""
+    return payload.get("args") or []
+
+
+def promote(raw: bytes, *, dialect: Dialect, now: float, jid: str | None = None) -> tuple[str, dict[str, Any]]:
+    """
+    A due job's queue and the payload that a poller's push makes of it; client middleware and `for_queue` come next.
+
+    Args:
+        raw: The member of `schedule`, `retry` or `dead`.
+        dialect: The release to follow.
+        now: Seconds since the epoch.
+        jid: Used if the payload bears none.
+
+    Raises:
+        PayloadError: It is not a usable job; keep the bytes in `dead`. Ruby loses them.
+    """
+    payload = prepare_repush(parse_job(raw), dialect=dialect, now=now, jid=jid)
+    return payload["queue"], payload
+
+
+def prepare_repush(
+    payload: Mapping[str, Any], *, dialect: Dialect, now: float, jid: str | None = None
+) -> dict[str, Any]:
+    """
+    What a push of a stored payload leaves: `retry` and `queue` in front (since 6.0.4) and added if missing, the rest in
+    its order.
+
+    It refuses nothing, as the job would be lost: where Ruby raises, an unusable queue name becomes the default one.
+
+    Args:
+        payload: As parsed.
+        dialect: The release to follow.
+        now: Seconds since the epoch, for a missing `created_at`.
+        jid: Used if the payload bears none.
+
+    Source: Sidekiq 6.4.1 and 8.1.7, scheduled.rb `enqueue_jobs` and job_util.rb `normalize_item`.
+    """
+    repushed = _with_defaults(payload, {}, dialect)
+    repushed.pop("at", None)
+    repushed["queue"] = _queue_name(repushed["queue"])
+    if jid is not None and repushed.get("jid") is None:
+        repushed["jid"] = jid
+    retry_for = repushed.get("retry_for")
+    if dialect.has_retry_for and type(retry_for) is float and math.isfinite(retry_for):
+        repushed["retry_for"] = int(retry_for)
+    if repushed.get("created_at") is None:
+        repushed["created_at"] = dialect.stamp(now)
+    return repushed
+
+
+def absolute_at(interval: float, now: float) -> float | None:
+    """
+    The moment that `perform_in` or `perform_at` means, or `None` if it is not in the future and the job goes out at
+    once.
+
+    Args:
+        interval: Seconds from now if below 1,000,000,000, else since the epoch.
+        now: Seconds since the epoch.
+
+    Raises:
+        PayloadError: *interval* is not finite.
+    """
+    seconds = float(interval)
+    if not math.isfinite(seconds):
+        raise PayloadError(f"a job cannot be scheduled at {seconds}; give seconds from now, or since the epoch")
+    at = now + seconds if seconds < _LEAST_MOMENT else seconds
+    return at if at > now else None
+
+
+def _with_defaults(item: Mapping[str, Any], class_options: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+    defaults = {**DEFAULT_OPTIONS, **class_options}
+    if dialect.defaults_first:
+        return {**defaults, **item}
+    merged = dict(item)
+    for key, value in defaults.items():
+        if merged.get(key) is None:
+            merged[key] = value
+    return merged
+
+
+def _validate(item: Mapping[str, Any]) -> None:
+    if not isinstance(item, Mapping):
+        raise PayloadError(f"a job is a dict with 'class' and 'args', and this is {item!r}")
+    for key in item:
+        if type(key) is not str:
+            raise PayloadError(f"a job's keys are strings, and {key!r} is a {type(key).__name__}")
+    if "class" not in item or "args" not in item:
+        missing = "class" if "class" not in item else "args"
+        raise PayloadError(f"the job has no {missing!r}: push {{'class': 'Name', 'args': [...]}}")
+    if type(item["args"]) is not list:
+        raise PayloadError(f"args is {item['args']!r}; give a list, [x] for a single argument and [] for none")
+    if type(item["class"]) is not str or not item["class"]:
+        raise PayloadError(f"class is {item['class']!r}; give the name under which workers know the job")
+    if "at" in item:
+        _validate_at(item["at"])
+    if item.get("tags") and type(item["tags"]) is not list:
+        raise PayloadError(f"tags is {item['tags']!r}; give a list of strings")
+    jid = item.get("jid")
+    if jid is not None and (type(jid) is not str or not jid):
+        raise PayloadError(f"jid is {jid!r}; give a string that no other job bears, or leave it out")
+
+
+def _validate_at(at: Any) -> None:
+    if type(at) not in (int, float) or not math.isfinite(at):
+        raise PayloadError(f"at is {at!r}; give epoch seconds, for a datetime its .timestamp()")
+
+
+def _whole_seconds(retry_for: Any) -> int:
+    seconds = retry_for.total_seconds() if isinstance(retry_for, timedelta) else retry_for
+    if type(seconds) not in (int, float) or not math.isfinite(seconds):
+        raise PayloadError(f"retry_for is {retry_for!r}; give seconds or a timedelta")
+    if seconds > _LEAST_MOMENT:
+        raise PayloadError(f"retry_for is {retry_for!r}; give a span as 48 * 3600, not a moment")
+    return int(seconds)
+
+
+def _queue_name(queue: Any) -> str:
+    if type(queue) is str and queue:
+        return queue
+    if type(queue) is int:
+        return str(queue)
+    return str(DEFAULT_OPTIONS["queue"])
+
+
+def _json_name(value: Any) -> str:
+    if value is None:
+        return "null"
+    names = {
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+        list: "an array",
+        dict: "an object",
+    }
+    return names[type(value)]

@@ -1,0 +1,219 @@
+"""The JSON in a process's `info` field: who it is and what it works on, as the Web UI's Busy page reads it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.json_dialect import dumps, loads
+
+# Every process of ours bears it, so that detection of the Ruby release passes it over.
+PYTHON_LABEL = "sidekiq_py"
+
+
+@dataclass(frozen=True, slots=True)
+class CapsuleFacts:
+    """
+    One group of queues with threads of its own.
+
+    Args:
+        name: `default`, or what the configuration says.
+        concurrency: Jobs at a time.
+        mode: `strict`, `weighted` or `random`.
+        weights: Queue to weight, in order; 0 in strict mode.
+    """
+
+    name: str
+    concurrency: int
+    mode: str
+    weights: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """
+    What one of our processes says of itself.
+
+    Args:
+        hostname: As in the identity.
+        started_at: Seconds since the epoch.
+        pid: In its own namespace.
+        tag: Shown behind the identity; empty if unset.
+        capsules: In order of declaration.
+        labels: Shown as badges. `PYTHON_LABEL` is added when it is missing.
+        identity: `<hostname>:<pid>:<12 hex>`.
+        version: Shown by UIs since 7.0.2.
+        embedded: Whether it runs inside another program; since 7.0.3 such a process is not sent signals.
+    """
+
+    hostname: str
+    started_at: float
+    pid: int
+    tag: str
+    capsules: tuple[CapsuleFacts, ...]
+    labels: tuple[str, ...]
+    identity: str
+    version: str
+    embedded: bool = False
+
+    @property
+    def concurrency(self) -> int:
+        """Jobs at a time, over all capsules."""
+        return sum(capsule.concurrency for capsule in self.capsules)
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues' names, each once."""
+        return list(dict.fromkeys(queue for capsule in self.capsules for queue in capsule.weights))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """
+    What any process's `info` says; `None` and empty where it does not.
+
+    Args:
+        hostname: As in the identity.
+        started_at: Seconds since the epoch.
+        pid: In that process's own namespace.
+        tag: Empty if unset.
+        concurrency: Jobs at a time; since 8.1.2 it stands in a hash field of its own instead.
+        queues: The queues' names.
+        capsules: One for each object of `weights` where there is no `capsules` (before 8.0.9).
+        labels: Badges.
+        identity: `<hostname>:<pid>:<12 hex>`.
+        version: Absent before 7.0.2.
+        embedded: Whether it refuses to be quieted and stopped from afar.
+        fields: The object as it was read, keys of others included.
+    """
+
+    hostname: str
+    started_at: float | None
+    pid: int | None
+    tag: str
+    concurrency: int | None
+    queues: tuple[str, ...]
+    capsules: tuple[CapsuleFacts, ...]
+    labels: tuple[str, ...]
+    identity: str
+    version: str | None
+    embedded: bool
+    fields: Mapping[str, Any]
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it is one of ours."""
+        return PYTHON_LABEL in self.labels
+
+
+def info_json(facts: ProcessFacts, dialect: Dialect) -> bytes:
+    """
+    The text for the field `info`, in that release's keys and order.
+
+    Source: Sidekiq 6.4.1, 7.0.2 to 8.1.7, launcher.rb, `to_data`.
+    """
+    info: dict[str, Any] = {
+        "hostname": facts.hostname,
+        "started_at": facts.started_at,
+        "pid": facts.pid,
+        "tag": facts.tag,
+    }
+    if dialect.concurrency_in_info:
+        info["concurrency"] = facts.concurrency
+    if dialect.info_has_capsules:
+        info["capsules"] = {
+            capsule.name: {
+                "concurrency": capsule.concurrency,
+                "mode": capsule.mode,
+                "weights": dict(capsule.weights),
+            }
+            for capsule in facts.capsules
+        }
+    info["queues"] = facts.queues
+    if dialect.info_has_weights:
+        info["weights"] = [dict(capsule.weights) for capsule in facts.capsules]
+    info["labels"] = list(dict.fromkeys((*facts.labels, PYTHON_LABEL)))
+    info["identity"] = facts.identity
+    if dialect.info_has_version:
+        info["version"] = facts.version
+    if dialect.info_has_embedded:
+        info["embedded"] = facts.embedded
+    return dumps(info, dialect.float_text)
+
+
+def parse_info(raw: bytes) -> ProcessInfo | None:
+    """
+    Read the `info` of a process of any release, or `None` if it is no JSON object. Values of another type count as
+    absent.
+    """
+    try:
+        fields = loads(raw)
+    except PayloadError:
+        return None
+    if not isinstance(fields, dict):
+        return None
+    version = fields.get("version")
+    return ProcessInfo(
+        hostname=_text(fields.get("hostname")),
+        started_at=_number(fields.get("started_at")),
+        pid=_whole(fields.get("pid")),
+        tag=_text(fields.get("tag")),
+        concurrency=_whole(fields.get("concurrency")),
+        queues=tuple(_texts(fields.get("queues"))),
+        capsules=tuple(_capsules(fields)),
+        labels=tuple(_texts(fields.get("labels"))),
+        identity=_text(fields.get("identity")),
+        version=version if isinstance(version, str) else None,
+        embedded=fields.get("embedded") is True,
+        fields=fields,
+    )
+
+
+def _capsules(fields: Mapping[str, Any]) -> Iterator[CapsuleFacts]:
+    named = fields.get("capsules")
+    if isinstance(named, dict):
+        for name, capsule in named.items():
+            if isinstance(capsule, dict):
+                weights = _weights(capsule.get("weights"))
+                mode = _text(capsule.get("mode")) or _mode(weights)
+                yield CapsuleFacts(name, _whole(capsule.get("concurrency")) or 0, mode, weights)
+        return
+    listed = fields.get("weights")
+    groups = [listed] if isinstance(listed, dict) else listed  # 7.0.2 wrote one object over all capsules
+    if not isinstance(groups, list):
+        groups = [dict.fromkeys(_texts(fields.get("queues")), 0)]
+    total = _whole(fields.get("concurrency")) or 0
+    for index, group in enumerate(groups):
+        weights = _weights(group)
+        yield CapsuleFacts("default" if index == 0 else "", total if len(groups) == 1 else 0, _mode(weights), weights)
+
+
+def _mode(weights: Mapping[str, int]) -> str:
+    """Source: Sidekiq 7.3.2 and 8.1.7, capsule.rb, `queues=`."""
+    if not any(weights.values()):
+        return "strict"
+    return "random" if all(weight == 1 for weight in weights.values()) else "weighted"
+
+
+def _weights(value: Any) -> dict[str, int]:
+    if not isinstance(value, dict):
+        return {}
+    return {queue: _whole(weight) or 0 for queue, weight in value.items()}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, str))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None

@@ -1,0 +1,119 @@
+"""
+The bytes of a declared job's pushes, all but its arguments, id and times made once.
+
+For pushes without client middleware; with it the payload must exist as a dict, and goes through `payload.normalize`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.wire.dialect import Dialect, FloatText
+from sidekiq_py.wire.float_text import json3_text
+from sidekiq_py.wire.json_dialect import dumps
+from sidekiq_py.wire.payload import call_item, normalize
+
+_FILLED = ("args", "jid", "created_at", "enqueued_at")
+
+
+class PushTemplate:
+    """
+    Renders what `normalize` and `for_queue` would.
+
+    Args:
+        class_name: The wire's `class`.
+        options: What the job declares, with the options of `set(...)` behind it.
+        dialect: The release to follow.
+        is_set: Whether the call goes through `set(...)`; it decides the order of keys before 6.4.
+
+    Raises:
+        PayloadError: The options are no job's.
+        ArgumentTypeError: An option is not JSON.
+    """
+
+    __slots__ = ("_bulk", "_bulk_scheduled", "_bulk_scheduled_times", "_immediate", "_scheduled", "_time")
+
+    def __init__(self, class_name: str, options: Mapping[str, Any], dialect: Dialect, *, is_set: bool = False) -> None:
+        for key in _FILLED:
+            if key in options:
+                raise PayloadError(f"{key} belongs to one push, not to the options of {class_name}")
+        call = call_item(class_name, [], dialect=dialect, set_options={} if is_set else None)
+        scheduled = call_item(class_name, [], dialect=dialect, set_options={} if is_set else None, at=1.0)
+        self._immediate = _pattern(call, options, dialect, has_enqueued_at=True)
+        self._bulk = _pattern({"class": class_name, "args": []}, options, dialect, has_enqueued_at=True)
+        self._bulk_scheduled = _pattern(
+            {"class": class_name, "args": []}, options, dialect, has_enqueued_at=dialect.bulk_stamps_first
+        )
+        self._bulk_scheduled_times = 2 if dialect.bulk_stamps_first else 1
+        self._scheduled = _pattern(scheduled, options, dialect, has_enqueued_at=False)
+        self._time = _exact_time if dialect.float_text is FloatText.JSON3 else orjson.dumps
+
+    def render(self, args_json: bytes, jid: str, created: float | int, enqueued: float | int) -> bytes:
+        """
+        The bytes of `perform_async`.
+
+        Args:
+            args_json: From `dump_args`.
+            jid: The job's id.
+            created: From `Dialect.stamp`.
+            enqueued: From `Dialect.stamp`.
+        """
+        time = self._time
+        return self._immediate % (args_json, orjson.dumps(jid), time(created), time(enqueued))
+
+    def render_scheduled(self, args_json: bytes, jid: str, created: float | int) -> bytes:
+        """The member of `schedule` that `perform_in` and `perform_at` leave; the score is `payload.score_text`'s."""
+        return self._scheduled % (args_json, orjson.dumps(jid), self._time(created))
+
+    def render_bulk(
+        self, args_jsons: Iterable[bytes], jids: Iterable[str], created: float | int, enqueued: float | int
+    ) -> list[bytes]:
+        """
+        The bytes of one slice of `perform_bulk`, whose jobs share both times.
+
+        Args:
+            args_jsons: Each from `dump_args`.
+            jids: As many ids.
+            created: From `Dialect.stamp`.
+            enqueued: From `Dialect.stamp`.
+        """
+        created_text, enqueued_text = self._time(created), self._time(enqueued)
+        pattern, dump = self._bulk, orjson.dumps
+        return [
+            pattern % (args_json, dump(jid), created_text, enqueued_text)
+            for args_json, jid in zip(args_jsons, jids, strict=True)
+        ]
+
+    def render_bulk_scheduled(
+        self, args_jsons: Iterable[bytes], jids: Iterable[str], created: float | int
+    ) -> list[bytes]:
+        """The members of `schedule` that one slice of `perform_bulk(..., at=...)` leaves."""
+        times = (self._time(created),) * self._bulk_scheduled_times
+        pattern, dump = self._bulk_scheduled, orjson.dumps
+        return [pattern % (args_json, dump(jid), *times) for args_json, jid in zip(args_jsons, jids, strict=True)]
+
+
+def _pattern(item: Mapping[str, Any], options: Mapping[str, Any], dialect: Dialect, *, has_enqueued_at: bool) -> bytes:
+    """A payload's bytes with `%b` for each value that a push fills in; these follow one another in every release."""
+    payload = normalize(item, dialect=dialect, now=0.0, jid="-", class_options=options)
+    payload.pop("at", None)
+    if has_enqueued_at:
+        payload["enqueued_at"] = 0
+    fields = [
+        _escaped(dumps(key, dialect.float_text))
+        + b":"
+        + (b"%b" if key in _FILLED else _escaped(dumps(value, dialect.float_text)))
+        for key, value in payload.items()
+    ]
+    return b"{" + b",".join(fields) + b"}"
+
+
+def _escaped(text: bytes) -> bytes:
+    return text.replace(b"%", b"%%")
+
+
+def _exact_time(stamp: float | int) -> bytes:
+    """Grisu2's digits, which orjson does not write."""
+    return orjson.dumps(stamp) if isinstance(stamp, int) else json3_text(stamp).encode()

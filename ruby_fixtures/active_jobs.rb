@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+# Active Job's side of the fixtures: a job that echoes its arguments, one that retries by Active Job's own rules, and a record
+# that travels as a GlobalID.
+
+require_relative "jobs"
+require "active_job"
+require "active_support"
+require "active_support/time"
+require "active_support/current_attributes"
+require "bigdecimal"
+require "globalid"
+
+ActiveJob::Base.queue_adapter = :sidekiq
+ActiveJob::Base.logger = nil
+# As Sidekiq's Rails engine does when Active Job is loaded.
+ActiveJob::Base.include(Sidekiq::Worker::Options) unless ActiveJob::Base.respond_to?(:sidekiq_options)
+
+GlobalID.app = "fixtures"
+I18n.available_locales = %i[en de]
+
+# A record of no database: its name is made of its id.
+class FixtureRecord
+  include GlobalID::Identification
+
+  attr_reader :id
+
+  def self.find(id)
+    new(id)
+  end
+
+  def initialize(id)
+    @id = id
+  end
+
+  def ==(other)
+    other.is_a?(FixtureRecord) && other.id.to_s == id.to_s
+  end
+
+  def inspect
+    "#<FixtureRecord #{id}>"
+  end
+end
+
+# Writes what arrived, as `inspect` shows it, to the list `fixture:echo`.
+class EchoJob < ActiveJob::Base
+  def perform(*arguments, **named)
+    shown = arguments.map(&:inspect) + named.map { |name, value| "#{name}: #{value.inspect}" }
+    Sidekiq.redis { |conn| conn.rpush("fixture:echo", shown.join(", ")) }
+  end
+end
+
+class EchoOptionsJob < EchoJob
+  queue_as :mailers
+  sidekiq_options retry: 3, backtrace: true
+end
+
+class ActiveRetryJob < ActiveJob::Base
+  retry_on FixtureError, wait: 30, attempts: 3, jitter: 0
+
+  def perform(message)
+    raise FixtureError, message
+  end
+end
+
+# What a web request knows and its jobs should know too.
+class FixtureCurrent < ActiveSupport::CurrentAttributes
+  attribute :user_id, :tenant
+end
+
+# Implemented in Python; Ruby only enqueues it.
+class PythonActiveJob < ActiveJob::Base
+  queue_as :python
+
+  def perform(*)
+    raise NotImplementedError, "PythonActiveJob is performed by Python"
+  end
+end

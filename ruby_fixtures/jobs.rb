@@ -1,0 +1,206 @@
+# frozen_string_literal: true
+
+# Jobs for tests between languages, in Ruby. Each does what its first argument says, so that one class serves every test;
+# the classes differ only in their options. `interop_tests/support/python_jobs.py` is the same in Python.
+#
+# Loaded by a real Sidekiq process (`sidekiq -r ruby_fixtures/jobs.rb`), by `record.rb`, and by Ruby code that tests run.
+
+require "json"
+require "sidekiq"
+
+FIXTURE_JOB = defined?(Sidekiq::Job) ? Sidekiq::Job : Sidekiq::Worker
+
+# redis-rb 4.8 warns at each SADD of Sidekiq 6.4.1; the logs are for what matters.
+if defined?(Redis) && Redis.respond_to?(:silence_deprecations=)
+  Redis.silence_deprecations = true
+  Redis.sadd_returns_boolean = false
+end
+
+# What a test needs faster than a user does, and cannot be said by a flag of the command line.
+Sidekiq.configure_server do |config|
+  poll_seconds = ENV["FIXTURE_POLL_SECONDS"]
+  if poll_seconds && config.respond_to?(:[]=)
+    config[:poll_interval_average] = poll_seconds.to_f
+  elsif poll_seconds
+    Sidekiq.options[:poll_interval_average] = poll_seconds.to_f
+  end
+end
+
+class FixtureError < StandardError; end
+
+module Fixtures
+  class NestedError < StandardError; end
+end
+
+# An error that cannot even say what it is.
+class SpeechlessError < StandardError
+  def message
+    raise "no words"
+  end
+end
+
+# The deeds a job can be asked for: `perform("<deed>", ...)`.
+module FixtureDeeds
+  def perform(deed, *rest)
+    send("do_#{deed}", *rest)
+  end
+
+  private
+
+  def do_ok(*)
+    "ok"
+  end
+
+  # A backtrace in the arguments makes recorded failures the same on every machine.
+  def do_raise(message = "boom", error_class = "FixtureError", backtrace = nil)
+    error = Object.const_get(error_class).new(message)
+    error.set_backtrace(backtrace) if backtrace
+    raise error
+  end
+
+  # Bytes that are not UTF-8 cannot stand in a payload, so they are asked for by deed.
+  def do_raise_invalid_utf8
+    raise FixtureError, "broken \xE9 text".dup.force_encoding("ASCII-8BIT")
+  end
+
+  # The first *times* runs fail; later ones write to the ledger.
+  def do_raise_until(counter_key, times, ledger_key, entry)
+    run = Sidekiq.redis { |conn| conn.incr(counter_key) }
+    raise FixtureError, "run #{run} of #{times} that fail" if run <= times
+
+    do_ledger(ledger_key, entry)
+  end
+
+  def do_sleep(seconds)
+    sleep(seconds)
+  end
+
+  # Blocks until a key exists: a test decides when the job may end.
+  def do_wait_for(key)
+    sleep(0.01) until Sidekiq.redis { |conn| conn.get(key) }
+  end
+
+  def do_write(key, value)
+    Sidekiq.redis { |conn| conn.set(key, value) }
+  end
+
+  # Who ran what: one JSON object a run, at the list's end.
+  def do_ledger(key, entry)
+    line = JSON.generate("entry" => entry, "jid" => jid, "by" => "ruby", "pid" => ::Process.pid)
+    Sidekiq.redis { |conn| conn.rpush(key, line) }
+  end
+
+  def do_ledger_and_sleep(key, entry, seconds)
+    do_ledger(key, entry)
+    sleep(seconds)
+  end
+
+  def do_ledger_and_wait_for(key, entry, gate_key)
+    do_ledger(key, entry)
+    do_wait_for(gate_key)
+  end
+
+  # The arguments as they arrived, written again as JSON.
+  def do_echo(key, *arguments)
+    Sidekiq.redis { |conn| conn.rpush(key, JSON.generate(arguments)) }
+  end
+
+  # The process is gone without a word, as after a crash.
+  def do_exit(code = 1)
+    exit!(code)
+  end
+
+  def do_enqueue(class_name, arguments, queue = "default")
+    Sidekiq::Client.push("class" => class_name, "args" => arguments, "queue" => queue)
+  end
+end
+
+class FixtureJob
+  include FIXTURE_JOB
+  include FixtureDeeds
+end
+
+class RetryFalseJob < FixtureJob
+  sidekiq_options retry: false
+end
+
+class RetryZeroJob < FixtureJob
+  sidekiq_options retry: 0
+end
+
+class RetryThreeJob < FixtureJob
+  sidekiq_options retry: 3
+end
+
+class BacktraceJob < FixtureJob
+  sidekiq_options backtrace: true
+end
+
+class BacktraceTwoLinesJob < FixtureJob
+  sidekiq_options backtrace: 2
+end
+
+# Retries after 100, 200, 300, ... seconds.
+class RetryInJob < FixtureJob
+  sidekiq_retry_in { |count, _error| (count + 1) * 100 }
+end
+
+# Retries at once, as far as Sidekiq allows: a second, and what its jitter adds.
+class RetrySoonJob < FixtureJob
+  sidekiq_options retry: 2
+  sidekiq_retry_in { |_count, _error| 1 }
+end
+
+# Says in the list `fixture:exhausted` that its retries are over.
+class ExhaustedJob < FixtureJob
+  sidekiq_options retry: 0
+  sidekiq_retries_exhausted do |job, error|
+    line = JSON.generate("jid" => job["jid"], "error" => error.message, "by" => "ruby")
+    Sidekiq.redis { |conn| conn.rpush("fixture:exhausted", line) }
+  end
+end
+
+class TaggedJob < FixtureJob
+  sidekiq_options tags: %w[alpha beta]
+end
+
+class NeverDeadJob < FixtureJob
+  sidekiq_options retry: 0, dead: false
+end
+
+class CriticalJob < FixtureJob
+  sidekiq_options queue: "critical"
+end
+
+class RetryQueueJob < FixtureJob
+  sidekiq_options retry_queue: "slow"
+end
+
+# Every option at once, in an order of its own.
+class ManyOptionsJob < FixtureJob
+  sidekiq_options queue: "critical", backtrace: 5, retry: 7, tags: ["x"], dead: false, retry_queue: "slow"
+end
+
+module Billing
+  class InvoiceJob < FixtureJob
+  end
+end
+
+# Jobs that Python runs: Ruby knows their names and options, and only enqueues them.
+class PythonJob
+  include FIXTURE_JOB
+  sidekiq_options queue: "python"
+
+  def perform(*)
+    raise NotImplementedError, "PythonJob is performed by Python; no Ruby process should fetch from its queue"
+  end
+end
+
+class PythonRetryTwoJob < PythonJob
+  sidekiq_options retry: 2
+end
+
+module Billing
+  class PythonInvoiceJob < PythonJob
+  end
+end

@@ -1,4 +1,9 @@
-"""A Python worker as its users run it: `python -m sidekiq_py worker -r <module> …` in a process of its own."""
+"""
+Sidekiq workers as their users run them, each in a process of its own.
+
+`WorkerProcess` is `python -m sidekiq_py worker -r <module> …`. What any worker can do, whatever its language, is in
+`SidekiqProcess`; the Ruby one is in `interop_tests/support`.
+"""
 
 import atexit
 import json
@@ -21,43 +26,37 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = (REPOSITORY, REPOSITORY / "compat")
 
 
-class WorkerProcess:
+class SidekiqProcess:
     """
-    One `sidekiq-py worker`; with `--processes N` one parent and its children.
+    A worker process that registers itself in Redis under `processes`.
 
     Starting does not wait: `wait_until_ready` does. As a context manager it starts, waits, and in the end stops; when
     the block failed, the end of the log is printed for pytest to show.
 
     Args:
-        require: Modules with jobs, each given as `-r`.
-        redis_url: Handed over as REDIS_URL.
-        arguments: More flags, such as `["-c", "5", "-q", "critical,3"]`.
+        command: The program and its arguments.
+        redis_url: Where the worker registers; handed over as REDIS_URL.
         environment: More environment variables; None as a value removes one.
-        python_path: Folders to find *require* in, beside the repository.
         log_path: Where stdout and stderr go; by default a file that goes when the test run ends.
     """
 
     def __init__(
         self,
-        require: str | Sequence[str],
+        command: Sequence[str],
         *,
         redis_url: str,
-        arguments: Sequence[str] = (),
         environment: Mapping[str, str | None] | None = None,
-        python_path: Sequence[Path | str] = (),
         log_path: Path | None = None,
     ) -> None:
         self.redis_url = redis_url
         self.log_path = log_path or _temporary_log()
-        modules = [require] if isinstance(require, str) else list(require)
-        self._command = [sys.executable, "-m", "sidekiq_py", "worker"]
-        self._command += [part for module in modules for part in ("-r", module)]
-        self._command += arguments
-        self._environment = _environment(redis_url, python_path, environment or {})
+        self._command = list(command)
+        self._environment = _environment({"REDIS_URL": redis_url, "REDIS_PROVIDER": None, **(environment or {})})
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
-        return f"<WorkerProcess pid={self._process and self._process.pid} {' '.join(self._command[1:])}>"
+        pid = self._process.pid if self._process else None
+        return f"<{type(self).__name__} pid={pid} {' '.join(self._command)}>"
 
     def __enter__(self) -> Self:
         self.start()
@@ -70,7 +69,7 @@ class WorkerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self.leave()
         if error is not None:
             print(f"{self!r}: the end of its log:\n{self.log_tail()}", file=sys.stderr)
 
@@ -165,6 +164,10 @@ class WorkerProcess:
                 self.kill()
         return self._process.wait()
 
+    def leave(self) -> None:
+        """How the context ends: by `stop`. The exit code is not looked at."""
+        self.stop()
+
     def _has_failed(self) -> bool:
         return self._started().poll() is not None
 
@@ -172,6 +175,42 @@ class WorkerProcess:
         if self._process is None:
             raise RuntimeError("the worker was not started; call start() or use it as a context manager")
         return self._process
+
+
+class WorkerProcess(SidekiqProcess):
+    """
+    One `sidekiq-py worker`; with `--processes N` one parent and its children.
+
+    Args:
+        require: Modules with jobs, each given as `-r`.
+        redis_url: Handed over as REDIS_URL.
+        arguments: More flags, such as `["-c", "5", "-q", "critical,3"]`.
+        environment: More environment variables; None as a value removes one.
+        python_path: Folders to find *require* in, beside the repository.
+        log_path: Where stdout and stderr go; by default a file that goes when the test run ends.
+    """
+
+    def __init__(
+        self,
+        require: str | Sequence[str],
+        *,
+        redis_url: str,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str | None] | None = None,
+        python_path: Sequence[Path | str] = (),
+        log_path: Path | None = None,
+    ) -> None:
+        modules = [require] if isinstance(require, str) else list(require)
+        command = [sys.executable, "-m", "sidekiq_py", "worker"]
+        command += [part for module in modules for part in ("-r", module)]
+        roots = [*map(str, python_path), *map(str, SOURCE_ROOTS), os.environ.get("PYTHONPATH", "")]
+        python = {"PYTHONPATH": os.pathsep.join(root for root in roots if root), "PYTHONUNBUFFERED": "1"}
+        super().__init__(
+            [*command, *arguments],
+            redis_url=redis_url,
+            environment={**python, **(environment or {})},
+            log_path=log_path,
+        )
 
 
 def _temporary_log() -> Path:
@@ -182,18 +221,8 @@ def _temporary_log() -> Path:
     return path
 
 
-def _environment(
-    redis_url: str, python_path: Sequence[Path | str], changes: Mapping[str, str | None]
-) -> dict[str, str]:
-    roots = [*map(str, python_path), *map(str, SOURCE_ROOTS), os.environ.get("PYTHONPATH", "")]
-    wanted: dict[str, str | None] = {
-        **os.environ,
-        "REDIS_URL": redis_url,
-        "REDIS_PROVIDER": None,
-        "PYTHONPATH": os.pathsep.join(root for root in roots if root),
-        "PYTHONUNBUFFERED": "1",
-        **changes,
-    }
+def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
+    wanted: dict[str, str | None] = {**os.environ, **changes}
     return {name: value for name, value in wanted.items() if value is not None}
 
 

@@ -1,0 +1,76 @@
+"""Fixtures of the tests with real Ruby: a release as a parameter, its processes, and the Redis of `tests/`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interop_tests.support.ruby import RELEASES, RubyRelease, RubySidekiq, run_ruby, why_missing
+from tests.conftest import new_redis_server, redis_client, redis_server, redis_url
+from tests.support.missing_tools import skip_or_fail
+from tests.support.worker_process import WorkerProcess
+
+__all__ = ["new_redis_server", "redis_client", "redis_server", "redis_url"]
+
+RUBY_SWITCH = "SIDEKIQ_PY_REQUIRE_RUBY"
+PYTHON_JOBS = "interop_tests.support.python_jobs"
+
+RunRuby = Callable[..., Any]
+StartRuby = Callable[..., RubySidekiq]
+StartPython = Callable[..., WorkerProcess]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks for a Ruby release bears the mark `ruby`."""
+    for item in items:
+        if "ruby_release" in getattr(item, "fixturenames", ()):
+            item.add_marker("ruby")
+
+
+@pytest.fixture(scope="session", params=RELEASES, ids=lambda release: release.sidekiq_version)
+def ruby_release(request: pytest.FixtureRequest) -> RubyRelease:
+    """Each release of Ruby Sidekiq in turn; skipped where it is missing, a failure in CI."""
+    release: RubyRelease = request.param
+    reason = why_missing(release.name)
+    if reason is not None:
+        skip_or_fail(reason, switch=RUBY_SWITCH)
+    return release
+
+
+@pytest.fixture
+def ruby(ruby_release: RubyRelease, redis_url: str) -> RunRuby:
+    """Runs Ruby code on the shared Redis: `ruby('Sidekiq::Queue.new.size')`; more values become methods there."""
+    return lambda code, **values: run_ruby(ruby_release, code, redis_url, **values)
+
+
+@pytest.fixture
+def start_ruby(ruby_release: RubyRelease, redis_url: str, tmp_path: Path) -> Iterator[StartRuby]:
+    """Starts real Ruby workers, waits until each is ready, and kills them after the test."""
+    with ExitStack() as workers:
+        count = 0
+
+        def start(**options: Any) -> RubySidekiq:
+            nonlocal count
+            count += 1
+            options.setdefault("log_path", tmp_path / f"ruby-{count}.log")
+            return workers.enter_context(RubySidekiq(ruby_release, redis_url=redis_url, **options))
+
+        yield start
+
+
+@pytest.fixture
+def start_python(redis_url: str, tmp_path: Path) -> Iterator[StartPython]:
+    """Starts Python workers with the jobs of `support/python_jobs.py`, and stops them after the test."""
+    with ExitStack() as workers:
+        count = 0
+
+        def start(*arguments: str, **options: Any) -> WorkerProcess:
+            nonlocal count
+            count += 1
+            options.setdefault("log_path", tmp_path / f"python-{count}.log")
+            worker = WorkerProcess(PYTHON_JOBS, redis_url=redis_url, arguments=arguments, **options)
+            return workers.enter_context(worker)
+
+        yield start

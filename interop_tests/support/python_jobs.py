@@ -1,0 +1,176 @@
+"""
+The jobs of `ruby_fixtures/jobs.rb`, in Python: the same names, the same deeds.
+
+Loaded by Python workers with `-r interop_tests.support.python_jobs`. A job does what its first argument says; a ledger line
+says which language ran it.
+"""
+
+import functools
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import redis
+
+import sidekiq_py as sidekiq
+
+POLL_SECONDS = 0.01
+
+
+class FixtureError(Exception):
+    """What a job raises when it is asked to."""
+
+
+@functools.cache
+def _redis() -> redis.Redis:
+    return redis.Redis.from_url(os.environ["REDIS_URL"])
+
+
+def _ok(*_ignored: Any) -> None:
+    pass
+
+
+def _raise(message: str = "boom", *_ruby_only: Any) -> NoReturn:
+    raise FixtureError(message)
+
+
+def _raise_until(counter_key: str, times: int, ledger_key: str, entry: Any) -> None:
+    run = int(_redis().incr(counter_key))
+    if run <= times:
+        raise FixtureError(f"run {run} of {times} that fail")
+    _ledger(ledger_key, entry)
+
+
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def _wait_for(key: str) -> None:
+    while not _redis().exists(key):
+        time.sleep(POLL_SECONDS)
+
+
+def _write(key: str, value: Any) -> None:
+    _redis().set(key, value)
+
+
+def _ledger(key: str, entry: Any) -> None:
+    line = {"entry": entry, "jid": sidekiq.current_job().jid, "by": "python", "pid": os.getpid()}
+    _redis().rpush(key, json.dumps(line))
+
+
+def _ledger_and_sleep(key: str, entry: Any, seconds: float) -> None:
+    _ledger(key, entry)
+    _sleep(seconds)
+
+
+def _ledger_and_wait_for(key: str, entry: Any, gate_key: str) -> None:
+    _ledger(key, entry)
+    _wait_for(gate_key)
+
+
+def _echo(key: str, *arguments: Any) -> None:
+    _redis().rpush(key, json.dumps(arguments))
+
+
+def _exit(code: int = 1) -> NoReturn:
+    os._exit(code)
+
+
+def _enqueue(class_name: str, arguments: list[Any], queue: str = "default") -> None:
+    sidekiq.Client().push({"class": class_name, "args": arguments, "queue": queue})
+
+
+DEEDS: dict[str, Callable[..., None]] = {
+    "ok": _ok,
+    "raise": _raise,
+    "raise_until": _raise_until,
+    "sleep": _sleep,
+    "wait_for": _wait_for,
+    "write": _write,
+    "ledger": _ledger,
+    "ledger_and_sleep": _ledger_and_sleep,
+    "ledger_and_wait_for": _ledger_and_wait_for,
+    "echo": _echo,
+    "exit": _exit,
+    "enqueue": _enqueue,
+}
+
+
+@sidekiq.job(name="FixtureJob")
+def fixture_job(deed: str, *rest: Any) -> None:
+    """Does what *deed* says, with the options that Sidekiq has by default."""
+    DEEDS[deed](*rest)
+
+
+@sidekiq.job(name="RetryFalseJob", retry=False)
+def retry_false_job(deed: str, *rest: Any) -> None:
+    """Never retried, and forgotten when it fails."""
+    DEEDS[deed](*rest)
+
+
+@sidekiq.job(name="RetryZeroJob", retry=0)
+def retry_zero_job(deed: str, *rest: Any) -> None:
+    """Dead at its first failure."""
+    DEEDS[deed](*rest)
+
+
+@sidekiq.job(name="RetryThreeJob", retry=3)
+def retry_three_job(deed: str, *rest: Any) -> None:
+    """Four runs at most."""
+    DEEDS[deed](*rest)
+
+
+@sidekiq.job(name="RetrySoonJob", retry=2)
+def retry_soon_job(deed: str, *rest: Any) -> None:
+    """Three runs at most, as soon after each other as the jitter allows."""
+    DEEDS[deed](*rest)
+
+
+@retry_soon_job.retry_in
+def _one_second(_count: int, _error: BaseException, _payload: dict[str, Any]) -> int:
+    return 1
+
+
+@sidekiq.job(name="BacktraceJob", backtrace=True)
+def backtrace_job(deed: str, *rest: Any) -> None:
+    """Keeps its backtrace in the payload."""
+    DEEDS[deed](*rest)
+
+
+@sidekiq.job(name="ExhaustedJob", retry=0)
+def exhausted_job(deed: str, *rest: Any) -> None:
+    """Says in the list `fixture:exhausted` that its retries are over."""
+    DEEDS[deed](*rest)
+
+
+@exhausted_job.retries_exhausted
+def _say_that_it_is_over(payload: dict[str, Any], error: BaseException) -> None:
+    line = {"jid": payload["jid"], "error": str(error), "by": "python"}
+    _redis().rpush("fixture:exhausted", json.dumps(line))
+
+
+@sidekiq.job(name="NeverDeadJob", retry=0, dead=False)
+def never_dead_job(deed: str, *rest: Any) -> None:
+    """Leaves nothing in the dead set."""
+    DEEDS[deed](*rest)
+
+
+@sidekiq.job(name="PythonJob", queue="python")
+def python_job(deed: str, *rest: Any) -> None:
+    """Ruby knows its name and only enqueues it."""
+    DEEDS[deed](*rest)
+
+
+@sidekiq.job(name="PythonRetryTwoJob", queue="python", retry=2)
+def python_retry_two_job(deed: str, *rest: Any) -> None:
+    """As `PythonJob`, with two retries."""
+    DEEDS[deed](*rest)
+
+
+@sidekiq.job(name="Billing::PythonInvoiceJob", queue="python")
+def python_invoice_job(deed: str, *rest: Any) -> None:
+    """A name with a namespace in it."""
+    DEEDS[deed](*rest)

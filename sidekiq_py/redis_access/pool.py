@@ -202,7 +202,9 @@ class Link:
 
     def wait_readable(self, seconds: float) -> bool:
         """True when a reply (or the end of the connection) can be read within *seconds*."""
-        return bool(select.select([self.fileno()], [], [], seconds)[0])
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
 
     def drop_if_stale(self) -> None:
         """Close a socket that the server has closed, or on which something unasked for has come."""

@@ -1,0 +1,63 @@
+"""
+What a fetcher is, and what it hands to a processor.
+
+`ReliableFetcher` (`reliable.py`) keeps a job in Redis until it is settled; `BasicFetcher` (`basic.py`) is Ruby's BRPOP.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from sidekiq_py.engine.owner import Owner
+
+
+class UnitOfWork:
+    """
+    One job that this process has taken.
+
+    Args:
+        raw: The original bytes.
+        queue: The name of the queue it came from.
+        owner: Under which it is in flight, and `field`, its field there; None with the basic fetcher.
+        is_marked: A suspect, marked as started.
+        fetched_at: On the monotonic clock.
+    """
+
+    __slots__ = ("fetched_at", "field", "is_marked", "owner", "queue", "raw")
+
+    def __init__(
+        self, raw: bytes, queue: str, owner: Owner | None, field: bytes, is_marked: bool, fetched_at: float
+    ) -> None:
+        self.raw = raw
+        self.queue = queue
+        self.owner = owner
+        self.field = field
+        self.is_marked = is_marked
+        self.fetched_at = fetched_at
+
+    def __repr__(self) -> str:
+        return f"<UnitOfWork {self.field!r} queue={self.queue} bytes={len(self.raw)}>"
+
+
+class Fetcher(Protocol):
+    """Where processors get their jobs and hand in the ends of them. All calls are safe from any thread."""
+
+    def start(self) -> None:
+        """Begin to fetch. Does not block."""
+
+    def take(self) -> UnitOfWork | None:
+        """The next job to run; waits for one. None: stop."""
+
+    def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
+        """The job succeeded; it ran for *seconds*."""
+
+    def settle(self, unit: UnitOfWork, vital: Sequence[tuple[Any, ...]], counters: Sequence[tuple[Any, ...]]) -> bool:
+        """The job ended otherwise: run these commands if it is still ours. True if it was."""
+
+    def requeue(self, units: Sequence[UnitOfWork]) -> None:
+        """Put jobs back that are not to be run to their end here."""
+
+    def quiet(self) -> None:
+        """Fetch no more; give back what has not started. Idempotent."""
+
+    def close(self) -> None:
+        """Hand in what is due and let go of all connections."""

@@ -1,0 +1,206 @@
+"""
+Who this process is to the jobs it has taken.
+
+An `Owner` is one epoch of a process: a name, an in-flight hash, a lease. When a process finds that it was recovered (it had been
+frozen, or cut off), it drops what it had not started and goes on as the next epoch: nothing that the old epoch still does can touch a
+later run of the same job.
+"""
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.host import ProcessPlace, registration
+from sidekiq_py.errors import RedisError
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.pool import Link
+
+if TYPE_CHECKING:
+    from sidekiq_py.engine.fetcher import UnitOfWork
+
+_log = logging.getLogger("sidekiq")
+
+
+class Owner:
+    """
+    One epoch.
+
+    Args:
+        name: `<identity>:<epoch>`.
+        about: What to write into the registry.
+
+    Attributes:
+        units: Field to job of everything taken and not yet known to be settled.
+        outstanding: Batches that were asked for and whose reply has not been read.
+        lone_field: The marked job that was let in by `Ownership.reserve_lone`.
+        confirmed_at: When this owner was last known to be entered, on the monotonic clock.
+    """
+
+    def __init__(self, name: str, about: str) -> None:
+        self.name = name
+        self.about = about
+        self.units: dict[bytes, UnitOfWork] = {}
+        self.outstanding: set[int] = set()
+        self.is_registered = False
+        self.lone_field: bytes = b""
+        self.confirmed_at = monotonic()
+        self._batches = itertools.count(1)
+
+    def __repr__(self) -> str:
+        return f"<Owner {self.name} units={len(self.units)}>"
+
+    def open_batch(self) -> int:
+        """A number for a fetch that is about to be sent."""
+        batch = next(self._batches)
+        self.outstanding.add(batch)
+        return batch
+
+    def close_batch(self, batch: int) -> None:
+        """The reply was read and its jobs are in `units`, or it never will be."""
+        self.outstanding.discard(batch)
+
+    def strangers(self, fields: Iterable[bytes]) -> list[bytes]:
+        """Those of *fields* that nobody here knows of: their fetch's reply was lost."""
+        return [
+            field
+            for field in fields
+            if field not in self.units and in_flight.split_field(field)[0] not in self.outstanding
+        ]
+
+
+class Ownership:
+    """
+    The present epoch of this process, shared by all its capsules.
+
+    Args:
+        identity: As in the heartbeat.
+        queues: Of all capsules: where recovery looks for inboxes.
+        on_epoch: Called with the name of each new owner.
+    """
+
+    def __init__(
+        self,
+        identity: str,
+        queues: Sequence[str],
+        lease_seconds: float,
+        on_epoch: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._identity = identity
+        self._about = registration(ProcessPlace.here(), queues)
+        self._lock = threading.Lock()
+        self._lone_lock = threading.Lock()
+        self._epoch = 0
+        self._on_epoch = on_epoch
+        self.lease_ms = round(lease_seconds * 1000)
+        # Past this many seconds without word from Redis the lease may have run out: no job is started unasked.
+        self.trust_seconds = lease_seconds * 0.6
+        self.current = self._next_owner()
+
+    def renew(self, link: Link) -> Owner:
+        """
+        Renew the lease of the present owner, or go on under the next epoch if it was recovered.
+
+        Raises:
+            RedisError: Redis did not say.
+        """
+        owner = self.current
+        asked_at = monotonic()
+        if owner.is_registered:
+            if in_flight.renew(link, owner.name, self.lease_ms):
+                owner.confirmed_at = asked_at
+            else:
+                self.advance(owner)
+        else:
+            owner.confirmed_at = asked_at
+        return self.current
+
+    def advance(self, fenced: Owner) -> Owner:
+        """*fenced* was recovered: go on under the next epoch. Returns the present owner."""
+        with self._lock:
+            if self.current is fenced:
+                _log.warning(
+                    "this process was taken for dead: its %d jobs were given to others. "
+                    "It drops what it had not started; what runs will not be settled twice",
+                    len(fenced.units),
+                )
+                self.current = self._next_owner()
+            return self.current
+
+    def reserve_lone(self) -> bool:
+        """
+        Ask for leave to fetch a suspect that already bears a death: one such job runs in a process at a time.
+
+        Returns:
+            True: the caller holds the leave until `release_lone`.
+        """
+        if not self._lone_lock.acquire(blocking=False):
+            return False
+        owner = self.current
+        if owner.lone_field in owner.units:
+            self._lone_lock.release()
+            return False
+        return True
+
+    def release_lone(self, owner: Owner, field: bytes | None) -> None:
+        """Give the leave back; *field* is the marked job that came, which keeps others away until it is settled."""
+        if field is not None:
+            owner.lone_field = field
+        self._lone_lock.release()
+
+    def trusts(self, now: float) -> bool:
+        """The present owner was confirmed lately enough to start a job."""
+        return now - self.current.confirmed_at < self.trust_seconds
+
+    def give_back_strangers(self, link: Link) -> int:
+        """
+        Compare what Redis has in flight with what is known here, and give back the rest.
+
+        Returns:
+            How many jobs went back.
+        """
+        owner = self.current
+        if not owner.is_registered:
+            return 0
+        strangers = owner.strangers(in_flight.fields(link, owner.name))
+        moved = in_flight.give_back(link, owner.name, strangers) if strangers else []
+        if moved:
+            _log.info("gave back %d jobs whose fetch had lost its reply", len(moved))
+        return len(moved)
+
+    def leave(self, link: Link, now: float) -> None:
+        """Give back whatever is still in flight and strike this owner off."""
+        owner = self.current
+        if not owner.is_registered:
+            return
+        in_flight.fence(link, owner.name, certain=True, now=now)
+        in_flight.give_back(link, owner.name, sorted_by_batch(in_flight.fields(link, owner.name)))
+
+    def _next_owner(self) -> Owner:
+        self._epoch += 1
+        owner = Owner(f"{self._identity}:{self._epoch}", self._about)
+        self._on_epoch(owner.name)
+        return owner
+
+
+def sorted_by_batch(fields: Iterable[bytes]) -> list[bytes]:
+    """*fields* in the order in which the jobs were taken."""
+
+    def order(field: bytes) -> tuple[int, int]:
+        head = field[: min(field.find(mark) for mark in (b":", b"!") if mark in field)]
+        batch, _, number = head.partition(b".")
+        return int(batch), int(number)
+
+    return sorted(fields, key=order)
+
+
+def try_quietly(action: Callable[[], object], what: str) -> bool:
+    """Do *action*; a Redis error is logged. True if it went well."""
+    try:
+        action()
+    except RedisError as error:
+        _log.warning("%s: %s", what, error)
+        return False
+    return True

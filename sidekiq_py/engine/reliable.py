@@ -1,0 +1,514 @@
+"""
+The fetcher that loses nothing, and keeps Redis round trips out of a job's way.
+
+1. Processors take jobs from a local buffer. One that finds it empty becomes the leader: it hands in the acknowledgements
+   that are due and fetches the next batch in the same round trip.
+2. Where there is nothing to fetch, the leader waits on all queues at once and runs what comes itself; another idle
+   processor takes its place.
+3. While no processor is free the keeper watches: acknowledgements go out within milliseconds, what was fetched ahead and
+   does not start soon goes back, and so does what still arrives.
+
+It ends when `quiet` was called and the buffer is empty: `take` returns None.
+"""
+
+import logging
+import os
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.config import CapsuleConfig, Config
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.owner import Owner, Ownership
+from sidekiq_py.engine.settle import Settler, forget, utc_day
+from sidekiq_py.engine.sizing import BatchSize
+from sidekiq_py.engine.waiters import Waiters
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.pool import Pool
+
+_log = logging.getLogger("sidekiq")
+
+# A job that ran as long is acknowledged by itself: the round trip weighs little, and a kill would repeat real work.
+_SLOW_SECONDS = 0.005
+_TICK_SECONDS = 0.005
+# What was fetched ahead and has not started by then goes back.
+_GIVE_BACK_SECONDS = 0.020
+_LATE_ARRIVAL_SECONDS = 0.010
+_RETRY_SECONDS = 0.5
+
+
+class ReliableFetcher:
+    """
+    One capsule's jobs.
+
+    Args:
+        report: Told of errors that nobody else would hear of.
+        room: How many more `async def` jobs may start; None: no such job has been seen.
+    """
+
+    def __init__(
+        self,
+        capsule: CapsuleConfig,
+        config: Config,
+        pool: Pool,
+        ownership: Ownership,
+        *,
+        report: Callable[[BaseException, dict[str, Any]], None],
+        room: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._capsule = capsule
+        self._config = config
+        self._ownership = ownership
+        self._report = report
+        self._room = room
+        self._queues = [(name, capsule.weights[name]) for name in capsule.queue_names]
+        self._names = {name.encode(): name for name in capsule.queue_names}
+        self._link = pool.new_link()
+        self._service_link = pool.new_link()
+        self._service_lock = threading.Lock()
+        self._settler = Settler(
+            pool.new_link(),
+            on_pending=self._arm_keeper,
+            on_trouble=self._note_trouble,
+            is_given_up=lambda: self._is_closed,
+        )
+        waited_for = capsule.queue_names[: config.idle_waiters]
+        self._waits_for_all = len(waited_for) == len(capsule.queue_names)
+        self._waiters = Waiters(pool, ownership, waited_for, config.idle_poll_seconds)
+
+        self._jobs: deque[UnitOfWork] = deque()
+        self._size = BatchSize(config.buffer_seconds)
+        self._low_water = 0
+        self._left = 0
+        self._refilled_at = monotonic()
+        self._paused: list[str] = []
+
+        self._fetch_lock = threading.Lock()
+        self._idle_change = threading.Condition()
+        self._idle = 0
+        self._has_leader = False
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+
+        self._is_quiet = False
+        self._is_closed = False
+        self._has_trouble = False
+        self._offline_since: float | None = None
+        self._keeper_armed = threading.Event()
+        self._keeper_is_armed = False
+        self._keeper = threading.Thread(target=self._keep, name=f"sidekiq.{capsule.name}/keeper", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<ReliableFetcher {self._capsule.name} buffered={len(self._jobs)} idle={self._idle}>"
+
+    # ---- for the manager
+
+    def start(self) -> None:
+        """Start the keeper; processors do the rest."""
+        self._keeper.start()
+
+    def quiet(self) -> None:
+        """Fetch no more, and give back what has not started."""
+        with self._idle_change:
+            self._is_quiet = True
+            self._idle_change.notify_all()
+        self.wake()
+        # From here on nobody leads: late arrivals are the keeper's, who gives them back.
+        with self._idle_change:
+            self._idle_change.wait_for(lambda: not self._has_leader, timeout=5)
+            self._has_leader = True
+        self._give_back_buffer(older_than=None)
+        self._arm_keeper()
+
+    def close(self) -> None:
+        """Hand in what is due and let go of all connections."""
+        self._is_closed = True
+        try:
+            self._settler.flush()
+        except RedisError as error:
+            _log.warning("some finished jobs could not be acknowledged and will run again: %s", error)
+        self._keeper_armed.set()
+        self._keeper.join(timeout=1)
+        self._waiters.close()
+        self._link.close()
+        with self._service_lock:
+            self._service_link.close()
+        self._settler.close()
+
+    def wake(self) -> None:
+        """Let the leader look up: there is room again, or it is time to stop."""
+        try:
+            os.write(self._wake_write, b".")
+        except BlockingIOError:
+            pass
+
+    # ---- for processors
+
+    def take(self) -> UnitOfWork | None:
+        """The next job to run; waits for one. None: stop."""
+        jobs = self._jobs
+        ownership = self._ownership
+        while True:
+            try:
+                unit = jobs.popleft()
+            except IndexError:
+                if not self._wait():
+                    return None
+                continue
+            if len(jobs) < self._low_water and self._fetch_lock.acquire(blocking=False):
+                try:
+                    self._refill(0)
+                except RedisError as error:
+                    self._note_offline(error)
+                finally:
+                    self._fetch_lock.release()
+            owner = unit.owner
+            if owner is not ownership.current:
+                # Recovered meanwhile: this copy is not ours to start.
+                continue
+            if monotonic() - owner.confirmed_at > ownership.trust_seconds and not self._confirm(owner):
+                continue
+            return unit
+
+    def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
+        """The job succeeded; it ran for *seconds*."""
+        self._size.ran(seconds)
+        if unit.is_marked:
+            self._settle_marked(unit)
+            return
+        self._settler.acknowledge(unit)
+        if seconds >= _SLOW_SECONDS:
+            self._flush()
+
+    def settle(self, unit: UnitOfWork, vital: Sequence[tuple[Any, ...]], counters: Sequence[tuple[Any, ...]]) -> bool:
+        """The job ended otherwise: run these commands if it is still ours. True if it was."""
+        if unit.is_marked:
+            counters = (*counters, in_flight.clear_suspect_command(unit.raw))
+        return self._settler.settle(unit, vital, counters)
+
+    def requeue(self, units: Sequence[UnitOfWork]) -> None:
+        """Put jobs back that are not to be run to their end here; the first of them is to run first."""
+        by_owner: dict[Owner, list[UnitOfWork]] = {}
+        for unit in units:
+            assert unit.owner is not None
+            by_owner.setdefault(unit.owner, []).append(unit)
+        with self._service_lock:
+            for owner, theirs in by_owner.items():
+                fields = [unit.field for unit in theirs]
+                in_flight.give_back(self._service_link, owner.name, fields)
+                forget(owner, fields)
+
+    # ---- idle processors
+
+    def _wait(self) -> bool:
+        """Until there are jobs in the buffer; False: stop. One of those that wait leads."""
+        if self._has_leader and self._settler.has_pending:
+            self._flush()
+        with self._idle_change:
+            self._idle += 1
+            while True:
+                if self._is_quiet or self._jobs:
+                    self._idle -= 1
+                    return not self._is_quiet
+                if not self._has_leader:
+                    self._has_leader = True
+                    break
+                self._idle_change.wait()
+        try:
+            self._lead()
+        finally:
+            with self._idle_change:
+                self._has_leader = False
+                self._idle -= 1
+                # As many as there is work for, and always one to take the lead.
+                self._idle_change.notify(max(1, len(self._jobs)))
+        return True
+
+    def _lead(self) -> None:
+        """Fetch or wait until the buffer holds something, or it is time to stop."""
+        is_due = True
+        while not self._is_quiet and not self._jobs:
+            try:
+                if is_due:
+                    with self._fetch_lock:
+                        self._refill(self._idle)
+                        self._note_online()
+                    if self._jobs:
+                        return
+                is_due = self._watch()
+            except RedisError as error:
+                self._note_offline(error)
+                self._waiters_idle(_RETRY_SECONDS)
+                is_due = True
+
+    def _watch(self) -> bool:
+        """Wait on the queues; True if a fetch is due afterwards."""
+        room = self._room()
+        if room is not None and room <= 0:
+            self._waiters_idle(None)
+            return True
+        self._waiters.open(self._paused)
+        seconds = None if self._waits_for_all and not self._paused else self._config.idle_poll_seconds
+        cool_until = self._waiters.cool_until
+        if cool_until:
+            seconds = min(seconds or 1.0, max(0.001, cool_until - monotonic()))
+        units, was_woken = self._waiters.collect(self._wake_read, seconds)
+        if was_woken:
+            self._drain_wake()
+        if units:
+            self._jobs.extend(units)
+            self._left = len(self._jobs)
+            self._refilled_at = monotonic()
+        return was_woken or (seconds is not None and not units)
+
+    def _waiters_idle(self, seconds: float | None) -> None:
+        """Do nothing until woken, or for *seconds*; what waiters bring meanwhile is taken."""
+        units, was_woken = self._waiters.collect(self._wake_read, seconds) if seconds is None else ([], False)
+        self._jobs.extend(units)
+        if seconds is not None:
+            with self._idle_change:
+                self._idle_change.wait_for(lambda: self._is_quiet, timeout=seconds)
+        if was_woken:
+            self._drain_wake()
+
+    def _drain_wake(self) -> None:
+        try:
+            while os.read(self._wake_read, 1024):
+                pass
+        except BlockingIOError:
+            pass
+
+    # ---- fetching
+
+    def _refill(self, idle: int) -> None:
+        """
+        Hand in what is due and fetch a batch, in one round trip. The caller holds the fetch lock.
+
+        Args:
+            idle: Processors that wait.
+        """
+        now = monotonic()
+        buffered = len(self._jobs)
+        ahead = self._size.refilled(max(0, self._left - buffered), now - self._refilled_at)
+        wanted = self._within_room(idle + ahead - buffered)
+        if wanted <= 0 or self._is_quiet:
+            self._low_water = 0
+            return
+        owner = self._ownership.current
+        gathered = self._settler.drain()
+        batch = owner.open_batch()
+        takes_lone = self._ownership.reserve_lone()
+        marked: bytes | None = None
+        try:
+            plan = self._plan(owner, batch, wanted, takes_lone)
+            replies = self._exchange(gathered, in_flight.FETCH.call(*plan.command_parts()))
+            reply = replies[-1]
+            if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
+                reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
+            marked = self._take_in(owner, reply, now)
+        except RedisError as error:
+            self._settler.restore(gathered)
+            if isinstance(error, ReplyLostError | RedisConnectionError):
+                self._note_trouble()
+            raise
+        finally:
+            if takes_lone:
+                self._ownership.release_lone(owner, marked)
+            owner.close_batch(batch)
+        self._left = len(self._jobs)
+        self._low_water = self._left // 4 if ahead else 0
+        self._refilled_at = monotonic()
+        if self._jobs:
+            self._arm_keeper()
+
+    def _within_room(self, wanted: int) -> int:
+        room = self._room()
+        return wanted if room is None else min(wanted, room)
+
+    def _plan(self, owner: Owner, batch: int, wanted: int, takes_lone: bool) -> in_flight.FetchPlan:
+        return in_flight.FetchPlan(
+            owner=owner.name,
+            registration="" if owner.is_registered else owner.about,
+            lease_ms=self._ownership.lease_ms,
+            batch=batch,
+            queues=self._queues,
+            max_jobs=wanted,
+            max_bytes=self._config.buffer_bytes,
+            seed=random.getrandbits(31),
+            may_take_marked=takes_lone,
+        )
+
+    def _exchange(self, gathered: dict[Owner, list[UnitOfWork]], fetch: tuple[Any, ...]) -> list[Any]:
+        """Acknowledgements and fetch in one round trip; the replies, the fetch's last."""
+        day = utc_day(now_seconds())
+        handed_in = [
+            (owner, fields[start : start + 1000])
+            for owner, units in gathered.items()
+            for fields in [[unit.field for unit in units]]
+            for start in range(0, len(fields), 1000)
+        ]
+        parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, fields in handed_in]
+        replies = self._link.batch([*[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch])
+        for (owner, fields), part, reply in zip(handed_in, parts, replies, strict=False):
+            if isinstance(reply, RedisReplyError):
+                if reply.code != "NOSCRIPT":
+                    raise reply
+                self._link.command(*in_flight.ACKNOWLEDGE.full_call(*part))
+            forget(owner, fields)
+        return replies
+
+    def _take_in(self, owner: Owner, reply: Any, asked_at: float) -> bytes | None:
+        """Put the fetched jobs into the buffer; returns the field of a marked one, which comes alone."""
+        if isinstance(reply, RedisReplyError):
+            if reply.code != in_flight.FENCED:
+                raise reply
+            self._ownership.advance(owner)
+            return None
+        owner.is_registered = True
+        owner.confirmed_at = asked_at
+        names = self._names
+        self._paused = [self._queues[number][0] for number in reply[0]]
+        table = owner.units
+        now = monotonic()
+        units = []
+        marked = len(reply) == 3 and in_flight.split_field(reply[1])[1]
+        for at in range(1, len(reply), 2):
+            field = reply[at]
+            name = names.get(field.partition(b":")[2]) or in_flight.split_field(field)[2]
+            unit = table[field] = UnitOfWork(reply[at + 1], name, owner, field, marked, now)
+            units.append(unit)
+        self._jobs.extend(units)
+        return units[0].field if marked else None
+
+    def _confirm(self, owner: Owner) -> bool:
+        """Ask Redis whether *owner* still stands, for as long as it takes; False: it does not, or it is time to stop."""
+        while not self._is_closed:
+            try:
+                with self._service_lock:
+                    if self._ownership.trusts(monotonic()):
+                        break
+                    self._ownership.renew(self._service_link)
+                break
+            except RedisError as error:
+                self._note_offline(error)
+                if self._is_quiet:
+                    return False
+                threading.Event().wait(_RETRY_SECONDS)
+        return owner is self._ownership.current
+
+    # ---- settling
+
+    def _settle_marked(self, unit: UnitOfWork) -> None:
+        counters = in_flight.count_commands(utc_day(now_seconds()), failed=False)
+        self._settler.settle(unit, (), [*counters, in_flight.clear_suspect_command(unit.raw)])
+
+    def _flush(self) -> None:
+        try:
+            self._settler.flush()
+        except RedisError as error:
+            self._note_offline(error)
+
+    # ---- the keeper
+
+    def _arm_keeper(self) -> None:
+        if not self._keeper_is_armed:
+            self._keeper_is_armed = True
+            self._keeper_armed.set()
+
+    def _keep(self) -> None:
+        pause = threading.Event()
+        while not self._is_closed:
+            self._keeper_armed.wait()
+            self._keeper_armed.clear()
+            while not self._is_closed:
+                pause.wait(_TICK_SECONDS)
+                try:
+                    self._tick()
+                except Exception as error:  # noqa: BLE001 — the keeper must outlive any single failure
+                    self._report(error, {"context": "keeper"})
+                    pause.wait(_RETRY_SECONDS)
+                if not self._is_needed():
+                    self._keeper_is_armed = False
+                    # What came between the look and the flag would go unseen.
+                    if self._is_needed():
+                        self._arm_keeper()
+                    break
+
+    def _is_needed(self) -> bool:
+        nobody_leads = not self._has_leader or self._is_quiet
+        return bool(
+            self._settler.has_pending or self._jobs or self._has_trouble or (nobody_leads and self._waiters.any_open)
+        )
+
+    def _tick(self) -> None:
+        if self._has_trouble and not self._offline_since:
+            self._has_trouble = False
+            with self._service_lock:
+                self._ownership.give_back_strangers(self._service_link)
+        if self._settler.has_pending and monotonic() - self._settler.flushed_at > _TICK_SECONDS:
+            self._flush()
+        self._read_late_arrivals()
+        if self._is_quiet:
+            self._give_back_buffer(older_than=None)
+        elif self._jobs:
+            self._give_back_buffer(older_than=_GIVE_BACK_SECONDS)
+
+    def _read_late_arrivals(self) -> None:
+        """While nobody leads: what the waiters bring now has no processor free."""
+        with self._idle_change:
+            if self._has_leader and not self._is_quiet:
+                return
+            if not self._waiters.any_open:
+                return
+            units, _ = self._waiters.collect(None, 0)
+        for unit in units:
+            # It is due to go back sooner than what was fetched ahead.
+            unit.fetched_at -= _GIVE_BACK_SECONDS - _LATE_ARRIVAL_SECONDS
+            self._jobs.append(unit)
+        if units:
+            with self._idle_change:
+                self._idle_change.notify(len(units))
+
+    def _give_back_buffer(self, older_than: float | None) -> None:
+        """Give back what waits in the buffer; None: all of it, else what was fetched more seconds ago."""
+        deadline = None if older_than is None else monotonic() - older_than
+        late: list[UnitOfWork] = []
+        while True:
+            try:
+                unit = self._jobs.popleft()
+            except IndexError:
+                break
+            if deadline is not None and unit.fetched_at > deadline:
+                self._jobs.appendleft(unit)
+                break
+            late.append(unit)
+        if not late:
+            return
+        self._low_water = 0
+        try:
+            self.requeue(late)
+        except RedisError as error:
+            # They are still in flight here and known here: run them rather than wait for Redis to come back.
+            self._jobs.extendleft(reversed(late))
+            self._note_offline(error)
+
+    # ---- Redis out of reach
+
+    def _note_trouble(self) -> None:
+        self._has_trouble = True
+        self._arm_keeper()
+
+    def _note_offline(self, error: RedisError) -> None:
+        if self._offline_since is None:
+            self._offline_since = monotonic()
+            self._report(error, {"context": "Redis is out of reach; trying again until it is back"})
+
+    def _note_online(self) -> None:
+        if self._offline_since is not None:
+            _log.info("Redis is online, %.1f sec downtime", monotonic() - self._offline_since)
+            self._offline_since = None

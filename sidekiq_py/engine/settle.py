@@ -1,0 +1,161 @@
+"""
+One job's end in one atomic step.
+
+Successes are gathered and go out together: with the next fetch, at once after a slow job, within milliseconds otherwise.
+Every other end is one script of its own: acknowledge, and with it the retry, the dead entry and the counters. Each may be
+sent again after a lost reply, because a job that is no longer in flight is not settled twice.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.owner import Owner
+from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.pool import Link
+
+_log = logging.getLogger("sidekiq")
+_PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+Command = tuple[Any, ...]
+
+
+def utc_day(now: float) -> str:
+    """The UTC date of an epoch time, as in the names of the daily counters."""
+    return time.strftime("%Y-%m-%d", time.gmtime(now))
+
+
+class Settler:
+    """
+    Gathers and hands in the ends of one capsule's jobs.
+
+    Args:
+        link: A connection of its own.
+        on_pending: Called when something has been gathered that nobody has yet promised to hand in.
+        on_trouble: Called after a lost connection.
+        is_given_up: Says that the process leaves: nothing is tried again any more.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        on_pending: Callable[[], None],
+        on_trouble: Callable[[], None],
+        is_given_up: Callable[[], bool],
+    ) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+        self._done: deque[UnitOfWork] = deque()
+        self._on_pending = on_pending
+        self._on_trouble = on_trouble
+        self._is_given_up = is_given_up
+        self.flushed_at = monotonic()
+
+    @property
+    def has_pending(self) -> bool:
+        """Successes wait to be handed in."""
+        return bool(self._done)
+
+    def acknowledge(self, unit: UnitOfWork) -> None:
+        """Gather a success."""
+        self._done.append(unit)
+        self._on_pending()
+
+    def drain(self) -> dict[Owner, list[UnitOfWork]]:
+        """Everything gathered, by owner; the caller now has to hand it in, or to `restore` it."""
+        gathered: dict[Owner, list[UnitOfWork]] = {}
+        pop = self._done.popleft
+        units: list[UnitOfWork] = []
+        owner = None
+        while True:
+            try:
+                unit = pop()
+            except IndexError:
+                break
+            if unit.owner is not owner:
+                owner = unit.owner
+                assert owner is not None
+                units = gathered.setdefault(owner, [])
+            units.append(unit)
+        self.flushed_at = monotonic()
+        return gathered
+
+    def restore(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
+        """What was drained could not be handed in: keep it for the next time."""
+        for units in gathered.values():
+            self._done.extend(units)
+
+    def flush(self) -> None:
+        """
+        Hand in everything gathered so far. Threads that come meanwhile find their own handed in, too.
+
+        Raises:
+            RedisError: Redis is out of reach; everything is kept.
+        """
+        with self._lock:
+            gathered = self.drain()
+            try:
+                for owner, units in gathered.items():
+                    self._acknowledge(owner, units)
+            except RedisError as error:
+                self.restore(gathered)
+                if isinstance(error, ReplyLostError | RedisConnectionError):
+                    self._on_trouble()
+                raise
+
+    def settle(self, unit: UnitOfWork, vital: Sequence[Command], counters: Sequence[Command]) -> bool:
+        """
+        End one job, as often as it takes until Redis has said so.
+
+        Returns:
+            False if the job was not ours any more.
+
+        Raises:
+            RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered.
+        """
+        owner = unit.owner
+        assert owner is not None
+        tries = 0
+        reply_was_lost = False
+        while True:
+            try:
+                with self._lock:
+                    was_ours = in_flight.settle(self._link, owner.name, unit.field, vital=vital, counters=counters)
+                break
+            except RedisError as error:
+                if self._is_given_up():
+                    raise
+                if tries == 0:
+                    _log.warning("could not settle a job, trying again until it works: %s", error)
+                reply_was_lost |= isinstance(error, ReplyLostError)
+                if isinstance(error, ReplyLostError | RedisConnectionError):
+                    self._on_trouble()
+                time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
+                tries += 1
+        owner.units.pop(unit.field, None)
+        # After a lost reply "not in flight" most likely means that the first try went through.
+        return was_ours or reply_was_lost
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        with self._lock:
+            self._link.close()
+
+    def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
+        fields = [unit.field for unit in units]
+        in_flight.acknowledge(self._link, owner.name, fields, utc_day(now_seconds()))
+        forget(owner, fields)
+
+
+def forget(owner: Owner, fields: Sequence[bytes]) -> None:
+    """Strike settled jobs off the local table."""
+    pop = owner.units.pop
+    for field in fields:
+        pop(field, None)

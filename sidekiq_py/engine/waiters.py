@@ -1,0 +1,189 @@
+"""
+Waiting for jobs on several queues at once, without losing any.
+
+Redis has no blocking pop over several lists that also moves, so each queue has a connection of its own with a blocking move
+in it. The claim stands in the pipe behind the move: Redis runs it in the same turn, so the job is in the in-flight hash before
+this process hears of it.
+"""
+
+import select
+from collections.abc import Iterable, Sequence
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.owner import Owner, Ownership
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.wire import keys
+
+# Ends each blocking move, so that a connection that died unnoticed is found and a quiet process soon holds none. Shorter
+# than any lease, so a process that was recovered has no move open. Ruby's BRPOP waits as long.
+BLOCK_SECONDS = 2
+
+
+class Waiter:
+    """One queue's connection."""
+
+    __slots__ = ("batch", "cool_until", "link", "owner", "queue")
+
+    def __init__(self, link: Link, queue: str) -> None:
+        self.link = link
+        self.queue = queue
+        self.owner: Owner | None = None
+        self.batch = 0
+        # A queue whose job could not be claimed (paused, or kept for later) is not waited on until then.
+        self.cool_until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """A move was sent and its reply has not been read."""
+        return self.owner is not None
+
+    def send(self, owner: Owner) -> None:
+        """Send the move with its claim."""
+        batch = owner.open_batch()
+        queue, inbox = keys.queue(self.queue), keys.inbox(owner.name, self.queue)
+        # A waiter never takes a job that must run alone; the leader's fetch does.
+        parts = in_flight.claim_parts(owner.name, batch, self.queue, may_take_marked=False)
+        self.owner, self.batch = owner, batch
+        self.link.send(
+            self.link.pack((("BLMOVE", queue, inbox, "RIGHT", "LEFT", BLOCK_SECONDS), in_flight.CLAIM.call(*parts)))
+        )
+
+    def receive(self, cool_seconds: float) -> UnitOfWork | None:
+        """The job that came, or None: the time ran out, or it went back to its queue."""
+        owner = self.owner
+        assert owner is not None
+        try:
+            raw, field = self._replies(owner)
+            if raw is None:
+                return None
+            if field is None:
+                self.cool_until = monotonic() + cool_seconds
+                return None
+            marked = in_flight.split_field(field)[1]
+            unit = UnitOfWork(raw, self.queue, owner, field, marked, monotonic())
+            owner.units[field] = unit
+            return unit
+        finally:
+            self.close_batch()
+
+    def close_batch(self) -> None:
+        """Nothing is awaited any more; what may come all the same counts as a stranger."""
+        if self.owner is not None:
+            self.owner.close_batch(self.batch)
+            self.owner = None
+
+    def _replies(self, owner: Owner) -> tuple[bytes | None, bytes | None]:
+        error: RedisReplyError | None = None
+        raw: bytes | None = None
+        try:
+            raw = self.link.receive()
+        except RedisReplyError as refusal:
+            error = refusal
+        try:
+            field: bytes | None = self.link.receive()
+        except RedisReplyError as refusal:
+            if refusal.code != "NOSCRIPT":
+                raise
+            parts = in_flight.claim_parts(owner.name, self.batch, self.queue, may_take_marked=False)
+            field = self.link.command(*in_flight.CLAIM.full_call(*parts))
+        if error is not None:
+            raise error
+        return raw, field
+
+
+class Waiters:
+    """
+    The waiters of one capsule. Used by one thread at a time: the leader, or the keeper while there is none.
+
+    Args:
+        queues: Each gets a connection.
+        cool_seconds: For how long a queue is left alone after a job there could not be claimed.
+    """
+
+    def __init__(self, pool: Pool, ownership: Ownership, queues: Sequence[str], cool_seconds: float) -> None:
+        seconds = BLOCK_SECONDS + pool.settings.socket_timeout_seconds
+        self._waiters = [Waiter(pool.new_link(timeout_seconds=seconds), name) for name in queues]
+        self._ownership = ownership
+        self._cool_seconds = cool_seconds
+
+    @property
+    def any_open(self) -> bool:
+        """Some reply is still to come."""
+        return any(waiter.is_open for waiter in self._waiters)
+
+    @property
+    def cool_until(self) -> float:
+        """When the first queue that is left alone may be waited for again; 0 if there is none."""
+        return min((waiter.cool_until for waiter in self._waiters if waiter.cool_until), default=0.0)
+
+    def open(self, paused: Iterable[str]) -> None:
+        """
+        Wait for every queue that is neither paused nor left alone for now.
+
+        Raises:
+            RedisError: Redis is out of reach.
+        """
+        now = monotonic()
+        shut = set(paused)
+        for waiter in self._waiters:
+            if waiter.is_open or waiter.queue in shut or now < waiter.cool_until:
+                continue
+            waiter.cool_until = 0.0
+            try:
+                waiter.send(self._ownership.current)
+            except BaseException:
+                waiter.close_batch()
+                raise
+
+    def collect(self, wake_fd: int | None, seconds: float | None) -> tuple[list[UnitOfWork], bool]:
+        """
+        Wait until something comes, at most *seconds*.
+
+        Args:
+            wake_fd: Ends the wait when it becomes readable.
+
+        Returns:
+            The jobs that came, and whether *wake_fd* was woken.
+
+        Raises:
+            RedisError: A connection broke; what it held will be found as a stranger.
+        """
+        by_fd = {waiter.link.fileno(): waiter for waiter in self._waiters if self._is_alive(waiter)}
+        poll = select.poll()
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN)
+        if wake_fd is not None:
+            poll.register(wake_fd, select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
+        units: list[UnitOfWork] = []
+        trouble: Exception | None = None
+        for fd in ready:
+            if fd == wake_fd:
+                continue
+            try:
+                unit = by_fd[fd].receive(self._cool_seconds)
+            except Exception as error:  # noqa: BLE001 — the other waiters' jobs must not be dropped with it
+                trouble = error
+                continue
+            if unit is not None:
+                units.append(unit)
+        if trouble is not None and not units:
+            raise trouble
+        return units, wake_fd in ready
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        for waiter in self._waiters:
+            waiter.close_batch()
+            waiter.link.close()
+
+    def _is_alive(self, waiter: Waiter) -> bool:
+        if not waiter.is_open:
+            return False
+        if not waiter.link.is_open:
+            waiter.close_batch()
+            raise RedisConnectionError("a connection broke while waiting for jobs")
+        return True

@@ -1,0 +1,216 @@
+"""
+Jobs on their way through a worker: fetch, claim, acknowledge, settle, give back.
+
+An owner's jobs stand in one hash, `sidekiq_py:inflight:<owner>`, from the instant they leave their queue until they are
+settled. Every function here is one script, or the part of one that reads its reply. What the keys hold stands in
+`docs/architecture.md`.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.scripts import Script
+from sidekiq_py.wire import keys
+
+FETCH = Script("fetch")
+CLAIM = Script("claim")
+ACKNOWLEDGE = Script("acknowledge")
+SETTLE = Script("settle")
+GIVE_BACK = Script("give_back")
+RENEW = Script("renew")
+FENCE = Script("fence")
+
+# The error reply of `fetch.lua` to an owner that was recovered.
+FENCED = "FENCED"
+STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
+# Lua can hand about 8,000 values to one command.
+_SLICE = 1000
+
+
+_FIELD = re.compile(rb"([0-9.]+)([:!])(.*)", re.DOTALL)
+
+
+def split_field(field: bytes) -> tuple[int, bool, str]:
+    """
+    The parts of a field of the in-flight hash.
+
+    Returns:
+        The number of the batch, whether the job is a suspect marked as started, and its queue.
+    """
+    match = _FIELD.fullmatch(field)
+    if match is None:
+        raise ValueError(f"{field!r} is no field of an in-flight hash")
+    return int(match[1].partition(b".")[0]), match[2] == b"!", match[3].decode()
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """
+    What one fetch asks for.
+
+    Args:
+        batch: A number that never repeats for this owner.
+        registration: What to write about the owner; empty once it is entered.
+        queues: Names, in order of precedence, each with its weight; all 0 is strict order.
+        seed: For the draws.
+        may_take_marked: A suspect that already bears a death may come along.
+    """
+
+    owner: str
+    registration: str
+    lease_ms: int
+    batch: int
+    queues: Sequence[tuple[str, int]]
+    max_jobs: int
+    max_bytes: int
+    seed: int
+    may_take_marked: bool
+
+    def command_parts(self) -> tuple[list[str], list[Any]]:
+        """KEYS and ARGV of `fetch.lua`."""
+        names = [
+            keys.in_flight(self.owner),
+            keys.OWNERS,
+            keys.lease(self.owner),
+            keys.SUSPECTS,
+            keys.PAUSED,
+            *[keys.queue(name) for name, _ in self.queues],
+        ]
+        arguments: list[Any] = [
+            self.owner,
+            self.registration,
+            self.lease_ms,
+            self.batch,
+            self.max_jobs,
+            self.max_bytes,
+            self.seed,
+            "1" if self.may_take_marked else "0",
+            *[weight for _, weight in self.queues],
+        ]
+        return names, arguments
+
+
+def claim_parts(owner: str, batch: int, queue_name: str, *, may_take_marked: bool) -> tuple[list[str], list[Any]]:
+    """KEYS and ARGV of `claim.lua`."""
+    names = [
+        keys.in_flight(owner),
+        keys.OWNERS,
+        keys.inbox(owner, queue_name),
+        keys.queue(queue_name),
+        keys.SUSPECTS,
+        keys.PAUSED,
+    ]
+    return names, [owner, batch, queue_name, "1" if may_take_marked else "0"]
+
+
+def acknowledge_parts(owner: str, fields: Sequence[bytes], day: str) -> tuple[list[str], list[Any]]:
+    """KEYS and ARGV of `acknowledge.lua`; *day* is today's UTC date as `YYYY-MM-DD`."""
+    names = [keys.in_flight(owner), keys.STAT_PROCESSED, keys.stat_processed_on(day)]
+    return names, [STAT_TTL_SECONDS, *fields]
+
+
+def acknowledge(link: Link, owner: str, fields: Sequence[bytes], day: str) -> int:
+    """
+    Remove jobs that succeeded, and count them.
+
+    Returns:
+        How many were still in flight. The rest belong to somebody else by now.
+    """
+    removed = 0
+    for start in range(0, len(fields), _SLICE):
+        removed += ACKNOWLEDGE.run(link, *acknowledge_parts(owner, fields[start : start + _SLICE], day))
+    return removed
+
+
+def count_commands(day: str, *, failed: bool) -> list[tuple[Any, ...]]:
+    """The commands that count one finished attempt, as Sidekiq does: a failure counts in both."""
+    names = [keys.STAT_PROCESSED, keys.stat_processed_on(day)]
+    if failed:
+        names += [keys.STAT_FAILED, keys.stat_failed_on(day)]
+    commands: list[tuple[Any, ...]] = [("INCRBY", name, 1) for name in names]
+    return commands + [("EXPIRE", name, STAT_TTL_SECONDS) for name in names[1::2]]
+
+
+def clear_suspect_command(raw: bytes) -> tuple[Any, ...]:
+    """The command that clears a job's name after a run that did not kill its process."""
+    return ("HDEL", keys.SUSPECTS, hashlib.sha1(raw, usedforsecurity=False).hexdigest())
+
+
+def settle(
+    link: Link,
+    owner: str,
+    field: bytes,
+    *,
+    vital: Sequence[tuple[Any, ...]],
+    counters: Sequence[tuple[Any, ...]] = (),
+) -> bool:
+    """
+    End one job in one atomic step.
+
+    Args:
+        vital: Commands that must succeed for the job to leave the in-flight hash; the second word of each is its key.
+        counters: Commands that may fail.
+
+    Returns:
+        False if the job was not in flight any more: nothing was written.
+    """
+    names: list[Any] = [keys.in_flight(owner)]
+    arguments: list[Any] = [field, len(vital)]
+    for command in (*vital, *counters):
+        if command[1] not in names:
+            names.append(command[1])
+        arguments += [len(command), *command]
+    return bool(SETTLE.run(link, names, arguments))
+
+
+def give_back(link: Link, owner: str, fields: Iterable[bytes]) -> list[bytes]:
+    """
+    Put jobs back to their queues, to be the next to run there.
+
+    Args:
+        fields: The first of them is to run first.
+
+    Returns:
+        Those that were still in flight.
+    """
+    moved: list[bytes] = []
+    in_reverse = list(fields)[::-1]
+    for start in range(0, len(in_reverse), _SLICE):
+        names = [keys.in_flight(owner), keys.QUEUES]
+        arguments: list[Any] = []
+        for field in in_reverse[start : start + _SLICE]:
+            key = keys.queue(split_field(field)[2])
+            if key not in names:
+                names.append(key)
+            arguments += [field, names.index(key, 2) + 1]
+        moved += GIVE_BACK.run(link, names, arguments)
+    return moved
+
+
+def renew(link: Link, owner: str, lease_ms: int) -> bool:
+    """Renew the lease; False if the owner was recovered."""
+    return bool(RENEW.run(link, [keys.OWNERS, keys.lease(owner)], [owner, lease_ms]))
+
+
+def fence(link: Link, owner: str, *, certain: bool, now: float) -> bool:
+    """
+    Shut an owner out.
+
+    Args:
+        certain: It is known to be dead, or leaves by itself; else only if its lease is missing.
+
+    Returns:
+        True if this call did it.
+    """
+    names = [keys.OWNERS, keys.lease(owner), keys.DEPARTED]
+    return bool(FENCE.run(link, names, [owner, "1" if certain else "0", f"{now:.3f}"]))
+
+
+def fields(link: Link, owner: str) -> list[bytes]:
+    """The fields of all jobs of an owner that are in flight."""
+    found: list[bytes] = link.command("HKEYS", keys.in_flight(owner))
+    return found

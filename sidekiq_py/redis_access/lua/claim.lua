@@ -1,0 +1,36 @@
+-- Takes the job that a blocking move has just landed in an inbox into the owner's in-flight hash.
+-- It stands in the pipe behind BLMOVE, so Redis runs it in the same turn, whatever has become of the client.
+--
+-- KEYS[1] hash  the owner's in-flight jobs   KEYS[2] hash  the owners   KEYS[3] list  the inbox
+-- KEYS[4] list  the queue   KEYS[5] hash  suspects   KEYS[6] set  names of paused queues
+-- ARGV[1] owner   ARGV[2] batch   ARGV[3] the queue's name
+-- ARGV[4] "1": a suspect that already bears a death may be taken
+--
+-- Reply: the field of the job, or false: nothing came, or it went back to its queue.
+
+local job = redis.call('LINDEX', KEYS[3], 0)
+if not job then return false end
+
+if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 or redis.call('SISMEMBER', KEYS[6], ARGV[3]) == 1 then
+  redis.call('RPUSH', KEYS[4], job)
+  redis.call('LPOP', KEYS[3])
+  return false
+end
+
+local mark = ':'
+if redis.call('EXISTS', KEYS[5]) == 1 then
+  local deaths = redis.call('HGET', KEYS[5], redis.sha1hex(job))
+  if deaths then
+    if string.sub(deaths, 1, 2) ~= '0:' and ARGV[4] ~= '1' then
+      redis.call('LPUSH', KEYS[4], job)
+      redis.call('LPOP', KEYS[3])
+      return false
+    end
+    mark = '!'
+  end
+end
+
+local field = ARGV[2] .. '.0' .. mark .. ARGV[3]
+redis.call('HSET', KEYS[1], field, job)
+redis.call('LPOP', KEYS[3])
+return field

@@ -1,0 +1,142 @@
+-- Moves a batch of jobs from queues into an owner's in-flight hash.
+--
+-- KEYS[1] hash    the owner's in-flight jobs: field -> original bytes
+-- KEYS[2] hash    the owners
+-- KEYS[3] string  the owner's lease
+-- KEYS[4] hash    suspects: SHA-1 of the bytes -> "<deaths>:<first, epoch s>"
+-- KEYS[5] set     names of paused queues
+-- KEYS[6..]       lists: the queues, in order of precedence
+-- ARGV[1] owner   ARGV[2] what to write about it; "" once it is entered   ARGV[3] lease, ms
+-- ARGV[4] batch: the fields are "<batch>.<n>:<queue>", or "<batch>.<n>!<queue>" for a suspect that now starts
+-- ARGV[5] how many jobs   ARGV[6] how many bytes   ARGV[7] seed of the draws
+-- ARGV[8] "1": a suspect that already bears a death may be taken
+-- ARGV[9..] the weight of each queue; all "0" is strict order
+--
+-- Reply: {numbers of the paused queues, field, bytes, field, bytes, ...}, or the error FENCED.
+--
+-- A job is written into the hash before it leaves its queue: an error in between (out of memory, too few replicas) leaves it there.
+
+local in_flight, owners, lease, suspects = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local owner, batch = ARGV[1], ARGV[4]
+local wanted, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
+local CHUNK, ROTATIONS = 128, 10
+
+if ARGV[2] ~= '' then
+  redis.call('HSET', owners, owner, ARGV[2])
+elseif redis.call('HEXISTS', owners, owner) == 0 then
+  return redis.error_reply('FENCED this owner was recovered; go on under a new epoch')
+end
+if redis.call('EXISTS', lease) == 0 then
+  redis.call('SET', lease, '1', 'PX', ARGV[3])
+end
+
+local paused = {}
+local is_paused = {}
+if redis.call('EXISTS', KEYS[5]) == 1 then
+  for i = 6, #KEYS do
+    if redis.call('SISMEMBER', KEYS[5], string.sub(KEYS[i], 7)) == 1 then
+      paused[#paused + 1] = i - 6
+      is_paused[i] = true
+    end
+  end
+end
+
+-- The queue to draw each job from, in the order in which the jobs are to run.
+local left, taken, tail, tail_from = {}, {}, {}, {}
+local is_strict = true
+for i = 6, #KEYS do
+  left[i] = is_paused[i] and 0 or redis.call('LLEN', KEYS[i])
+  taken[i] = 0
+  if tonumber(ARGV[i + 3]) > 0 then is_strict = false end
+end
+if not is_strict then math.randomseed(tonumber(ARGV[7])) end
+
+local function draw()
+  if is_strict then
+    for i = 6, #KEYS do
+      if left[i] > 0 then return i end
+    end
+    return nil
+  end
+  local total = 0
+  for i = 6, #KEYS do
+    if left[i] > 0 then total = total + math.max(tonumber(ARGV[i + 3]), 1) end
+  end
+  if total == 0 then return nil end
+  local at = math.random() * total
+  for i = 6, #KEYS do
+    if left[i] > 0 then
+      at = at - math.max(tonumber(ARGV[i + 3]), 1)
+      if at < 0 then return i end
+    end
+  end
+  for i = #KEYS, 6, -1 do
+    if left[i] > 0 then return i end
+  end
+end
+
+-- The job of queue i that comes after those already taken.
+local function peek(i)
+  local n = taken[i]
+  if not tail[i] or n >= tail_from[i] + #tail[i] then
+    local size = math.min(CHUNK, wanted, left[i])
+    tail[i] = redis.call('LRANGE', KEYS[i], -(n + size), -(n + 1))
+    tail_from[i] = n
+  end
+  local chunk = tail[i]
+  return chunk[#chunk - (n - tail_from[i])]
+end
+
+local reply, entries, count = {paused}, {}, 0
+
+local function write()
+  if #entries > 0 then redis.call('HSET', in_flight, unpack(entries)) end
+  entries = {}
+end
+
+local has_suspects = redis.call('EXISTS', suspects) == 1
+local rotations = 0
+while count < wanted do
+  local i = draw()
+  if not i then break end
+  local job = peek(i)
+  if not job then break end
+  local mark = ':'
+  if has_suspects then
+    local deaths = redis.call('HGET', suspects, redis.sha1hex(job))
+    if deaths then
+      if count > 0 then break end
+      if string.sub(deaths, 1, 2) ~= '0:' and ARGV[8] ~= '1' then
+        -- It must wait until this process is free of another such job; those behind it need not.
+        rotations = rotations + 1
+        if rotations > ROTATIONS then break end
+        redis.call('LPUSH', KEYS[i], job)
+        redis.call('RPOP', KEYS[i])
+        tail[i] = nil
+        left[i] = left[i] - 1
+        job = nil
+      else
+        mark = '!'
+      end
+    end
+  end
+  if job then
+    if count > 0 and #job > bytes_left then break end
+    bytes_left = bytes_left - #job
+    local field = batch .. '.' .. count .. mark .. string.sub(KEYS[i], 7)
+    entries[#entries + 1] = field
+    entries[#entries + 1] = job
+    reply[#reply + 1] = field
+    reply[#reply + 1] = job
+    count = count + 1
+    taken[i] = taken[i] + 1
+    left[i] = left[i] - 1
+    if #entries >= 1000 then write() end
+    if mark == '!' then break end
+  end
+end
+write()
+for i = 6, #KEYS do
+  if taken[i] > 0 then redis.call('LTRIM', KEYS[i], 0, -(taken[i] + 1)) end
+end
+return reply

@@ -1,8 +1,8 @@
 """
 The jobs of `ruby_fixtures/jobs.rb`, in Python: the same names, the same deeds.
 
-Loaded by Python workers with `-r interop_tests.support.python_jobs`. A job does what its first argument says; a ledger line
-says which language ran it.
+Loaded by Python workers with `-r interop_tests.support.python_jobs`. A job does what its first argument says; a line in
+a ledger says which language ran it.
 """
 
 import functools

@@ -1,0 +1,75 @@
+"""How many jobs each owner has in flight, by queue: what has left its queue and is not settled."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.json_dialect import loads
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightCount:
+    """
+    Jobs of one queue that one owner has taken.
+
+    Args:
+        owner: `<identity>:<epoch>`.
+        count: How many; most wait in the process's buffer for the next free thread, the rest run.
+    """
+
+    owner: str
+    queue: str
+    count: int
+
+    @property
+    def identity(self) -> str:
+        """The process's identity."""
+        return self.owner.rpartition(":")[0]
+
+
+def counts(pool: Pool) -> list[InFlightCount]:
+    """The counts of all owners that are entered, also of those that died and were not recovered yet."""
+    owners = _owners(pool)
+    if not owners:
+        return []
+    inboxes = [(owner, queue) for owner, queues in owners.items() for queue in queues]
+    replies = pool.batch(
+        [("HKEYS", keys.in_flight(owner)) for owner in owners]
+        + [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes]
+    )
+    total: Counter[tuple[str, str]] = Counter()
+    for owner, fields in zip(owners, replies, strict=False):
+        total.update((owner, in_flight.split_field(field)[2]) for field in fields)
+    for place, length in zip(inboxes, replies[len(owners) :], strict=True):
+        total[place] += length
+    return [InFlightCount(owner, queue, count) for (owner, queue), count in sorted(total.items()) if count]
+
+
+def _owners(pool: Pool) -> dict[str, list[str]]:
+    """Owner → the queues it said it fetches from. The departed count too, as an inbox of theirs may hold a job."""
+    entered, departed = pool.batch([("HGETALL", keys.OWNERS), ("HGETALL", keys.DEPARTED)])
+    # What is noted of the departed has the time in front: "<epoch s> <JSON>".
+    return {
+        owner.decode(): _queues(about)
+        for owner, about in [
+            *_pairs(entered),
+            *((owner, about.partition(b" ")[2]) for owner, about in _pairs(departed)),
+        ]
+    }
+
+
+def _queues(about: bytes) -> list[str]:
+    try:
+        noted = loads(about)
+    except PayloadError:
+        return []
+    queues = noted.get("queues") if isinstance(noted, dict) else None
+    return [queue for queue in queues if isinstance(queue, str)] if isinstance(queues, list) else []
+
+
+def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)

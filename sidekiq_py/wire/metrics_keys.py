@@ -1,0 +1,76 @@
+"""
+Where execution metrics stand: a hash a minute, one every ten minutes (8.0), and a histogram a job class and minute.
+
+All times are UTC. Source: Sidekiq 7.3.2 and 8.1.7, metrics/tracking.rb, shared.rb and query.rb.
+"""
+
+from datetime import UTC, datetime
+
+MINUTE_TTL_SECONDS = 8 * 3600
+TEN_MINUTES_TTL_SECONDS = 3 * 24 * 3600
+
+# A job's time goes to the first bucket whose bound, in ms, is above it.
+BUCKET_BOUNDS_MS = (
+    20,
+    30,
+    45,
+    65,
+    100,
+    150,
+    225,
+    335,
+    500,
+    750,
+    1100,
+    1700,
+    2500,
+    3800,
+    5750,
+    8500,
+    13_000,
+    20_000,
+    30_000,
+    45_000,
+    65_000,
+    100_000,
+    150_000,
+    225_000,
+    335_000,
+    1e20,
+)
+
+
+def minute(epoch_seconds: float, generation: int) -> str:
+    """
+    The hash of a minute: `<class>|p` (attempts), `<class>|f` (failures), `<class>|ms` (time of successes).
+
+    Args:
+        generation: 7 or 8, as `Dialect.metrics_generation`: `j|20250214|8:3` or `j|250214|8:03`.
+    """
+    at = datetime.fromtimestamp(epoch_seconds, UTC)
+    if generation == 7:
+        return f"j|{at:%Y%m%d}|{at.hour}:{at.minute}"
+    return f"j|{at:%y%m%d}|{at.hour}:{at.minute:02}"
+
+
+def ten_minutes(epoch_seconds: float) -> str:
+    """The hash of ten minutes, written since 8.0: `j|250214|8:0` holds 8:00 to 8:09."""
+    return minute(epoch_seconds, 8)[:-1]
+
+
+def histogram(job_class: str, epoch_seconds: float, generation: int) -> str:
+    """The counts of a class's job times by bucket, as 16-bit fields: `HardJob-14-08:3` or `h|HardJob-14-8:3`."""
+    at = datetime.fromtimestamp(epoch_seconds, UTC)
+    if generation == 7:
+        return f"{job_class}-{at:%d-%H}:{at.minute}"
+    return f"h|{job_class}-{at.day}-{at.hour}:{at.minute}"
+
+
+def marks(epoch_seconds: float) -> str:
+    """The hash of a day's deploys: time as ISO 8601 to the minute → label."""
+    return f"{datetime.fromtimestamp(epoch_seconds, UTC):%Y%m%d}-marks"
+
+
+def mark_lock(label: str) -> str:
+    """Exists for a minute after a deploy was marked, so that many machines leave one mark."""
+    return f"deploylock-{label}"

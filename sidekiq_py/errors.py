@@ -7,6 +7,7 @@ Every error of the project.
     │   └── JsonParseError                  the bytes are not JSON as any Ruby release reads it
     ├── ArgumentTypeError (TypeError)       an argument has a type that JSON lacks; `place` says which one
     ├── ArgumentValueError (ValueError)     an argument has a value that JSON cannot carry (NaN, a lone surrogate, …)
+    ├── DeserializationError                an Active Job argument cannot be turned into a Python value, or its record found
     ├── JobNotFoundError (LookupError)      a payload names a class that no declared job bears
     ├── JobDeclarationError (ValueError)    a job is declared twice, in `__main__` without a name, or with bad options
     ├── RedisError                          anything that Redis or the way to it refused; `redis_access` maps to these
@@ -64,6 +65,10 @@ class ArgumentValueError(SidekiqError, ValueError):
     def __init__(self, message: str, place: str) -> None:
         super().__init__(message)
         self.place = place
+
+
+class DeserializationError(SidekiqError):
+    """An argument of an Active Job cannot be turned into a Python value; raised inside the run, so the job retries."""
 
 
 class JobNotFoundError(SidekiqError, LookupError):

@@ -1,0 +1,1 @@
+"""Active Job both ways, with real Ruby at the other end where it is installed."""

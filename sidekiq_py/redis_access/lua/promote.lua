@@ -1,0 +1,47 @@
+-- Moves members of a set of waiting jobs to where they belong now, each only if it is still in the set.
+--
+-- KEYS[1] zset  the set: retry or schedule   KEYS[2] zset  dead   KEYS[3] set  the names of all queues
+-- KEYS[4..] lists: the queues concerned
+-- ARGV[1] now, epoch s   ARGV[2] oldest time kept in dead   ARGV[3] last rank cut from dead
+-- ARGV[4..] member, number of its queue's key ("0" for dead, "-1" for nowhere), bytes to push, ...
+--
+-- Reply: for each member 1 (moved), 0 (not in the set any more), or the text of an error, by which it stayed in the set.
+--
+-- A job is in its queue before it leaves the set, and a member that cannot be moved does not stop those behind it.
+
+local function refused(reply)
+  return type(reply) == 'table' and reply.err
+end
+
+local function push(number, bytes)
+  local queue = KEYS[number]
+  return refused(redis.pcall('SADD', KEYS[3], string.sub(queue, 7))) or refused(redis.pcall('LPUSH', queue, bytes))
+end
+
+local has_buried = false
+local function bury(member)
+  has_buried = true
+  return refused(redis.pcall('ZADD', KEYS[2], ARGV[1], member))
+end
+
+local replies = {}
+for i = 4, #ARGV, 3 do
+  local member, number = ARGV[i], tonumber(ARGV[i + 1])
+  local reply = 0
+  if redis.call('ZSCORE', KEYS[1], member) then
+    local failure = false
+    if number > 0 then
+      failure = push(number, ARGV[i + 2])
+    elseif number == 0 then
+      failure = bury(member)
+    end
+    if not failure then redis.call('ZREM', KEYS[1], member) end
+    reply = failure or 1
+  end
+  replies[#replies + 1] = reply
+end
+if has_buried then
+  redis.pcall('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[2])
+  redis.pcall('ZREMRANGEBYRANK', KEYS[2], '0', ARGV[3])
+end
+return replies

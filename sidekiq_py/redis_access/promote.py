@@ -1,0 +1,140 @@
+"""
+Due jobs on their way from `retry` and `schedule` to their queues, and the lease of the process that looks most often.
+
+The caller reads what is due, computes what each job becomes, and `move` swaps a slice of them inside one script. Any
+number of pollers may do so at once, Ruby's among them: who finds a member gone writes nothing for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.failed_jobs import DeadLimits
+from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.scripts import Script
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.payload import score_text
+
+PROMOTE = Script("promote")
+HOLD_POLLER = Script("hold_poller")
+LEAVE_POLLER = Script("leave_poller")
+
+# In the order in which a poller looks at them.
+WAITING_SETS = (keys.RETRY, keys.SCHEDULE)
+SLICE_JOBS = 100
+# Redis does nothing else while a script runs, so large payloads go in several calls.
+SLICE_BYTES = 4 * 1024 * 1024
+
+_FIRST_QUEUE_KEY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """
+    What becomes of one member.
+
+    Args:
+        member: As it stands in the set.
+        target: `"nowhere"` removes it.
+        queue: The queue's name, for target `"queue"`.
+        data: What to push there.
+    """
+
+    member: bytes
+    target: Literal["queue", "dead", "nowhere"]
+    queue: str = ""
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """
+    What `move` did with one member.
+
+    Args:
+        done: False: somebody else had taken it, or *refusal* says why it stays in the set.
+    """
+
+    move: Move
+    done: bool
+    refusal: RedisReplyError | None = None
+
+
+def count_due(pool: Pool, now: float) -> list[int]:
+    """How many members of each of `WAITING_SETS` are due: one round trip that carries no payload."""
+    until = score_text(now)
+    return pool.batch([("ZCOUNT", name, "-inf", until) for name in WAITING_SETS])
+
+
+def due_members(pool: Pool, set_key: str, now: float, *, skip: int = 0, count: int = SLICE_JOBS) -> list[bytes]:
+    """The members whose time has come, earliest first, but for the first *skip*."""
+    found: list[bytes] = pool.command("ZRANGEBYSCORE", set_key, "-inf", score_text(now), "LIMIT", skip, count)
+    return found
+
+
+def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits: DeadLimits) -> list[Moved]:
+    """
+    Move members of *set_key*, each only if it is still there. May be repeated after a lost reply.
+
+    Raises:
+        RedisError: As `Pool.run` does; members moved before stay moved, none is lost.
+    """
+    results: list[Moved] = []
+    for part in _parts(moves):
+        names, arguments = _script_parts(set_key, part, now, limits)
+        replies = pool.run(partial(_run, names=names, arguments=arguments))
+        results += [_moved(step, reply) for step, reply in zip(part, replies, strict=True)]
+    return results
+
+
+def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
+    """Take or renew the lease of the quick poller; False if another process has it."""
+    return bool(pool.run(lambda link: HOLD_POLLER.run(link, [keys.POLLER_LEASE], [identity, ttl_ms])))
+
+
+def leave_poller(pool: Pool, identity: str) -> None:
+    """Give the lease up, if *identity* has it."""
+    pool.run(lambda link: LEAVE_POLLER.run(link, [keys.POLLER_LEASE], [identity]))
+
+
+def _parts(moves: Sequence[Move]) -> Iterator[list[Move]]:
+    part: list[Move] = []
+    size = 0
+    for step in moves:
+        size += len(step.member) + len(step.data)
+        if part and (size > SLICE_BYTES or len(part) == SLICE_JOBS):
+            yield part
+            part, size = [], len(step.member) + len(step.data)
+        part.append(step)
+    if part:
+        yield part
+
+
+def _script_parts(set_key: str, moves: Sequence[Move], now: float, limits: DeadLimits) -> tuple[list[str], list[Any]]:
+    """KEYS and ARGV of `promote.lua`."""
+    names = list(dict.fromkeys(keys.queue(step.queue) for step in moves if step.target == "queue"))
+    numbers = {name: number for number, name in enumerate(names, _FIRST_QUEUE_KEY)}
+    arguments: list[Any] = [score_text(now), limits.oldest_score(now), limits.last_rank]
+    for step in moves:
+        elsewhere = 0 if step.target == "dead" else -1
+        number = numbers[keys.queue(step.queue)] if step.target == "queue" else elsewhere
+        arguments += [step.member, number, step.data]
+    return [set_key, keys.DEAD, keys.QUEUES, *names], arguments
+
+
+def _run(link: Link, names: list[str], arguments: list[Any]) -> list[int | bytes]:
+    replies: list[int | bytes] = PROMOTE.run(link, names, arguments)
+    for reply in replies:
+        # A key of a foreign type is that member's own trouble. Anything else (out of memory, a replica, no permission)
+        # is the server's: it is raised, so that the pool can look for the new primary and the caller can wait.
+        if isinstance(reply, bytes) and not reply.startswith(b"WRONGTYPE"):
+            raise RedisReplyError(reply.decode(errors="replace"))
+    return replies
+
+
+def _moved(step: Move, reply: int | bytes) -> Moved:
+    if isinstance(reply, bytes):
+        return Moved(step, done=False, refusal=RedisReplyError(reply.decode(errors="replace")))
+    return Moved(step, done=reply == 1)

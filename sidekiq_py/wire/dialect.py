@@ -203,8 +203,18 @@ class Dialect:
 
     @property
     def scheduled_bulk_slice(self) -> int:
-        """How many jobs one scheduled bulk push holds: 100 since 8.1."""
-        return 100 if self.version >= (8, 1, 0) else 1000
+        """How many jobs one scheduled bulk push holds: 100 since 8.1.2."""
+        return 100 if self.version >= (8, 1, 2) else 1000
+
+    @property
+    def groups_by_queue(self) -> bool:
+        """Whether each job of a bulk push goes to its own queue (8.0), and not all to the first one's."""
+        return self.version >= (8, 0, 0)
+
+    @property
+    def bulk_keeps_gaps(self) -> bool:
+        """Whether `push_bulk` answers null for a job that middleware stopped (7.1.0), and does not leave it out."""
+        return self.version >= (7, 1, 0)
 
     @property
     def has_spread_interval(self) -> bool:
@@ -219,6 +229,14 @@ class Dialect:
         if self.version >= (7, 0, 0):
             return "raise"
         return "warn" if self.version >= (6, 4, 0) else "off"
+
+    @property
+    def current_attributes_as_pairs(self) -> bool:
+        """
+        Whether `cattr` holds pairs in Active Job's encoding (8.0), which no older release reads, and not a plain
+        object.
+        """
+        return self.version >= (8, 0, 0)
 
     @property
     def active_job_wrapper(self) -> str:
@@ -258,6 +276,16 @@ class Dialect:
         return self.version >= (6, 2, 2)
 
     @property
+    def exhausted_may_discard(self) -> bool:
+        """Whether a `retries_exhausted` block may return `discard` (7.2.0)."""
+        return self.version >= (7, 2, 0)
+
+    @property
+    def exhausted_may_discard(self) -> bool:
+        """Whether a `retries_exhausted` block that answers `discard` keeps the job out of `dead` (7.2.0)."""
+        return self.version >= (7, 2, 0)
+
+    @property
     def discard_runs_death_handlers(self) -> bool:
         """Whether a discarded job's death handlers run (8.0.7)."""
         return self.version >= (8, 0, 7)
@@ -266,6 +294,22 @@ class Dialect:
     def stamps_discarded_at(self) -> bool:
         """Whether death handlers of a discarded job see `discarded_at` (8.0.8). It is never stored."""
         return self.version >= (8, 0, 8)
+
+    # Poller
+
+    @property
+    def doubles_large_poll_interval(self) -> bool:
+        """
+        Whether ten and more processes wait up to twice the average between two polls (8.0.10), and not up to once.
+        """
+        return self.version >= (8, 0, 10)
+
+    @property
+    def iteration_ttl_restarts(self) -> bool:
+        """
+        Whether each flush of an iterable job's state starts its 30 days anew (7.3), or the first flush's stand (8.0).
+        """
+        return self.version < (8, 0, 0)
 
     # Heartbeat
 

@@ -277,11 +277,6 @@ class Dialect:
 
     @property
     def exhausted_may_discard(self) -> bool:
-        """Whether a `retries_exhausted` block may return `discard` (7.2.0)."""
-        return self.version >= (7, 2, 0)
-
-    @property
-    def exhausted_may_discard(self) -> bool:
         """Whether a `retries_exhausted` block that answers `discard` keeps the job out of `dead` (7.2.0)."""
         return self.version >= (7, 2, 0)
 

@@ -5,6 +5,7 @@ orjson is the fast path. It is left for an exact one where it would bend a value
 Ruby spells otherwise, comments and other things that Ruby reads, and everything that must be refused with a reason.
 """
 
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -20,7 +21,9 @@ from sidekiq_py.wire.json_writer import write
 ARGS_NESTING = MAX_NESTING - 1
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-_NONE = type(None)
+_RUBY = FloatText.RUBY
+_LISTS = frozenset({list})
+_SCALARS = frozenset({str, int, bool, type(None)})
 _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _NINETEEN_DIGITS = b"0" * 19  # the least that may not fit 64 bits, where orjson makes a float of an integer
 
@@ -38,7 +41,7 @@ def loads(raw: bytes) -> Any:
     Raises:
         JsonParseError: It is not JSON, or nested deeper than 100 levels.
     """
-    if _NINETEEN_DIGITS in raw.translate(_DIGITS_ALIKE):
+    if raw.translate(_DIGITS_ALIKE).rfind(_NINETEEN_DIGITS) >= 0:
         return read(raw)
     try:
         value = _orjson_loads(raw)
@@ -49,19 +52,20 @@ def loads(raw: bytes) -> Any:
     return value
 
 
-def dumps(value: Any, float_text: FloatText) -> bytes:
+def dumps(value: Any, float_text: FloatText, place: str = "value") -> bytes:
     """
     The bytes of Ruby's `JSON.generate`.
 
     Args:
         value: Built of exact str, int, float, bool, None, list and dict with str keys.
         float_text: How floats are spelled.
+        place: How messages name it.
 
     Raises:
         ArgumentTypeError: A part has another type.
         ArgumentValueError: NaN, Infinity, a lone surrogate, or more than 100 levels.
     """
-    return _dump(value, float_text, "value", MAX_NESTING)
+    return _dump(value, float_text, place, MAX_NESTING)
 
 
 def dump_args(args: list[Any], float_text: FloatText) -> bytes:
@@ -72,7 +76,41 @@ def dump_args(args: list[Any], float_text: FloatText) -> bytes:
         ArgumentTypeError: An argument has a type that JSON lacks; the message names the place.
         ArgumentValueError: An argument has a value that JSON cannot carry.
     """
+    if type(args) is list:
+        for item in args:
+            kind = type(item)
+            if kind is not str and kind is not int and kind is not bool and item is not None:
+                break
+        else:
+            try:
+                return _orjson_dumps(args)
+            except TypeError:
+                pass  # an integer past 64 bits, or a lone surrogate
     return _dump(args, float_text, "args", ARGS_NESTING)
+
+
+def dump_args_many(arg_lists: list[list[Any]], float_text: FloatText) -> list[bytes]:
+    """
+    `dump_args` for the jobs of a bulk push, at a fraction of the cost for each.
+
+    Args:
+        arg_lists: A list of arguments for each job.
+        float_text: How floats are spelled.
+
+    Raises:
+        ArgumentTypeError: An argument has a type that JSON lacks; the message names the job and the place, as
+            `args[3][0]`.
+        ArgumentValueError: An argument has a value that JSON cannot carry.
+    """
+    if _LISTS.issuperset(map(type, arg_lists)) and _SCALARS.issuperset(map(type, chain.from_iterable(arg_lists))):
+        try:
+            texts = _orjson_dumps(arg_lists)[2:-2].split(b"],[")
+        except TypeError:
+            texts = []
+        if len(texts) == len(arg_lists):  # else a string holds the separator
+            return [b"[%b]" % text for text in texts]
+    # The copy is compact; orjson's own results keep a kilobyte each.
+    return [b"%b" % _dump(args, float_text, f"args[{index}]", ARGS_NESTING) for index, args in enumerate(arg_lists)]
 
 
 def check_args(args: Any, place: str = "args") -> None:
@@ -89,7 +127,7 @@ def check_args(args: Any, place: str = "args") -> None:
     """
     if type(args) is list:
         try:
-            _agrees(args, ARGS_NESTING, FloatText.RUBY)
+            _agrees(args, ARGS_NESTING, _RUBY)
             if _has_clean_text(args):
                 return
         except _NotPlainError:
@@ -106,7 +144,7 @@ def float_text(value: float, style: FloatText) -> str:
     """
     if value - value != 0.0:
         raise ArgumentValueError(f"{value} is a float that JSON cannot carry; pass None or a number", "value")
-    return ruby_to_s(value) if style is FloatText.RUBY else json3_text(value)
+    return ruby_to_s(value) if style is _RUBY else json3_text(value)
 
 
 class _NotPlainError(Exception):
@@ -127,32 +165,36 @@ def _dump(value: Any, style: FloatText, place: str, levels: int) -> bytes:
 def _agrees(value: Any, levels: int, style: FloatText) -> bool:
     """Whether orjson writes *value* as Ruby does. Raises `_NotPlainError` if it is not plain JSON."""
     kind = type(value)
-    agrees = True
-    if kind is list or kind is dict:
-        if levels <= 0:
-            raise _NotPlainError
-        for item in value if kind is list else value.values():
-            kind = type(item)
-            if kind is str or kind is int or kind is bool or kind is _NONE:
-                continue
-            if not _agrees(item, levels - 1, style):
-                agrees = False
-    elif kind is float:
-        return _agrees_on_float(value, style)
-    elif kind is not str and kind is not int and kind is not bool and value is not None:
+    if kind is list:
+        items = value
+    elif kind is dict:
+        items = value.values()
+    else:
+        return _agrees_on_scalar(value, style)
+    if levels <= 0:
         raise _NotPlainError
+    agrees = True
+    for item in items:
+        kind = type(item)
+        if kind is str or kind is int or kind is bool or item is None:
+            continue
+        if kind is float and style is _RUBY and 1e-4 <= item < 1e15:
+            continue
+        if not _agrees(item, levels - 1, style):
+            agrees = False
     return agrees
 
 
-def _agrees_on_float(value: float, style: FloatText) -> bool:
-    if style is FloatText.RUBY:
-        if 1e-4 <= value < 1e15 or -1e15 < value <= -1e-4 or value == 0.0:
+def _agrees_on_scalar(value: Any, style: FloatText) -> bool:
+    if type(value) is not float:
+        if value is None or type(value) in _SCALARS:
             return True
-    elif -1e15 < value < 1e15 and value.is_integer():
-        return True
+        raise _NotPlainError
     if value - value != 0.0:
         raise _NotPlainError
-    return False
+    if style is _RUBY:
+        return 1e-4 <= abs(value) < 1e15 or value == 0.0
+    return abs(value) < 1e15 and value.is_integer()
 
 
 def _has_clean_text(args: list[Any]) -> bool:

@@ -14,9 +14,9 @@ MAX_NESTING = 100
 
 # Comments and escapes are looked for outside and inside strings, so a string is always matched as a whole.
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
-_STRING_OR_COMMENT = re.compile(_STRING + r"|/\*.*?\*/|//[^\n]*+", re.S)
+_STRING_OR_COMMENT = re.compile(_STRING + r"|/\*.*?\*/|//[^\n]*+\n", re.S)
 _STRING_OR_BRACKET = re.compile(_STRING + r"|[\[\]{}]", re.S)
-_UNKNOWN_ESCAPE = re.compile(r'\\(?:(["\\/bfnrtu])|(.))', re.S)
+_ESCAPE = re.compile(r'\\(?:(?P<known>["\\/bfnrt]|u[0-9a-fA-F]{4})|(?P<other>.))', re.S)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 # Python refuses to convert longer decimal texts at once, as that takes quadratic time.
@@ -27,7 +27,8 @@ def read(raw: bytes) -> Any:
     """
     Parse *raw* as json before 3.0 does, comments, duplicate keys and unknown escapes included.
 
-    A lone surrogate is refused: Ruby reads the low one into a string that it can never write again.
+    A lone surrogate is refused: Ruby reads a low one into a string that it can never write again, and a high one into
+    `?` and whatever it then takes for its partner.
 
     Raises:
         JsonParseError: It is not JSON.
@@ -36,19 +37,17 @@ def read(raw: bytes) -> Any:
         text = raw.decode()
     except UnicodeDecodeError as error:
         raise JsonParseError(f"not UTF-8: byte {error.start} is {raw[error.start]:#04x}") from None
-    if _nesting(text) > MAX_NESTING:
-        raise JsonParseError(f"nested deeper than {MAX_NESTING} levels, which no Ruby release reads")
     try:
         return _parse(text)
     except ValueError as error:
-        first = error
-    tolerated = _without_leniencies(text)
-    if tolerated == text:
-        raise JsonParseError(f"not JSON: {first}")
+        strict_error = error
     try:
-        return _parse(tolerated)
+        tolerated = _without_leniencies(text)
+        if tolerated != text:
+            return _parse(tolerated)
     except ValueError as error:
         raise JsonParseError(f"not JSON: {error}") from None
+    raise JsonParseError(f"not JSON: {strict_error}")
 
 
 def read_integer(text: str) -> int:
@@ -64,7 +63,12 @@ def read_integer(text: str) -> int:
 
 
 def _parse(text: str) -> Any:
-    value = json.loads(text, parse_int=read_integer, parse_constant=_refuse_constant)
+    if _nesting(text) > MAX_NESTING:
+        raise ValueError(f"nested deeper than {MAX_NESTING} levels, which no Ruby release reads")
+    try:
+        value = json.loads(text, parse_int=read_integer, parse_constant=_refuse_constant)
+    except RecursionError:  # a quote in a comment can hide brackets from the count above
+        raise ValueError("nested too deep") from None
     if _SURROGATE_ESCAPE.search(text):
         _refuse_lone_surrogates(value)
     return value
@@ -78,7 +82,7 @@ def _refuse_lone_surrogates(value: Any) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ValueError("a lone surrogate cannot be written again by any Ruby release") from None
+        raise ValueError("a lone surrogate, which UTF-8 cannot carry") from None
 
 
 def _nesting(text: str) -> int:
@@ -95,12 +99,18 @@ def _nesting(text: str) -> int:
 
 
 def _without_leniencies(text: str) -> str:
-    """*text* with comments blanked and unknown escapes (`\\x` for `x`) spelled out."""
+    """
+    *text* with comments blanked and unknown escapes (`\\x` for `x`) spelled out.
 
-    def strict(match: re.Match[str]) -> str:
-        token = match[0]
-        if token[0] != '"':
-            return " "
-        return _UNKNOWN_ESCAPE.sub(lambda escape: escape[0] if escape[1] else escape[2], token)
+    Raises:
+        ValueError: A `\\u` lacks its four digits.
+    """
+    return _STRING_OR_COMMENT.sub(lambda token: _ESCAPE.sub(_strict, token[0]) if token[0][0] == '"' else " ", text)
 
-    return _STRING_OR_COMMENT.sub(strict, text)
+
+def _strict(escape: re.Match[str]) -> str:
+    if escape["known"]:
+        return escape[0]
+    if escape["other"] == "u":  # left alone it could find its digits behind another escape
+        raise ValueError(f"a \\u without four digits at character {escape.start()} of a string")
+    return escape["other"]

@@ -132,7 +132,7 @@ def for_queue(payload: dict[str, Any], *, dialect: Dialect, now: float) -> bytes
     """
     payload.pop("at", None)
     payload["enqueued_at"] = dialect.stamp(now)
-    return dumps(payload, dialect.float_text)
+    return dumps(payload, dialect.float_text, "payload")
 
 
 def for_schedule(payload: Mapping[str, Any], *, dialect: Dialect) -> tuple[str, bytes]:
@@ -152,7 +152,7 @@ def for_schedule(payload: Mapping[str, Any], *, dialect: Dialect) -> tuple[str, 
     _validate_at(at)
     dropped = ("at", "enqueued_at") if dialect.scheduled_drops_enqueued_at else ("at",)
     member = {key: value for key, value in payload.items() if key not in dropped}
-    return score_text(at), dumps(member, dialect.float_text)  # type: ignore[arg-type]
+    return score_text(at), dumps(member, dialect.float_text, "payload")  # type: ignore[arg-type]
 
 
 def score_text(seconds: float | int) -> str:
@@ -173,7 +173,7 @@ def dump(payload: Mapping[str, Any], *, dialect: Dialect) -> bytes:
         ArgumentTypeError: A value is not JSON.
         ArgumentValueError: A value is not JSON; `1E400` for example can be read and never written.
     """
-    return dumps(payload, dialect.float_text)
+    return dumps(payload, dialect.float_text, "payload")
 
 
 def parse_job(raw: bytes) -> dict[str, Any]:

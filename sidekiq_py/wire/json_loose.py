@@ -1,0 +1,52 @@
+"""What becomes of arguments that JSON lacks when the strict check is off or only warns."""
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+
+def loosen(value: Any) -> Any:
+    """
+    Plain JSON that comes nearest to *value*, as Ruby's `JSON.generate` does with what it does not know: `to_s`.
+
+    Subclasses of str, int, float, list and dict become plain, tuples and sets become lists, an Enum its value, bytes in
+    UTF-8 and everything else its `str`. NaN, lone surrogates and circles are left for `dump_args` to refuse, as Ruby
+    refuses them too.
+
+    Args:
+        value: The arguments.
+    """
+    return _loosen(value, ())
+
+
+def _loosen(value: Any, holders: tuple[int, ...]) -> Any:
+    if isinstance(value, enum.Enum):
+        return _loosen(value.value, holders)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode(errors="replace")
+    if id(value) in holders:
+        return value
+    inside = (*holders, id(value))
+    if isinstance(value, Mapping):
+        return {_key(key): _loosen(item, inside) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_loosen(item, inside) for item in value]
+    return str(value)
+
+
+def _key(key: Any) -> str:
+    """Ruby's `to_s`, by which nil is empty."""
+    loose = _loosen(key, ())
+    if loose is None:
+        return ""
+    if isinstance(loose, bool):
+        return "true" if loose else "false"
+    return str(loose)

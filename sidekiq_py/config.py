@@ -95,6 +95,9 @@ class Config:
         beat_seconds: How often lease and heartbeat are renewed; None: a sixth of the lease.
         buffer_seconds: Jobs are fetched ahead only if they will probably start within this time.
         buffer_bytes: What one batch may hold.
+        processes: How many children a parent keeps at work; None: this process works itself.
+        max_memory_mb: A child that holds more (resident) stops in order and is replaced; None: no limit.
+        extra: Settings of the YAML file that nothing here knows, for plug-ins.
         idle_waiters: Up to so many queues are waited for; more are looked at every `idle_poll_seconds`.
     """
 
@@ -123,6 +126,8 @@ class Config:
     job_log: bool = True
     embedded: bool = False
     is_single_slot_child: bool = False
+    processes: int | None = None
+    max_memory_mb: int | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -137,6 +142,10 @@ class Config:
             raise ConfigError(f"lease_seconds is {self.lease_seconds}; it must be at least 1")
         if self.async_concurrency < 1:
             raise ConfigError(f"async_concurrency is {self.async_concurrency}; it must be 1 or more")
+        if self.processes is not None and self.processes < 1:
+            raise ConfigError(f"processes is {self.processes}; it must be 1 or more")
+        if self.max_memory_mb is not None and (self.processes is None or self.max_memory_mb < 1):
+            raise ConfigError("max_memory_mb limits the children of --processes N (1 or more); give both, or neither")
 
     @property
     def lease_beat_seconds(self) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import sidekiq_py as sidekiq
 from interop_tests.support.ruby import RELEASES, RubyRelease, RubySidekiq, run_ruby, why_missing
 from tests.conftest import new_redis_server, redis_client, redis_server, redis_url
 from tests.support.missing_tools import skip_or_fail
@@ -46,6 +47,12 @@ def ruby(ruby_release: RubyRelease, redis_url: str) -> RunRuby:
 
 
 @pytest.fixture
+def python_client(ruby_release: RubyRelease, redis_url: str) -> None:
+    """This test process enqueues to the shared Redis, as the release at the other end writes."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version=ruby_release.sidekiq_version)
+
+
+@pytest.fixture
 def start_ruby(ruby_release: RubyRelease, redis_url: str, tmp_path: Path) -> Iterator[StartRuby]:
     """Starts real Ruby workers, waits until each is ready, and kills them after the test."""
     with ExitStack() as workers:
@@ -61,8 +68,12 @@ def start_ruby(ruby_release: RubyRelease, redis_url: str, tmp_path: Path) -> Ite
 
 
 @pytest.fixture
-def start_python(redis_url: str, tmp_path: Path) -> Iterator[StartPython]:
-    """Starts Python workers with the jobs of `support/python_jobs.py`, and stops them after the test."""
+def start_python(ruby_release: RubyRelease, redis_url: str, tmp_path: Path) -> Iterator[StartPython]:
+    """
+    Starts Python workers with the jobs of `support/python_jobs.py`, and stops them after the test.
+
+    They write as the release at the other end does; `environment={"FIXTURE_SIDEKIQ_VERSION": None}` lets them find out.
+    """
     with ExitStack() as workers:
         count = 0
 
@@ -70,6 +81,8 @@ def start_python(redis_url: str, tmp_path: Path) -> Iterator[StartPython]:
             nonlocal count
             count += 1
             options.setdefault("log_path", tmp_path / f"python-{count}.log")
+            pinned = {"FIXTURE_SIDEKIQ_VERSION": ruby_release.sidekiq_version}
+            options["environment"] = pinned | options.get("environment", {})
             worker = WorkerProcess(PYTHON_JOBS, redis_url=redis_url, arguments=arguments, **options)
             return workers.enter_context(worker)
 

@@ -83,7 +83,9 @@ def why_missing(release_name: str) -> str | None:
     return None
 
 
-def run_ruby(release: RubyRelease, code: str, redis_url: str, *, active_job: bool = False, **values: object) -> Any:
+def run_ruby(
+    release: RubyRelease, code: str, redis_url: str, *, active_job: bool = False, web: bool = False, **values: object
+) -> Any:
     """
     Run *code* in a Ruby that has loaded Sidekiq, its data API and `ruby_fixtures/jobs.rb`.
 
@@ -91,6 +93,7 @@ def run_ruby(release: RubyRelease, code: str, redis_url: str, *, active_job: boo
         code: The body of a method; `return` works.
         redis_url: The Redis that Sidekiq talks to.
         active_job: Load `ruby_fixtures/active_jobs.rb` as well, which takes half a second more.
+        web: Load `ruby_fixtures/web_ui.rb`: Sidekiq's Web UI and a visitor for it.
         values: JSON values that the code finds as the methods of the same names.
 
     Returns:
@@ -100,9 +103,10 @@ def run_ruby(release: RubyRelease, code: str, redis_url: str, *, active_job: boo
         AssertionError: Ruby failed; the message holds what it printed.
     """
     script = WRAPPER.format(code=code, marker=json.dumps(RESULT_MARKER))
-    jobs = release.fixtures / ("active_jobs.rb" if active_job else "jobs.rb")
+    loaded = ["active_jobs.rb" if active_job else "jobs.rb", *(["web_ui.rb"] if web else [])]
+    requires = [part for name in loaded for part in ("-r", str(release.fixtures / name))]
     ran = subprocess.run(
-        [*release.ruby, "-r", "json", "-r", "sidekiq", "-r", "sidekiq/api", "-r", str(jobs), "-", json.dumps(values)],
+        [*release.ruby, "-r", "json", "-r", "sidekiq", "-r", "sidekiq/api", *requires, "-", json.dumps(values)],
         input=script,
         capture_output=True,
         text=True,

@@ -1,0 +1,53 @@
+"""What tests look at in Redis: the ledger that jobs write, sets made due, payloads without what differs each time."""
+
+import json
+import re
+from typing import Any
+
+import redis
+
+LEDGER = "fixture:ledger"
+GATE = "fixture:gate"
+
+# A jid that Sidekiq or the client drew, and times as every release writes them.
+_DRAWN = re.compile(
+    rb'"(jid|created_at|enqueued_at|failed_at|retried_at)":("[0-9a-f]{24}"|\d{10}\.\d{1,7}|\d{13})(?=[,}])'
+)
+
+
+def entries(client: redis.Redis, key: str = LEDGER) -> list[Any]:
+    """What ran, in the order of the ledger."""
+    return [line["entry"] for line in lines(client, key)]
+
+
+def lines(client: redis.Redis, key: str = LEDGER) -> list[dict[str, Any]]:
+    """The ledger: `entry`, `jid`, `by` ("ruby" or "python") and `pid` of each run."""
+    return [json.loads(line) for line in client.lrange(key, 0, -1)]
+
+
+def open_gate(client: redis.Redis) -> None:
+    """Let the jobs end that wait for the gate."""
+    client.set(GATE, "1")
+
+
+def make_due(client: redis.Redis, set_name: str) -> None:
+    """Set every score of a sorted set to the past, so that the next poll takes all of it."""
+    for member in client.zrange(set_name, 0, -1):
+        client.zadd(set_name, {member: 1.0}, xx=True)
+
+
+def only_member(client: redis.Redis, set_name: str) -> bytes | None:
+    """The raw text of the one member of a sorted set; None unless there is exactly one."""
+    members = client.zrange(set_name, 0, -1)
+    return members[0] if len(members) == 1 else None
+
+
+def only_job(client: redis.Redis, set_name: str) -> dict[str, Any] | None:
+    """The payload of the one member of a sorted set; None unless there is exactly one."""
+    member = only_member(client, set_name)
+    return json.loads(member) if member is not None else None
+
+
+def masked(raw: bytes) -> bytes:
+    """A payload's bytes with `_` for each drawn jid and each time; their spelling is checked on the way."""
+    return _DRAWN.sub(rb'"\1":_', raw)

@@ -1,0 +1,148 @@
+"""Python enqueues, real Ruby Sidekiq performs."""
+
+import asyncio
+import json
+import time
+from collections import Counter
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from interop_tests.conftest import StartPython, StartRuby
+from interop_tests.support import python_jobs
+from interop_tests.support.ledger import LEDGER, entries, lines
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("python_client")
+
+EVERY_JSON_TYPE = [
+    None,
+    True,
+    0,
+    -(2**63),
+    10**30,
+    1.5,
+    1e22,
+    5e-324,
+    -0.0,
+    "é\u2028\x00\x7f😀",
+    "",
+    [],
+    {},
+    {"b": [1, {"a": None}], "10": "x", "9": "y"},
+]
+
+
+def test_ruby_performs_what_python_pushed(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+    """The job runs in Ruby under the jid that Python returned."""
+    start_ruby()
+
+    jid = python_jobs.fixture_job.perform_async("ledger", LEDGER, "now")
+
+    [line] = eventually(lambda: lines(redis_client))
+    assert (line["by"], line["jid"], line["entry"]) == ("ruby", jid, "now")
+
+
+def test_ruby_performs_a_delayed_job_when_it_is_due(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+    """Ruby's poller understands the score that Python wrote, and takes the job no sooner."""
+    start_ruby()
+    pushed_at = time.time()
+
+    python_jobs.fixture_job.perform_in(0.7, "ledger", LEDGER, "later")
+
+    eventually(lambda: entries(redis_client) == ["later"])
+    assert time.time() - pushed_at >= 0.7
+
+
+def test_ruby_performs_a_job_scheduled_for_a_moment(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+    """`perform_at` with epoch seconds."""
+    start_ruby()
+
+    python_jobs.fixture_job.perform_at(time.time() + 0.3, "ledger", LEDGER, "at")
+
+    assert eventually(lambda: entries(redis_client)) == ["at"]
+
+
+def test_ruby_performs_each_job_of_a_bulk_push_once(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+    """More jobs than one slice holds."""
+    start_ruby()
+
+    jids = python_jobs.fixture_job.perform_bulk([["ledger", LEDGER, number] for number in range(1_500)])
+
+    eventually(lambda: redis_client.llen(LEDGER) >= 1_500, within_seconds=15)
+    ran = lines(redis_client)
+    assert Counter(line["entry"] for line in ran) == Counter(range(1_500))
+    assert {line["entry"]: line["jid"] for line in ran} == dict(enumerate(jids))
+
+
+def test_ruby_finds_the_job_in_the_queue_that_set_named(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+    """The queue is registered in `queues` too."""
+    start_ruby(queues=["critical"])
+
+    python_jobs.fixture_job.set(queue="critical").perform_async("ledger", LEDGER, "there")
+
+    assert eventually(lambda: entries(redis_client)) == ["there"]
+    assert redis_client.smembers("queues") == {b"critical"}
+
+
+def test_ruby_receives_every_json_type_as_it_was(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+    """Arguments survive the way into Ruby and out again."""
+    start_ruby()
+
+    python_jobs.fixture_job.perform_async("echo", "echo", *EVERY_JSON_TYPE)
+
+    [echoed] = eventually(lambda: redis_client.lrange("echo", 0, -1))
+    assert json.loads(echoed) == EVERY_JSON_TYPE
+
+
+def test_a_ruby_job_handle_enqueues_a_class_that_only_ruby_has(
+    redis_client: redis.Redis, start_ruby: StartRuby
+) -> None:
+    """A namespaced Ruby class, enqueued by name."""
+    start_ruby(queues=["invoices"])
+    invoice = sidekiq.ruby_job("Billing::InvoiceJob", queue="invoices")
+
+    jid = invoice.perform_async("ledger", LEDGER, 42)
+
+    [line] = eventually(lambda: lines(redis_client))
+    assert (line["entry"], line["jid"]) == (42, jid)
+
+
+def test_a_client_push_by_name_reaches_ruby(redis_url: str, redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+    """`Client` with a URL of its own, single and bulk."""
+    start_ruby()
+    client = sidekiq.Client(redis_url=redis_url)
+
+    client.push({"class": "FixtureJob", "args": ["ledger", LEDGER, 1]})
+    client.push_bulk({"class": "FixtureJob", "args": [["ledger", LEDGER, 2], ["ledger", LEDGER, 3]]})
+
+    eventually(lambda: sorted(entries(redis_client)) == [1, 2, 3])
+
+
+def test_an_awaited_push_reaches_ruby(redis_url: str, redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+    """`AsyncClient` and the awaitable twins of a declared job."""
+    start_ruby()
+
+    async def push() -> None:
+        client = sidekiq.AsyncClient(redis_url=redis_url)
+        await client.push({"class": "FixtureJob", "args": ["ledger", LEDGER, 1]})
+        await client.close()
+        await python_jobs.fixture_job.aperform_async("ledger", LEDGER, 2)
+
+    asyncio.run(push())
+
+    eventually(lambda: sorted(entries(redis_client)) == [1, 2])
+
+
+def test_a_job_that_ruby_runs_may_enqueue_one_for_python(
+    redis_client: redis.Redis, start_ruby: StartRuby, start_python: StartPython
+) -> None:
+    """Python to Ruby and back to Python: the chain keeps going through both."""
+    start_ruby()
+    start_python("-q", "python")
+
+    python_jobs.fixture_job.perform_async("enqueue", "PythonJob", ["ledger", LEDGER, "back"], "python")
+
+    [line] = eventually(lambda: lines(redis_client))
+    assert (line["by"], line["entry"]) == ("python", "back")

@@ -1,0 +1,80 @@
+"""Our data API shows a Ruby process, stops it, and finds out which release it runs."""
+
+import json
+
+import redis
+
+import sidekiq_py as sidekiq
+from interop_tests.conftest import RunRuby, StartPython, StartRuby
+from interop_tests.support.ledger import GATE, LEDGER, entries, open_gate
+from interop_tests.support.ruby import RubyRelease
+from sidekiq_py.api import ProcessSet, Stats, WorkSet
+from tests.support.waiting import eventually
+
+BEAT_SECONDS = 5
+
+
+def test_python_lists_a_ruby_process(python_client: None, start_ruby: StartRuby) -> None:
+    """Identity, pid, queues and concurrency."""
+    worker = start_ruby(queues=["critical", "low"], concurrency=3)
+
+    [process] = ProcessSet()
+
+    assert (process.identity, process.pid) == (worker.identity, worker.pid)
+    assert (sorted(process.queues), process.concurrency) == (["critical", "low"], 3)
+
+
+def test_python_shows_the_job_that_ruby_is_running(
+    python_client: None, redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby
+) -> None:
+    """`WorkSet` reads this release's key and payload."""
+    worker = start_ruby()
+    jid = ruby('FixtureJob.perform_async("ledger_and_wait_for", key, 1, gate)', key=LEDGER, gate=GATE)
+
+    [work] = eventually(lambda: list(WorkSet()), within_seconds=2 * BEAT_SECONDS)
+    open_gate(redis_client)
+
+    assert (work.process_id, work.queue, work.job.jid) == (worker.identity, "default", jid)
+
+
+def test_python_stops_a_ruby_process(python_client: None, start_ruby: StartRuby) -> None:
+    """The signal is read at Ruby's next beat."""
+    worker = start_ruby()
+
+    next(iter(ProcessSet())).stop()
+
+    assert worker.wait(within_seconds=3 * BEAT_SECONDS) == 0
+
+
+def test_python_counts_what_ruby_processed(
+    python_client: None, redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby
+) -> None:
+    """Both read the same counters."""
+    worker = start_ruby()
+    ruby('3.times { FixtureJob.perform_async("ok") }; RetryFalseJob.perform_async("raise")')
+    eventually(lambda: redis_client.llen("queue:default") == 0)
+
+    worker.stop()
+
+    stats = Stats()
+    assert (stats.processed, stats.failed) == (4, 1)
+
+
+def test_a_worker_that_was_told_no_release_writes_as_the_ruby_process_beside_it(
+    redis_client: redis.Redis,
+    redis_url: str,
+    ruby_release: RubyRelease,
+    start_ruby: StartRuby,
+    start_python: StartPython,
+) -> None:
+    """The dialect is detected from live Ruby processes: times in the unit, keys in the order of that release."""
+    start_ruby(queues=["nothing-here"])
+    start_python("-q", "python", environment={"FIXTURE_SIDEKIQ_VERSION": None})
+
+    client = sidekiq.Client(redis_url=redis_url)
+    client.push({"class": "PythonJob", "args": ["raise", "boom"], "queue": "python"})
+
+    [failed] = eventually(lambda: redis_client.zrange("retry", 0, -1))
+    unit = int if ruby_release.sidekiq_version.startswith("8") else float
+    assert {type(json.loads(failed)[key]) for key in ("created_at", "enqueued_at", "failed_at")} == {unit}
+    assert entries(redis_client) == []

@@ -1,0 +1,104 @@
+"""What one language schedules the other promotes, and what lies in the queue then is what Ruby would have put there."""
+
+import time
+
+import pytest
+import redis
+
+from interop_tests.conftest import RunRuby, StartPython, StartRuby
+from interop_tests.support import python_jobs
+from interop_tests.support.ledger import LEDGER, entries, make_due, masked
+from interop_tests.support.recordings import recording
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("python_client")
+
+# Workers that promote and never fetch the jobs of these tests.
+IDLE_QUEUE = "nothing-here"
+
+
+def test_python_schedules_ruby_promotes_python_performs(
+    redis_client: redis.Redis, start_ruby: StartRuby, start_python: StartPython
+) -> None:
+    """Ruby's poller alone moves the job; Python runs what it finds in the queue."""
+    with start_ruby(queues=[IDLE_QUEUE]):
+        python_jobs.python_job.perform_in(0.3, "ledger", LEDGER, "done")
+        eventually(lambda: redis_client.llen("queue:python") == 1)
+
+    start_python("-q", "python")
+
+    assert eventually(lambda: entries(redis_client)) == ["done"]
+
+
+def test_ruby_schedules_python_promotes_ruby_performs(
+    redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
+) -> None:
+    """Python's poller alone moves the job; Ruby runs what it finds in the queue."""
+    with start_python("-q", IDLE_QUEUE):
+        ruby('FixtureJob.perform_in(0.3, "ledger", key, "done")', key=LEDGER)
+        eventually(lambda: redis_client.llen("queue:default") == 1)
+
+    start_ruby()
+
+    assert eventually(lambda: entries(redis_client)) == ["done"]
+
+
+PROMOTIONS = [
+    "promoted_from_schedule",
+    "promoted_from_retry",
+    "promoted_without_retry_and_queue",
+    "promoted_options_of_the_class_are_not_added",
+    "unknown_keys_promoted_from_schedule",
+    "unknown_keys_promoted_from_retry",
+    "foreign_spelling_promoted",
+]
+
+
+@pytest.mark.usefixtures("ruby_release")
+@pytest.mark.parametrize("situation", PROMOTIONS)
+def test_a_promoted_payload_has_the_bytes_that_ruby_left(
+    redis_client: redis.Redis, start_python: StartPython, situation: str
+) -> None:
+    """Unknown keys, big integers, odd floats and escapes come out as Ruby's own re-encoding leaves them."""
+    recorded = recording(situation)
+    redis_client.zadd(recorded.input["from"], {recorded.before: recorded.input["score"]})
+
+    with start_python("-q", IDLE_QUEUE):
+        eventually(lambda: redis_client.llen(recorded.key) == 1)
+
+    [promoted] = redis_client.lrange(recorded.key, 0, -1)
+    assert masked(promoted) == masked(recorded.members[0])
+    assert redis_client.zcard(recorded.input["from"]) == 0
+
+
+def test_two_pollers_of_different_languages_promote_each_job_once(
+    redis_client: redis.Redis, start_ruby: StartRuby, start_python: StartPython
+) -> None:
+    """500 jobs come due at once while both poll as fast as they can."""
+    start_ruby(queues=[IDLE_QUEUE], poll_seconds=0.02)
+    start_python("-q", IDLE_QUEUE)
+    at = time.time() + 0.5
+
+    python_jobs.python_job.perform_bulk([["ledger", LEDGER, number] for number in range(500)], at=at)
+
+    eventually(lambda: redis_client.zcard("schedule") == 0 and redis_client.llen("queue:python") >= 500)
+    queued = redis_client.lrange("queue:python", 0, -1)
+    assert len(queued) == len(set(queued)) == 500
+
+
+def test_a_retry_written_by_python_is_promoted_by_ruby_with_the_same_keys(
+    redis_client: redis.Redis, start_ruby: StartRuby, start_python: StartPython
+) -> None:
+    """Only `enqueued_at` changes on the way from `retry` to the queue."""
+    with start_python("-q", "python"):
+        python_jobs.python_job.perform_async("raise", "boom")
+        eventually(lambda: redis_client.zcard("retry") == 1)
+    [failed] = redis_client.zrange("retry", 0, -1)
+
+    with start_ruby(queues=[IDLE_QUEUE]):
+        make_due(redis_client, "retry")
+        eventually(lambda: redis_client.llen("queue:python") == 1)
+
+    [promoted] = redis_client.lrange("queue:python", 0, -1)
+    assert masked(promoted) == masked(failed)
+    assert promoted != failed

@@ -1,0 +1,62 @@
+"""A process that must stop before its jobs are done gives them back, and a process of the other language runs them."""
+
+import redis
+
+from interop_tests.conftest import RunRuby, StartPython, StartRuby
+from interop_tests.support.ledger import GATE, LEDGER, lines, open_gate
+from tests.support.waiting import eventually
+
+
+def test_python_finishes_what_a_stopped_ruby_gave_back(
+    redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
+) -> None:
+    """Ruby's deadline passes, its jobs lie in the queue as they came, and Python runs them."""
+    worker = start_ruby(timeout_seconds=1)
+    ruby('2.times { |n| FixtureJob.perform_async("ledger_and_wait_for", key, n, gate) }', key=LEDGER, gate=GATE)
+    eventually(lambda: redis_client.llen(LEDGER) == 2)
+
+    worker.stop()
+    given_back = redis_client.lrange("queue:default", 0, -1)
+    open_gate(redis_client)
+    start_python()
+
+    eventually(lambda: redis_client.llen(LEDGER) == 4)
+    assert len(given_back) == 2
+    assert sorted((line["by"], line["entry"]) for line in lines(redis_client)[2:]) == [("python", 0), ("python", 1)]
+
+
+def test_ruby_finishes_what_a_stopped_python_gave_back(
+    redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
+) -> None:
+    """Python's deadline passes, its jobs lie in the queue byte for byte as Ruby pushed them, and Ruby runs them."""
+    ruby('2.times { |n| FixtureJob.perform_async("ledger_and_wait_for", key, n, gate) }', key=LEDGER, gate=GATE)
+    pushed = redis_client.lrange("queue:default", 0, -1)
+    worker = start_python("-t", "1")
+    eventually(lambda: redis_client.llen(LEDGER) == 2)
+
+    exit_code = worker.stop()
+    given_back = redis_client.lrange("queue:default", 0, -1)
+    open_gate(redis_client)
+    start_ruby()
+
+    eventually(lambda: redis_client.llen(LEDGER) == 4)
+    assert exit_code == 0
+    assert sorted(given_back) == sorted(pushed)
+    assert sorted((line["by"], line["entry"]) for line in lines(redis_client)[2:]) == [("ruby", 0), ("ruby", 1)]
+
+
+def test_what_a_killed_python_had_in_flight_is_not_lost_to_the_fleet(
+    redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
+) -> None:
+    """A sibling in Python gives the job back to the queue, and any language may run it then."""
+    doomed = start_python("-q", "default")
+    ruby('FixtureJob.perform_async("ledger_and_wait_for", key, 1, gate)', key=LEDGER, gate=GATE)
+    eventually(lambda: redis_client.llen(LEDGER) == 1)
+
+    doomed.kill()
+    open_gate(redis_client)
+    start_python("-q", "nothing-here")
+    start_ruby()
+
+    eventually(lambda: redis_client.llen(LEDGER) == 2, within_seconds=20)
+    assert lines(redis_client)[1]["by"] == "ruby"

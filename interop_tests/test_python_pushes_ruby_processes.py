@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 import redis
@@ -16,7 +17,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("python_client")
 
-EVERY_JSON_TYPE = [
+EVERY_JSON_TYPE: list[Any] = [
     None,
     True,
     0,

@@ -6,7 +6,7 @@ import redis
 
 import sidekiq_py as sidekiq
 from interop_tests.conftest import RunRuby, StartPython, StartRuby
-from interop_tests.support.ledger import GATE, LEDGER, entries, open_gate
+from interop_tests.support.ledger import GATE, LEDGER, entries, members, open_gate
 from interop_tests.support.ruby import RubyRelease
 from sidekiq_py.api import ProcessSet, Stats, WorkSet
 from tests.support.waiting import eventually
@@ -31,10 +31,10 @@ def test_python_shows_the_job_that_ruby_is_running(
     worker = start_ruby()
     jid = ruby('FixtureJob.perform_async("ledger_and_wait_for", key, 1, gate)', key=LEDGER, gate=GATE)
 
-    [work] = eventually(lambda: list(WorkSet()), within_seconds=2 * BEAT_SECONDS)
+    [(process, _thread, work)] = eventually(lambda: list(WorkSet()), within_seconds=2 * BEAT_SECONDS)
     open_gate(redis_client)
 
-    assert (work.process_id, work.queue, work.job.jid) == (worker.identity, "default", jid)
+    assert (process, work.queue, work.job.jid) == (worker.identity, "default", jid)
 
 
 def test_python_stops_a_ruby_process(python_client: None, start_ruby: StartRuby) -> None:
@@ -74,7 +74,7 @@ def test_a_worker_that_was_told_no_release_writes_as_the_ruby_process_beside_it(
     client = sidekiq.Client(redis_url=redis_url)
     client.push({"class": "PythonJob", "args": ["raise", "boom"], "queue": "python"})
 
-    [failed] = eventually(lambda: redis_client.zrange("retry", 0, -1))
+    [failed] = eventually(lambda: members(redis_client, "retry"))
     unit = int if ruby_release.sidekiq_version.startswith("8") else float
     assert {type(json.loads(failed)[key]) for key in ("created_at", "enqueued_at", "failed_at")} == {unit}
     assert entries(redis_client) == []

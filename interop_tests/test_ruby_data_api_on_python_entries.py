@@ -8,7 +8,7 @@ import redis
 
 from interop_tests.conftest import RunRuby, StartPython
 from interop_tests.support import python_jobs
-from interop_tests.support.ledger import masked, only_job, only_member
+from interop_tests.support.ledger import masked, members, only_job, only_member, raw_jobs
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("python_client")
@@ -22,19 +22,18 @@ def failed_in_python(redis_client: redis.Redis, start_python: StartPython) -> by
     """The raw retry entry of a job that failed in Python."""
     with start_python():
         python_jobs.backtrace_job.perform_async("raise", "boom", *ARGUMENTS)
-        member: bytes = eventually(lambda: only_member(redis_client, "retry"))
-    return member
+        return eventually(lambda: only_member(redis_client, "retry"))
 
 
 def test_ruby_reschedules_what_python_scheduled(redis_client: redis.Redis, ruby: RunRuby) -> None:
     """Ruby finds the member by writing it anew, so one spelling more would leave a second entry that is due at once."""
     python_jobs.fixture_job.perform_in(600, "echo", "echo", *ARGUMENTS)
-    before = only_member(redis_client, "schedule")
+    [before] = members(redis_client, "schedule")
     at = time.time() + 9_000
 
     ruby("Sidekiq::ScheduledSet.new.first.reschedule(at)", at=at)
 
-    assert redis_client.zrange("schedule", 0, -1) == [before]
+    assert members(redis_client, "schedule") == [before]
     assert redis_client.zscore("schedule", before) == pytest.approx(at, abs=0.001)
 
 
@@ -46,7 +45,7 @@ def test_ruby_reschedules_what_failed_in_python(
 
     ruby("Sidekiq::RetrySet.new.first.reschedule(at)", at=at)
 
-    assert redis_client.zrange("retry", 0, -1) == [failed_in_python]
+    assert members(redis_client, "retry") == [failed_in_python]
     assert redis_client.zscore("retry", failed_in_python) == pytest.approx(at, abs=0.001)
 
 
@@ -56,7 +55,7 @@ def test_ruby_retries_at_once_what_failed_in_python(
     """The entry moves to its queue, and a retry by hand is free."""
     ruby("Sidekiq::RetrySet.new.first.retry")
 
-    [queued] = redis_client.lrange("queue:default", 0, -1)
+    [queued] = raw_jobs(redis_client, "default")
     assert masked(queued) == masked(failed_in_python).replace(b'"retry_count":0', b'"retry_count":-1')
     assert redis_client.zcard("retry") == 0
 
@@ -65,7 +64,7 @@ def test_ruby_kills_what_failed_in_python(redis_client: redis.Redis, ruby: RunRu
     """The entry moves to the dead set byte for byte."""
     ruby("Sidekiq::RetrySet.new.first.kill")
 
-    assert redis_client.zrange("dead", 0, -1) == [failed_in_python]
+    assert members(redis_client, "dead") == [failed_in_python]
     assert redis_client.zcard("retry") == 0
 
 
@@ -112,13 +111,13 @@ def test_ruby_retries_all_and_kills_all_of_python(
         jids = python_jobs.fixture_job.perform_bulk([["raise", str(number)] for number in range(20)])
         eventually(lambda: redis_client.zcard("retry") == 20)
     ruby("Sidekiq::RetrySet.new.retry_all")
-    queued = [json.loads(raw)["jid"] for raw in redis_client.lrange("queue:default", 0, -1)]
+    queued = [json.loads(raw)["jid"] for raw in raw_jobs(redis_client, "default")]
     with start_python():
         eventually(lambda: redis_client.zcard("retry") == 20)
 
     ruby("Sidekiq::RetrySet.new.kill_all")
 
-    dead = [json.loads(raw)["jid"] for raw in redis_client.zrange("dead", 0, -1)]
+    dead = [json.loads(raw)["jid"] for raw in members(redis_client, "dead")]
     assert sorted(queued) == sorted(dead) == sorted(jids)
     assert redis_client.zcard("retry") == 0
 

@@ -7,7 +7,7 @@ from collections import Counter
 import redis
 
 from interop_tests.conftest import RunRuby, StartPython
-from interop_tests.support.ledger import LEDGER, entries, lines
+from interop_tests.support.ledger import LEDGER, entries, lines, members
 from tests.support.waiting import eventually
 
 
@@ -118,6 +118,6 @@ def test_a_class_that_python_does_not_know_waits_in_the_retry_set(
 
     jid = ruby('Sidekiq::Client.push("class" => "NobodyKnowsThis", "queue" => "python", "args" => [])')
 
-    [member] = eventually(lambda: redis_client.zrange("retry", 0, -1))
+    [member] = eventually(lambda: members(redis_client, "retry"))
     payload = json.loads(member)
     assert (payload["jid"], payload["class"], payload["retry_count"]) == (jid, "NobodyKnowsThis", 0)

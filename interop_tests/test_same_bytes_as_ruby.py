@@ -15,7 +15,7 @@ import redis
 
 import sidekiq_py as sidekiq
 from interop_tests.conftest import StartPython
-from interop_tests.support.ledger import masked
+from interop_tests.support.ledger import masked, members, raw_jobs
 from interop_tests.support.recordings import Recording, recording, recordings
 from tests.support.waiting import eventually
 
@@ -66,7 +66,7 @@ def test_a_failure_leaves_the_bytes_that_ruby_left(
     with start_python("-q", recorded.input["queue"]):
         eventually(lambda: redis_client.zcard(recorded.key) == 1)
 
-    [member] = redis_client.zrange(recorded.key, 0, -1)
+    [member] = members(redis_client, recorded.key)
     ours = json.loads(member)["error_class"].encode()
     assert masked(member.replace(ours, b"FixtureError")) == masked(recorded.members[0])
 
@@ -83,7 +83,7 @@ def test_a_malformed_payload_goes_to_the_dead_set_as_it_came(
     with start_python("-q", "default"):
         eventually(lambda: redis_client.zcard("dead") == 1)
 
-    assert redis_client.zrange("dead", 0, -1) == recorded.members
+    assert members(redis_client, "dead") == recorded.members
 
 
 def push(recorded: Recording) -> None:
@@ -143,5 +143,5 @@ def middleware_that_adds(keys: dict[str, Any]) -> Iterator[None]:
 def written(client: redis.Redis, recorded: Recording) -> list[bytes]:
     """What the key holds now, without what differs each time. Of one score, Redis orders members by their jids."""
     if recorded.type == "list":
-        return [masked(member) for member in client.lrange(recorded.key, 0, -1)]
-    return [masked(member) for member in client.zrange(recorded.key, 0, -1)]
+        return [masked(member) for member in raw_jobs(client, recorded.key.removeprefix("queue:"))]
+    return [masked(member) for member in members(client, recorded.key)]

@@ -7,7 +7,7 @@ import redis
 
 from interop_tests.conftest import RunRuby, StartPython, StartRuby
 from interop_tests.support import python_jobs
-from interop_tests.support.ledger import LEDGER, entries, make_due, masked
+from interop_tests.support.ledger import LEDGER, entries, make_due, masked, members, raw_jobs
 from interop_tests.support.recordings import recording
 from tests.support.waiting import eventually
 
@@ -66,7 +66,7 @@ def test_a_promoted_payload_has_the_bytes_that_ruby_left(
     with start_python("-q", IDLE_QUEUE):
         eventually(lambda: redis_client.llen(recorded.key) == 1)
 
-    [promoted] = redis_client.lrange(recorded.key, 0, -1)
+    [promoted] = raw_jobs(redis_client, recorded.key.removeprefix("queue:"))
     assert masked(promoted) == masked(recorded.members[0])
     assert redis_client.zcard(recorded.input["from"]) == 0
 
@@ -82,7 +82,7 @@ def test_two_pollers_of_different_languages_promote_each_job_once(
     python_jobs.python_job.perform_bulk([["ledger", LEDGER, number] for number in range(500)], at=at)
 
     eventually(lambda: redis_client.zcard("schedule") == 0 and redis_client.llen("queue:python") >= 500)
-    queued = redis_client.lrange("queue:python", 0, -1)
+    queued = raw_jobs(redis_client, "python")
     assert len(queued) == len(set(queued)) == 500
 
 
@@ -93,12 +93,12 @@ def test_a_retry_written_by_python_is_promoted_by_ruby_with_the_same_keys(
     with start_python("-q", "python"):
         python_jobs.python_job.perform_async("raise", "boom")
         eventually(lambda: redis_client.zcard("retry") == 1)
-    [failed] = redis_client.zrange("retry", 0, -1)
+    [failed] = members(redis_client, "retry")
 
     with start_ruby(queues=[IDLE_QUEUE]):
         make_due(redis_client, "retry")
         eventually(lambda: redis_client.llen("queue:python") == 1)
 
-    [promoted] = redis_client.lrange("queue:python", 0, -1)
+    [promoted] = raw_jobs(redis_client, "python")
     assert masked(promoted) == masked(failed)
     assert promoted != failed

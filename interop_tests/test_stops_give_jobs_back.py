@@ -3,7 +3,7 @@
 import redis
 
 from interop_tests.conftest import RunRuby, StartPython, StartRuby
-from interop_tests.support.ledger import GATE, LEDGER, lines, open_gate
+from interop_tests.support.ledger import GATE, LEDGER, lines, open_gate, raw_jobs
 from tests.support.waiting import eventually
 
 
@@ -16,7 +16,7 @@ def test_python_finishes_what_a_stopped_ruby_gave_back(
     eventually(lambda: redis_client.llen(LEDGER) == 2)
 
     worker.stop()
-    given_back = redis_client.lrange("queue:default", 0, -1)
+    given_back = raw_jobs(redis_client, "default")
     open_gate(redis_client)
     start_python()
 
@@ -30,12 +30,12 @@ def test_ruby_finishes_what_a_stopped_python_gave_back(
 ) -> None:
     """Python's deadline passes, its jobs lie in the queue byte for byte as Ruby pushed them, and Ruby runs them."""
     ruby('2.times { |n| FixtureJob.perform_async("ledger_and_wait_for", key, n, gate) }', key=LEDGER, gate=GATE)
-    pushed = redis_client.lrange("queue:default", 0, -1)
+    pushed = raw_jobs(redis_client, "default")
     worker = start_python("-t", "1")
     eventually(lambda: redis_client.llen(LEDGER) == 2)
 
     exit_code = worker.stop()
-    given_back = redis_client.lrange("queue:default", 0, -1)
+    given_back = raw_jobs(redis_client, "default")
     open_gate(redis_client)
     start_ruby()
 

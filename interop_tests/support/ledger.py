@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 import redis
 
@@ -30,16 +30,26 @@ def open_gate(client: redis.Redis) -> None:
     client.set(GATE, "1")
 
 
+def raw_jobs(client: redis.Redis, queue: str) -> list[bytes]:
+    """The raw texts of a queue, newest first."""
+    return cast(list[bytes], client.lrange(f"queue:{queue}", 0, -1))
+
+
+def members(client: redis.Redis, set_name: str) -> list[bytes]:
+    """The raw texts of a sorted set, by score."""
+    return cast(list[bytes], client.zrange(set_name, 0, -1))
+
+
 def make_due(client: redis.Redis, set_name: str) -> None:
     """Set every score of a sorted set to the past, so that the next poll takes all of it."""
-    for member in client.zrange(set_name, 0, -1):
+    for member in members(client, set_name):
         client.zadd(set_name, {member: 1.0}, xx=True)
 
 
 def only_member(client: redis.Redis, set_name: str) -> bytes | None:
     """The raw text of the one member of a sorted set; None unless there is exactly one."""
-    members = client.zrange(set_name, 0, -1)
-    return members[0] if len(members) == 1 else None
+    found = members(client, set_name)
+    return found[0] if len(found) == 1 else None
 
 
 def only_job(client: redis.Redis, set_name: str) -> dict[str, Any] | None:

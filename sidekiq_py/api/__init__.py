@@ -1,0 +1,51 @@
+"""
+The system's state as objects to read and edit: Sidekiq's data API.
+
+    from sidekiq_py.api import Queue, RetrySet
+
+    Queue("mailers").size
+    RetrySet().find_job(jid).retry()
+
+Every object looks at the program's Redis, or at that of `pool=` or `client=`. Calls block; in `async` code use
+`asyncio.to_thread`. May import `client` and below, never the engine. Examples: `docs/data_api.md`.
+"""
+
+from sidekiq_py.api.bulk import BulkResult
+from sidekiq_py.api.iterations import IterableJobQuery, IterationState
+from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet
+from sidekiq_py.api.metrics import Deploy, DeployMark, JobMetrics, Metrics, MetricsPoint, MetricsResult
+from sidekiq_py.api.processes import Process, ProcessSet, Work, WorkSet
+from sidekiq_py.api.profiles import ProfileRecord, ProfileSet
+from sidekiq_py.api.queue import Queue, QueuedJob
+from sidekiq_py.api.sorted_entry import SortedEntry
+from sidekiq_py.api.stats import History, QueueSummary, Stats
+
+__all__ = [
+    "BulkResult",
+    "DeadSet",
+    "Deploy",
+    "DeployMark",
+    "History",
+    "IterableJobQuery",
+    "IterationState",
+    "JobMetrics",
+    "JobRecord",
+    "JobSet",
+    "Metrics",
+    "MetricsPoint",
+    "MetricsResult",
+    "Process",
+    "ProcessSet",
+    "ProfileRecord",
+    "ProfileSet",
+    "Queue",
+    "QueueSummary",
+    "QueuedJob",
+    "RetrySet",
+    "ScheduledSet",
+    "SortedEntry",
+    "Stats",
+    "Work",
+    "WorkSet",
+]

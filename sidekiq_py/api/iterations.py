@@ -1,0 +1,83 @@
+"""How far iterable jobs have come."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sidekiq_py.api.job_record import moment
+from sidekiq_py.api.source import pool_for
+from sidekiq_py.client import Client
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.redis_access import iteration_states
+from sidekiq_py.wire.json_dialect import loads
+
+
+@dataclass(frozen=True, slots=True)
+class IterationState:
+    """
+    One job.
+
+    Args:
+        executions: How often it was started.
+        runtime: Seconds over all of them.
+        cursor: The next item.
+        cancelled_at: When it was told to stop; None if it was not.
+    """
+
+    executions: int
+    runtime: float
+    cursor: Any
+    cancelled_at: datetime | None
+
+
+class IterableJobQuery:
+    """
+    The states of some iterable jobs, read in one round trip when this is made.
+
+        query = IterableJobQuery([jid])
+        query[jid].cursor
+
+    Args:
+        jids: The jobs.
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+    """
+
+    def __init__(self, jids: Iterable[str], *, pool: Any = None, client: Client | None = None) -> None:
+        wanted = list(jids)
+        found = iteration_states.states(pool_for(pool, client), wanted)
+        self._states = {jid: _state(fields) for jid, fields in zip(wanted, found, strict=True) if fields}
+
+    def __repr__(self) -> str:
+        return f"<IterableJobQuery {list(self._states)}>"
+
+    def __contains__(self, jid: object) -> bool:
+        return jid in self._states
+
+    def __getitem__(self, jid: str) -> IterationState:
+        return self._states[jid]
+
+    def get(self, jid: str) -> IterationState | None:
+        """The state of one job; None where nothing is stored: it has not begun, is done, or is no iterable job."""
+        return self._states.get(jid)
+
+
+def _state(fields: dict[bytes, bytes]) -> IterationState:
+    cancelled = fields.get(b"cancelled")
+    return IterationState(
+        executions=int(fields.get(b"ex") or 0),
+        runtime=float(fields.get(b"rt") or 0),
+        cursor=_cursor(fields.get(b"c")),
+        cancelled_at=moment(cancelled.decode()) if cancelled else None,
+    )
+
+
+def _cursor(text: bytes | None) -> Any:
+    # A job that was cancelled before its first run has none.
+    if text is None:
+        return None
+    try:
+        return loads(text)
+    except PayloadError:
+        return None

@@ -1,0 +1,322 @@
+"""
+The sets of jobs that wait for a time, or for a person: scheduled, retry, dead.
+
+A move (retry, kill, add to queue) reads the entry, computes what becomes of it, and swaps it inside one script: the new
+place is written before the old one goes, and nothing is written if the entry was no longer there. So a job is never in
+between, and two people who press the same button move it once.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from sidekiq_py import program
+from sidekiq_py.api.bulk import BulkResult, Progress, Tally
+from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.api.sorted_entry import SortedEntry
+from sidekiq_py.api.source import client_for
+from sidekiq_py.client import Client
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.config import Config
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, SidekiqError
+from sidekiq_py.redis_access import job_sets, promote
+from sidekiq_py.redis_access.failed_jobs import DeadLimits
+from sidekiq_py.redis_access.promote import Move
+from sidekiq_py.redis_access.scan import literal
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.failure import decrement_for_manual_retry
+from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.payload import dump, parse_job, score_text
+
+_PAGE_JOBS = 200
+_SLICE_JOBS = 100
+_SCAN_COUNT = 1000
+
+_log = logging.getLogger("sidekiq")
+
+
+class JobSet:
+    """
+    A sorted set of jobs. Iterating goes from the highest score down, `reversed()` from the lowest up.
+
+    Pages are read as they are needed, so a set of a million entries costs no memory. Entries that come and go meanwhile
+    do not disturb the rest: what is there all the time comes once.
+
+    Args:
+        name: Its key: `schedule`, `retry` or `dead`.
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*; it also decides how re-pushed jobs are written.
+        dead_limits: What the dead set may keep; by default the defaults of `Config`.
+    """
+
+    def __init__(
+        self, name: str, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
+    ) -> None:
+        self.name = name
+        self._client = client_for(pool, client)
+        self._pool = self._client.pool
+        self._limits = dead_limits or _default_limits()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        # A set is an object also when it is empty.
+        return True
+
+    def __iter__(self) -> Iterator[SortedEntry]:
+        return self._walk(downward=True)
+
+    def __reversed__(self) -> Iterator[SortedEntry]:
+        return self._walk(downward=False)
+
+    @property
+    def size(self) -> int:
+        """How many entries there are."""
+        return job_sets.size(self._pool, self.name)
+
+    def scan(self, match: str, count: int = 100) -> Iterator[SortedEntry]:
+        """
+        Entries whose bytes contain *match*, found inside Redis, in no order.
+
+        Args:
+            match: A glob; without a `*` it is looked for anywhere.
+            count: How many Redis looks at in one round trip.
+        """
+        pattern = match if "*" in match else f"*{match}*"
+        for member, score in job_sets.scan(self._pool, self.name, pattern, count):
+            yield SortedEntry(self, member, score)
+
+    def find_job(self, jid: str) -> SortedEntry | None:
+        """The entry with this id. Redis looks through the whole set, so this is for people, not for programs."""
+        # What JSON may spell in more than one way is compared after parsing.
+        pattern = f"*{literal(jid)}*" if jid.isascii() and jid.isprintable() and not set(jid) & set('"\\/') else None
+        for member, score in job_sets.scan(self._pool, self.name, pattern, _SCAN_COUNT):
+            entry = SortedEntry(self, member, score)
+            if entry.jid == jid:
+                return entry
+        return None
+
+    def fetch(self, score: float | tuple[float, float], jid: str | None = None) -> list[SortedEntry]:
+        """
+        The entries at a score, or from one to another, both included.
+
+        Args:
+            score: Epoch s.
+            jid: Only those with this id.
+        """
+        low, high = score if isinstance(score, tuple) else (score, score)
+        found = job_sets.between(self._pool, self.name, _bound(low), _bound(high))
+        entries = [SortedEntry(self, member, text) for member, text in found]
+        return [entry for entry in entries if jid is None or entry.jid == jid]
+
+    def schedule(self, at: float | datetime, payload: dict[str, Any]) -> None:
+        """
+        Write an entry as it is: no defaults, no middleware. To schedule a job, use a client.
+
+        Args:
+            at: An aware time, or epoch s.
+            payload: Whole.
+        """
+        job_sets.add(self._pool, self.name, score_text(_epoch(at)), dump(payload, dialect=self._dialect()))
+
+    def delete(self, score: float, jid: str) -> bool:
+        """Remove the entry with this score and id; False if there is none."""
+        return any(entry.delete() for entry in self.fetch(score, jid)[:1])
+
+    def clear(self) -> int:
+        """Remove all entries; how many there were."""
+        return job_sets.clear(self._pool, self.name)
+
+    def reschedule(self, entry: SortedEntry, at: float | datetime) -> bool:
+        """Let *entry* wait until *at*, an aware time or epoch s; False if it was not there any more."""
+        # Ruby adds the difference to the score; the last bit of the sum is part of what it leaves.
+        score = entry.score + (_epoch(at) - entry.score)
+        spelling = self._spelled_as_ruby_would(entry.value)
+        return job_sets.reschedule(self._pool, self.name, entry.value, score=score_text(score), spelling=spelling)
+
+    def retry_all(self, progress: Progress | None = None) -> BulkResult:
+        """
+        Put every entry into its queue, those with the lowest score first. What is added meanwhile stays.
+
+        Each goes through the client middleware; its try does not count towards the limit of retries.
+        """
+        return self.retry_many(self._snapshot(), progress)
+
+    def kill_all(self, progress: Progress | None = None, *, notify_failure: bool = False) -> BulkResult:
+        """
+        Move every entry to the dead set. What is added meanwhile stays.
+
+        Args:
+            notify_failure: Call the death handlers for each; Ruby does not when all are killed at once.
+        """
+        return self.kill_many(self._snapshot(), progress, notify_failure=notify_failure)
+
+    def add_all_to_queue(self, progress: Progress | None = None) -> BulkResult:
+        """As `retry_all`, but nothing in the jobs changes but `enqueued_at`."""
+        return self.add_many_to_queue(self._snapshot(), progress)
+
+    def retry_many(self, entries: Iterable[SortedEntry], progress: Progress | None = None) -> BulkResult:
+        """`retry` for many entries of this set, a hundred in a round trip."""
+        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=True), progress)
+
+    def add_many_to_queue(self, entries: Iterable[SortedEntry], progress: Progress | None = None) -> BulkResult:
+        """`add_to_queue` for many entries of this set, a hundred in a round trip."""
+        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=False), progress)
+
+    def kill_many(
+        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, notify_failure: bool = True
+    ) -> BulkResult:
+        """`kill` for many entries of this set, a hundred in a round trip."""
+        if self.name == keys.DEAD:
+            raise SidekiqError("entries of the dead set are dead already; retry or delete them")
+        after = _announce_death if notify_failure else None
+        return self._move_many(entries, lambda entry: Move(entry.value, "dead"), progress, after)
+
+    def delete_many(self, entries: Iterable[SortedEntry], progress: Progress | None = None) -> BulkResult:
+        """`delete` for many entries of this set, a hundred in a round trip."""
+        tally = Tally(progress)
+        for part in _slices(entries):
+            removed = job_sets.remove(self._pool, self.name, [entry.value for entry in part])
+            tally.moved += removed
+            tally.gone += len(part) - removed
+            tally.report()
+        return tally.result()
+
+    def _walk(self, *, downward: bool) -> Iterator[SortedEntry]:
+        after = None
+        while page := job_sets.page(self._pool, self.name, _PAGE_JOBS, after=after, downward=downward):
+            for member, score in page:
+                yield SortedEntry(self, member, score)
+            after = page[-1]
+
+    def _snapshot(self) -> Iterator[SortedEntry]:
+        """As many entries as there are now: one that fails again at once and comes back is not taken twice for ever."""
+        return islice(self._walk(downward=False), self.size)
+
+    def _move_many(
+        self,
+        entries: Iterable[SortedEntry],
+        plan: Callable[[SortedEntry], Move],
+        progress: Progress | None,
+        after: Callable[[SortedEntry], None] | None = None,
+    ) -> BulkResult:
+        tally = Tally(progress)
+        for part in _slices(entries):
+            by_member = {entry.value: entry for entry in part}
+            moves = []
+            for entry in by_member.values():
+                try:
+                    moves.append(plan(entry))
+                except Exception as error:  # noqa: BLE001 - one bad job, or middleware that raises, must not stop the rest
+                    tally.refuse(entry, error)
+            for result in promote.move(self._pool, self.name, moves, now=now_seconds(), limits=self._limits):
+                entry = by_member[result.move.member]
+                tally.count(entry, result)
+                if result.done and after is not None:
+                    after(entry)
+            tally.report()
+        return tally.result()
+
+    def _to_queue(self, entry: SortedEntry, *, is_retry: bool) -> Move:
+        payload = parse_job(entry.value)
+        if is_retry:
+            decrement_for_manual_retry(payload)
+        pushed = self._client.repush(payload)
+        if pushed is None:
+            _log.info("client middleware stopped a job that was pushed from %s: %r", self.name, entry)
+            return Move(entry.value, "nowhere")
+        return Move(entry.value, "queue", *pushed)
+
+    def _spelled_as_ruby_would(self, member: bytes) -> bytes:
+        try:
+            return dump(loads(member), dialect=self._dialect())
+        except (PayloadError, ArgumentTypeError, ArgumentValueError):
+            # It is no job; what it is must not change.
+            return member
+
+    def _dialect(self) -> Dialect:
+        return self._client.detection.dialect(now_seconds())
+
+
+class ScheduledSet(JobSet):
+    """Jobs that wait for their time."""
+
+    def __init__(
+        self, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
+    ) -> None:
+        super().__init__(keys.SCHEDULE, pool=pool, client=client, dead_limits=dead_limits)
+
+
+class RetrySet(JobSet):
+    """Jobs that failed and wait for their next try."""
+
+    def __init__(
+        self, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
+    ) -> None:
+        super().__init__(keys.RETRY, pool=pool, client=client, dead_limits=dead_limits)
+
+
+class DeadSet(JobSet):
+    """Jobs that will not be tried again, unless a person says so; also what could not be read as a job."""
+
+    def __init__(
+        self, *, pool: Any = None, client: Client | None = None, dead_limits: DeadLimits | None = None
+    ) -> None:
+        super().__init__(keys.DEAD, pool=pool, client=client, dead_limits=dead_limits)
+
+    def kill(self, member: bytes, *, notify_failure: bool = True, trim: bool = True) -> None:
+        """
+        Write a payload to the dead set.
+
+        Args:
+            member: Its bytes.
+            notify_failure: Call the death handlers, with `RuntimeError("Job killed by API")`.
+            trim: Cut the set to what it may keep.
+
+        Source: Sidekiq 8.1.7, api.rb, `DeadSet#kill`.
+        """
+        job_sets.bury(self._pool, member, now=now_seconds(), limits=self._limits if trim else None)
+        if notify_failure:
+            _announce_death(JobRecord(member))
+
+    def trim(self) -> None:
+        """Cut the set to what it may keep: `DeadLimits.max_jobs` less one, as in Ruby, and none that is too old."""
+        job_sets.trim(self._pool, now=now_seconds(), limits=self._limits)
+
+
+def _slices(entries: Iterable[SortedEntry]) -> Iterator[list[SortedEntry]]:
+    left = iter(entries)
+    while part := list(islice(left, _SLICE_JOBS)):
+        yield part
+
+
+def _announce_death(record: JobRecord) -> None:
+    if record.item:
+        program.hooks.announce_death(record.item, RuntimeError("Job killed by API"))
+
+
+def _default_limits() -> DeadLimits:
+    config = Config()
+    return DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
+
+
+def _epoch(at: float | datetime) -> float:
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise ValueError(f"{at!r} has no time zone; give an aware time, as datetime.now(UTC) + timedelta(hours=1)")
+        return at.timestamp()
+    if not math.isfinite(at):
+        raise ValueError(f"{at!r} is no time; give epoch seconds or an aware datetime")
+    return float(at)
+
+
+def _bound(score: float) -> str:
+    return score_text(score) if math.isfinite(score) else ("+inf" if score > 0 else "-inf")

@@ -1,0 +1,235 @@
+"""How often and how long jobs of each class ran lately, and when the program was deployed."""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+from sidekiq_py.api.source import pool_for
+from sidekiq_py.client import Client
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.redis_access import metrics_query
+
+MAX_MINUTES = 480
+MAX_HOURS = 72
+_DEFAULT_MINUTES = 60
+
+
+@dataclass(slots=True)
+class MetricsPoint:
+    """
+    The jobs of one class in one minute, or in ten.
+
+    Args:
+        processed: Attempts that ended, those that failed included.
+        failed: Attempts that raised.
+        ms: The time of those that succeeded, milliseconds.
+    """
+
+    processed: int = 0
+    failed: int = 0
+    ms: int = 0
+
+    @property
+    def average_ms(self) -> float:
+        """Milliseconds of a successful attempt; 0.0 if there was none."""
+        succeeded = self.processed - self.failed
+        return self.ms / succeeded if succeeded > 0 else 0.0
+
+
+@dataclass(slots=True)
+class JobMetrics:
+    """
+    The jobs of one class.
+
+    Args:
+        series: The start of each minute, or ten minutes, in which any ran.
+        histograms: The start of each minute → how many successful attempts fell in each bucket of
+            `wire.metrics_keys.BUCKET_BOUNDS_MS`; read by
+            `Metrics.for_job` alone.
+    """
+
+    job_class: str
+    series: dict[datetime, MetricsPoint] = field(default_factory=dict)
+    histograms: dict[datetime, list[int]] = field(default_factory=dict)
+
+    @property
+    def total(self) -> MetricsPoint:
+        """All of the series together."""
+        points = self.series.values()
+        return MetricsPoint(sum(p.processed for p in points), sum(p.failed for p in points), sum(p.ms for p in points))
+
+
+@dataclass(frozen=True, slots=True)
+class DeployMark:
+    """A deploy: when, and what was deployed."""
+
+    at: datetime
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsResult:
+    """
+    What `Metrics` found.
+
+    Args:
+        starts_at: The start of the oldest bucket.
+        ends_at: The moment of the question.
+        bucket_seconds: 60, or 600.
+        jobs: Class name → its numbers.
+        marks: Deploys in that time, oldest first.
+    """
+
+    starts_at: datetime
+    ends_at: datetime
+    bucket_seconds: int
+    jobs: Mapping[str, JobMetrics]
+    marks: tuple[DeployMark, ...]
+
+
+class Metrics:
+    """
+    Execution metrics, as Sidekiq 7 and 8 write them; older releases have none. Both spellings are read and added up.
+
+    Args:
+        now: Epoch s; the present if it is left out.
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+    """
+
+    def __init__(self, *, now: float | None = None, pool: Any = None, client: Client | None = None) -> None:
+        self._pool = pool_for(pool, client)
+        self._now = now_seconds() if now is None else now
+
+    def __repr__(self) -> str:
+        return "<Metrics>"
+
+    def top_jobs(
+        self,
+        *,
+        minutes: int | None = None,
+        hours: int | None = None,
+        class_filter: "str | re.Pattern[str] | None" = None,
+    ) -> MetricsResult:
+        """
+        All classes, minute by minute, or for *hours* by ten minutes.
+
+        Args:
+            minutes: Up to 480; 60 if neither is given.
+            hours: Up to 72.
+            class_filter: A pattern that is searched for in the class's name.
+        """
+        starts, width = _buckets(self._now, minutes, hours)
+        read = metrics_query.minutes if width == 60 else metrics_query.ten_minutes
+        pattern = re.compile(class_filter) if class_filter else None
+        jobs: dict[str, JobMetrics] = {}
+        for start, counts in zip(starts, read(self._pool, starts), strict=True):
+            for name, value in counts.items():
+                job_class, _, metric = name.rpartition("|")
+                if pattern is None or pattern.search(job_class):
+                    _add(jobs.setdefault(job_class, JobMetrics(job_class)), start, metric, value)
+        return self._result(starts, width, jobs)
+
+    def for_job(self, job_class: str, *, minutes: int | None = None, hours: int | None = None) -> MetricsResult:
+        """One class; minute by minute also how its times are spread."""
+        starts, width = _buckets(self._now, minutes, hours)
+        result = self.top_jobs(minutes=minutes, hours=hours, class_filter=rf"\A{re.escape(job_class)}\Z")
+        job = result.jobs.get(job_class) or JobMetrics(job_class)
+        if width == 60:
+            histograms = metrics_query.histograms(self._pool, job_class, starts)
+            job.histograms = {_utc(start): counts for start, counts in zip(starts, histograms, strict=True)}
+        return self._result(starts, width, {job_class: job})
+
+    def _result(self, starts: list[int], width: int, jobs: Mapping[str, JobMetrics]) -> MetricsResult:
+        first = _utc(starts[-1])
+        days = sorted({start - start % 86400 for start in starts})
+        marks = [mark for day in metrics_query.marks(self._pool, days) for mark in _marks(day)]
+        recent = sorted((mark for mark in marks if first <= mark.at <= _utc(self._now)), key=lambda mark: mark.at)
+        return MetricsResult(first, _utc(self._now), width, jobs, tuple(recent))
+
+
+class Deploy:
+    """
+    Marks when the program was deployed, so that metrics show what a release changed.
+
+    Args:
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+    """
+
+    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
+        self._pool = pool_for(pool, client)
+
+    def __repr__(self) -> str:
+        return "<Deploy>"
+
+    def mark(self, label: str | None = None, *, at: datetime | None = None) -> bool:
+        """
+        Note a deploy.
+
+        Args:
+            label: What was deployed; by default the commit at hand, from `git log`.
+            at: An aware time; now if it is left out.
+
+        Returns:
+            False if one of this label was noted within the last minute, by another machine of the same deploy.
+
+        Raises:
+            ConfigError: There is no label, and no commit to take one from.
+        """
+        moment = (at or _utc(now_seconds())).astimezone(UTC).replace(second=0, microsecond=0)
+        stamp = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+        return metrics_query.mark(self._pool, label or _commit_label(), stamp, moment.timestamp())
+
+    def fetch(self, day: date | None = None) -> dict[str, str]:
+        """The deploys of a UTC day, today's if it is left out: time as ISO 8601 → label."""
+        start = _utc(now_seconds()).date() if day is None else day
+        noon = int(datetime.combine(start, time(12), UTC).timestamp())
+        return metrics_query.marks(self._pool, [noon])[0]
+
+
+def _buckets(now: float, minutes: int | None, hours: int | None) -> tuple[list[int], int]:
+    """The starts of the buckets to read, latest first, and their width in seconds. The limits are Ruby's."""
+    if hours is not None:
+        count, width = min(hours, MAX_HOURS) * 6, 600
+    else:
+        wanted = minutes or _DEFAULT_MINUTES
+        count, width = (wanted if wanted <= MAX_MINUTES else _DEFAULT_MINUTES), 60
+    latest = int(now) - int(now) % width
+    return [latest - width * back for back in range(max(count, 1))], width
+
+
+def _add(job: JobMetrics, start: int, metric: str, value: int) -> None:
+    point = job.series.setdefault(_utc(start), MetricsPoint())
+    if metric == "p":
+        point.processed += value
+    elif metric == "f":
+        point.failed += value
+    elif metric == "ms":
+        point.ms += value
+
+
+def _marks(day: Mapping[str, str]) -> list[DeployMark]:
+    found = []
+    for stamp, label in day.items():
+        try:
+            found.append(DeployMark(datetime.fromisoformat(stamp), label))
+        except ValueError:
+            continue
+    return found
+
+
+def _commit_label() -> str:
+    try:
+        shown = subprocess.run(["git", "log", "-1", "--format=%h %s"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise ConfigError("there is no commit here to name the deploy after; give a label") from None
+    return shown.stdout.strip()
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,78 @@
+"""The profiles of jobs that Sidekiq 8 keeps for a day."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sidekiq_py.api.job_record import moment
+from sidekiq_py.api.source import pool_for
+from sidekiq_py.client import Client
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.redis_access import profiles
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRecord:
+    """
+    One profile.
+
+    Args:
+        key: `<token>-<jid>`.
+        type: The job's class.
+        token: Whose profiling it was.
+        size: Bytes of the data.
+        elapsed: Seconds that the job took.
+    """
+
+    key: str
+    started_at: datetime | None
+    jid: str
+    type: str
+    token: str
+    size: int
+    elapsed: float
+
+
+class ProfileSet:
+    """
+    The profiles of the last day, latest first.
+
+    Args:
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+    """
+
+    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
+        self._pool = pool_for(pool, client)
+
+    def __repr__(self) -> str:
+        return "<ProfileSet>"
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[ProfileRecord]:
+        names = profiles.live_keys(self._pool, now_seconds())
+        for name, row in zip(names, profiles.summaries(self._pool, names), strict=True):
+            if any(value is not None for value in row):
+                yield _record(name, row)
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return profiles.count(self._pool)
+
+    def data(self, key: str) -> bytes | None:
+        """The profile itself, gzipped; None if it has expired."""
+        return profiles.data(self._pool, key)
+
+
+def _record(name: bytes, row: list[bytes | None]) -> ProfileRecord:
+    started_at, jid, kind, token, size, elapsed = (value.decode(errors="replace") if value else "" for value in row)
+    return ProfileRecord(
+        name.decode(errors="replace"), moment(started_at), jid, kind, token, int(size or 0), float(elapsed or 0)
+    )

@@ -1,0 +1,189 @@
+"""Counters and sizes, now and day by day."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from sidekiq_py.api.job_record import JobRecord, latency
+from sidekiq_py.api.source import pool_for
+from sidekiq_py.client import Client
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.redis_access import in_flight_counts, processes, queues, stats
+from sidekiq_py.redis_access.in_flight_counts import InFlightCount
+
+MAX_DAYS = 5 * 365
+_COUNTERS = ("failed", "processed")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """
+    A queue at one instant.
+
+    Args:
+        size: Jobs waiting.
+        latency: Seconds since the job that runs next was enqueued; 0.0 if the queue is empty.
+        paused: Workers leave it alone.
+        in_flight: Jobs that Python workers have taken and not settled; Ruby's workers do not tell.
+    """
+
+    name: str
+    size: int
+    latency: float
+    paused: bool
+    in_flight: int
+
+
+class Stats:
+    """
+    The state of the system when this was made. `processed` to `default_queue_latency` cost one round trip; what depends
+    on the number of queues and processes is read when it is asked for first.
+
+    Args:
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+    """
+
+    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
+        self._pool = pool_for(pool, client)
+        self._totals = stats.totals(self._pool)
+
+    def __repr__(self) -> str:
+        return f"<Stats processed={self.processed} failed={self.failed}>"
+
+    @property
+    def processed(self) -> int:
+        """How many attempts ended, those that failed included."""
+        return self._totals.processed
+
+    @property
+    def failed(self) -> int:
+        """How many attempts raised."""
+        return self._totals.failed
+
+    @property
+    def scheduled_size(self) -> int:
+        """How many jobs wait for their time."""
+        return self._totals.scheduled_size
+
+    @property
+    def retry_size(self) -> int:
+        """How many jobs wait for their next try."""
+        return self._totals.retry_size
+
+    @property
+    def dead_size(self) -> int:
+        """How many jobs will not be tried again."""
+        return self._totals.dead_size
+
+    @property
+    def processes_size(self) -> int:
+        """How many processes are registered."""
+        return self._totals.processes_size
+
+    @cached_property
+    def default_queue_latency(self) -> float:
+        """Seconds since the job of the queue `default` that runs next was enqueued; 0.0 if there is none."""
+        oldest = self._totals.oldest_default
+        return 0.0 if oldest is None else latency(JobRecord(oldest).item, now_seconds())
+
+    @cached_property
+    def queues(self) -> dict[str, int]:
+        """Jobs waiting by queue, the longest first."""
+        names = queues.names(self._pool)
+        sizes = queues.sizes(self._pool, names)
+        return dict(sorted(zip(names, sizes, strict=True), key=lambda pair: (-pair[1], pair[0])))
+
+    @property
+    def enqueued(self) -> int:
+        """Jobs waiting in all queues."""
+        return sum(self.queues.values())
+
+    @cached_property
+    def workers_size(self) -> int:
+        """How many jobs all processes said they were running at their last heartbeat."""
+        return processes.busy(self._pool, processes.identities(self._pool))
+
+    @cached_property
+    def in_flight(self) -> tuple[InFlightCount, ...]:
+        """
+        Jobs that Python workers have taken and not settled, by owner and queue. They stand in Redis, so they outlive
+        their worker; Ruby's Web UI does not show them.
+        """
+        return tuple(in_flight_counts.counts(self._pool))
+
+    @cached_property
+    def queue_summaries(self) -> list[QueueSummary]:
+        """All queues by name, also those that are empty because their jobs are in flight."""
+        taken: dict[str, int] = {}
+        for entry in self.in_flight:
+            taken[entry.queue] = taken.get(entry.queue, 0) + entry.count
+        names = sorted({*queues.names(self._pool), *taken})
+        now = now_seconds()
+        return [
+            QueueSummary(
+                state.name,
+                state.size,
+                0.0 if state.oldest is None else latency(JobRecord(state.oldest).item, now),
+                state.is_paused,
+                taken.get(state.name, 0),
+            )
+            for state in queues.states(self._pool, names)
+        ]
+
+    def reset(self, *names: str) -> None:
+        """
+        Set the counters `processed` and `failed`, or only those named, to 0 in Redis. This object keeps its numbers.
+
+        Raises:
+            ValueError: There is no such counter.
+        """
+        unknown = set(names) - set(_COUNTERS)
+        if unknown:
+            raise ValueError(f"{', '.join(sorted(unknown))} cannot be reset; the counters are processed and failed")
+        stats.reset(self._pool, names or _COUNTERS)
+
+
+class History:
+    """
+    Attempts by day, latest first, in UTC.
+
+        History(7).processed     # {"2025-02-14": 120, "2025-02-13": 98, …}
+
+    Args:
+        days: How many, up to five years.
+        start_date: The latest; today if it is left out.
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+
+    Raises:
+        ValueError: *days* is below 1 or above 1825.
+    """
+
+    def __init__(
+        self, days: int, start_date: date | None = None, *, pool: Any = None, client: Client | None = None
+    ) -> None:
+        if not 1 <= days <= MAX_DAYS:
+            raise ValueError(f"days is {days}; Redis keeps 1 to {MAX_DAYS}")
+        self._pool = pool_for(pool, client)
+        latest = start_date or datetime.fromtimestamp(now_seconds(), UTC).date()
+        self._days = [(latest - timedelta(days=back)).isoformat() for back in range(days)]
+
+    def __repr__(self) -> str:
+        return f"<History {self._days[-1]} to {self._days[0]}>"
+
+    @property
+    def processed(self) -> dict[str, int]:
+        """Day → attempts that ended, those that failed included."""
+        return self._counts[0]
+
+    @property
+    def failed(self) -> dict[str, int]:
+        """Day → attempts that raised."""
+        return self._counts[1]
+
+    @cached_property
+    def _counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        processed, failed = stats.on_days(self._pool, self._days)
+        return dict(zip(self._days, processed, strict=True)), dict(zip(self._days, failed, strict=True))

@@ -96,6 +96,10 @@ class Chain(Generic[M]):
         """Take all out."""
         self._entries = ()
 
+    def make(self) -> list[Callable[..., Any]]:
+        """The callables for one job, outermost first; a class among them gives a new instance."""
+        return [entry.make() for entry in self._entries]
+
     def copy(self) -> "Chain[M]":
         """A chain of the same entries that can be changed apart."""
         twin: Chain[M] = Chain()

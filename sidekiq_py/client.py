@@ -1,0 +1,225 @@
+"""
+The client that blocks: an item, or a declared job's arguments, into Redis.
+
+A push is: complete the item, client middleware, check and write the arguments (`outgoing`), then one packed send and
+its two replies (`redis_access.push`). A declared job without client middleware takes a short cut to the same bytes: a
+template made once, and no dict.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache, partial
+from time import time
+from typing import Any
+
+from sidekiq_py import outgoing, program
+from sidekiq_py.detection import Detection
+from sidekiq_py.errors import ConfigError, PushOutcomeUnknownError, ReplyLostError
+from sidekiq_py.jids import new_jid
+from sidekiq_py.outgoing import ClientChain, Order
+from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access import push as redis_push
+from sidekiq_py.redis_access import versions
+from sidekiq_py.redis_access.adopted_pool import pool_of
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.registry import JobDefinition
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.json_dialect import dump_args
+from sidekiq_py.wire.payload import absolute_at, score_text
+
+
+class Client:
+    """
+    Pushes jobs to one Redis. Safe in threads and across fork.
+
+    Args:
+        redis_url: Where; without it and without *pool*, where the program is configured to.
+        pool: Instead of the URL: a `Pool`, or a `ConnectionPool` or `Redis` of redis-py.
+        sidekiq_version: The release of that Redis's Ruby side; by default the program's, which may be detected.
+    """
+
+    def __init__(self, redis_url: str | None = None, *, pool: Any = None, sidekiq_version: str | None = None) -> None:
+        if redis_url is not None and pool is not None:
+            raise ConfigError("redis_url and pool both say where Redis is; give one of them")
+        settings = program.settings()
+        if pool is not None:
+            self.pool: Pool = pool_of(pool)
+        else:
+            self.pool = Pool(RedisSettings(redis_url) if redis_url else settings.redis)
+        pinned = Dialect.pinned(sidekiq_version, settings.float_text) if sidekiq_version else settings.pinned_dialect()
+        self.detection = Detection(pinned, settings.float_text, lambda: versions.infos(self.pool))
+        self.middleware: ClientChain = program.client_middleware
+        """Wraps every push; the program's own, until another chain is put in its place."""
+
+    def __repr__(self) -> str:
+        return f"<Client {self.pool!r}>"
+
+    def push(self, item: Mapping[str, Any]) -> str | None:
+        """
+        Push one job.
+
+        Args:
+            item: `class` (a name, or a declared job) and `args` (a list); `queue`, `at` (epoch seconds or an aware
+                datetime), `retry`, `jid` and any other key of Sidekiq's or of others.
+
+        Returns:
+            The jid, or None if a client middleware stopped it.
+
+        Raises:
+            PayloadError: The item is not a usable job.
+            ArgumentTypeError: An argument is not JSON.
+            ArgumentValueError: An argument is not JSON.
+            RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
+        """
+        return self._push(outgoing.order_of_item(item), self.detection.dialect(time()))
+
+    def push_call(
+        self,
+        definition: JobDefinition,
+        args: list[Any],
+        interval: float | None = None,
+        set_options: Mapping[str, Any] | None = None,
+    ) -> str | None:
+        """
+        `perform_async`, `perform_in` and `perform_at` of a declared job.
+
+        Args:
+            interval: Seconds from now, or since the epoch from 1,000,000,000 on. None and what has passed push at once.
+            set_options: The options of `set(...)`, or None if it was not called.
+        """
+        now = time()
+        dialect = self.detection.dialect(now)
+        at = None if interval is None else absolute_at(interval, now)
+        if set_options is None and program.is_plain and not self.middleware and (at is not None or interval is None):
+            return self._push_plain(definition, args, dialect, now, at)
+        order = outgoing.order_of_call(
+            definition, args, dialect=dialect, set_options=set_options, at=at, is_scheduled=interval is not None
+        )
+        return self._push(order, dialect)
+
+    def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> tuple[str, bytes] | None:
+        """
+        What a stored payload becomes when it is pushed again, without sending it: for a poller that moves a due job, or
+        a job that was interrupted.
+
+        Args:
+            payload: As parsed.
+            job: What client middleware is shown; by default the class's name, as in Ruby.
+
+        Returns:
+            The queue and the bytes, or None if a client middleware stopped it.
+        """
+        dialect = self.detection.dialect(time())
+        ready = outgoing.repushed(payload, job=job, dialect=dialect, chain=self.middleware)
+        return None if ready is None else (ready.queue, ready.payload)
+
+    @classmethod
+    @contextmanager
+    def via(cls, pool: Any) -> Iterator["Client"]:
+        """
+        Within the block every push of this thread or task goes to another Redis.
+
+        Args:
+            pool: As for the constructor, or a URL, or a `Client`.
+        """
+        client = of_pool(pool)
+        token = _via.set(client)
+        try:
+            yield client
+        finally:
+            _via.reset(token)
+
+    def close(self) -> None:
+        """Close the connections that are not in use; the next push opens new ones."""
+        self.pool.close()
+
+    def _push_plain(
+        self, definition: JobDefinition, args: list[Any], dialect: Dialect, now: float, at: float | None
+    ) -> str:
+        stencil = definition.stencil(dialect, program.settings().default_job_options)
+        args_json = dump_args(args, dialect.float_text)
+        jid = new_jid()
+        stamp = dialect.stamp(now)
+        try:
+            if at is None:
+                raw = stencil.template.render(args_json, jid, stamp, stamp)
+                redis_push.push_one(self.pool, stencil.queue, raw)
+            else:
+                raw = stencil.template.render_scheduled(args_json, jid, stamp)
+                redis_push.execute(self.pool, redis_push.schedule_command([(score_text(at), raw)]))
+        except ReplyLostError as error:
+            raise PushOutcomeUnknownError([jid], error) from error
+        return jid
+
+    def _push(self, order: Order, dialect: Dialect) -> str | None:
+        if program.after_commit is not None:
+            order = outgoing.snapshot(order, dialect)
+            if program.after_commit(partial(self._push_later, order)):
+                return str(order.fields["jid"])
+        return self._push_now(order, dialect)
+
+    def _push_later(self, order: Order) -> None:
+        self._push_now(order, self.detection.dialect(time()))
+
+    def _push_now(self, order: Order, dialect: Dialect) -> str | None:
+        ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)
+        if ready is None:
+            return None
+        self._send(ready)
+        return ready.jid
+
+    def _send(self, ready: Outgoing) -> None:
+        if program.interceptor is not None and program.interceptor([ready]):
+            return
+        try:
+            if ready.score is None:
+                redis_push.push_one(self.pool, ready.queue, ready.payload)
+            else:
+                redis_push.execute(self.pool, redis_push.schedule_command([(ready.score, ready.payload)]))
+        except ReplyLostError as error:
+            raise PushOutcomeUnknownError([ready.jid], error) from error
+
+
+_via: ContextVar[Client | None] = ContextVar("sidekiq_via", default=None)
+_default: Client | None = None
+
+
+def current() -> Client:
+    """The client of the innermost `Client.via` block, else of the program's own Redis."""
+    return _via.get() or _default or _make_default()
+
+
+def for_job(definition: JobDefinition) -> Client:
+    """The client that pushes a declared job: of `Client.via`, else of the job's own pool, else the program's."""
+    via = _via.get()
+    if via is not None:
+        return via
+    if definition.pool is not None:
+        return of_pool(definition.pool)
+    return _default or _make_default()
+
+
+def of_pool(pool: Any) -> Client:
+    """The client of a pool (or URL, or client), the same one each time."""
+    if isinstance(pool, Client):
+        return pool
+    return _of_pool(pool)
+
+
+@lru_cache(maxsize=64)
+def _of_pool(pool: Any) -> Client:
+    return Client(pool=pool)
+
+
+def _make_default() -> Client:
+    global _default
+    _default = client = Client()
+    return client
+
+
+@program.when_changed
+def _forget_clients() -> None:
+    global _default
+    _default = None
+    _of_pool.cache_clear()

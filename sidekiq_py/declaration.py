@@ -1,0 +1,114 @@
+"""What a declaration may say: the job's name, its options, its time limits."""
+
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from math import isfinite
+from typing import Any
+
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
+from sidekiq_py.wire.json_dialect import check_args
+
+# Of one push, not of a job.
+_NOT_OPTIONS = ("class", "args", "jid", "created_at", "enqueued_at", "at")
+
+
+def job_name(name: str | None, module: str, qualname: str) -> str:
+    """
+    The wire's `class`.
+
+    Args:
+        name: As declared, or None for `module.qualname`.
+
+    Raises:
+        JobDeclarationError: No other process could find the job under that name.
+    """
+    if name is not None:
+        if not isinstance(name, str) or not name:
+            raise JobDeclarationError(f"name= of {module}.{qualname} is {name!r}; give a string, as 'HardWorker'")
+        return name
+    if module == "__main__":
+        raise JobDeclarationError(
+            f"{qualname} is declared in __main__, which is another module in every program; "
+            f"move it into a module of its own, or give it name='{qualname}'"
+        )
+    if "<locals>" in qualname:
+        raise JobDeclarationError(
+            f"{module}.{qualname} is declared inside a function, where no other process could find it; "
+            "move it to the top of its module, or give it a name="
+        )
+    return f"{module}.{qualname}"
+
+
+def checked_options(options: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """
+    Sidekiq's options as they stand in a payload.
+
+    Args:
+        options: As declared, in that order.
+        owner: The job, for messages.
+
+    Raises:
+        JobDeclarationError: An option cannot be meant so.
+    """
+    checked: dict[str, Any] = {}
+    for name, value in options.items():
+        if not isinstance(name, str):
+            raise JobDeclarationError(f"{owner} has the option {name!r}; options are named by strings, as 'queue'")
+        if name in _NOT_OPTIONS:
+            raise JobDeclarationError(f"{owner} has the option {name!r}, which belongs to one push and not to a job")
+        checked[name] = _checked(name, value, owner)
+    return checked
+
+
+def limit_seconds(name: str, value: Any, owner: str) -> float | None:
+    """
+    A time limit.
+
+    Args:
+        value: Seconds, a timedelta, or None for no limit.
+
+    Raises:
+        JobDeclarationError: It is not above 0.
+    """
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not isfinite(seconds) or seconds <= 0:
+        raise JobDeclarationError(f"{owner} has {name}={value!r}; give seconds above 0, or a timedelta")
+    return float(seconds)
+
+
+def _checked(name: str, value: Any, owner: str) -> Any:
+    if name in ("queue", "retry_queue") and (not isinstance(value, str) or not value):
+        _refuse(owner, name, value, "the queue's name")
+    if name == "retry" and (not isinstance(value, (bool, int, type(None))) or (value or 0) < 0):
+        _refuse(owner, name, value, "True, False, or how many retries")
+    if name == "backtrace" and (not isinstance(value, (bool, int)) or value < 0):
+        _refuse(owner, name, value, "True, False, or how many lines")
+    if name == "dead" and not isinstance(value, bool):
+        _refuse(owner, name, value, "True or False")
+    if name == "tags":
+        if isinstance(value, str) or not all(isinstance(tag, str) for tag in value):
+            _refuse(owner, name, value, "a list of strings")
+        value = list(value)
+    if name == "retry_for":
+        value = value.total_seconds() if isinstance(value, timedelta) else value
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1_000_000_000:
+            _refuse(owner, name, value, "seconds, as 48 * 3600, or a timedelta")
+        value = int(value)
+    try:
+        check_args([value], name)
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        raise JobDeclarationError(f"{owner} has an option that JSON cannot carry: {error}") from None
+    return value
+
+
+def _refuse(owner: str, name: str, value: Any, wanted: str) -> None:
+    raise JobDeclarationError(f"{owner} has {name}={value!r}; give {wanted}")
+
+
+def origin(module: str, qualname: str) -> str:
+    """Where a job is declared: the same for a module that is reloaded, or run as `__main__` and imported as well."""
+    place = getattr(sys.modules.get(module), "__file__", None) or module
+    return f"{qualname} in {place}"

@@ -1,0 +1,91 @@
+"""
+Which Sidekiq release the Ruby side runs.
+
+Pinned by the program, or detected from what live Ruby processes publish and looked at again now and then. Our own
+processes carry a label and are passed over. On the way of a push this costs the comparison of two clocks.
+"""
+
+from collections.abc import Callable, Iterable
+from math import inf
+
+from sidekiq_py.errors import RedisError
+from sidekiq_py.wire.dialect import Dialect, FloatText
+from sidekiq_py.wire.process_info import parse_info
+
+LOOK_AGAIN_SECONDS = 60.0
+# After a look that failed, or found nobody: the Ruby side may just be starting.
+_LOOK_SOON_SECONDS = 5.0
+
+
+def dialect_of(infos: Iterable[bytes], float_text: FloatText | None = None) -> Dialect | None:
+    """
+    The dialect of the Ruby processes among these, or None if there is none.
+
+    Args:
+        infos: The JSON in the field `info` of each live process.
+        float_text: Overrides how floats are written.
+    """
+    parsed = [parse_info(raw) for raw in infos]
+    versions = [info.version for info in parsed if info is not None and not info.is_python]
+    return Dialect.detect(versions, float_text) if versions else None
+
+
+class Detection:
+    """
+    The dialect of one Redis's Ruby side.
+
+    Args:
+        pinned: What the program asked for; nothing is then detected.
+        float_text: Overrides how floats are written.
+        look: Fetches the infos of the live processes.
+    """
+
+    def __init__(
+        self, pinned: Dialect | None, float_text: FloatText | None, look: Callable[[], list[bytes]] | None = None
+    ) -> None:
+        self._float_text = float_text
+        self._look = look
+        self.last = pinned or Dialect.unknown(float_text)
+        """What is known now, without a look."""
+        self._valid_from = -inf
+        self._valid_until = inf if pinned else -inf
+
+    def __repr__(self) -> str:
+        return f"<Detection {self.last.version} until={self._valid_until}>"
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for a look. The clock may also have been set back."""
+        return not self._valid_from <= now < self._valid_until
+
+    def dialect(self, now: float) -> Dialect:
+        """
+        The dialect, after a look if it is time for one.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        if self._valid_from <= now < self._valid_until:
+            return self.last
+        # Other threads go on with what is known meanwhile.
+        self.postpone(now)
+        if self._look is not None:
+            try:
+                self.learn(self._look(), now)
+            except RedisError:
+                # The push that follows will say what is wrong, unless this user may push and not ask.
+                pass
+        return self.last
+
+    def postpone(self, now: float) -> None:
+        """No look for a few seconds."""
+        self._valid_from = now
+        self._valid_until = now + _LOOK_SOON_SECONDS
+
+    def learn(self, infos: Iterable[bytes], now: float) -> None:
+        """Take in what a look has found; where no Ruby process lives, what was known stays."""
+        found = dialect_of(infos, self._float_text)
+        if found is not None:
+            # An equal dialect stays the same object: templates are kept by it.
+            if found != self.last:
+                self.last = found
+            self._valid_until = now + LOOK_AGAIN_SECONDS

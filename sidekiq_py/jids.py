@@ -1,0 +1,34 @@
+"""
+Job ids: 24 hexadecimal digits, as Ruby's `SecureRandom.hex(12)`.
+
+Randomness is asked for in bulk, as a call to the system costs more than all the rest of a push. A forked child forgets
+what its parent had in store, or both would give the same ids.
+"""
+
+import os
+from collections import deque
+
+_BYTES = 12
+_DIGITS = 2 * _BYTES
+_AT_ONCE = 256
+
+_store: deque[str] = deque()
+
+
+def new_jid() -> str:
+    """An id that no other job bears."""
+    try:
+        return _store.popleft()
+    except IndexError:
+        # Two threads may both fill the store: it is then larger for a while.
+        _store.extend(new_jids(_AT_ONCE))
+        return _store.popleft()
+
+
+def new_jids(count: int) -> list[str]:
+    """*count* ids."""
+    digits = os.urandom(_BYTES * count).hex()
+    return [digits[start : start + _DIGITS] for start in range(0, _DIGITS * count, _DIGITS)]
+
+
+os.register_at_fork(after_in_child=_store.clear)

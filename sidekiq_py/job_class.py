@@ -1,0 +1,216 @@
+"""
+The class form of a job, as in Ruby:
+
+    class HardWorker(Job):
+        sidekiq_options = {"queue": "critical", "retry": 5}
+
+        def perform(self, name, count): ...
+
+    HardWorker.perform_async("bob", 5)
+
+Each run has an instance of its own. `async def perform` works too.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from inspect import iscoroutinefunction
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+
+from sidekiq_py import declaration
+from sidekiq_py.errors import JobDeclarationError
+from sidekiq_py.handles import Handle, Interval, Moment, Setter
+from sidekiq_py.parameters import Parameters
+from sidekiq_py.registry import JobDefinition, Payload, never_stopping, registry
+
+P = ParamSpec("P")
+B = TypeVar("B", bound=Callable[..., Any])
+
+# What a class may say beside Sidekiq's options.
+_OUR_OPTIONS = ("name", "timeout", "hard_timeout", "pool")
+
+
+class ClassDefinition(JobDefinition):
+    """A job that is a class."""
+
+    __slots__ = ()
+
+    def bind(self, payload: Payload, stopping: Callable[[], bool]) -> Callable[..., Any]:
+        """`perform` of a new instance."""
+        instance: Job = self.job()
+        instance.jid = payload.get("jid")
+        instance.payload = payload
+        instance._stopping = stopping
+        if hasattr(instance, "bid"):
+            instance.bid = payload.get("bid")
+        return instance._bound()
+
+    def subject(self, bound: Callable[..., Any]) -> Any:
+        """The instance."""
+        return getattr(bound, "__self__", self.job)
+
+
+class _HasPerform(Protocol[P]):
+    def perform(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
+class _OfHandle:
+    """A handle's method as a class method of the job class."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def _find(self, owner: Any) -> Any:
+        handle = owner.__dict__.get("__sidekiq_handle__")
+        if handle is None:
+            raise JobDeclarationError(f"{owner.__qualname__} defines no `perform`, so there is no job to enqueue")
+        return getattr(handle, self._name)
+
+
+# One descriptor for each shape, so that a wrong argument is an error of the type checker.
+
+
+class _Now(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, str | None]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _In(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[Concatenate[Interval, P], str | None]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _At(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[Concatenate[Moment, P], str | None]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _Here(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, bool | None]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _AwaitedNow(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, Coroutine[Any, Any, str | None]]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _AwaitedIn(_OfHandle):
+    def __get__(
+        self, instance: object, owner: type[_HasPerform[P]]
+    ) -> Callable[Concatenate[Interval, P], Coroutine[Any, Any, str | None]]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _AwaitedAt(_OfHandle):
+    def __get__(
+        self, instance: object, owner: type[_HasPerform[P]]
+    ) -> Callable[Concatenate[Moment, P], Coroutine[Any, Any, str | None]]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _AwaitedHere(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, Coroutine[Any, Any, bool | None]]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class Job:
+    """
+    A job that is a class: define `perform`.
+
+    A subclass is declared by being defined. `class HardWorker(Job, name="HardWorker")` names it for Ruby; by default it
+    is `module.HardWorker`. `sidekiq_options` are inherited, as in Ruby; beside Sidekiq's they take `name`, `timeout`,
+    `hard_timeout` and `pool`, as `@job` does.
+
+    Attributes:
+        jid: Of the run.
+        payload: Of the run, as middleware sees it.
+    """
+
+    sidekiq_options: ClassVar[Mapping[str, Any]] = {}
+
+    _is_iterable: ClassVar[bool] = False
+    jid: str | None = None
+    payload: Payload = {}
+    _stopping: Callable[[], bool] = staticmethod(never_stopping)
+
+    perform_async = _Now()
+    perform_in = _In()
+    perform_at = _At()
+    perform_inline = _Here()
+    aperform_async = _AwaitedNow()
+    aperform_in = _AwaitedIn()
+    aperform_at = _AwaitedAt()
+    aperform_inline = _AwaitedHere()
+
+    def __init_subclass__(cls, *, name: str | None = None, **options: Any) -> None:
+        super().__init_subclass__()
+        entry = cls._entry_point()
+        if entry is not None:
+            _declare(cls, name, options, entry)
+
+    @classmethod
+    def set(cls, options: Mapping[str, Any] | None = None, /, **more: Any) -> Setter[...]:
+        """The same job with other options: `HardWorker.set(queue="low").perform_async(1)`."""
+        return _handle_of(cls).set(options, **more)
+
+    @classmethod
+    def retry_in(cls, block: B) -> B:
+        """A decorator: `(count, exception, payload)` gives the seconds to the next try, "kill", "discard" or None."""
+        _handle_of(cls).definition.retry_in_block = block
+        return block
+
+    @classmethod
+    def retries_exhausted(cls, block: B) -> B:
+        """A decorator: `(payload, exception)` is called when no retry is left."""
+        _handle_of(cls).definition.exhausted_block = block
+        return block
+
+    def interrupted(self) -> bool:
+        """Whether the process is about to stop: a long job should come to an end, or leave off where it can go on."""
+        return self._stopping()
+
+    @classmethod
+    def _entry_point(cls) -> Callable[..., Any] | None:
+        """The function that a run calls, whose parameters a push must fit; None if the class is no whole job."""
+        return getattr(cls, "perform", None)
+
+    def _bound(self) -> Callable[..., Any]:
+        """What a run calls."""
+        return self.perform  # type: ignore[attr-defined,no-any-return]
+
+
+def _handle_of(cls: type[Job]) -> Handle[...]:
+    handle = cls.__dict__.get("__sidekiq_handle__")
+    if not isinstance(handle, Handle):
+        raise JobDeclarationError(f"{cls.__qualname__} defines no `perform`, so there is no job to enqueue")
+    return handle
+
+
+def _declare(cls: type[Job], name: str | None, options: dict[str, Any], entry: Callable[..., Any]) -> None:
+    own = dict(cls.__dict__.get("sidekiq_options", {})) | options
+    # The name is the class's own; all else is inherited.
+    own_name = declaration.job_name(name or own.pop("name", None), cls.__module__, cls.__qualname__)
+    inherited: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[1:]):
+        inherited |= base.__dict__.get("__sidekiq_declared__", base.__dict__.get("sidekiq_options", {}))
+    inherited.pop("name", None)
+    whole = inherited | own
+    cls.__sidekiq_declared__ = whole  # type: ignore[attr-defined]
+    sidekiq_options = {key: value for key, value in whole.items() if key not in _OUR_OPTIONS}
+    definition = ClassDefinition(
+        own_name,
+        declaration.checked_options(sidekiq_options, own_name),
+        cls,
+        origin=declaration.origin(cls.__module__, cls.__qualname__),
+        is_async=iscoroutinefunction(entry),
+        pool=whole.get("pool"),
+    )
+    definition.timeout_seconds = declaration.limit_seconds("timeout", whole.get("timeout"), own_name)
+    definition.hard_timeout_seconds = declaration.limit_seconds("hard_timeout", whole.get("hard_timeout"), own_name)
+    definition.is_iterable = cls._is_iterable
+    parents = [base.__dict__["__sidekiq_handle__"] for base in cls.__mro__[1:] if "__sidekiq_handle__" in base.__dict__]
+    if parents:
+        definition.retry_in_block = parents[0].definition.retry_in_block
+        definition.exhausted_block = parents[0].definition.exhausted_block
+    cls.__sidekiq_job__ = definition  # type: ignore[attr-defined]
+    cls.__sidekiq_handle__ = Handle(definition, Parameters(own_name, entry, is_method=True))  # type: ignore[attr-defined]
+    registry.add(definition)

@@ -1,0 +1,119 @@
+"""
+The parameters of a job's function, and whether a push fits them.
+
+A payload's args have places and no names. A push that the function could never take is refused where it is made, and
+not 25 times in a worker.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Any, NoReturn
+
+from sidekiq_py.errors import ArgumentTypeError, PayloadError
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Parameters:
+    """
+    What a job takes.
+
+    Args:
+        name: Of the job, for messages.
+        function: Whose parameters; None takes any arguments (a job that is implemented elsewhere).
+        is_method: Its first parameter is `self`.
+    """
+
+    __slots__ = ("_function", "_is_method", "_least", "_most", "_name", "_signature")
+
+    def __init__(self, name: str, function: Callable[..., Any] | None, *, is_method: bool = False) -> None:
+        self._name = name
+        self._function = function
+        self._is_method = is_method
+        self._signature: inspect.Signature | None = None
+        # Until the first push: inspecting every function at import would cost more than most programs need.
+        self._least: float = inf
+        self._most: float = -inf
+
+    def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """
+        The args of a payload.
+
+        Raises:
+            ArgumentTypeError: The function takes fewer, more or others.
+        """
+        if kwargs or not self._least <= len(args) <= self._most:
+            return self._placed(args, kwargs)
+        return list(args)
+
+    def fit_many(self, many: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """
+        The args of each payload of a bulk push.
+
+        Raises:
+            PayloadError: One of them is no list.
+            ArgumentTypeError: As `fit`.
+        """
+        for kind in set(map(type, many)):
+            if kind is not list and kind is not tuple:
+                raise PayloadError(
+                    f"bulk arguments hold a {kind.__name__}; give a list of lists: [[1], [2]] for two jobs"
+                )
+        for length in set(map(len, many)):
+            if not self._least <= length <= self._most:
+                self._placed(next(tuple(args) for args in many if len(args) == length), {})
+        return [args if type(args) is list else list(args) for args in many]
+
+    def _placed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        signature = self._measured()
+        if signature is None:
+            if kwargs:
+                self._refuse("runs elsewhere, where its parameters' names are not known; pass arguments by place")
+            return list(args)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            self._refuse(f"takes {signature}: {error}")
+        if not kwargs:
+            return list(args)
+        placed: list[Any] = list(bound.args[: len(args)])
+        places = [parameter for parameter in signature.parameters.values() if parameter.kind in _POSITIONAL]
+        for name in kwargs:
+            if name not in signature.parameters or signature.parameters[name].kind not in _POSITIONAL:
+                self._refuse(f"takes {name!r} by name only, and a payload's args have places alone; give it a place")
+        last = max(index for index, parameter in enumerate(places) if parameter.name in kwargs)
+        for parameter in places[len(args) : last + 1]:
+            placed.append(kwargs.get(parameter.name, parameter.default))
+        return placed
+
+    def _measured(self) -> inspect.Signature | None:
+        """The signature; from the first call on its limits are known, so that most pushes need no look at it."""
+        if self._signature is None and self._function is not None:
+            try:
+                # Of a decorated function the decorator's own: it may add or take away arguments.
+                whole = inspect.signature(self._function, follow_wrapped=False)
+            except (TypeError, ValueError):
+                self._function = None
+            else:
+                parameters = list(whole.parameters.values())[1 if self._is_method else 0 :]
+                self._signature = whole.replace(parameters=parameters, return_annotation=whole.empty)
+        self._least, self._most = _limits(self._signature)
+        return self._signature
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise ArgumentTypeError(f"{self._name} {why}", "args")
+
+
+def _limits(signature: inspect.Signature | None) -> tuple[float, float]:
+    """The least and the greatest number of arguments by place."""
+    if signature is None:
+        return 0, inf
+    parameters = signature.parameters.values()
+    places = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
+    if any(
+        parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty for parameter in parameters
+    ):
+        return inf, -inf  # no payload can satisfy it: let every push be refused with the reason
+    is_open = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    return sum(parameter.default is parameter.empty for parameter in places), inf if is_open else len(places)

@@ -1,0 +1,196 @@
+"""
+What one program has set: where Redis is, how it writes, its middleware, its hooks.
+
+The client side reads it at each push, so that a module can declare jobs before the program is configured. A worker
+hands a `Config` to its parts and only takes the chains and the hooks from here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from sidekiq_py.config import redis_url_from_environment
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.middleware import Chain, ClientMiddleware, ServerMiddleware
+from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.wire.dialect import Dialect, FloatText
+
+StrictArgs = Literal["raise", "warn", "off"]
+
+client_middleware: Chain[ClientMiddleware] = Chain()
+"""Wraps every push of this program."""
+
+server_middleware: Chain[ServerMiddleware] = Chain()
+"""Wraps every run in this process."""
+
+hooks = Hooks()
+"""Lifecycle events, error and death handlers."""
+
+
+class Outgoing(NamedTuple):
+    """
+    A job that is ready to be sent.
+
+    Args:
+        score: Of a scheduled job, as text: seconds since the epoch. None puts it into *queue*.
+        payload: The bytes.
+    """
+
+    jid: str
+    queue: str
+    score: str | None
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """
+    The client side's settings.
+
+    Args:
+        redis: Where Redis is.
+        sidekiq_version: The release to write for; None detects it from the Ruby processes alive.
+        float_text: Overrides how floats are written, also in a detected dialect.
+        strict_args: What happens to arguments that are not JSON: an error, a warning and Ruby's `to_s`, or only that.
+        default_job_options: For every job, below what it declares itself.
+    """
+
+    redis: RedisSettings
+    sidekiq_version: str | None = None
+    float_text: FloatText | None = None
+    strict_args: StrictArgs = "raise"
+    default_job_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def pinned_dialect(self) -> Dialect | None:
+        """The dialect that was asked for, or None where it is to be detected."""
+        return Dialect.pinned(self.sidekiq_version, self.float_text) if self.sidekiq_version else None
+
+
+Interceptor = Callable[[Sequence[Outgoing]], bool]
+"""Takes jobs that are ready to be sent; False leaves them to Redis. For tests of programs."""
+
+AfterCommit = Callable[[Callable[[], None]], bool]
+"""Takes a push to make after the open transaction's commit; False if there is none, so the push is made at once."""
+
+interceptor: Interceptor | None = None
+after_commit: AfterCommit | None = None
+
+is_plain = True
+"""Pushes go straight to Redis: nothing intercepts or defers them, and arguments are strict. Kept by `_tell`."""
+
+_settings: Settings | None = None
+_listeners: list[Callable[[], None]] = []
+
+
+def settings() -> Settings:
+    """What was configured; before that, what the environment says."""
+    global _settings
+    if _settings is None:
+        _settings = Settings(_redis_from_environment())
+    return _settings
+
+
+def configure(
+    redis_url: str | None = None,
+    *,
+    sidekiq_version: str | None = None,
+    float_text: FloatText | str | None = None,
+    strict_args: StrictArgs | bool | None = None,
+    default_job_options: Mapping[str, Any] | None = None,
+    redis: RedisSettings | None = None,
+) -> None:
+    """
+    Change the settings that are given; the others stay.
+
+    Args:
+        redis_url: `redis://`, `rediss://`, `unix://` or `redis+sentinel://`. Without it `REDIS_PROVIDER` and
+            `REDIS_URL` decide.
+        sidekiq_version: The release of the Ruby side, as "8" or "7.3.2". Without it the dialect is detected.
+        float_text: "ruby" or "json3", where the Ruby side's json gem is not the one its release came with.
+        strict_args: "raise" (the default), "warn" or "off" (also True and False).
+        default_job_options: Sidekiq's options for every job, below what a job declares itself.
+        redis: Instead of the URL, with timeouts and the size of the pool.
+
+    Raises:
+        ConfigError: A setting is unusable.
+    """
+    global _settings
+    if redis_url is not None and redis is not None:
+        raise ConfigError("redis_url and redis both say where Redis is; give one of them")
+    changes: dict[str, Any] = {}
+    if redis_url is not None:
+        changes["redis"] = RedisSettings(redis_url)
+    if redis is not None:
+        changes["redis"] = redis
+    if float_text is not None:
+        changes["float_text"] = _float_text(float_text)
+    if strict_args is not None:
+        changes["strict_args"] = _strict_args(strict_args)
+    if default_job_options is not None:
+        changes["default_job_options"] = dict(default_job_options)
+    if sidekiq_version is not None:
+        changes["sidekiq_version"] = sidekiq_version
+    changed = replace(settings(), **changes)
+    changed.pinned_dialect()
+    _settings = changed
+    _tell()
+
+
+def reset() -> None:
+    """Forget every setting, handler and middleware, as at the start of the program."""
+    global _settings, interceptor, after_commit
+    _settings = interceptor = after_commit = None
+    client_middleware.clear()
+    server_middleware.clear()
+    hooks.clear()
+    _tell()
+
+
+def intercept(taker: Interceptor | None) -> None:
+    """Hand every push to *taker* before Redis; None ends it."""
+    global interceptor
+    interceptor = taker
+    _tell()
+
+
+def push_after_commit(hook: AfterCommit | None) -> None:
+    """Hand every single push to *hook*, which may put it off until a transaction is committed; None ends it."""
+    global after_commit
+    after_commit = hook
+    _tell()
+
+
+def when_changed(listener: Callable[[], None]) -> Callable[[], None]:
+    """A decorator: call the function after each change of the settings."""
+    _listeners.append(listener)
+    return listener
+
+
+def _tell() -> None:
+    global is_plain
+    is_plain = interceptor is None and after_commit is None and (_settings is None or _settings.strict_args == "raise")
+    for listener in _listeners:
+        listener()
+
+
+def _redis_from_environment() -> RedisSettings:
+    url = redis_url_from_environment()
+    return RedisSettings(url) if url else RedisSettings()
+
+
+def _float_text(value: FloatText | str) -> FloatText:
+    try:
+        return FloatText(value)
+    except ValueError:
+        raise ConfigError(f"float_text is {value!r}; it must be 'ruby' or 'json3'") from None
+
+
+def _strict_args(value: StrictArgs | bool) -> StrictArgs:
+    if value is True or value == "raise":
+        return "raise"
+    if value == "warn":
+        return "warn"
+    if value is False or value == "off":
+        return "off"
+    raise ConfigError(f"strict_args is {value!r}; it must be 'raise', 'warn' or 'off'")

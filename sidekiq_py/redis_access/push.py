@@ -1,0 +1,182 @@
+"""
+Putting jobs in: `SADD queues` and `LPUSH queue:<name>`, or `ZADD schedule`.
+
+A push is sent once. It is sent again only where it certainly was not done: after a connection that broke before all of
+it was sent, or after an error reply by which Redis says so (a failover); then on a fresh connection, and only those of
+its commands that were refused. A scheduled job stays scheduled, as what is sent again are the same bytes; Sidekiq 6.4.1
+to 7.2 push it at once there. After a lost reply `ReplyLostError` says that nobody knows.
+
+Source: Sidekiq 6.4.1 and 8.1.7, client.rb, `raw_push` and `atomic_push`.
+"""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import hiredis
+
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError
+from sidekiq_py.redis_access.pool import FAILOVER_CODES, Link, Pool
+from sidekiq_py.wire import keys
+
+# Its own annotation says "a tuple of one part".
+_pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
+
+_heads: dict[str, bytes] = {}
+
+
+def queue_commands(queue: str, payloads: Sequence[bytes]) -> list[bytes]:
+    """The packed commands that put *payloads* into a queue; the first of them runs first."""
+    return [_enter_queue(queue), _pack(("LPUSH", keys.queue(queue), *payloads))]
+
+
+def schedule_command(entries: Sequence[tuple[str, bytes]]) -> list[bytes]:
+    """
+    The packed command that schedules jobs.
+
+    Args:
+        entries: Score text (seconds since the epoch) and payload of each.
+    """
+    arguments = [part for entry in entries for part in entry]
+    return [_pack(("ZADD", keys.SCHEDULE, *arguments))]
+
+
+def push_one(pool: Pool, queue: str, payload: bytes) -> None:
+    """
+    Put one job into a queue.
+
+    Raises:
+        RedisError: As `execute`.
+    """
+    head = _heads.get(queue) or _remember_head(queue)
+    packed = [b"%b%d\r\n%b\r\n" % (head, len(payload), payload)]
+    link = pool.acquire()
+    try:
+        _send(link, packed)
+        refusals = _read(link, 2)
+        if refusals:
+            _send_again(link, queue_commands(queue, [payload]), refusals)
+    except BaseException:
+        # A time limit may have struck between the two replies: the one that is left must not answer a later command.
+        link.close()
+        raise
+    finally:
+        pool.release(link)
+
+
+def execute(pool: Pool, commands: Sequence[bytes]) -> None:
+    """
+    Run one push.
+
+    Raises:
+        RedisConnectionError: Nothing was done.
+        ReplyLostError: Nobody knows whether it was done.
+        RedisReplyError: Redis refused it.
+    """
+    with Stream(pool) as stream:
+        stream.send(commands)
+
+
+class Stream:
+    """
+    Pushes one behind the other on one connection: the next one is made ready while Redis works on the last one.
+
+    Every call raises what `execute` raises, for the push before it; so does the end of the block.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._link: Link | None = None
+        self._pending: Sequence[bytes] = ()
+
+    def __enter__(self) -> Self:
+        self._link = self._pool.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        link, self._link = self._link, None
+        assert link is not None
+        try:
+            if kind is None or issubclass(kind, Exception):
+                self._settle(link)
+            if kind is not None:
+                link.close()
+        except BaseException:
+            link.close()
+            raise
+        finally:
+            self._pool.release(link)
+
+    def send(self, commands: Sequence[bytes]) -> None:
+        """Read what the last push came to, then send this one."""
+        link = self._link
+        assert link is not None
+        self._settle(link)
+        _send(link, [b"".join(commands)])
+        self._pending = commands
+
+    def settle(self) -> None:
+        """Read what the last push came to."""
+        assert self._link is not None
+        self._settle(self._link)
+
+    def _settle(self, link: Link) -> None:
+        commands, self._pending = self._pending, ()
+        if commands:
+            refusals = _read(link, len(commands))
+            if refusals:
+                _send_again(link, commands, refusals)
+
+
+def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]]) -> RedisReplyError | None:
+    """The first refusal that another try would not mend, or None."""
+    return next((error for _, error in refusals if error.code not in FAILOVER_CODES), None)
+
+
+def _send(link: Link, commands: Sequence[bytes]) -> None:
+    """Send one push; once more on a fresh socket where the old one broke: its end was not sent, so not executed."""
+    was_open = link.is_open
+    try:
+        link.send(commands)
+    except RedisConnectionError:
+        if not was_open:
+            raise
+        link.send(commands)
+
+
+def _read(link: Link, count: int) -> list[tuple[int, RedisReplyError]]:
+    """Read *count* replies; the place and the error of each command that was refused."""
+    refusals: list[tuple[int, RedisReplyError]] = []
+    for index in range(count):
+        try:
+            link.receive()
+        except RedisReplyError as error:
+            refusals.append((index, error))
+    return refusals
+
+
+def _send_again(link: Link, commands: Sequence[bytes], refusals: Sequence[tuple[int, RedisReplyError]]) -> None:
+    """Once more, on a fresh connection, what a failover refused."""
+    final = refused_for_good(refusals)
+    if final is not None:
+        raise final
+    link.close()
+    link.send([commands[index] for index, _ in refusals])
+    for _, error in _read(link, len(refusals)):
+        raise error
+
+
+def _enter_queue(queue: str) -> bytes:
+    return _pack(("SADD", keys.QUEUES, queue))
+
+
+def _remember_head(queue: str) -> bytes:
+    """The bytes of a push up to the length of its only payload."""
+    if len(_heads) >= 1000:  # queue names made up at run time must not fill the memory
+        _heads.clear()
+    key = keys.queue(queue).encode()
+    head = _enter_queue(queue) + b"*3\r\n$5\r\nLPUSH\r\n$%d\r\n%b\r\n$" % (len(key), key)
+    _heads[queue] = head
+    return head

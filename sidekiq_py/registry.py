@@ -1,0 +1,179 @@
+"""
+The jobs that this process declares, by the class that payloads name.
+
+Which class a payload names is looked up here and nowhere else: nothing is imported or evaluated from a payload.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sidekiq_py.errors import JobDeclarationError
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.payload import DEFAULT_OPTIONS
+from sidekiq_py.wire.push_template import PushTemplate
+
+Payload = dict[str, Any]
+RetryInBlock = Callable[[int, BaseException, Payload], Any]
+ExhaustedBlock = Callable[[Payload, BaseException], Any]
+
+
+def never_stopping() -> bool:
+    """For a run that no stopping process is behind."""
+    return False
+
+
+class Stencil(NamedTuple):
+    """A push template, where it pushes to, and what it was made for."""
+
+    dialect: Dialect
+    default_options: Mapping[str, Any]
+    queue: str
+    template: PushTemplate
+
+
+class JobDefinition:
+    """
+    What is known of one job.
+
+    Args:
+        name: The wire's `class`.
+        options: Sidekiq's options beyond or instead of `retry` and `queue`'s defaults, in the order of declaration.
+        job: What middleware is shown: the function's handle, the job class.
+        origin: Module and qualified name, to tell a second declaration from a reload of the first.
+        pool: The shard that the job is pushed to, or None for the program's own Redis.
+
+    Attributes:
+        is_async: `bind` gives a coroutine function.
+        is_iterable: It may raise `Interrupted`, and goes on later.
+        timeout_seconds: The soft limit, raised inside the job.
+        hard_timeout_seconds: The limit at which the child that runs it is killed.
+        retry_in_block: `(count, exception, payload) -> seconds | "kill" | "discard" | None`.
+        exhausted_block: `(payload, exception)`, called when no retry is left.
+    """
+
+    __slots__ = (
+        "_stencil",
+        "exhausted_block",
+        "hard_timeout_seconds",
+        "is_async",
+        "is_iterable",
+        "job",
+        "name",
+        "options",
+        "origin",
+        "pool",
+        "retry_in_block",
+        "timeout_seconds",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        options: dict[str, Any],
+        job: Any,
+        *,
+        origin: str = "",
+        is_async: bool = False,
+        pool: Any = None,
+    ) -> None:
+        self.name = name
+        self.options = options
+        self.job = job
+        self.origin = origin
+        self.pool = pool
+        self.is_async = is_async
+        self.is_iterable = False
+        self.timeout_seconds: float | None = None
+        self.hard_timeout_seconds: float | None = None
+        self.retry_in_block: RetryInBlock | None = None
+        self.exhausted_block: ExhaustedBlock | None = None
+        self._stencil: Stencil | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.options}>"
+
+    def bind(self, payload: Payload, stopping: Callable[[], bool]) -> Callable[..., Any]:
+        """
+        What to call with the payload's args.
+
+        Args:
+            payload: As parsed.
+            stopping: True once the process is about to stop.
+        """
+        raise NotImplementedError(f"{self.name} runs elsewhere; it can only be enqueued here")
+
+    def subject(self, bound: Callable[..., Any]) -> Any:
+        """What server middleware is shown of a run: the declared job, or the instance that runs it, as in Ruby."""
+        return self.job
+
+    def stencil(self, dialect: Dialect, default_options: Mapping[str, Any]) -> Stencil:
+        """The bytes of a push, but for what differs from one to the next; made once."""
+        stencil = self._stencil
+        if stencil is None or stencil.dialect is not dialect or stencil.default_options is not default_options:
+            options = {**DEFAULT_OPTIONS, **default_options, **self.options}
+            template = PushTemplate(self.name, {**default_options, **self.options}, dialect)
+            stencil = Stencil(dialect, default_options, options["queue"], template)
+            self._stencil = stencil
+        return stencil
+
+
+class FunctionDefinition(JobDefinition):
+    """A job that is a function."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, name: str, options: dict[str, Any], job: Any, function: Callable[..., Any], **rest: Any) -> None:
+        super().__init__(name, options, job, **rest)
+        self.function = function
+
+    def bind(self, payload: Payload, stopping: Callable[[], bool]) -> Callable[..., Any]:
+        """The function itself."""
+        return self.function
+
+
+class Registry:
+    """Class names to declared jobs."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, JobDefinition] = {}
+        # The dict's own method: every job that runs is looked up once.
+        self.find: Callable[[str], JobDefinition | None] = self._by_name.get
+
+    def __repr__(self) -> str:
+        return f"<Registry {list(self._by_name)}>"
+
+    def __iter__(self) -> Iterator[JobDefinition]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, class_name: object) -> bool:
+        return class_name in self._by_name
+
+    def add(self, definition: JobDefinition) -> None:
+        """
+        Enter a job; a reloaded module's takes the place of its former self.
+
+        Raises:
+            JobDeclarationError: Another job bears the name.
+        """
+        present = self._by_name.get(definition.name)
+        if present is not None and present.origin != definition.origin:
+            raise JobDeclarationError(
+                f"the job name {definition.name!r} is declared by {present.origin} and again by {definition.origin}; "
+                "give one of them another name="
+            )
+        self._by_name[definition.name] = definition
+
+    def remove(self, class_name: str) -> None:
+        """Forget a job; nothing happens if there is none."""
+        self._by_name.pop(class_name, None)
+
+    def clear(self) -> None:
+        """Forget all jobs."""
+        self._by_name.clear()
+
+
+registry = Registry()
+"""The jobs of this program."""

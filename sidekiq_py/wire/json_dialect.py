@@ -14,7 +14,7 @@ from sidekiq_py.errors import ArgumentValueError, JsonParseError
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.float_text import json3_text, ruby_to_s
 from sidekiq_py.wire.json_reader import MAX_NESTING, read
-from sidekiq_py.wire.json_refusal import refuse
+from sidekiq_py.wire.json_refusal import refuse, refuse_args
 from sidekiq_py.wire.json_writer import write
 
 # `args` stands inside the payload's object, so one level is taken already.
@@ -68,9 +68,14 @@ def dumps(value: Any, float_text: FloatText, place: str = "value") -> bytes:
     return _dump(value, float_text, place, MAX_NESTING)
 
 
-def dump_args(args: list[Any], float_text: FloatText) -> bytes:
+def dump_args(args: list[Any], float_text: FloatText, place: str = "args") -> bytes:
     """
     Check a job's arguments and write them: `check_args` and `dumps` in one walk.
+
+    Args:
+        args: The list of arguments.
+        float_text: How floats are spelled.
+        place: How messages name it.
 
     Raises:
         ArgumentTypeError: An argument has a type that JSON lacks; the message names the place.
@@ -86,7 +91,9 @@ def dump_args(args: list[Any], float_text: FloatText) -> bytes:
                 return _orjson_dumps(args)
             except TypeError:
                 pass  # an integer past 64 bits, or a lone surrogate
-    return _dump(args, float_text, "args", ARGS_NESTING)
+    else:
+        refuse_args(args, place, ARGS_NESTING)
+    return _dump(args, float_text, place, ARGS_NESTING)
 
 
 def dump_args_many(arg_lists: list[list[Any]], float_text: FloatText) -> list[bytes]:
@@ -110,7 +117,7 @@ def dump_args_many(arg_lists: list[list[Any]], float_text: FloatText) -> list[by
         if len(texts) == len(arg_lists):  # else a string holds the separator
             return [b"[%b]" % text for text in texts]
     # The copy is compact; orjson's own results keep a kilobyte each.
-    return [b"%b" % _dump(args, float_text, f"args[{index}]", ARGS_NESTING) for index, args in enumerate(arg_lists)]
+    return [b"%b" % dump_args(args, float_text, f"args[{index}]") for index, args in enumerate(arg_lists)]
 
 
 def check_args(args: Any, place: str = "args") -> None:
@@ -132,7 +139,7 @@ def check_args(args: Any, place: str = "args") -> None:
                 return
         except _NotPlainError:
             pass
-    refuse(args, place, ARGS_NESTING)
+    refuse_args(args, place, ARGS_NESTING)
 
 
 def float_text(value: float, style: FloatText) -> str:

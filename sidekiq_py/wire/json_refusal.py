@@ -45,6 +45,19 @@ def refuse(value: Any, place: str, levels: int) -> None:
     _visit(value, place, levels, [])
 
 
+def refuse_args(args: Any, place: str, levels: int) -> None:
+    """
+    The same for a list of arguments, which must be a list.
+
+    Raises:
+        ArgumentTypeError: It is no list, or a part has a type that JSON lacks.
+        ArgumentValueError: A part has a value that JSON cannot carry.
+    """
+    refuse(args, place, levels)
+    if type(args) is not list:
+        raise ArgumentTypeError(f"{place} is {_named(type(args))}; pass a list, [x] for a single argument", place)
+
+
 def _visit(value: Any, place: str, levels: int, holders: list[Any]) -> None:
     kind = type(value)
     if kind is str:
@@ -81,8 +94,8 @@ def _visit_key(key: Any, place: str) -> None:
     if type(key) is not str:
         if isinstance(key, str):
             raise ArgumentTypeError(f"{place} has a key that is {_described(key)}", place)
-        kind = type(key).__name__
-        raise ArgumentTypeError(f"{place} has the key {key!r}, a {kind}; JSON's keys are strings, pass str(key)", place)
+        kind = _named(type(key))
+        raise ArgumentTypeError(f"{place} has the key {key!r}, {kind}; JSON's keys are strings, pass str(key)", place)
     _refuse_surrogates(key, place)
 
 
@@ -107,14 +120,14 @@ def _described(value: Any) -> str:
     kind = type(value)
     base = _plain_base(kind)
     if _is_enum(kind):
-        return f"a {kind.__name__}, an Enum; pass .value"
+        return f"{_named(kind)}, an Enum; pass .value"
     if base is not None:
-        return f"a {kind.__name__}, a kind of {base}; pass {base}(...), as Ruby would read a plain {base}"
+        return f"{_named(kind)}, a kind of {base}; pass {base}(...), as Ruby would read a plain {base}"
     if hasattr(kind, "__dataclass_fields__"):
-        return f"a {kind.__name__}, a dataclass; pass dataclasses.asdict(...)"
+        return f"{_named(kind)}, a dataclass; pass dataclasses.asdict(...)"
     if kind.__name__ in _ADVICE:
         return _ADVICE[kind.__name__]
-    return f"a {kind.__name__}; pass strings, numbers, booleans, None, lists and dicts, for example its id"
+    return f"{_named(kind)}; pass strings, numbers, booleans, None, lists and dicts, for example its id"
 
 
 def _plain_base(kind: type) -> str | None:
@@ -126,3 +139,8 @@ def _plain_base(kind: type) -> str | None:
 
 def _is_enum(kind: type) -> bool:
     return hasattr(kind, "__members__") and hasattr(kind, "_member_map_")
+
+
+def _named(kind: type) -> str:
+    """The type's name with its article."""
+    return f"{'an' if kind.__name__[0] in 'AEIOaeio' else 'a'} {kind.__name__}"

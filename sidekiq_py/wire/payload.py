@@ -148,11 +148,11 @@ def for_schedule(payload: Mapping[str, Any], *, dialect: Dialect) -> tuple[str, 
         ArgumentTypeError: A value is not JSON.
         ArgumentValueError: A value is not JSON.
     """
-    at = payload.get("at")
+    at: Any = payload.get("at")
     _validate_at(at)
     dropped = ("at", "enqueued_at") if dialect.scheduled_drops_enqueued_at else ("at",)
     member = {key: value for key, value in payload.items() if key not in dropped}
-    return score_text(at), dumps(member, dialect.float_text, "payload")  # type: ignore[arg-type]
+    return score_text(at), dumps(member, dialect.float_text, "payload")
 
 
 def score_text(seconds: float | int) -> str:
@@ -225,7 +225,8 @@ def prepare_repush(
     What a push of a stored payload leaves: `retry` and `queue` in front (since 6.0.4) and added if missing, the rest in
     its order.
 
-    It refuses nothing, as the job would be lost: where Ruby raises, an unusable queue name becomes the default one.
+    It refuses nothing, as the job would be lost: where Ruby raises, an unusable queue name becomes the default one and
+    an unusable `at` is dropped. A payload that still has `at` goes to `for_schedule`, as Ruby's client decides by it.
 
     Args:
         payload: As parsed.
@@ -236,7 +237,8 @@ def prepare_repush(
     Source: Sidekiq 6.4.1 and 8.1.7, scheduled.rb `enqueue_jobs` and job_util.rb `normalize_item`.
     """
     repushed = _with_defaults(payload, {}, dialect)
-    repushed.pop("at", None)
+    if "at" in repushed and not _is_number(repushed["at"]):
+        del repushed["at"]
     repushed["queue"] = _queue_name(repushed["queue"])
     if jid is not None and repushed.get("jid") is None:
         repushed["jid"] = jid
@@ -301,13 +303,17 @@ def _validate(item: Mapping[str, Any]) -> None:
 
 
 def _validate_at(at: Any) -> None:
-    if type(at) not in (int, float) or not math.isfinite(at):
+    if not _is_number(at):
         raise PayloadError(f"at is {at!r}; give epoch seconds, for a datetime its .timestamp()")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
 def _whole_seconds(retry_for: Any) -> int:
     seconds = retry_for.total_seconds() if isinstance(retry_for, timedelta) else retry_for
-    if type(seconds) not in (int, float) or not math.isfinite(seconds):
+    if not _is_number(seconds):
         raise PayloadError(f"retry_for is {retry_for!r}; give seconds or a timedelta")
     if seconds > _LEAST_MOMENT:
         raise PayloadError(f"retry_for is {retry_for!r}; give a span as 48 * 3600, not a moment")

@@ -70,9 +70,9 @@ class RubyPeer:
         """The JSON text of each."""
         return self.ask("floats", struct.pack(f">{len(values)}d", *values)).decode().split("\n")
 
-    def push(self, ruby: str, *, now: float) -> list[list[Any]]:
-        """The commands that *ruby* sends, each as its name and arguments."""
-        question = json.dumps({"ruby": ruby, "now": now}).encode()
+    def push(self, ruby: str, *, now: float, **details: Any) -> list[list[Any]]:
+        """The commands that *ruby* sends, each as its name and arguments; *details* are in its `question`."""
+        question = json.dumps({"ruby": ruby, "now": now, **details}).encode()
         return [json.loads(line) for line in self.ask("push", question).decode().split("\n") if line]
 
     def fail(self, payload: bytes, **details: Any) -> bytes:

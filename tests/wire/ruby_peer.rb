@@ -5,7 +5,7 @@
 #   json <text>       JSON.parse, then JSON.generate
 #   floats <doubles>  big-endian doubles; their JSON texts, one a line
 #   strings <text>    strings with a NUL behind each; their JSON texts, one a line
-#   push <json>       {"ruby": code, "now": seconds}: what the code pushed, as JSON lines [command, arguments…]
+#   push <json>       {"ruby": code, "now": seconds, …}: what the code pushed, as JSON lines [command, arguments…]
 #   fail <json>       {"payload", "queue", "error_class", "message", "backtrace", "now"}: the text that goes to `retry`
 #   backtrace <text>  the lines of an `error_backtrace`, as JSON
 require "json"

@@ -169,9 +169,13 @@ class Job:
         return self._stopping()
 
     @classmethod
-    def _entry_point(cls) -> Callable[..., Any] | None:
-        """The function that a run calls, whose parameters a push must fit; None if the class is no whole job."""
-        return getattr(cls, "perform", None)
+    def _entry_point(cls) -> tuple[Callable[..., Any], int] | None:
+        """
+        The function that a push must fit, and how many of its first parameters are not the caller's; None if the class
+        is no whole job.
+        """
+        perform = getattr(cls, "perform", None)
+        return None if perform is None else (perform, 1)
 
     def _bound(self) -> Callable[..., Any]:
         """What a run calls."""
@@ -185,7 +189,7 @@ def _handle_of(cls: type[Job]) -> Handle[...]:
     return handle
 
 
-def _declare(cls: type[Job], name: str | None, options: dict[str, Any], entry: Callable[..., Any]) -> None:
+def _declare(cls: type[Job], name: str | None, options: dict[str, Any], entry: tuple[Callable[..., Any], int]) -> None:
     own = dict(cls.__dict__.get("sidekiq_options", {})) | options
     # The name is the class's own; all else is inherited.
     own_name = declaration.job_name(name or own.pop("name", None), cls.__module__, cls.__qualname__)
@@ -201,7 +205,7 @@ def _declare(cls: type[Job], name: str | None, options: dict[str, Any], entry: C
         declaration.checked_options(sidekiq_options, own_name),
         cls,
         origin=declaration.origin(cls.__module__, cls.__qualname__),
-        is_async=iscoroutinefunction(entry),
+        is_async=iscoroutinefunction(entry[0]),
         pool=whole.get("pool"),
     )
     definition.timeout_seconds = declaration.limit_seconds("timeout", whole.get("timeout"), own_name)
@@ -212,5 +216,5 @@ def _declare(cls: type[Job], name: str | None, options: dict[str, Any], entry: C
         definition.retry_in_block = parents[0].definition.retry_in_block
         definition.exhausted_block = parents[0].definition.exhausted_block
     cls.__sidekiq_job__ = definition  # type: ignore[attr-defined]
-    cls.__sidekiq_handle__ = Handle(definition, Parameters(own_name, entry, is_method=True))  # type: ignore[attr-defined]
+    cls.__sidekiq_handle__ = Handle(definition, Parameters(own_name, *entry))  # type: ignore[attr-defined]
     registry.add(definition)

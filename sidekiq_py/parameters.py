@@ -22,15 +22,15 @@ class Parameters:
     Args:
         name: Of the job, for messages.
         function: Whose parameters; None takes any arguments (a job that is implemented elsewhere).
-        is_method: Its first parameter is `self`.
+        skip: So many of its first parameters are not the caller's: `self`, and the item of an iterable job.
     """
 
-    __slots__ = ("_function", "_is_method", "_least", "_most", "_name", "_signature")
+    __slots__ = ("_function", "_least", "_most", "_name", "_signature", "_skip")
 
-    def __init__(self, name: str, function: Callable[..., Any] | None, *, is_method: bool = False) -> None:
+    def __init__(self, name: str, function: Callable[..., Any] | None, skip: int = 0) -> None:
         self._name = name
         self._function = function
-        self._is_method = is_method
+        self._skip = skip
         self._signature: inspect.Signature | None = None
         # Until the first push: inspecting every function at import would cost more than most programs need.
         self._least: float = inf
@@ -96,7 +96,7 @@ class Parameters:
             except (TypeError, ValueError):
                 self._function = None
             else:
-                parameters = list(whole.parameters.values())[1 if self._is_method else 0 :]
+                parameters = list(whole.parameters.values())[self._skip :]
                 self._signature = whole.replace(parameters=parameters, return_annotation=whole.empty)
         self._least, self._most = _limits(self._signature)
         return self._signature

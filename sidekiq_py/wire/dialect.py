@@ -306,6 +306,11 @@ class Dialect:
         """
         return self.version < (8, 0, 0)
 
+    @property
+    def iteration_keeps_first_ttl(self) -> bool:
+        """Whether the 30 days of an iterable job's state count from its first save (8.0), and not from its last."""
+        return self.version >= (8, 0, 0)
+
     # Heartbeat
 
     @property

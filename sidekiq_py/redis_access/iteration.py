@@ -1,0 +1,91 @@
+"""
+The state of iterable jobs: the hash `it-<jid>`, as Ruby 7.3 and later read and write it.
+
+Fields: `ex` executions so far, `c` the cursor of the next item as JSON, `rt` run time in seconds, `cancelled` whole
+epoch seconds. Source: Sidekiq 7.3.2 and 8.1.7, job/iterable.rb; client.rb `cancel!`.
+"""
+
+from typing import NamedTuple
+
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.wire import keys
+
+TTL_SECONDS = 30 * 24 * 3600
+
+
+class State(NamedTuple):
+    """
+    Where a job left off.
+
+    Args:
+        executions: Runs that were begun before.
+        cursor: JSON, or None where none was saved: a job that was cancelled before its first run.
+        runtime_seconds: Over all runs.
+        is_cancelled: Somebody asked it to stop for good.
+    """
+
+    executions: int
+    cursor: bytes | None
+    runtime_seconds: float
+    is_cancelled: bool
+
+
+def load(pool: Pool, jid: str) -> State:
+    """What was saved; of a job that never ran the empty state."""
+    flat = pool.command("HGETALL", keys.iteration(jid))
+    fields: dict[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
+    return State(
+        executions=int(fields.get(b"ex", 0)),
+        cursor=fields.get(b"c"),
+        runtime_seconds=float(fields.get(b"rt", 0)),
+        is_cancelled=b"cancelled" in fields,
+    )
+
+
+def save(pool: Pool, jid: str, *, executions: int, cursor: bytes, runtime_text: str, keep_first_ttl: bool) -> bool:
+    """
+    Save where a job is.
+
+    Args:
+        cursor: JSON of the next item's cursor.
+        runtime_text: Seconds, as Ruby writes a float.
+        keep_first_ttl: Since Sidekiq 8 the 30 days count from the first save, before from the last.
+
+    Returns:
+        Whether it has been cancelled meanwhile.
+    """
+    key = keys.iteration(jid)
+    replies = pool.batch(
+        [
+            ("MULTI",),
+            ("HSET", key, "ex", executions, "c", cursor, "rt", runtime_text),
+            _expire(key, keep_first_ttl),
+            ("HGET", key, "cancelled"),
+            ("EXEC",),
+        ]
+    )
+    return replies[-1][-1] is not None
+
+
+def clear(pool: Pool, jid: str) -> None:
+    """Forget a job that has come to its end."""
+    pool.command("UNLINK", keys.iteration(jid))
+
+
+def cancel(pool: Pool, jid: str, *, now: int, keep_first_ttl: bool) -> int:
+    """
+    Ask an iterable job to stop for good, whether it runs, waits or retries.
+
+    Args:
+        now: Whole seconds since the epoch.
+
+    Returns:
+        When it was first asked to.
+    """
+    key = keys.iteration(jid)
+    replies = pool.batch([("HSETNX", key, "cancelled", now), ("HGET", key, "cancelled"), _expire(key, keep_first_ttl)])
+    return int(replies[1])
+
+
+def _expire(key: str, keep_first: bool) -> tuple[str | int, ...]:
+    return ("EXPIRE", key, TTL_SECONDS, "NX") if keep_first else ("EXPIRE", key, TTL_SECONDS)

@@ -83,7 +83,8 @@ def start_python(ruby_release: RubyRelease, redis_url: str, tmp_path: Path) -> I
             options.setdefault("log_path", tmp_path / f"python-{count}.log")
             pinned = {"FIXTURE_SIDEKIQ_VERSION": ruby_release.sidekiq_version}
             options["environment"] = pinned | options.get("environment", {})
-            worker = WorkerProcess(PYTHON_JOBS, redis_url=redis_url, arguments=arguments, **options)
+            require = options.pop("require", PYTHON_JOBS)
+            worker = WorkerProcess(require, redis_url=redis_url, arguments=arguments, **options)
             return workers.enter_context(worker)
 
         yield start

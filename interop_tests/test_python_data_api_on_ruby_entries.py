@@ -1,5 +1,7 @@
 """Our data API moves, kills, reschedules and deletes what Ruby wrote, and leaves what Ruby's own would have left."""
 
+from collections.abc import Callable
+
 import pytest
 import redis
 
@@ -10,7 +12,7 @@ from sidekiq_py.api import DeadSet, JobSet, Queue, RetrySet, ScheduledSet
 
 pytestmark = pytest.mark.usefixtures("python_client")
 
-SETS: dict[str, type[JobSet]] = {"schedule": ScheduledSet, "retry": RetrySet, "dead": DeadSet}
+SETS: dict[str, Callable[[], JobSet]] = {"schedule": ScheduledSet, "retry": RetrySet, "dead": DeadSet}
 BUTTONS = ("retry", "add_to_queue", "kill", "delete", "reschedule")
 # Here Ruby's `reschedule` breeds a second entry that runs at once; ours must not.
 GHOST = "foreign_spelling_rescheduled_leaves_a_ghost"

@@ -61,7 +61,9 @@ def _write(key: str, value: Any) -> None:
 
 
 def _ledger(key: str, entry: Any) -> None:
-    line = {"entry": entry, "jid": sidekiq.current_job().jid, "by": "python", "pid": os.getpid()}
+    running = sidekiq.current_job()
+    assert running is not None
+    line = {"entry": entry, "jid": running.jid, "by": "python", "pid": os.getpid()}
     _redis().rpush(key, json.dumps(line))
 
 

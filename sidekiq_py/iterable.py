@@ -152,7 +152,7 @@ class IterableJob(Job):
         build, each = cls.build_enumerator, cls.each_iteration
         if iscoroutinefunction(build) or iscoroutinefunction(each):
             raise JobDeclarationError(f"{cls.__qualname__} is iterable and an `async def`; define plain functions")
-        is_whole = build is not IterableJob.build_enumerator and each is not IterableJob.each_iteration
+        is_whole = __name__ not in (build.__module__, each.__module__)
         return (each, 2) if is_whole else None
 
     def _bound(self) -> Callable[..., Any]:

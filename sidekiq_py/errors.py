@@ -16,7 +16,8 @@ Every error of the project.
     │   │   └── PushOutcomeUnknownError     the same for a push: the job may have been enqueued
     │   ├── RedisReplyError                 Redis answered with an error; `code` is its first word
     │   └── UnsupportedRedisError           too old, or a Cluster
-    └── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
+    ├── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
+    └── HardTimeLimitError                  what became of a job whose process was killed at its `hard_timeout`
 
 Signals that steer a run are not errors: `Shutdown` is a `BaseException`, so that a job's `except Exception` lets it
 pass.
@@ -134,6 +135,10 @@ class UnsupportedRedisError(RedisError):
 
 class SoftTimeLimitError(SidekiqError):
     """The job ran longer than its `timeout`."""
+
+
+class HardTimeLimitError(SidekiqError):
+    """The job ran longer than its `hard_timeout`, and its process was killed."""
 
 
 class Shutdown(BaseException):

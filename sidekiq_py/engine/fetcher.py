@@ -59,5 +59,8 @@ class Fetcher(Protocol):
     def quiet(self) -> None:
         """Fetch no more; give back what has not started. Idempotent."""
 
+    def wake(self) -> None:
+        """The event loop has room again."""
+
     def close(self) -> None:
         """Hand in what is due and let go of all connections."""

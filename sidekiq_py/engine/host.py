@@ -1,9 +1,9 @@
 """
 Where a process lives, and whether it is provably dead.
 
-A lease says that a process was not heard of; this says more, where it can: the same boot of the same machine, the same PID
-namespace, and no such process any more. So a worker that is restarted on its machine takes up the jobs of its killed
-predecessor at once.
+A lease says that a process was not heard of; this says more, where it can: the same boot of the same machine, the
+same PID namespace, and no such process any more. So a worker that is restarted on its machine takes up the jobs of
+its killed predecessor at once.
 """
 
 import json
@@ -20,7 +20,8 @@ class ProcessPlace:
     A process and where it runs; empty text and 0 where the system does not tell.
 
     Args:
-        start: The time at which it was started, in clock ticks since boot: tells it from a later process of that number.
+        start: The time at which it was started, in clock ticks since boot: tells it from a later process of that
+            number.
     """
 
     boot: str

@@ -1,9 +1,9 @@
 """
 Who this process is to the jobs it has taken.
 
-An `Owner` is one epoch of a process: a name, an in-flight hash, a lease. When a process finds that it was recovered (it had been
-frozen, or cut off), it drops what it had not started and goes on as the next epoch: nothing that the old epoch still does can touch a
-later run of the same job.
+An `Owner` is one epoch of a process: a name, an in-flight hash, a lease. When a process finds that it was recovered
+(it had been frozen, or cut off), it drops what it had not started and goes on as the next epoch: nothing that the old
+epoch still does can touch a later run of the same job.
 """
 
 import itertools
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.host import ProcessPlace, registration
-from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.pool import Link
 
@@ -176,31 +175,10 @@ class Ownership:
         if not owner.is_registered:
             return
         in_flight.fence(link, owner.name, certain=True, now=now)
-        in_flight.give_back(link, owner.name, sorted_by_batch(in_flight.fields(link, owner.name)))
+        in_flight.give_back(link, owner.name, in_flight.sorted_by_batch(in_flight.fields(link, owner.name)))
 
     def _next_owner(self) -> Owner:
         self._epoch += 1
         owner = Owner(f"{self._identity}:{self._epoch}", self._about)
         self._on_epoch(owner.name)
         return owner
-
-
-def sorted_by_batch(fields: Iterable[bytes]) -> list[bytes]:
-    """*fields* in the order in which the jobs were taken."""
-
-    def order(field: bytes) -> tuple[int, int]:
-        head = field[: min(field.find(mark) for mark in (b":", b"!") if mark in field)]
-        batch, _, number = head.partition(b".")
-        return int(batch), int(number)
-
-    return sorted(fields, key=order)
-
-
-def try_quietly(action: Callable[[], object], what: str) -> bool:
-    """Do *action*; a Redis error is logged. True if it went well."""
-    try:
-        action()
-    except RedisError as error:
-        _log.warning("%s: %s", what, error)
-        return False
-    return True

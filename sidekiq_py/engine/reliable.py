@@ -1,12 +1,12 @@
 """
 The fetcher that loses nothing, and keeps Redis round trips out of a job's way.
 
-1. Processors take jobs from a local buffer. One that finds it empty becomes the leader: it hands in the acknowledgements
-   that are due and fetches the next batch in the same round trip.
+1. Processors take jobs from a local buffer. One that finds it empty becomes the leader: it hands in the
+   acknowledgements that are due and fetches the next batch in the same round trip.
 2. Where there is nothing to fetch, the leader waits on all queues at once and runs what comes itself; another idle
    processor takes its place.
-3. While no processor is free the keeper watches: acknowledgements go out within milliseconds, what was fetched ahead and
-   does not start soon goes back, and so does what still arrives.
+3. While no processor is free the keeper watches: acknowledgements go out within milliseconds, what was fetched ahead
+   and does not start soon goes back, and so does what still arrives.
 
 It ends when `quiet` was called and the buffer is empty: `take` returns None.
 """

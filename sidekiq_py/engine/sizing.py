@@ -1,9 +1,9 @@
 """
 How many jobs to fetch ahead.
 
-A job in the local buffer waits where no other process can run it, so ahead of need comes only what will probably start within
-`buffer_seconds`. Two measures decide: a high percentile of the recent run times (with slow jobs nothing is fetched ahead), and the
-rate at which the buffer was last emptied.
+A job in the local buffer waits where no other process can run it, so ahead of need comes only what will probably
+start within `buffer_seconds`. Two measures decide: a high percentile of the recent run times (with slow jobs nothing
+is fetched ahead), and the rate at which the buffer was last emptied.
 """
 
 _MAX_AHEAD = 1000

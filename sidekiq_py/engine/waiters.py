@@ -1,9 +1,9 @@
 """
 Waiting for jobs on several queues at once, without losing any.
 
-Redis has no blocking pop over several lists that also moves, so each queue has a connection of its own with a blocking move
-in it. The claim stands in the pipe behind the move: Redis runs it in the same turn, so the job is in the in-flight hash before
-this process hears of it.
+Redis has no blocking pop over several lists that also moves, so each queue has a connection of its own with a
+blocking move in it. The claim stands in the pipe behind the move: Redis runs it in the same turn, so the job is in
+the in-flight hash before this process hears of it.
 """
 
 import select
@@ -17,8 +17,8 @@ from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.pool import Link, Pool
 from sidekiq_py.wire import keys
 
-# Ends each blocking move, so that a connection that died unnoticed is found and a quiet process soon holds none. Shorter
-# than any lease, so a process that was recovered has no move open. Ruby's BRPOP waits as long.
+# Ends each blocking move, so that a connection that died unnoticed is found and a quiet process soon holds none.
+# Shorter than any lease, so a process that was recovered has no move open. Ruby's BRPOP waits as long.
 BLOCK_SECONDS = 2
 
 

@@ -47,6 +47,18 @@ def split_field(field: bytes) -> tuple[int, bool, str]:
     return int(match[1].partition(b".")[0]), match[2] == b"!", match[3].decode()
 
 
+def sorted_by_batch(fields: Iterable[bytes]) -> list[bytes]:
+    """*fields* in the order in which the jobs were taken."""
+
+    def order(field: bytes) -> tuple[int, int]:
+        match = _FIELD.fullmatch(field)
+        assert match is not None
+        batch, _, number = match[1].partition(b".")
+        return int(batch), int(number)
+
+    return sorted(fields, key=order)
+
+
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
     """
@@ -214,3 +226,9 @@ def fields(link: Link, owner: str) -> list[bytes]:
     """The fields of all jobs of an owner that are in flight."""
     found: list[bytes] = link.command("HKEYS", keys.in_flight(owner))
     return found
+
+
+def raw_of(link: Link, owner: str, field: bytes) -> bytes | None:
+    """The original bytes of a job in flight; None if it is not."""
+    raw: bytes | None = link.command("HGET", keys.in_flight(owner), field)
+    return raw

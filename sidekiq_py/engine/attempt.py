@@ -1,0 +1,132 @@
+"""
+How one attempt at a job ends.
+
+Threads and the event loop run jobs each in their own way; what comes before and after is the same for both: find the
+declared job, then settle success, failure, interruption or shutdown.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.config import Config
+from sidekiq_py.engine import retry
+from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
+from sidekiq_py.engine.job_logger import JobLogger
+from sidekiq_py.engine.metrics import ExecutionMetrics
+from sidekiq_py.engine.settle import utc_day
+from sidekiq_py.engine.work_state import WorkState
+from sidekiq_py.errors import PayloadError, RedisError, SidekiqError
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.iterable import Interrupted
+from sidekiq_py.middleware import Chain, ServerMiddleware
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.registry import JobDefinition, Registry
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import Dialect
+
+_log = logging.getLogger("sidekiq")
+
+Payload = dict[str, Any]
+Repush = Callable[[Payload], tuple[str, bytes] | None]
+
+
+class HardLimitWatch(Protocol):
+    """Who kills this process when a job runs past its hard limit."""
+
+    def begin(self, unit: UnitOfWork, seconds: float) -> None:
+        """A job starts."""
+
+    def end(self) -> None:
+        """It ended, and is not settled yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a capsule's jobs run in; made by the launcher, shared by all its processors."""
+
+    config: Config
+    registry: Registry
+    chain: Chain[ServerMiddleware]
+    hooks: Hooks
+    state: WorkState
+    metrics: ExecutionMetrics
+    logger: JobLogger
+    dialect: Callable[[], Dialect]
+    repush: Repush
+    is_stopping: Callable[[], bool]
+
+
+class Ending:
+    """Settles the attempts of one capsule."""
+
+    def __init__(self, surroundings: Surroundings, fetcher: Fetcher) -> None:
+        self._around = surroundings
+        self._fetcher = fetcher
+
+    def unusable(self, unit: UnitOfWork, error: PayloadError) -> None:
+        """The bytes are no job: keep them raw in `dead`."""
+        self._fail(unit, {}, None, error)
+
+    def failed(
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, error: BaseException
+    ) -> None:
+        """
+        The attempt raised.
+
+        Raises:
+            RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered.
+        """
+        if isinstance(error, Interrupted):
+            self._interrupted(unit, payload)
+        else:
+            self._fail(unit, payload, definition, error)
+
+    def _fail(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, error: BaseException) -> None:
+        around = self._around
+        now = now_seconds()
+        outcome = retry.after_failure(
+            unit.raw,
+            queue=unit.queue,
+            error=error,
+            definition=definition,
+            config=around.config,
+            dialect=around.dialect(),
+            now=now,
+            draw=random.random,
+            report=around.hooks.report,
+        )
+        if outcome.kind == "requeue":
+            self._fetcher.requeue([unit])
+            return
+        counters = in_flight.count_commands(utc_day(now), failed=True)
+        was_ours = self._fetcher.settle(unit, outcome.vital, [*outcome.trims, *counters])
+        if not was_ours:
+            _log.info("a job failed that was given to somebody else meanwhile; nothing was written: %s", unit)
+            return
+        around.hooks.report(error, {"context": "Job raised exception", "job": payload, "jobstr": unit.raw})
+        if outcome.announce_death:
+            around.hooks.announce_death(outcome.payload, error)
+
+    def _interrupted(self, unit: UnitOfWork, payload: Payload) -> None:
+        """An iterable job has saved where it is: back to its queue, in the same step that ends this attempt."""
+        again = self._around.repush(payload)
+        vital: list[tuple[Any, ...]] = []
+        if again is not None:
+            queue, raw = again
+            vital = [("SADD", keys.QUEUES, queue), ("LPUSH", keys.queue(queue), raw)]
+        # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
+        self._fetcher.settle(unit, vital, in_flight.count_commands(utc_day(now_seconds()), failed=True))
+
+
+def settle_or_leave(settle: Callable[[], None]) -> None:
+    """Settle; where Redis is out of reach and the process leaves, the job is left in flight, to be recovered."""
+    try:
+        settle()
+    except RedisError as error:
+        _log.error("a job could not be settled before the process ended; it will be recovered: %s", error)
+    except SidekiqError as error:
+        _log.error("a job could not be settled: %s", error)

@@ -1,0 +1,132 @@
+"""
+Ruby's own fetcher: BRPOP. A job exists only in this process from fetch to end, so a killed process loses what it ran.
+
+For those who must not have any key of ours in Redis. Failures, retries and counters are written as with the reliable
+fetcher, only without the check that the job is still ours.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.config import CapsuleConfig
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.settle import utc_day
+from sidekiq_py.errors import RedisError
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.wire import keys
+
+_log = logging.getLogger("sidekiq")
+
+_BLOCK_SECONDS = 2
+_RETRY_SECONDS = 1.0
+
+
+class BasicFetcher:
+    """One capsule's jobs, by one connection a processor."""
+
+    def __init__(
+        self,
+        capsule: CapsuleConfig,
+        pool: Pool,
+        *,
+        report: Callable[[BaseException, dict[str, Any]], None],
+        room: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._pool = pool
+        self._report = report
+        self._room = room
+        self._is_strict = capsule.mode == "strict"
+        self._draws = [name for name, weight in capsule.weights.items() for _ in range(max(weight, 1))]
+        self._stopping = threading.Event()
+        self._has_room = threading.Event()
+        self._local = threading.local()
+        self._links: list[Link] = []
+
+    def __repr__(self) -> str:
+        return f"<BasicFetcher {sorted(set(self._draws))}>"
+
+    def start(self) -> None:
+        """Nothing to start: each processor fetches for itself."""
+
+    def take(self) -> UnitOfWork | None:
+        """The next job to run; waits for one. None: stop."""
+        while not self._stopping.is_set():
+            try:
+                unit = self._fetch()
+            except RedisError as error:
+                self._report(error, {"context": "Error fetching job"})
+                self._stopping.wait(_RETRY_SECONDS)
+                continue
+            if unit is None:
+                continue
+            if self._stopping.is_set():
+                self.requeue([unit])
+                return None
+            return unit
+        return None
+
+    def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
+        """Count it; it is in no structure any more."""
+        self.settle(unit, (), in_flight.count_commands(utc_day(now_seconds()), failed=False))
+
+    def settle(self, unit: UnitOfWork, vital: Sequence[tuple[Any, ...]], counters: Sequence[tuple[Any, ...]]) -> bool:
+        """Write what the job's end calls for."""
+        self._pool.batch([*vital, *counters], idempotent=False)
+        return True
+
+    def requeue(self, units: Sequence[UnitOfWork]) -> None:
+        """Back to the tail of their queues; the first of them is to run first."""
+        commands = [("RPUSH", keys.queue(unit.queue), unit.raw) for unit in reversed(units)]
+        if commands:
+            self._pool.batch(commands, idempotent=False)
+
+    def quiet(self) -> None:
+        """Fetch no more."""
+        self._stopping.set()
+        self._has_room.set()
+
+    def wake(self) -> None:
+        """The event loop has room again."""
+        self._has_room.set()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._stopping.set()
+        for link in self._links:
+            link.close()
+
+    def _fetch(self) -> UnitOfWork | None:
+        room = self._room()
+        if room is not None and room <= 0:
+            self._has_room.wait(_BLOCK_SECONDS)
+            self._has_room.clear()
+            return None
+        link = self._link()
+        open_queues = self._open_queues(link)
+        if not open_queues:
+            self._stopping.wait(_BLOCK_SECONDS)
+            return None
+        found = link.command("BRPOP", *map(keys.queue, open_queues), _BLOCK_SECONDS)
+        if found is None:
+            return None
+        queue = found[0].removeprefix(b"queue:").decode()
+        return UnitOfWork(found[1], queue, None, b"", False, monotonic())
+
+    def _open_queues(self, link: Link) -> list[str]:
+        order = self._draws if self._is_strict else random.sample(self._draws, len(self._draws))
+        names = list(dict.fromkeys(order))
+        paused = {name.decode() for name in link.command("SMEMBERS", keys.PAUSED)}
+        return [name for name in names if name not in paused] if paused else names
+
+    def _link(self) -> Link:
+        link: Link | None = getattr(self._local, "link", None)
+        if link is None:
+            seconds = _BLOCK_SECONDS + self._pool.settings.socket_timeout_seconds
+            link = self._local.link = self._pool.new_link(timeout_seconds=seconds)
+            self._links.append(link)
+        return link

@@ -1,0 +1,51 @@
+"""A child of `--processes N`: a worker process that hears of its dead siblings from its parent."""
+
+import os
+import signal
+from collections.abc import Callable
+
+from sidekiq_py.engine.family import Message, Parent
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.launcher import Launcher
+
+MakeLauncher = Callable[[Callable[[str], None]], Launcher]
+
+
+def run_child(parent: Parent, make_launcher: MakeLauncher) -> int:
+    """
+    Work until told to stop, or until the parent is gone; the exit code.
+
+    Args:
+        make_launcher: Imports the program and gives a launcher that tells the names of its owners to what it is handed.
+    """
+    # Out of the terminal's foreground group: Ctrl-C reaches the parent alone, which then asks the children once.
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    launcher = make_launcher(lambda owner: parent.say("OWNER", owner))
+    launcher.watch_hard_limits(_Watch(parent))
+
+    def hear(message: Message) -> None:
+        if message.word == "DEAD":
+            launcher.bury(message.details[0])
+        elif message.word == "KILLED":
+            seconds, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
+            parent.say("SETTLED", "1" if launcher.settle_overdue(owner, field.encode(), seconds) else "0")
+
+    parent.listen(hear, on_end=lambda: launcher.signals.put("TERM"))
+    return launcher.run(on_ready=lambda: parent.say("READY"))
+
+
+class _Watch:
+    """Tells the parent of jobs with a hard limit."""
+
+    def __init__(self, parent: Parent) -> None:
+        self._parent = parent
+
+    def begin(self, unit: UnitOfWork, seconds: float) -> None:
+        """A job starts."""
+        if unit.owner is not None:
+            self._parent.say("BEGIN", repr(seconds), unit.owner.name, unit.field.decode())
+
+    def end(self) -> None:
+        """It ended, and is not settled yet."""
+        self._parent.say("END")

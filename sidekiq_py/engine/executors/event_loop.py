@@ -1,0 +1,186 @@
+"""
+`async def` jobs: one event loop per process, with a concurrency of its own.
+
+Processors fetch and decode and hand the job over; the loop runs it and gathers its acknowledgement, which the keeper hands in.
+Whatever would block the loop (settling a failure) is done by a thread of its own.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine import tid
+from sidekiq_py.engine.attempt import Ending, Payload, Surroundings, settle_or_leave
+from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
+from sidekiq_py.errors import Shutdown, SoftTimeLimitError
+from sidekiq_py.registry import JobDefinition
+from sidekiq_py.running import arun
+
+_log = logging.getLogger("sidekiq")
+
+
+class _Run:
+    """One job on the loop."""
+
+    __slots__ = ("definition", "ending", "fetcher", "payload", "slot", "task", "unit")
+
+    def __init__(
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher, slot: int
+    ) -> None:
+        self.unit = unit
+        self.payload = payload
+        self.definition = definition
+        self.ending = ending
+        self.fetcher = fetcher
+        self.slot = slot
+        self.task: asyncio.Task[None] | None = None
+
+
+class EventLoop:
+    """
+    The loop of a process.
+
+    Args:
+        concurrency: How many jobs run on it at once.
+        on_room: Called when a full loop has room again.
+    """
+
+    def __init__(self, surroundings: Surroundings, concurrency: int, on_room: Callable[[], None]) -> None:
+        self._around = surroundings
+        self._concurrency = concurrency
+        self._on_room = on_room
+        self._lock = threading.Lock()
+        self._free_slots = deque(range(1, concurrency + 1))
+        self._waiting: deque[_Run] = deque()
+        self._is_told = False
+        self._runs: dict[UnitOfWork, _Run] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="sidekiq.loop", daemon=True)
+        self._settling = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sidekiq.settle")
+
+    def __repr__(self) -> str:
+        return f"<EventLoop running={self.running} of {self._concurrency}>"
+
+    @property
+    def running(self) -> int:
+        """How many jobs are on the loop."""
+        return self._concurrency - len(self._free_slots)
+
+    def room(self) -> int | None:
+        """How many more may start; None while there are none: nothing then says that the next ones are async."""
+        free = len(self._free_slots)
+        return None if free == self._concurrency else free
+
+    def start(self) -> None:
+        """Start the loop's thread."""
+        self._thread.start()
+
+    def submit(
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher
+    ) -> bool:
+        """Start a job; False: the loop is full."""
+        try:
+            slot = self._free_slots.popleft()
+        except IndexError:
+            return False
+        self._waiting.append(_Run(unit, payload, definition, ending, fetcher, slot))
+        with self._lock:
+            is_told, self._is_told = self._is_told, True
+        if not is_told:
+            self._loop.call_soon_threadsafe(self._start_waiting)
+        return True
+
+    def shut_down_jobs(self) -> None:
+        """Cancel what runs; each goes back to its queue."""
+        self._loop.call_soon_threadsafe(self._cancel_all)
+
+    def close(self) -> None:
+        """Stop the loop. What still runs there is abandoned."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=1)
+        self._settling.shutdown(wait=False)
+
+    def task_lines(self) -> list[str]:
+        """What runs, for a thread dump."""
+        return [f"{run.definition.name} {run.task!r}" for run in list(self._runs.values())]
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def _start_waiting(self) -> None:
+        with self._lock:
+            self._is_told = False
+        while True:
+            try:
+                run = self._waiting.popleft()
+            except IndexError:
+                return
+            self._runs[run.unit] = run
+            run.task = self._loop.create_task(self._run(run), name=f"sidekiq.job {run.definition.name}")
+
+    def _cancel_all(self) -> None:
+        self._start_waiting()
+        for run in list(self._runs.values()):
+            if run.task is not None:
+                run.task.cancel(Shutdown())
+
+    async def _run(self, run: _Run) -> None:
+        name = tid.take_slot(run.slot)
+        started = monotonic()
+        around = self._around
+        around.state.running[name] = (run.unit, started)
+        around.logger.start(run.payload)
+        failure = await self._perform(run)
+        seconds = monotonic() - started
+        try:
+            if failure is None:
+                # Never by this thread: 0 seconds says that the acknowledgement may wait for others.
+                run.fetcher.acknowledge(run.unit, 0.0)
+                around.logger.done(seconds)
+            else:
+                around.logger.fail(seconds)
+                await self._settle(run, failure)
+        finally:
+            around.metrics.record(run.payload, seconds, failure is None)
+            around.logger.leave()
+            around.state.running.pop(name, None)
+            self._release(run)
+
+    async def _perform(self, run: _Run) -> BaseException | None:
+        limit = run.definition.timeout_seconds
+        around = self._around
+        try:
+            async with asyncio.timeout(limit) as scope:
+                await arun(run.definition, run.payload, run.unit.queue, around.chain, around.is_stopping)
+        except TimeoutError as error:
+            if scope.expired():
+                return SoftTimeLimitError(f"the job ran longer than its timeout of {limit} s")
+            return error
+        except asyncio.CancelledError as error:
+            is_shutdown = any(isinstance(argument, Shutdown) for argument in error.args) or around.is_stopping()
+            return Shutdown() if is_shutdown else error
+        except BaseException as error:  # noqa: BLE001 — a SystemExit ends the job, not the loop
+            return error
+        return None
+
+    async def _settle(self, run: _Run, failure: BaseException) -> None:
+        def settle() -> None:
+            settle_or_leave(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure))
+
+        await asyncio.shield(self._loop.run_in_executor(self._settling, settle))
+
+    def _release(self, run: _Run) -> None:
+        self._runs.pop(run.unit, None)
+        was_full = not self._free_slots
+        self._free_slots.append(run.slot)
+        if was_full:
+            self._on_room()

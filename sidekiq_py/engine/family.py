@@ -1,0 +1,94 @@
+"""
+What a parent and its children say to each other, over two pipes each.
+
+Up: `OWNER <name>` (the child takes jobs under this name from now on), `READY`, `BEGIN <seconds> <owner> <field>` and
+    `END` (a job with a hard limit starts and ends), `SETTLED <0|1>` (the answer to `KILLED`).
+Down: `DEAD <owner>` (bring its jobs back), `KILLED <seconds> <owner> <field>` (its job ran past its hard limit:
+    settle it as failed). The end of the down pipe says that the parent is gone.
+"""
+
+import os
+import select
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A word and what goes with it."""
+
+    word: str
+    details: tuple[str, ...] = ()
+
+
+class LinePipe:
+    """Reads whole messages from one end of a pipe, or writes them to the other."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._buffer = b""
+        self._lock = threading.Lock()
+
+    def write(self, word: str, *details: str) -> bool:
+        """Send a message; False if nobody reads any more."""
+        line = " ".join((word, *details)).encode() + b"\n"
+        try:
+            with self._lock:
+                os.write(self.fd, line)
+            return True
+        except OSError:
+            return False
+
+    def read(self) -> Iterator[Message] | None:
+        """What has come; None at the end of the pipe. Waits if nothing has."""
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:
+            return None
+        if not data:
+            return None
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        words = [line.decode().split(" ") for line in lines if line]
+        return iter([Message(first, tuple(rest)) for first, *rest in words])
+
+    def close(self) -> None:
+        """Close this end."""
+        try:
+            os.close(self.fd)
+        except OSError:
+            pass
+
+
+class Parent:
+    """The parent as a child sees it. Starts a thread that listens."""
+
+    def __init__(self, up: LinePipe, down: LinePipe) -> None:
+        self._up = up
+        self._down = down
+
+    def say(self, word: str, *details: str) -> None:
+        """Tell the parent; one that is gone is heard of by the end of the other pipe."""
+        self._up.write(word, *details)
+
+    def listen(self, hear: Callable[[Message], None], on_end: Callable[[], None]) -> None:
+        """Call *hear* for each message, and *on_end* when the parent is gone."""
+
+        def run() -> None:
+            while True:
+                messages = self._down.read()
+                if messages is None:
+                    on_end()
+                    return
+                for message in messages:
+                    hear(message)
+
+        threading.Thread(target=run, name="sidekiq.parent", daemon=True).start()
+
+
+def readable(fds: list[int], seconds: float | None) -> list[int]:
+    """Those of *fds* on which something can be read within *seconds*."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]

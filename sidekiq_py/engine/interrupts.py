@@ -1,0 +1,102 @@
+"""
+Exceptions that come from outside into a running job: the soft time limit, and Shutdown at the deadline of a stop.
+
+CPython can have an exception raised in another thread. It strikes at some later instruction, so it must be armed only
+while
+the job itself runs: never while the job is being settled, and never in the next one. A thread that blocks in C code (a
+database driver, `time.sleep`) is struck when it comes back.
+"""
+
+import ctypes
+import heapq
+import itertools
+import threading
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.errors import Shutdown, SoftTimeLimitError
+
+INTERRUPTS = (Shutdown, SoftTimeLimitError)
+
+_set_async_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+
+class Guard:
+    """
+    What one processor thread opens for interrupts, and when.
+
+    The thread sets `performing` and clears it without a lock, as this stands on every job's way. An interrupter first
+    raises `is_requested`, then looks at `performing`; the thread first clears `performing`, then looks at
+    `is_requested`. So one of them always sees the other, and the thread then waits for the interrupter in `absorb`.
+    """
+
+    __slots__ = ("_lock", "_thread_id", "is_requested", "performing")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread_id = threading.get_ident()
+        self.performing: UnitOfWork | None = None
+        self.is_requested = False
+
+    def interrupt(self, unit: UnitOfWork, kind: type[BaseException]) -> bool:
+        """Raise *kind* in the thread if it performs *unit*. From any other thread."""
+        with self._lock:
+            self.is_requested = True
+            if self.performing is not unit:
+                return False
+            struck: int = _set_async_exception(ctypes.c_ulong(self._thread_id), ctypes.py_object(kind))
+            return struck == 1
+
+    def absorb(self) -> None:
+        """Take back what was raised and has not struck yet. Afterwards nothing strikes until the next job."""
+        while True:
+            try:
+                with self._lock:
+                    self.is_requested = False
+                    _set_async_exception(ctypes.c_ulong(self._thread_id), None)
+                return
+            except INTERRUPTS:
+                continue
+
+
+class SoftLimits:
+    """Interrupts jobs that run past their soft limit. Its thread starts with the first such job."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._heap: list[tuple[float, int, Guard, UnitOfWork]] = []
+        self._order = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def watch(self, guard: Guard, unit: UnitOfWork, seconds: float) -> None:
+        """Interrupt *unit* if *guard*'s thread still performs it in *seconds*."""
+        with self._change:
+            heapq.heappush(self._heap, (monotonic() + seconds, next(self._order), guard, unit))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="sidekiq.limits", daemon=True)
+                self._thread.start()
+            self._change.notify()
+
+    def close(self) -> None:
+        """Let the thread end."""
+        with self._change:
+            self._is_closed = True
+            self._change.notify()
+
+    def _run(self) -> None:
+        with self._change:
+            while not self._is_closed:
+                # Jobs that ended in time are dropped here rather than searched for when they end.
+                while self._heap and self._heap[0][2].performing is not self._heap[0][3]:
+                    heapq.heappop(self._heap)
+                if not self._heap:
+                    self._change.wait()
+                    continue
+                due, _, guard, unit = self._heap[0]
+                pause = due - monotonic()
+                if pause > 0:
+                    self._change.wait(pause)
+                    continue
+                heapq.heappop(self._heap)
+                guard.interrupt(unit, SoftTimeLimitError)

@@ -1,0 +1,385 @@
+"""
+Starts the parts of a worker process, and stops them by a deadline.
+
+1. `start`: boot checks, recovery of what dead processes left, heartbeat, managers, poller.
+2. `quiet`: no more jobs are fetched, what has not started goes back.
+3. `stop`: quiet, then busy jobs have until the deadline, then Shutdown is raised in them, then up to three seconds
+   more; what is still left goes back to its queue as the very last step, and the process leaves.
+
+Ruby puts busy jobs back first and then stops them, and so runs them twice at a time; here a job goes back when it has
+ended, or when this process ends.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sidekiq_py.client import Client
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.config import CapsuleConfig, Config
+from sidekiq_py.engine import identity as identities
+from sidekiq_py.engine.attempt import HardLimitWatch, Surroundings
+from sidekiq_py.engine.basic import BasicFetcher
+from sidekiq_py.engine.custodian import Custodian
+from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
+from sidekiq_py.engine.heartbeat import Heartbeat
+from sidekiq_py.engine.interrupts import SoftLimits
+from sidekiq_py.engine.job_logger import JobLogger
+from sidekiq_py.engine.log_files import reopen_log_files
+from sidekiq_py.engine.manager import Manager
+from sidekiq_py.engine.metrics import ExecutionMetrics
+from sidekiq_py.engine.overdue import settle_overdue
+from sidekiq_py.engine.owner import Ownership
+from sidekiq_py.engine.poller import Poller
+from sidekiq_py.engine.recovery import Recovery
+from sidekiq_py.engine.reliable import ReliableFetcher
+from sidekiq_py.engine.signals import SignalInbox
+from sidekiq_py.engine.thread_dump import thread_dump
+from sidekiq_py.engine.work_state import WorkState
+from sidekiq_py.errors import ConfigError, PayloadError, RedisError
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.middleware import Chain, ServerMiddleware
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.registry import Registry
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.payload import parse_job
+from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
+
+if TYPE_CHECKING:
+    from sidekiq_py.engine.executors.event_loop import EventLoop
+
+_log = logging.getLogger("sidekiq")
+
+# What a job is given to heed Shutdown. Source: Sidekiq 6.4 and later, manager.rb.
+_GRACE_SECONDS = 3.0
+
+
+class Launcher:
+    """
+    One worker process.
+
+    Args:
+        config: What it was told.
+        registry: The jobs it can run.
+        hooks: Its event, error and death handlers.
+        server_middleware: Wraps every run.
+        client: Pushes what jobs enqueue, what is due and what was interrupted.
+        on_epoch: Told the name of each owner that this process becomes; for a parent that watches it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        registry: Registry,
+        hooks: Hooks,
+        server_middleware: Chain[ServerMiddleware],
+        client: Client,
+        on_epoch: Callable[[str], None] = lambda owner: None,
+    ) -> None:
+        self.config = config
+        self.identity = identities.new_identity()
+        self._hooks = hooks
+        self._registry = registry
+        self._client = client
+        self._pool = Pool(config.redis)
+        self._state = WorkState()
+        self._limits = SoftLimits()
+        self.signals = SignalInbox()
+        self._is_stopping = False
+        self._stop_once = threading.Lock()
+        self._quiet_once = threading.Lock()
+        self._deadline = 0.0
+        self._pinned = config.pinned_dialect()
+        queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
+        self._ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch)
+        self._metrics = ExecutionMetrics()
+        self._surroundings = Surroundings(
+            config=config,
+            registry=registry,
+            chain=server_middleware,
+            hooks=hooks,
+            state=self._state,
+            metrics=self._metrics,
+            logger=JobLogger(is_on=config.job_log),
+            dialect=self.dialect,
+            repush=client.repush,
+            is_stopping=lambda: self._is_stopping,
+        )
+        self._loop = self._make_loop()
+        self._managers = [self._manager(capsule) for capsule in config.capsules]
+        self._poller = Poller(
+            config,
+            pool=self._pool,
+            identity=self.identity,
+            repush=client.repush,
+            dialect=self.dialect,
+            report=hooks.report,
+        )
+        recovery = Recovery(config, self._pool.new_link(), self._ownership, on_buried=self._announce_buried)
+        self._custodian = Custodian(
+            self._pool.new_link(), self._ownership, recovery, config.lease_beat_seconds, hooks.report
+        )
+        self._heartbeat = Heartbeat(
+            self._facts(),
+            pool=self._pool,
+            dialect=self.dialect,
+            running=self._state.snapshot,
+            is_quiet=lambda: self._is_stopping,
+            hooks=hooks,
+            on_signal=self._take_remote_signal,
+            on_beat=self._flush_metrics,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Launcher {self.identity} busy={self._state.busy}>"
+
+    def dialect(self) -> Dialect:
+        """The release to write for: pinned by the config, or what is known of the Ruby processes alive."""
+        return self._pinned or self._client.detection.dialect(now_seconds())
+
+    @property
+    def state(self) -> WorkState:
+        """What runs."""
+        return self._state
+
+    @property
+    def is_quiet(self) -> bool:
+        """No more jobs are fetched."""
+        return self._is_stopping
+
+    def run(self, on_ready: Callable[[], None] = lambda: None) -> int:
+        """
+        Start, and obey signals until told to stop; the exit code. Only in the main thread.
+
+        Args:
+            on_ready: Called once everything runs.
+
+        Does not return where a job did not heed Shutdown: the process ends at once.
+        """
+        self.signals.watch()
+        self.start()
+        on_ready()
+        stubborn: list[str] = []
+        while True:
+            name = self.signals.next()
+            if name in ("TERM", "INT"):
+                stubborn = self._stop_heeding_signals()
+                break
+            self._obey(name)
+        if stubborn:
+            exit_at_once(0)
+        return 0
+
+    def start(self) -> None:
+        """
+        Start everything. Does not block.
+
+        Raises:
+            UnsupportedRedisError: This Redis is too old, or a Cluster.
+            ConfigError: A declared job needs what this process cannot give.
+        """
+        self._refuse_hard_limits()
+        self._hooks.fire("startup", reraise=True)
+        if self._loop is not None:
+            self._loop.start()
+        if self.config.fetcher == "reliable":
+            self._custodian.start()
+        self._heartbeat.start()
+        for manager in self._managers:
+            manager.start()
+        self._poller.start()
+
+    def quiet(self) -> None:
+        """Fetch no more; give back what has not started. Idempotent."""
+        with self._quiet_once:
+            if self._is_stopping:
+                return
+            self._is_stopping = True
+        _log.info("Fetching no more jobs")
+        self._heartbeat.beat_soon()
+        self._poller.terminate()
+        for manager in self._managers:
+            manager.quiet()
+        self._hooks.fire("quiet")
+
+    def stop(self, *, timeout_seconds: float | None = None) -> list[str]:
+        """
+        Stop within the timeout and the grace that follows it.
+
+        Args:
+            timeout_seconds: Instead of the config's.
+
+        Returns:
+            The threads whose jobs did not heed Shutdown: they still run, and the process should end at once.
+        """
+        seconds = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
+        self._deadline = monotonic() + seconds
+        self.quiet()
+        with self._stop_once:
+            self._hooks.fire("shutdown")
+            if not self._wait_until_idle(lambda: self._deadline):
+                self._cut_off()
+            self._limits.close()
+            self._poller.stop()
+            self._heartbeat.stop()
+            self._custodian.stop()
+            left = self._state.snapshot()
+            self._hooks.fire("exit")
+            for manager in self._managers:
+                manager.fetcher.close()
+            self._leave([job.unit for job in left])
+            if self._loop is not None and not left:
+                self._loop.close()
+            return [job.tid for job in left]
+
+    def hurry(self) -> None:
+        """A stop that is under way waits no longer for busy jobs."""
+        self._deadline = 0.0
+
+    def bury(self, owner: str) -> None:
+        """An owner is known to be dead: bring its jobs back at once."""
+        self._custodian.bury(owner)
+
+    def watch_hard_limits(self, watch: HardLimitWatch) -> None:
+        """Tell *watch*, which can kill this process, of jobs with a hard limit."""
+        for manager in self._managers:
+            manager.watch_hard_limits(watch)
+
+    def settle_overdue(self, owner: str, field: bytes, seconds: str) -> bool:
+        """A sibling's job ran past its hard limit: settle it as failed. False if it had ended, or Redis is away."""
+        try:
+            return self._pool.run(lambda link: settle_overdue(self._surroundings, link, owner, field, seconds))
+        except RedisError as error:
+            self._hooks.report(error, {"context": "a job past its hard limit could not be settled"})
+            return False
+
+    def _obey(self, name: str | None) -> None:
+        if name in ("TSTP", "USR1"):
+            self.quiet()
+        elif name == "TTIN":
+            _log.warning("%s", thread_dump(self._state, self._loop.task_lines() if self._loop else ()))
+        elif name == "USR2":
+            reopen_log_files()
+        else:
+            _log.info("No signal handler registered for %s, ignoring", name)
+
+    def _stop_heeding_signals(self) -> list[str]:
+        """Stop in a thread of its own, so that a second TERM or INT can hurry it."""
+        stubborn: list[str] = []
+        stopping = threading.Thread(target=lambda: stubborn.extend(self.stop()), name="sidekiq.stop")
+        _log.info("Shutting down")
+        stopping.start()
+        while stopping.is_alive():
+            name = self.signals.next(0.05)
+            if name in ("TERM", "INT"):
+                self.hurry()
+            elif name == "TTIN":
+                self._obey(name)
+        return stubborn
+
+    def _make_loop(self) -> "EventLoop | None":
+        if not any(definition.is_async for definition in self._registry):
+            return None
+        # Only now: asyncio weighs more than all the rest of an idle worker.
+        from sidekiq_py.engine.executors.event_loop import EventLoop
+
+        return EventLoop(self._surroundings, self.config.async_concurrency, self._wake_fetchers)
+
+    def _manager(self, capsule: CapsuleConfig) -> Manager:
+        return Manager(capsule, self._fetcher(capsule), self._surroundings, self._limits, self._loop)
+
+    def _fetcher(self, capsule: CapsuleConfig) -> Fetcher:
+        room = self._loop.room if self._loop is not None else lambda: None
+        if self.config.fetcher == "basic":
+            return BasicFetcher(capsule, self._pool, report=self._hooks.report, room=room)
+        return ReliableFetcher(capsule, self.config, self._pool, self._ownership, report=self._hooks.report, room=room)
+
+    def _wake_fetchers(self) -> None:
+        for manager in self._managers:
+            manager.fetcher.wake()
+
+    def _refuse_hard_limits(self) -> None:
+        for definition in self._registry:
+            if definition.hard_timeout_seconds is not None and definition.is_async:
+                raise ConfigError(
+                    f"{definition.name} is an async def with a hard_timeout, which only a job in a thread can have; "
+                    "use timeout= instead, which cancels it"
+                )
+            if definition.hard_timeout_seconds is not None and not self.config.is_single_slot_child:
+                raise ConfigError(
+                    f"{definition.name} has a hard_timeout, which needs a process of its own for each job: "
+                    "start the worker with --processes N -c 1, or use timeout= instead"
+                )
+
+    def _facts(self) -> ProcessFacts:
+        config = self.config
+        return ProcessFacts(
+            hostname=identities.hostname(),
+            started_at=now_seconds(),
+            pid=os.getpid(),
+            tag=config.tag,
+            capsules=tuple(
+                CapsuleFacts(capsule.name, capsule.concurrency, capsule.mode, capsule.weights)
+                for capsule in config.capsules
+            ),
+            labels=config.labels,
+            identity=self.identity,
+            version=".".join(map(str, self.dialect().version)),
+            embedded=config.embedded,
+        )
+
+    def _take_remote_signal(self, name: str) -> None:
+        # Somebody else's program must not be stopped from a web page.
+        if self.config.embedded:
+            _log.info("%s was sent to an embedded process and is ignored", name)
+        else:
+            self.signals.put(name)
+
+    def _flush_metrics(self) -> None:
+        self._metrics.flush(self._pool, now=now_seconds(), dialect=self.dialect())
+
+    def _announce_buried(self, raw: bytes, error: BaseException) -> None:
+        self._hooks.report(error, {"context": "Poison pill", "jobstr": raw})
+        try:
+            self._hooks.announce_death(parse_job(raw), error)
+        except PayloadError:
+            pass
+
+    def _wait_until_idle(self, deadline: Callable[[], float]) -> bool:
+        pause = threading.Event()
+        while not all(manager.is_idle for manager in self._managers) or self._state.busy:
+            if monotonic() >= deadline():
+                return False
+            pause.wait(0.02)
+        return True
+
+    def _cut_off(self) -> None:
+        _log.info("Pausing to allow jobs to finish: the time is up, raising Shutdown in %d jobs", self._state.busy)
+        for manager in self._managers:
+            manager.interrupt()
+        if self._loop is not None:
+            self._loop.shut_down_jobs()
+        end = monotonic() + _GRACE_SECONDS
+        if not self._wait_until_idle(lambda: end):
+            _log.warning("%d jobs did not heed Shutdown; they go back to their queues", self._state.busy)
+
+    def _leave(self, left: list[UnitOfWork]) -> None:
+        """Strike this process off; whatever it still holds goes back. The last step, as somebody may take it at once."""
+        try:
+            self._flush_metrics()
+            if self.config.fetcher == "reliable":
+                self._pool.run(lambda link: self._ownership.leave(link, now_seconds()))
+            elif left:
+                self._managers[0].fetcher.requeue(left)
+        except RedisError as error:
+            _log.warning("Redis is out of reach; whoever finds this process dead brings its jobs back: %s", error)
+        self._pool.close()
+
+
+def exit_at_once(code: int) -> None:
+    """End the process without waiting for threads that do not stop."""
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,61 @@
+"""
+Settles the job of another process that ran past its hard limit, before that process is killed.
+
+The killed job counts as failed and goes its way from there: retry, or dead. It is not recovered as the job of a dead
+    owner, which would run it again at once.
+"""
+
+import random
+
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.engine import retry
+from sidekiq_py.engine.attempt import Surroundings
+from sidekiq_py.engine.settle import utc_day
+from sidekiq_py.errors import HardTimeLimitError, PayloadError
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.wire.payload import parse_job
+
+
+def settle_overdue(around: Surroundings, link: Link, owner: str, field: bytes, seconds: str) -> bool:
+    """
+    End the job as failed.
+
+    Args:
+        owner: Under which it is in flight.
+        seconds: Its hard limit.
+
+    Returns:
+        False if it had ended by itself.
+
+    Raises:
+        RedisError: Redis is out of reach.
+    """
+    raw = in_flight.raw_of(link, owner, field)
+    if raw is None:
+        return False
+    now = now_seconds()
+    error = HardTimeLimitError(f"the job ran longer than its hard_timeout of {seconds} s; its process was killed")
+    try:
+        payload = parse_job(raw)
+        definition = around.registry.find(payload["class"])
+    except PayloadError:
+        payload, definition = {}, None
+    outcome = retry.after_failure(
+        raw,
+        queue=in_flight.split_field(field)[2],
+        error=error,
+        definition=definition,
+        config=around.config,
+        dialect=around.dialect(),
+        now=now,
+        draw=random.random,
+        report=around.hooks.report,
+    )
+    counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=True)]
+    if not in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters):
+        return False
+    around.hooks.report(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
+    if outcome.announce_death:
+        around.hooks.announce_death(outcome.payload, error)
+    return True

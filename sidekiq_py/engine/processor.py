@@ -1,0 +1,177 @@
+"""
+One thread: take a job, run it, settle it, until there is nothing more to take.
+
+*decode → find the declared job → middleware → perform → settle.* An `async def` job is handed to the event loop, and
+the thread goes on to the next.
+"""
+
+import logging
+import threading
+from typing import Protocol
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine import tid
+from sidekiq_py.engine.attempt import Ending, HardLimitWatch, Payload, Surroundings, settle_or_leave
+from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
+from sidekiq_py.engine.interrupts import INTERRUPTS, Guard, SoftLimits
+from sidekiq_py.errors import JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.registry import JobDefinition
+from sidekiq_py.running import run
+from sidekiq_py.wire.payload import parse_job
+
+_log = logging.getLogger("sidekiq")
+
+
+class AsyncExecutor(Protocol):
+    """Where `async def` jobs run."""
+
+    def submit(
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher
+    ) -> bool:
+        """Start the job; False: no room now."""
+
+
+class Processor:
+    """
+    A thread of a capsule.
+
+    Args:
+        name: Of the thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fetcher: Fetcher,
+        surroundings: Surroundings,
+        limits: SoftLimits,
+        loop: AsyncExecutor | None,
+    ) -> None:
+        self._fetcher = fetcher
+        self._around = surroundings
+        self._limits = limits
+        self._loop = loop
+        self._ending = Ending(surroundings, fetcher)
+        self._guard: Guard | None = None
+        self._watch: HardLimitWatch | None = None
+        self._tid = ""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<Processor {self._thread.name} tid={self._tid}>"
+
+    def start(self) -> None:
+        """Start the thread. Does not block."""
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """The thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def running(self) -> UnitOfWork | None:
+        """What it runs now."""
+        entry = self._around.state.running.get(self._tid)
+        return entry[0] if entry else None
+
+    def watch_hard_limits(self, watch: HardLimitWatch) -> None:
+        """Tell *watch* of jobs with a hard limit."""
+        self._watch = watch
+
+    def interrupt(self, kind: type[BaseException]) -> bool:
+        """Raise *kind* in the job that runs now, if there is one."""
+        unit = self.running
+        return unit is not None and self._guard is not None and self._guard.interrupt(unit, kind)
+
+    def _run(self) -> None:
+        self._guard = Guard()
+        self._tid = tid.current()
+        take = self._fetcher.take
+        while True:
+            unit = take()
+            if unit is None:
+                return
+            try:
+                self._process(unit)
+            except Exception as error:  # noqa: BLE001 — a thread lost here would never be replaced
+                self._around.hooks.report(
+                    error, {"context": "Internal error; the job stays in flight", "jobstr": unit.raw}
+                )
+            except INTERRUPTS:
+                _log.debug("an interrupt came after its job had ended")
+            finally:
+                self._around.state.running.pop(self._tid, None)
+
+    def _process(self, unit: UnitOfWork) -> None:
+        started = monotonic()
+        try:
+            payload = parse_job(unit.raw)
+        except PayloadError as unusable:
+            error = unusable
+            settle_or_leave(lambda: self._ending.unusable(unit, error))
+            return
+        definition = self._around.registry.find(payload["class"])
+        if definition is None:
+            missing = JobNotFoundError(payload["class"])
+            settle_or_leave(lambda: self._ending.failed(unit, payload, None, missing))
+            return
+        if definition.is_async and self._loop is not None:
+            if not self._loop.submit(unit, payload, definition, self._ending, self._fetcher):
+                self._requeue(unit)
+            return
+        self._run_here(unit, payload, definition, started)
+
+    def _run_here(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float) -> None:
+        around = self._around
+        running = around.state.running
+        running[self._tid] = (unit, started)
+        logger = around.logger
+        logger.start(payload)
+        watch = self._watch if definition.hard_timeout_seconds is not None else None
+        if watch is not None:
+            watch.begin(unit, definition.hard_timeout_seconds or 0.0)
+        failure = self._perform(unit, payload, definition)
+        if watch is not None:
+            watch.end()
+        seconds = monotonic() - started
+        if failure is None:
+            self._fetcher.acknowledge(unit, seconds)
+            logger.done(seconds)
+        else:
+            logger.fail(seconds)
+            settle_or_leave(lambda: self._ending.failed(unit, payload, definition, failure))
+        around.metrics.record(payload, seconds, failure is None)
+        logger.leave()
+        del running[self._tid]
+
+    def _perform(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition) -> BaseException | None:
+        """Run the job; what it raised, or None. Interrupts strike nowhere but in here."""
+        guard = self._guard
+        assert guard is not None
+        failure: BaseException | None = None
+        is_done = False
+        try:
+            guard.performing = unit
+            if definition.timeout_seconds is not None:
+                self._limits.watch(guard, unit, definition.timeout_seconds)
+            try:
+                run(definition, payload, unit.queue, self._around.chain, self._around.is_stopping)
+                is_done = True
+            except BaseException as error:  # noqa: BLE001 — SystemExit and Shutdown end the job, not the thread
+                failure = error
+            guard.performing = None
+        except INTERRUPTS as error:
+            # It struck around the job. One that is done stays done.
+            guard.performing = None
+            if not is_done and failure is None:
+                failure = error
+        if guard.is_requested:
+            guard.absorb()
+        return failure
+
+    def _requeue(self, unit: UnitOfWork) -> None:
+        try:
+            self._fetcher.requeue([unit])
+        except RedisError as error:
+            _log.warning("a job stays in flight until this process ends: %s", error)

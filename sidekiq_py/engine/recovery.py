@@ -1,0 +1,157 @@
+"""
+Brings back the jobs of owners that died.
+
+1. Walk the registry. An owner is dead if its process is provably gone, if its parent says so, or if its lease was seen
+   missing twice, more than two beats apart, over one unbroken connection, while we could renew our own.
+2. Fence it: from then on it can neither fetch nor claim.
+3. Put its jobs back, each only if it was still in flight. What was in flight at a death is a suspect; a suspect that
+   was marked as started bears a death more, and with the third in 72 hours it goes to `dead`.
+4. Look at it again for a minute: an inbox may hold what Redis moved in the last instant.
+
+After an outage of Redis every lease is gone while all workers live. So the first look only remembers, and a broken
+connection forgets what was remembered.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.config import Config
+from sidekiq_py.engine.host import parse_registration
+from sidekiq_py.engine.owner import Ownership
+from sidekiq_py.errors import SidekiqError
+from sidekiq_py.redis_access import in_flight, recover
+from sidekiq_py.redis_access.pool import Link
+
+_log = logging.getLogger("sidekiq")
+
+DEATHS_TO_BURY = 3
+DEATHS_WINDOW_SECONDS = 72 * 3600
+# A blocking move is open for two seconds at most; after this nothing can come into an inbox any more.
+_AFTERCARE_SECONDS = 60
+
+
+class PoisonPillError(SidekiqError):
+    """A job's process died three times while it ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A lease that was not there."""
+
+    since: float
+    generation: int
+
+
+class Recovery:
+    """
+    One process's share of the work.
+
+    Args:
+        link: A connection of its own.
+        on_buried: Called with the bytes of each job that went to `dead`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        link: Link,
+        ownership: Ownership,
+        *,
+        on_buried: Callable[[bytes, BaseException], Any] = lambda raw, error: None,
+    ) -> None:
+        self._config = config
+        self._link = link
+        self._ownership = ownership
+        self._on_buried = on_buried
+        self._missing: dict[str, _Missing] = {}
+
+    def look(self) -> int:
+        """
+        One round; returns how many jobs were brought back.
+
+        Raises:
+            RedisError: Redis is out of reach; the next round goes on.
+        """
+        self._ownership.renew(self._link)
+        for name, about in recover.owners(self._link).items():
+            if name != self._ownership.current.name and self._is_dead(name, about):
+                self._fence(name, certain=parse_registration(about)[0].is_provably_dead())
+        self._forget_the_returned()
+        return self._collect()
+
+    def bury(self, name: str) -> int:
+        """An owner is known to be dead: bring its jobs back at once."""
+        self._fence(name, certain=True)
+        return self._collect()
+
+    def _is_dead(self, name: str, about: bytes) -> bool:
+        place, _ = parse_registration(about)
+        if place.is_provably_dead():
+            return True
+        if recover.has_lease(self._link, name):
+            self._missing.pop(name, None)
+            return False
+        now, generation = monotonic(), self._link.generation
+        seen = self._missing.get(name)
+        if seen is None or seen.generation != generation:
+            self._missing[name] = _Missing(now, generation)
+            return False
+        return now - seen.since > 2 * self._config.lease_beat_seconds
+
+    def _fence(self, name: str, *, certain: bool) -> None:
+        if in_flight.fence(self._link, name, certain=certain, now=now_seconds()):
+            _log.warning("%s is dead; its jobs go back to their queues", name)
+        self._missing.pop(name, None)
+
+    def _forget_the_returned(self) -> None:
+        # After a reconnect what was seen before the break counts for nothing.
+        generation = self._link.generation
+        self._missing = {name: seen for name, seen in self._missing.items() if seen.generation == generation}
+
+    def _collect(self) -> int:
+        """Bring back what those who departed left behind."""
+        moved = 0
+        for name, (left_at, about) in recover.departed(self._link).items():
+            _, queues = parse_registration(about)
+            found = self._bring_back(name) + recover.empty_inboxes(self._link, name, queues)
+            if found:
+                _log.info("brought back %d jobs of %s", found, name)
+            elif now_seconds() - left_at > _AFTERCARE_SECONDS:
+                recover.strike_off(self._link, name)
+            moved += found
+        return moved
+
+    def _bring_back(self, name: str) -> int:
+        moved = 0
+        for entries in recover.entries(self._link, name):
+            known = recover.records(self._link, [entry.raw for entry in entries])
+            fates = [self._fate(entry, record) for entry, record in zip(entries, known, strict=True)]
+            done = recover.move(self._link, name, fates, now=now_seconds(), dead=self._dead_limits())
+            moved += len(done)
+            for fate in fates:
+                if fate.is_dead and fate.entry.field in done:
+                    self._announce(fate.entry.raw)
+        return moved
+
+    def _fate(self, entry: recover.Entry, record: tuple[int, float] | None) -> recover.Fate:
+        now = now_seconds()
+        deaths, first = record if record is not None else (0, now)
+        if now - first > DEATHS_WINDOW_SECONDS:
+            deaths, first = 0, now
+        if entry.is_marked:
+            deaths += 1
+        return recover.Fate(entry, deaths=deaths, first=first, is_dead=deaths >= DEATHS_TO_BURY)
+
+    def _announce(self, raw: bytes) -> None:
+        error = PoisonPillError(
+            f"the process died {DEATHS_TO_BURY} times while this job ran; it was put into the dead set. "
+            "Look at memory, native libraries and time limits before it is retried"
+        )
+        _log.error("%s: %s", error, raw[:200])
+        self._on_buried(raw, error)
+
+    def _dead_limits(self) -> tuple[int, int]:
+        return self._config.dead_max_jobs, self._config.dead_timeout_seconds

@@ -1,0 +1,365 @@
+"""
+The parent of `--processes N`.
+
+It forks the children, watches them, replaces those that die, and tells another child which owner died, so that its
+jobs come back at once. It has one thread, imports nothing of the program and never connects to Redis: there is
+nothing in it that could hang.
+
+- A child that ends by itself with exit code 0 was stopped on purpose (from a Web UI) and is not replaced; when all
+have ended, the parent ends with 0.
+- A child over the memory limit is asked to stop and replaced.
+- HUP restarts the children one after the other, each with freshly imported code; the next one only when its
+forerunner is ready.
+- A job past its hard limit: the child is frozen, another one settles the job as failed, then the child is killed and
+replaced.
+"""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.config import Config
+from sidekiq_py.engine.family import LinePipe, Message, Parent, readable
+from sidekiq_py.engine.signals import SignalInbox
+
+_log = logging.getLogger("sidekiq")
+
+# After a child that died young the next one waits: a program that cannot start must not take the machine.
+_YOUNG_SECONDS = 2.0
+_LONGEST_PAUSE_SECONDS = 10.0
+_MEMORY_LOOK_SECONDS = 5.0
+_SETTLE_SECONDS = 10.0
+
+RunChild = Callable[[Parent], int]
+
+
+@dataclass(slots=True)
+class _Limit:
+    """A job that runs under a hard limit."""
+
+    seconds: str
+    owner: str
+    field: str
+    due: float
+    frozen_until: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A child as the parent sees it."""
+
+    pid: int
+    up: LinePipe
+    down: LinePipe
+    born_at: float
+    owners: list[str] = field(default_factory=list)
+    limit: _Limit | None = None
+    is_ready: bool = False
+    is_to_be_replaced: bool = False
+    is_leaving: bool = False
+    kill_at: float | None = None
+
+
+class Supervisor:
+    """
+    Keeps children at work.
+
+    Args:
+        run_child: Called in each child, gives its exit code.
+        memory_limit_kb: A child that is larger is replaced.
+    """
+
+    def __init__(self, config: Config, processes: int, run_child: RunChild, memory_limit_kb: int | None) -> None:
+        self._config = config
+        self._processes = processes
+        self._run_child = run_child
+        self._memory_limit_kb = memory_limit_kb
+        self._children: dict[int, Child] = {}
+        self._wanted = processes
+        self._orphans: list[str] = []
+        self._settling: tuple[Child, Child] | None = None
+        self._rolling: list[Child] = []
+        self._rolled_in: Child | None = None
+        self._start_at = 0.0
+        self._deaths_in_a_row = 0
+        self._memory_look_at = 0.0
+        self._is_stopping = False
+        self._signals = SignalInbox()
+
+    def run(self) -> int:
+        """Run until all children have ended; the exit code. Only in the main thread."""
+        self._signals.watch(("CHLD", "HUP"))
+        while True:
+            self._start_missing()
+            if not self._children and (self._is_stopping or self._wanted == 0):
+                return 0
+            self._wait()
+            self._reap()
+            self._enforce_limits()
+            self._look_at_memory()
+            self._roll_on()
+
+    # ---- children
+
+    def _start_missing(self) -> None:
+        while not self._is_stopping and len(self._staying()) < self._wanted and monotonic() >= self._start_at:
+            self._fork()
+
+    def _staying(self) -> list[Child]:
+        return [child for child in self._children.values() if not child.is_leaving]
+
+    def _fork(self) -> Child:
+        up_read, up_write = os.pipe()
+        down_read, down_write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._become_child(up_read, up_write, down_read, down_write)
+        os.close(up_write)
+        os.close(down_read)
+        child = Child(pid, LinePipe(up_read), LinePipe(down_write), monotonic())
+        self._children[pid] = child
+        for owner in self._orphans:
+            child.down.write("DEAD", owner)
+        self._orphans.clear()
+        return child
+
+    def _become_child(self, up_read: int, up_write: int, down_read: int, down_write: int) -> None:
+        code = 70
+        try:
+            for name in ("HUP", "CHLD"):
+                signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_DFL)
+            for child in self._children.values():
+                # With a sibling's pipe open here, the sibling would not hear of the parent's end.
+                child.up.close()
+                child.down.close()
+            os.close(up_read)
+            os.close(down_write)
+            code = self._run_child(Parent(LinePipe(up_write), LinePipe(down_read)))
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1
+        except BaseException:
+            _log.exception("a child process could not start")
+        finally:
+            logging.shutdown()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while self._children:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            child = self._children.pop(pid, None)
+            if child is not None:
+                self._mourn(child, os.waitstatus_to_exitcode(status))
+
+    def _mourn(self, child: Child, code: int) -> None:
+        messages = child.up.read() if readable([child.up.fd], 0) else None
+        for message in messages or ():
+            self._hear(child, message)
+        child.up.close()
+        child.down.close()
+        if self._settling and child in self._settling:
+            self._settling = None
+        if child in self._rolling:
+            self._rolling.remove(child)
+        for owner in child.owners:
+            self._tell_of_death(owner)
+        if code == 0:
+            if not child.is_to_be_replaced and not self._is_stopping:
+                self._wanted -= 1
+                _log.info(
+                    "child %d was stopped and is not replaced; %d of %d stay", child.pid, self._wanted, self._processes
+                )
+            self._deaths_in_a_row = 0
+            return
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        _log.warning("child %d %s; its jobs go back to their queues", child.pid, how)
+        if self._rolled_in is child:
+            self._give_up_rolling()
+        self._note_death(child)
+
+    def _note_death(self, child: Child) -> None:
+        if monotonic() - child.born_at > _YOUNG_SECONDS:
+            self._deaths_in_a_row = 0
+            return
+        self._deaths_in_a_row += 1
+        pause = min(0.5 * 2**self._deaths_in_a_row, _LONGEST_PAUSE_SECONDS)
+        self._start_at = monotonic() + pause
+        _log.warning("a child died within %.0f s of its start; the next one starts in %.1f s", _YOUNG_SECONDS, pause)
+
+    def _tell_of_death(self, owner: str) -> None:
+        for child in self._staying():
+            if child.is_ready and child.down.write("DEAD", owner):
+                return
+        self._orphans.append(owner)
+
+    # ---- what comes in
+
+    def _wait(self) -> None:
+        by_fd = {child.up.fd: child for child in self._children.values()}
+        for fd in readable([self._signals.fd, *by_fd], self._pause_seconds()):
+            child = by_fd.get(fd)
+            if child is None:
+                continue
+            messages = child.up.read()
+            if messages is None:
+                # The pipe has ended and the process has not, or not yet: do not spin on it.
+                time.sleep(0.01)
+                continue
+            for message in messages:
+                self._hear(child, message)
+        while (name := self._signals.next(0)) is not None:
+            self._obey(name)
+
+    def _pause_seconds(self) -> float | None:
+        now = monotonic()
+        moments = [child.kill_at for child in self._children.values() if child.kill_at is not None]
+        for child in self._children.values():
+            if child.limit is not None:
+                moments.append(child.limit.frozen_until or child.limit.due)
+        if self._memory_limit_kb is not None:
+            moments.append(self._memory_look_at)
+        if len(self._staying()) < self._wanted and not self._is_stopping:
+            moments.append(self._start_at)
+        return max(0.0, min(moments) - now) if moments else None
+
+    def _hear(self, child: Child, message: Message) -> None:
+        if message.word == "OWNER":
+            child.owners.append(message.details[0])
+        elif message.word == "READY":
+            child.is_ready = True
+        elif message.word == "BEGIN":
+            seconds, owner, job = message.details[0], message.details[1], " ".join(message.details[2:])
+            child.limit = _Limit(seconds, owner, job, monotonic() + float(seconds))
+        elif message.word == "END":
+            child.limit = None
+        elif message.word == "SETTLED" and self._settling is not None and self._settling[1] is child:
+            self._finish_settling(was_ours=message.details[0] == "1")
+
+    def _obey(self, name: str) -> None:
+        if name in ("TERM", "INT"):
+            self._is_stopping = True
+            self._rolling.clear()
+            deadline = self._config.shutdown_timeout_seconds + 10
+            for child in list(self._children.values()):
+                self._ask_to_stop(child, within_seconds=deadline)
+        elif name == "HUP":
+            _log.info("Restarting %d children one after the other", len(self._staying()))
+            self._rolling = self._staying()
+        elif name in ("TSTP", "USR1", "USR2", "TTIN"):
+            for child in self._children.values():
+                self._signal(child, getattr(signal, f"SIG{name}"))
+
+    # ---- stopping children
+
+    def _ask_to_stop(self, child: Child, *, within_seconds: float) -> None:
+        child.is_leaving = True
+        if child.kill_at is None:
+            child.kill_at = monotonic() + within_seconds
+        self._signal(child, signal.SIGTERM)
+        if child.limit is not None and child.limit.frozen_until is not None:
+            self._signal(child, signal.SIGCONT)
+
+    def _signal(self, child: Child, number: int) -> None:
+        try:
+            os.kill(child.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def _look_at_memory(self) -> None:
+        if self._memory_limit_kb is None or monotonic() < self._memory_look_at:
+            return
+        self._memory_look_at = monotonic() + _MEMORY_LOOK_SECONDS
+        for child in self._staying():
+            size = rss_kb_of(child.pid)
+            if size > self._memory_limit_kb:
+                _log.warning("child %d holds %d MB, more than the limit; it is replaced", child.pid, size // 1024)
+                self._replace(child)
+
+    def _replace(self, child: Child) -> None:
+        child.is_to_be_replaced = True
+        self._ask_to_stop(child, within_seconds=self._config.shutdown_timeout_seconds + 10)
+
+    def _roll_on(self) -> None:
+        """A rolling restart: the new child first, then the old one goes."""
+        if not self._rolling or self._is_stopping:
+            self._rolled_in = None
+            return
+        if self._rolled_in is None:
+            self._rolled_in = self._fork()
+        elif self._rolled_in.is_ready:
+            self._replace(self._rolling.pop(0))
+            self._rolled_in = None
+
+    def _give_up_rolling(self) -> None:
+        _log.error("the restarted program does not start; the children that are at work stay as they are")
+        self._rolling.clear()
+        self._rolled_in = None
+
+    # ---- hard limits
+
+    def _enforce_limits(self) -> None:
+        now = monotonic()
+        for child in list(self._children.values()):
+            if child.kill_at is not None and now >= child.kill_at:
+                self._signal(child, signal.SIGKILL)
+                child.kill_at = None
+            limit = child.limit
+            if limit is None:
+                continue
+            if limit.frozen_until is None and now >= limit.due and self._settling is None:
+                self._freeze(child, limit)
+            elif limit.frozen_until is not None and now >= limit.frozen_until:
+                # Nobody could settle the job in time: it comes back as the job of a dead owner.
+                self._kill(child)
+
+    def _freeze(self, child: Child, limit: _Limit) -> None:
+        helper = next((other for other in self._staying() if other is not child), None) or self._fork()
+        self._signal(child, signal.SIGSTOP)
+        limit.frozen_until = monotonic() + _SETTLE_SECONDS
+        self._settling = (child, helper)
+        child.is_leaving = True
+        child.is_to_be_replaced = True
+        helper.down.write("KILLED", limit.seconds, limit.owner, limit.field)
+
+    def _finish_settling(self, *, was_ours: bool) -> None:
+        assert self._settling is not None
+        child, _ = self._settling
+        self._settling = None
+        if was_ours:
+            _log.warning(
+                "a job ran past its hard limit of %s s: child %d is killed",
+                child.limit and child.limit.seconds,
+                child.pid,
+            )
+            self._kill(child)
+        else:
+            # It had ended in that very moment.
+            child.limit = None
+            child.is_leaving = False
+            child.is_to_be_replaced = False
+            self._signal(child, signal.SIGCONT)
+
+    def _kill(self, child: Child) -> None:
+        child.limit = None
+        child.is_to_be_replaced = True
+        if self._settling and self._settling[0] is child:
+            self._settling = None
+        self._signal(child, signal.SIGKILL)
+
+
+def rss_kb_of(pid: int) -> int:
+    """Resident memory of a process in KB; 0 where the system does not tell."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024

@@ -1,0 +1,141 @@
+"""
+What dead owners left behind, and the way back for it.
+
+Reads are plain commands; each step back is one script that writes nothing unless the job was still in flight.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.scripts import Script
+from sidekiq_py.wire import keys
+
+RECOVER = Script("recover")
+EMPTY_INBOX = Script("empty_inbox")
+
+SUSPECT_TTL_SECONDS = 72 * 3600
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A job in an owner's in-flight hash."""
+
+    field: bytes
+    raw: bytes
+
+    @property
+    def is_marked(self) -> bool:
+        """It was a suspect, and had started."""
+        return in_flight.split_field(self.field)[1]
+
+    @property
+    def queue(self) -> str:
+        """Where it came from."""
+        return in_flight.split_field(self.field)[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """Where a job goes: to `dead`, or back with so many deaths since the epoch second *first*."""
+
+    entry: Entry
+    deaths: int
+    first: float
+    is_dead: bool
+
+
+def owners(link: Link) -> dict[str, bytes]:
+    """All that are entered: name to what they say about themselves."""
+    return {name.decode(): about for name, about in _pairs(link.command("HGETALL", keys.OWNERS))}
+
+
+def departed(link: Link) -> dict[str, tuple[float, bytes]]:
+    """All that left or were fenced lately: name to when (epoch s) and what they said about themselves."""
+    found = {}
+    for name, text in _pairs(link.command("HGETALL", keys.DEPARTED)):
+        left_at, _, about = text.partition(b" ")
+        found[name.decode()] = (float(left_at), about)
+    return found
+
+
+def has_lease(link: Link, owner: str) -> bool:
+    """The owner was heard of lately."""
+    return bool(link.command("EXISTS", keys.lease(owner)))
+
+
+def strike_off(link: Link, owner: str) -> None:
+    """Nothing can come from a departed owner any more."""
+    link.command("HDEL", keys.DEPARTED, owner)
+
+
+def entries(link: Link, owner: str) -> Iterator[list[Entry]]:
+    """An owner's jobs in flight, in slices, those taken last first: so the first taken is the first to run again."""
+    fields = in_flight.sorted_by_batch(link.command("HKEYS", keys.in_flight(owner)))[::-1]
+    for start in range(0, len(fields), _PAGE):
+        page = fields[start : start + _PAGE]
+        values = link.command("HMGET", keys.in_flight(owner), *page)
+        yield [Entry(field, raw) for field, raw in zip(page, values, strict=True) if raw is not None]
+
+
+def records(link: Link, raws: Sequence[bytes]) -> list[tuple[int, float] | None]:
+    """Of each job, its deaths and the epoch second of the first; None for one that was never recovered."""
+    if not raws:
+        return []
+    digests = [hashlib.sha1(raw, usedforsecurity=False).hexdigest() for raw in raws]
+    return [_parse_record(value) for value in link.command("HMGET", keys.SUSPECTS, *digests)]
+
+
+def move(link: Link, owner: str, fates: Sequence[Fate], *, now: float, dead: tuple[int, int]) -> list[bytes]:
+    """
+    Take jobs from a fenced owner.
+
+    Args:
+        fates: What is to run first comes last.
+        dead: The most entries of the dead set, and the most seconds one stays in it.
+
+    Returns:
+        The fields that this call moved.
+    """
+    if not fates:
+        return []
+    names = [keys.in_flight(owner), keys.SUSPECTS, keys.QUEUES, keys.DEAD]
+    max_jobs, timeout_seconds = dead
+    arguments: list[Any] = [SUSPECT_TTL_SECONDS, repr(now), repr(now - timeout_seconds), -max_jobs]
+    for fate in fates:
+        number = 0
+        if not fate.is_dead:
+            key = keys.queue(fate.entry.queue)
+            if key not in names[4:]:
+                names.append(key)
+            number = names.index(key, 4) + 1
+        arguments += [fate.entry.field, number, f"{fate.deaths}:{fate.first:.3f}"]
+    moved: list[bytes] = RECOVER.run(link, names, arguments)
+    return moved
+
+
+def empty_inboxes(link: Link, owner: str, queue_names: Sequence[str]) -> int:
+    """Put back what was moved and never claimed; returns how many."""
+    if not queue_names:
+        return 0
+    lengths = link.batch([("LLEN", keys.inbox(owner, name)) for name in queue_names])
+    moved = 0
+    for name, length in zip(queue_names, lengths, strict=True):
+        if length:
+            moved += EMPTY_INBOX.run(link, [keys.inbox(owner, name), keys.queue(name), keys.QUEUES], [])
+    return moved
+
+
+def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _parse_record(value: bytes | None) -> tuple[int, float] | None:
+    if value is None:
+        return None
+    deaths, _, first = value.partition(b":")
+    return int(deaths), float(first)

@@ -86,7 +86,7 @@ def normalize(
         raise PayloadError(f"queue is {queue!r}; give the queue's name as a string, without 'queue:' before it")
     if payload.get("jid") is None:
         payload["jid"] = jid
-    if payload.get("retry_for") is not None:
+    if dialect.has_retry_for and payload.get("retry_for") is not None:
         payload["retry_for"] = _whole_seconds(payload["retry_for"])
     if payload.get("created_at") is None:
         payload["created_at"] = dialect.stamp(now)

@@ -1,0 +1,83 @@
+"""Bytes made once and filled in are the bytes that the long way makes."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from sidekiq_py.errors import ArgumentTypeError, PayloadError
+from sidekiq_py.wire.dialect import Dialect, FloatText
+from sidekiq_py.wire.json_dialect import dump_args
+from sidekiq_py.wire.payload import bulk_payload, call_item, for_queue, for_schedule, normalize
+from sidekiq_py.wire.push_template import PushTemplate
+from tests.wire.values import random_text, random_value
+
+VERSIONS = ["6.0.0", "6.0.4", "6.3.0", "6.4.0", "6.4.1", "7.3.2", "8.1.7"]
+
+
+def _some_options(random: Random) -> dict[str, Any]:
+    options: dict[str, Any] = {"queue": random.choice(["low", "%b", "é"]), "retry": random.choice([True, 5, None])}
+    options |= {"tags": ["50%", "x"], "backtrace": 3, random_text(random): random_value(random)}
+    return {key: options[key] for key in random.sample(list(options), random.randint(0, len(options)))}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("style", FloatText)
+@pytest.mark.parametrize("is_set", [False, True])
+def test_a_template_renders_what_normalize_and_for_queue_make(version: str, style: FloatText, is_set: bool) -> None:
+    """Immediate, scheduled and bulk pushes, with options that look like parts of a template."""
+    dialect = Dialect.pinned(version, style)
+    random = Random(version)
+    for _ in range(40):
+        options, args = _some_options(random), [random_value(random, 2) for _ in range(2)]
+        created, enqueued = 1.7e9 + random.random() * 1e8, 1.7e9 + random.random() * 1e8
+        jid = random.choice(["0123456789abcdef01234567", "8c1f-%b", 'a"b\\é'])
+        told: dict[str, Any] = {"dialect": dialect, "now": created, "jid": jid, "class_options": options}
+        set_options: dict[str, Any] | None = {} if is_set else None
+
+        template = PushTemplate("Some::Job", options, dialect, is_set=is_set)
+        text = dump_args(args, style)
+        stamp, later_stamp = dialect.stamp(created), dialect.stamp(enqueued)
+
+        call = normalize(call_item("Some::Job", args, dialect=dialect, set_options=set_options), **told)
+        assert template.render(text, jid, stamp, later_stamp) == for_queue(call, dialect=dialect, now=enqueued)
+        item = call_item("Some::Job", args, dialect=dialect, set_options=set_options, at=5.0)
+        assert template.render_scheduled(text, jid, stamp) == for_schedule(normalize(item, **told), dialect=dialect)[1]
+        whole = normalize({"class": "Some::Job", "args": [args]}, **told)
+        job = bulk_payload(whole, args, jid=jid, dialect=dialect, now=created)
+        assert template.render_bulk([text], [jid], stamp, later_stamp) == [
+            for_queue(job, dialect=dialect, now=enqueued)
+        ]
+        job = bulk_payload(whole, args, jid=jid, dialect=dialect, now=created, at=5.0)
+        assert template.render_bulk_scheduled([text], [jid], stamp) == [for_schedule(job, dialect=dialect)[1]]
+
+
+def test_a_slice_is_rendered_job_by_job() -> None:
+    """In order, each with its own arguments and id."""
+    template = PushTemplate("K", {}, Dialect.pinned("8"))
+
+    first, second = template.render_bulk([b"[1]", b"[2]"], ["a", "b"], 1, 2)
+
+    assert first == b'{"retry":true,"queue":"default","class":"K","args":[1],"jid":"a","created_at":1,"enqueued_at":2}'
+    assert second == b'{"retry":true,"queue":"default","class":"K","args":[2],"jid":"b","created_at":1,"enqueued_at":2}'
+
+
+def test_a_slice_with_too_few_ids_is_refused() -> None:
+    """Jobs must not vanish because of it."""
+    with pytest.raises(ValueError, match="shorter"):
+        PushTemplate("K", {}, Dialect.pinned("8")).render_bulk([b"[1]", b"[2]"], ["a"], 1, 2)
+
+
+@pytest.mark.parametrize("key", ["jid", "args", "created_at", "enqueued_at"])
+def test_what_belongs_to_one_push_is_no_option(key: str) -> None:
+    """A call that sets it takes the long way."""
+    with pytest.raises(PayloadError, match=f"{key} belongs to one push, not to the options of K"):
+        PushTemplate("K", {key: "x"}, Dialect.pinned("7"))
+
+
+def test_options_that_are_no_job_s_are_refused_when_the_template_is_made() -> None:
+    """Not at the first push."""
+    with pytest.raises(PayloadError, match="queue is ''"):
+        PushTemplate("K", {"queue": ""}, Dialect.pinned("7"))
+    with pytest.raises(ArgumentTypeError, match="is a set"):
+        PushTemplate("K", {"tags": [{1}]}, Dialect.pinned("7"))

@@ -142,7 +142,7 @@ class Supervisor:
             code = self._run_child(Parent(LinePipe(up_write), LinePipe(down_read)))
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
-        except BaseException:
+        except BaseException:  # noqa: BLE001 — whatever it is, a child must never go on as a second parent
             _log.exception("a child process could not start")
         finally:
             logging.shutdown()
@@ -324,6 +324,12 @@ class Supervisor:
     def _freeze(self, child: Child, limit: _Limit) -> None:
         helper = next((other for other in self._staying() if other is not child), None) or self._fork()
         self._signal(child, signal.SIGSTOP)
+        # It may have ended in the very moment.
+        for message in (readable([child.up.fd], 0) and child.up.read()) or ():
+            self._hear(child, message)
+        if child.limit is not limit:
+            self._signal(child, signal.SIGCONT)
+            return
         limit.frozen_until = monotonic() + _SETTLE_SECONDS
         self._settling = (child, helper)
         child.is_leaving = True

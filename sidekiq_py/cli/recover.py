@@ -1,0 +1,58 @@
+"""`sidekiq-py recover`: the jobs of dead workers go back to their queues, with no worker of ours running."""
+
+import json
+
+import click
+
+from sidekiq_py import program
+from sidekiq_py.clock import Wakeable
+from sidekiq_py.config import Config
+from sidekiq_py.engine.identity import new_identity
+from sidekiq_py.engine.owner import Ownership
+from sidekiq_py.engine.recovery import Recovery
+from sidekiq_py.redis_access import recover as left_behind
+from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
+
+
+@click.command()
+@click.option("--redis-url", help="Where Redis is; else REDIS_PROVIDER, REDIS_URL.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also take the jobs of owners whose lease still stands. Only with every Python worker stopped: "
+    "a job that still runs will run twice.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def recover(redis_url: str | None, everything: bool, as_json: bool) -> None:
+    """
+    Give jobs of dead workers back to their queues.
+
+    An owner is dead if its process is gone from this machine, or if its lease has run out (30 seconds after its last
+    word, unless workers are told otherwise). Workers do this by themselves; the command is for when none is left.
+    """
+    settings = RedisSettings(redis_url) if redis_url else program.settings().redis
+    config = Config(redis=settings)
+    pool = Pool(settings)
+    link = pool.new_link()
+    recovery = Recovery(config, link, Ownership(new_identity(), (), config.lease_seconds))
+    if everything:
+        moved = sum(recovery.bury(name) for name in left_behind.owners(link))
+    else:
+        moved = recovery.look()
+        if _has_silent_owners(link):
+            # A lease that is missing now must be missing later too, or a hiccup of Redis would look like a death.
+            click.echo("Some owners are silent; looking again to be sure.", err=True)
+            Wakeable().wait(2 * config.lease_beat_seconds + 0.1)
+            moved += recovery.look()
+    alive = list(left_behind.owners(link))
+    if as_json:
+        click.echo(json.dumps({"recovered": moved, "alive": alive}))
+        return
+    click.echo(f"{moved} jobs went back to their queues.")
+    if alive:
+        click.echo(f"{len(alive)} owners are alive and keep theirs: {', '.join(alive)}")
+
+
+def _has_silent_owners(link: Link) -> bool:
+    return not all(left_behind.has_lease(link, name) for name in left_behind.owners(link))

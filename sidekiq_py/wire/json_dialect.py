@@ -162,10 +162,9 @@ def _dump(value: Any, style: FloatText, place: str, levels: int) -> bytes:
     try:
         if _agrees(value, levels, style):
             return _orjson_dumps(value, option=_OPTIONS)
-    except _NotPlainError:
-        refuse(value, place, levels)
-    except TypeError:  # an integer past 64 bits, or a lone surrogate
-        refuse(value, place, levels)
+    except (_NotPlainError, TypeError):  # orjson's TypeError: an integer past 64 bits, a lone surrogate, a foreign key
+        pass
+    refuse(value, place, levels)
     return write(value, style)
 
 

@@ -20,7 +20,7 @@ _ESCAPE = re.compile(r'\\(?:(?P<known>["\\/bfnrt]|u[0-9a-fA-F]{4})|(?P<other>.))
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 # Python refuses to convert longer decimal texts at once, as that takes quadratic time.
-_DIGITS_AT_ONCE = 4000
+_DIGITS_AT_ONCE = 600  # the least limit that `sys.set_int_max_str_digits` allows is 640
 
 
 def read(raw: bytes) -> Any:

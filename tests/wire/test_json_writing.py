@@ -34,9 +34,11 @@ def test_the_exact_writer_agrees_with_the_fast_one(style: FloatText) -> None:
 
 def test_an_integer_of_any_length_is_written() -> None:
     """Python refuses more than 4,300 digits by default; Ruby does not."""
+    text = b"9" * 4000 + b"0" * 5999 + b"7"
     number = int("9" * 4000) * 10**6000 + 7
 
-    assert dumps([number, -number], FloatText.RUBY) == b"[%b,-%b]" % ((b"9" * 4000 + b"0" * 5999 + b"7",) * 2)
+    assert dumps([number, -number], FloatText.RUBY) == b"[%b,-%b]" % (text, text)
+    assert loads(b"[%b,-%b]" % (text, text)) == [number, -number]
 
 
 def test_floats_follow_the_style() -> None:
@@ -67,6 +69,13 @@ def test_a_foreign_type_is_refused(value: Any) -> None:
     """Tuples too, which orjson would write."""
     with pytest.raises(ArgumentTypeError, match=r"^value\[0\]"):
         dumps([value], FloatText.RUBY)
+
+
+@pytest.mark.parametrize("odd", [1e20, 2**70])
+def test_a_foreign_key_is_refused_beside_what_needs_the_exact_writer(odd: Any) -> None:
+    """The exact writer is not reached with it."""
+    with pytest.raises(ArgumentTypeError, match="has the key 1, an int"):
+        dumps([odd, {1: 2}], FloatText.RUBY)
 
 
 @pytest.mark.parametrize("style", FloatText)

@@ -1,0 +1,89 @@
+"""What went wrong and will be tried again: told once, retried ever more slowly."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sidekiq_py import clock
+
+Report = Callable[[BaseException, dict[str, Any]], None]
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+LONGEST_OUTAGE_PAUSE_SECONDS = 5.0
+
+
+class Outage:
+    """
+    A stretch of time in which nothing works.
+
+    Args:
+        report: Takes the first error of each outage.
+        context: Told along with it.
+    """
+
+    def __init__(self, report: Report, context: str, *, monotonic: Callable[[], float] = clock.monotonic) -> None:
+        self._report = report
+        self._context = context
+        self._monotonic = monotonic
+        self._began: float | None = None
+        self._pause_seconds = 0.0
+
+    def failed(self, error: BaseException) -> float:
+        """Note a failure; returns how many seconds to wait before the next try."""
+        if self._began is None:
+            self._began = self._monotonic()
+            self._pause_seconds = FIRST_PAUSE_SECONDS
+            self._report(error, {"context": self._context})
+        else:
+            self._pause_seconds = min(self._pause_seconds * 2, LONGEST_OUTAGE_PAUSE_SECONDS)
+        return self._pause_seconds
+
+    def over(self) -> float | None:
+        """Note that it works; returns the seconds that the outage took, or `None` if there was none."""
+        if self._began is None:
+            return None
+        took = self._monotonic() - self._began
+        self._began = None
+        return took
+
+
+class Setbacks:
+    """
+    The jobs that could not be moved for the moment.
+
+    Args:
+        report: Takes the first error about each.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        # By hash, as thousands of payloads would weigh. Value: when to try again, and the pause before that.
+        self._waiting: dict[int, tuple[float, float]] = {}
+
+    def has(self, member: bytes) -> bool:
+        """Whether it is among them."""
+        return hash(member) in self._waiting
+
+    def must_wait(self, member: bytes, at: float) -> bool:
+        """Whether it is too early to try again. *at*: monotonic seconds."""
+        found = self._waiting.get(hash(member))
+        return found is not None and at < found[0]
+
+    def add(self, member: bytes, error: BaseException, context: str, at: float) -> None:
+        """Note a failure; it is reported if it is the first for this job. *at*: monotonic seconds."""
+        found = self._waiting.get(hash(member))
+        if found is None:
+            self._drop_stale(at)
+            self._report(error, {"context": context, "jobstr": member})
+        pause = FIRST_PAUSE_SECONDS if found is None else min(found[1] * 2, LONGEST_PAUSE_SECONDS)
+        self._waiting[hash(member)] = (at + pause, pause)
+
+    def forget(self, member: bytes) -> None:
+        """It was moved, or is gone."""
+        self._waiting.pop(hash(member), None)
+
+    def _drop_stale(self, at: float) -> None:
+        """Forget those that nobody has asked about for long: somebody else has taken them out of the set."""
+        stale = [key for key, (until, _) in self._waiting.items() if at > until + LONGEST_PAUSE_SECONDS]
+        for key in stale:
+            del self._waiting[key]

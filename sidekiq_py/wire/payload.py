@@ -29,6 +29,7 @@ def call_item(
     dialect: Dialect,
     set_options: Mapping[str, Any] | None = None,
     at: float | None = None,
+    is_scheduled: bool | None = None,
 ) -> dict[str, Any]:
     """
     What `perform_async`, `perform_in` and `set(...)` hand to the client, in that release's order.
@@ -39,11 +40,14 @@ def call_item(
         dialect: The release to follow.
         set_options: The options of `set(...)`, or `None` if it was not called.
         at: Epoch seconds for a scheduled push.
+        is_scheduled: Whether it is `perform_in` or `perform_at`; needed where the moment is past and *at* is left out.
 
     Source: Sidekiq 6.0.4 to 8.1.7, worker.rb and job.rb, `Setter` and `ClassMethods`.
     """
     item: dict[str, Any] = dict(set_options or {})
-    if dialect.writes_args_first(is_set=set_options is not None, is_scheduled=at is not None):
+    if is_scheduled is None:
+        is_scheduled = at is not None
+    if dialect.writes_args_first(is_set=set_options is not None, is_scheduled=is_scheduled):
         item["args"] = args
         item["class"] = job_class
     else:

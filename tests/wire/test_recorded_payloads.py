@@ -51,9 +51,10 @@ def _item(told: dict[str, Any]) -> dict[str, Any]:
     wait = (set_options or {}).pop("wait", None) or (set_options or {}).pop("wait_until", None)
     interval = told.get("interval", wait)
     at = None if interval is None else absolute_at(interval, told["now"])
-    if at is None and interval is not None and set_options is None:
-        return {"class": told["job"], "args": told["args"]}
-    return call_item(told["job"], told["args"], dialect=RELEASE, set_options=set_options, at=at)
+    is_scheduled = interval is not None
+    return call_item(
+        told["job"], told["args"], dialect=RELEASE, set_options=set_options, at=at, is_scheduled=is_scheduled
+    )
 
 
 def _pushed(payload: dict[str, Any], now: float) -> bytes:

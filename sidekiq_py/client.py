@@ -6,14 +6,14 @@ its two replies (`redis_access.push`). A declared job without client middleware 
 template made once, and no dict.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache, partial
+from functools import lru_cache
 from time import time
 from typing import Any
 
-from sidekiq_py import outgoing, program
+from sidekiq_py import bulk, outgoing, program
 from sidekiq_py.detection import Detection
 from sidekiq_py.errors import ConfigError, PushOutcomeUnknownError, ReplyLostError
 from sidekiq_py.jids import new_jid
@@ -27,6 +27,8 @@ from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dump_args
 from sidekiq_py.wire.payload import absolute_at, score_text
+
+Jids = list[str | None]
 
 
 class Client:
@@ -98,6 +100,71 @@ class Client:
         )
         return self._push(order, dialect)
 
+    def push_deferred(self, order: Order) -> None:
+        """Make a push that was put off until a commit."""
+        self._push_now(order, self.detection.dialect(time()))
+
+    def push_bulk(
+        self,
+        item: Mapping[str, Any],
+        *,
+        batch_size: int | None = None,
+        spread_interval: Any = None,
+    ) -> Jids:
+        """
+        Push many jobs of one class in few round trips.
+
+        Args:
+            item: As for `push`, with `args` as a list of lists (or a generator of lists); `at` for all, or a list with
+                one for each. It may hold `batch_size` and `spread_interval` too.
+            batch_size: Jobs a round trip; by default 1,000, and 100 for scheduled jobs since Sidekiq 8.1.
+            spread_interval: Seconds or a timedelta: schedules the jobs at random within it from now.
+
+        Returns:
+            The jid of each, None where a client middleware stopped it.
+
+        Raises:
+            As `push`; what was sent before the error stays enqueued.
+        """
+        order = bulk.order_of_item_bulk(item, batch_size=batch_size, spread_interval=spread_interval)
+        return self._push_slices(bulk.slices(order, dialect=self.detection.dialect(time()), chain=self.middleware))
+
+    def push_bulk_call(
+        self,
+        definition: JobDefinition,
+        args: Iterable[Sequence[Any]],
+        *,
+        fit: bulk.Fit,
+        set_options: Mapping[str, Any] | None = None,
+        at: Any = None,
+        batch_size: int | None = None,
+        spread_interval: Any = None,
+    ) -> Jids:
+        """`perform_bulk` of a declared job; *fit* checks the arguments against its parameters."""
+        order = bulk.order_of_call_bulk(
+            definition, args, set_options=set_options, at=at, batch_size=batch_size, spread_interval=spread_interval
+        )
+        dialect = self.detection.dialect(time())
+        return self._push_slices(bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit))
+
+    def _push_slices(self, slices: Iterator[bulk.Slice]) -> Jids:
+        jids: Jids = []
+        in_doubt: list[str] = []
+        try:
+            with redis_push.Stream(self.pool) as stream:
+                for one in slices:
+                    jids += one.jids
+                    for portion in one.portions:
+                        if program.interceptor is not None and program.interceptor(portion.jobs()):
+                            continue
+                        commands = portion.commands()
+                        stream.settle()
+                        in_doubt = portion.jids
+                        stream.send(commands)
+        except ReplyLostError as error:
+            raise PushOutcomeUnknownError(in_doubt, error) from error
+        return jids
+
     def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> tuple[str, bytes] | None:
         """
         What a stored payload becomes when it is pushed again, without sending it: for a poller that moves a due job, or
@@ -153,14 +220,8 @@ class Client:
         return jid
 
     def _push(self, order: Order, dialect: Dialect) -> str | None:
-        if program.after_commit is not None:
-            order = outgoing.snapshot(order, dialect)
-            if program.after_commit(partial(self._push_later, order)):
-                return str(order.fields["jid"])
-        return self._push_now(order, dialect)
-
-    def _push_later(self, order: Order) -> None:
-        self._push_now(order, self.detection.dialect(time()))
+        later = outgoing.deferred(order, dialect, self.push_deferred)
+        return self._push_now(order, dialect) if later is None else later
 
     def _push_now(self, order: Order, dialect: Dialect) -> str | None:
         ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)

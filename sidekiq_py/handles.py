@@ -4,13 +4,14 @@ What a declared job can be asked for: `perform_async` and its kin.
 One class for functions, job classes and jobs that are implemented in Ruby; `Setter` is the same with other options.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec
 
-from sidekiq_py import client, inline
-from sidekiq_py.client import Client
-from sidekiq_py.outgoing import moment, span_seconds
+from sidekiq_py import async_client, client, inline
+from sidekiq_py.async_client import AsyncClient
+from sidekiq_py.client import Client, Jids
+from sidekiq_py.outgoing import LEAST_MOMENT, moment, span_seconds
 from sidekiq_py.parameters import Parameters
 from sidekiq_py.registry import JobDefinition
 
@@ -18,7 +19,6 @@ P = ParamSpec("P")
 
 Interval = float | timedelta
 Moment = float | datetime
-Jids = list[str | None]
 
 
 class Handle(Generic[P]):
@@ -74,9 +74,40 @@ class Handle(Generic[P]):
         Schedule the job.
 
         Args:
-            when: Seconds since the epoch, or an aware datetime. What has passed is enqueued at once.
+            when: Seconds since the epoch, or an aware datetime. What has passed is enqueued at once. Numbers below
+                1,000,000,000 are an interval, as in Ruby.
         """
-        return self._push(self._parameters.fit(args, kwargs), float(moment(when)))
+        return self._push(self._parameters.fit(args, kwargs), _interval_to(when))
+
+    def perform_bulk(
+        self,
+        args: Iterable[Sequence[Any]],
+        *,
+        batch_size: int | None = None,
+        at: Moment | Sequence[Moment] | None = None,
+        spread_interval: Interval | None = None,
+    ) -> Jids:
+        """
+        Enqueue many jobs in few round trips: `job.perform_bulk([["bob", 5], ["al", 6]])`.
+
+        Args:
+            args: The arguments of each job; may be a generator, which is read as it is pushed.
+            batch_size: Jobs a round trip; by default 1,000, and 100 for scheduled jobs since Sidekiq 8.1.
+            at: When: one moment for all, or one for each.
+            spread_interval: Schedules the jobs at random within so many seconds from now.
+
+        Returns:
+            The jid of each, None where a client middleware stopped it.
+        """
+        return self._client().push_bulk_call(
+            self.definition,
+            args,
+            fit=self._parameters.fit_many,
+            set_options=self._set_options(),
+            batch_size=batch_size,
+            at=at,
+            spread_interval=spread_interval,
+        )
 
     def perform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
         """
@@ -87,11 +118,52 @@ class Handle(Generic[P]):
         """
         return inline.perform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
 
+    async def aperform_async(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """`perform_async`, awaited."""
+        return await self._apush(self._parameters.fit(args, kwargs), None)
+
+    async def aperform_in(self, interval: Interval, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """`perform_in`, awaited."""
+        return await self._apush(self._parameters.fit(args, kwargs), span_seconds(interval))
+
+    async def aperform_at(self, when: Moment, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """`perform_at`, awaited."""
+        return await self._apush(self._parameters.fit(args, kwargs), _interval_to(when))
+
+    async def aperform_bulk(
+        self,
+        args: Iterable[Sequence[Any]],
+        *,
+        batch_size: int | None = None,
+        at: Moment | Sequence[Moment] | None = None,
+        spread_interval: Interval | None = None,
+    ) -> Jids:
+        """`perform_bulk`, awaited."""
+        return await self._async_client().push_bulk_call(
+            self.definition,
+            args,
+            fit=self._parameters.fit_many,
+            set_options=self._set_options(),
+            batch_size=batch_size,
+            at=at,
+            spread_interval=spread_interval,
+        )
+
+    async def aperform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
+        """`perform_inline` within a running loop: an `async def` job runs on it, another one in a thread."""
+        return await inline.aperform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
+
     def _push(self, args: list[Any], interval: float | None) -> str | None:
         return client.for_job(self.definition).push_call(self.definition, args, interval)
 
+    async def _apush(self, args: list[Any], interval: float | None) -> str | None:
+        return await async_client.for_job(self.definition).push_call(self.definition, args, interval)
+
     def _client(self) -> Client:
         return client.for_job(self.definition)
+
+    def _async_client(self) -> AsyncClient:
+        return async_client.for_job(self.definition)
 
     def _set_options(self) -> Mapping[str, Any] | None:
         return None
@@ -109,7 +181,7 @@ class Setter(Handle[P]):
         wait, until = self._options.pop("wait", None), self._options.pop("wait_until", None)
         self._interval: float | None = None
         if until is not None:
-            self._interval = float(moment(until))
+            self._interval = _interval_to(until)
         elif wait is not None:
             self._interval = span_seconds(wait)
 
@@ -124,8 +196,24 @@ class Setter(Handle[P]):
         wait = self._interval if interval is None else interval
         return self._client().push_call(self.definition, args, wait, self._options)
 
+    async def _apush(self, args: list[Any], interval: float | None) -> str | None:
+        if self._is_sync:
+            await inline.aperform(self.definition, args, self._options)
+            return None
+        wait = self._interval if interval is None else interval
+        return await self._async_client().push_call(self.definition, args, wait, self._options)
+
     def _client(self) -> Client:
         return client.for_job(self.definition) if self._pool is None else client.of_pool(self._pool)
 
+    def _async_client(self) -> AsyncClient:
+        return async_client.for_job(self.definition) if self._pool is None else async_client.of_pool(self._pool)
+
     def _set_options(self) -> Mapping[str, Any] | None:
         return self._options
+
+
+def _interval_to(when: Moment) -> float:
+    """What `perform_in` takes for a moment; a datetime of the last century must not be read as an interval."""
+    seconds = float(moment(when))
+    return max(seconds, LEAST_MOMENT) if isinstance(when, datetime) else seconds

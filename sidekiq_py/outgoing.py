@@ -6,8 +6,9 @@ An item is completed (`wire.payload`), goes through the client middleware, has i
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from sidekiq_py import program
@@ -23,6 +24,9 @@ from sidekiq_py.wire.json_dialect import check_args, dump_args, loads
 from sidekiq_py.wire.payload import call_item
 
 ClientChain = Chain[ClientMiddleware]
+
+# From here on `perform_in` counts from the epoch. Source: Sidekiq, `perform_in` in every release.
+LEAST_MOMENT = 1_000_000_000.0
 
 _log = logging.getLogger("sidekiq")
 
@@ -103,7 +107,7 @@ def prepare(order: Order, *, dialect: Dialect, chain: ClientChain) -> Outgoing |
         ArgumentValueError: An argument is not JSON.
     """
     payload = completed(order, dialect=dialect, chain=chain)
-    return None if payload is None else as_outgoing(payload, dialect)
+    return None if payload is None else as_outgoing(payload, dialect, now_seconds())
 
 
 def completed(order: Order, *, dialect: Dialect, chain: ClientChain) -> Payload | None:
@@ -113,6 +117,19 @@ def completed(order: Order, *, dialect: Dialect, chain: ClientChain) -> Payload 
         fields, dialect=dialect, now=now_seconds(), jid=new_jid(), class_options=options_of(definition)
     )
     return through(chain, payload["class"] if definition is None else definition.job, payload)
+
+
+def deferred(order: Order, dialect: Dialect, push_later: Callable[[Order], None]) -> str | None:
+    """
+    Put a push off until the open transaction is committed; its jid, or None if it is to be made now.
+
+    Args:
+        push_later: Makes it.
+    """
+    if program.after_commit is None:
+        return None
+    order = snapshot(order, dialect)
+    return str(order.fields["jid"]) if program.after_commit(partial(push_later, order)) else None
 
 
 def snapshot(order: Order, dialect: Dialect) -> Order:
@@ -206,9 +223,12 @@ def through(chain: ClientChain, job: Any, payload: Payload) -> Payload | None:
     return payload
 
 
-def as_outgoing(payload: Payload, dialect: Dialect) -> Outgoing:
+def as_outgoing(payload: Payload, dialect: Dialect, now: float) -> Outgoing:
     """
     The bytes of a payload, for its queue or for the schedule set.
+
+    Args:
+        now: Seconds since the epoch, for `enqueued_at`.
 
     Raises:
         ArgumentTypeError: An argument is not JSON.
@@ -219,7 +239,7 @@ def as_outgoing(payload: Payload, dialect: Dialect) -> Outgoing:
         if payload.get("at") is not None:
             score, raw = payloads.for_schedule(payload, dialect=dialect)
             return Outgoing(payload["jid"], payload["queue"], score, raw)
-        raw = payloads.for_queue(payload, dialect=dialect, now=now_seconds())
+        raw = payloads.for_queue(payload, dialect=dialect, now=now)
         return Outgoing(payload["jid"], payload["queue"], None, raw)
     except (ArgumentTypeError, ArgumentValueError):
         check_args(payload["args"])  # names the argument's place rather than the payload's

@@ -13,12 +13,12 @@ from sidekiq_py.redis_access.pool import Pool, RedisSettings, _common_options
 # What decides how commands are sent and replies are read: that is ours to say.
 _OURS = ("decode_responses", "protocol", "retry", "retry_on_error", "retry_on_timeout", "health_check_interval")
 
-_BLOCKING: dict[type, type[AbstractConnection]] = {
+_BLOCKING: dict[Any, Any] = {
     aio.Connection: redis.Connection,
     aio.SSLConnection: redis.SSLConnection,
     aio.UnixDomainSocketConnection: redis.UnixDomainSocketConnection,
 }
-AWAITED: dict[type, type[aio.AbstractConnection]] = {blocking: awaited for awaited, blocking in _BLOCKING.items()}
+AWAITED: dict[Any, Any] = {blocking: awaited for awaited, blocking in _BLOCKING.items()}
 
 ForeignPool = redis.ConnectionPool | redis.asyncio.ConnectionPool
 

@@ -1,0 +1,240 @@
+"""
+Pushes that are awaited: redis-py's asyncio connections, with the promises of `push.py`.
+
+A connection belongs to the event loop that opened it: each loop has free ones of its own, and they are closed when the
+loop shuts down.
+"""
+
+import asyncio
+import select
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import redis
+from redis.asyncio import connection as aio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.redis_access.adopted_pool import AWAITED, AdoptedPool
+from sidekiq_py.redis_access.pool import Command, Pool, RedisSettings, reply_error
+from sidekiq_py.redis_access.push import refused_for_good
+
+_SUSPECT_IDLE_SECONDS = 0.25
+
+
+class AsyncLink:
+    """One connection; as `Link`, but what broke while sending counts as sent, as asyncio buffers it."""
+
+    __slots__ = ("_connection", "released_at")
+
+    def __init__(self, connection: aio.AbstractConnection) -> None:
+        # As redis-py's annotations leave off in the middle of what is public.
+        self._connection: Any = connection
+        self.released_at = 0.0
+
+    async def exchange(self, packed: Sequence[bytes], count: int) -> list[Any]:
+        """
+        Send packed commands and read their replies.
+
+        Returns:
+            *count* replies; an error reply stands in the list as a `RedisReplyError`.
+
+        Raises:
+            RedisConnectionError: Nothing was sent.
+            ReplyLostError: It may have been executed.
+        """
+        await self._connect()
+        try:
+            await self._connection.send_packed_command(packed, check_health=False)
+            return [await self._receive() for _ in range(count)]
+        except (TimeoutError, redis.RedisError, OSError) as error:
+            self.abort()
+            raise ReplyLostError(f"the connection broke before Redis answered: {error}") from error
+        except BaseException:
+            self.abort()
+            raise
+
+    async def _receive(self) -> Any:
+        try:
+            return await self._connection.read_response(disconnect_on_error=False)
+        except (redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError) as error:
+            return reply_error(error)
+        except redis.ConnectionError:
+            raise
+        except redis.ResponseError as error:
+            return reply_error(error)
+
+    async def _connect(self) -> None:
+        connection = self._connection
+        if connection.is_connected and not self._is_stale():
+            return
+        self.abort()
+        try:
+            await connection.connect()
+        except redis.exceptions.AuthenticationError as error:
+            raise RedisReplyError(f"NOAUTH {error}; check the user and password in the URL") from error
+        except redis.ResponseError as error:
+            self.abort()
+            raise reply_error(error) from None
+        except (TimeoutError, redis.RedisError, OSError) as error:
+            self.abort()
+            raise RedisConnectionError(f"Redis is out of reach: {error}") from error
+        except BaseException:
+            self.abort()
+            raise
+
+    def _is_stale(self) -> bool:
+        """The server has closed it, or something unasked for has come."""
+        writer, reader = self._connection._writer, self._connection._reader
+        if writer.is_closing() or reader.at_eof():
+            return True
+        if time.monotonic() - self.released_at < _SUSPECT_IDLE_SECONDS:
+            return False
+        return bool(select.select([writer.get_extra_info("socket").fileno()], [], [], 0)[0])
+
+    def abort(self) -> None:
+        """Close the socket without a word; the next command opens a new one."""
+        writer = self._connection._writer
+        self._connection._writer = self._connection._reader = None
+        if writer is not None:
+            writer.transport.abort()
+
+    async def close(self) -> None:
+        """Close the socket and wait until it is closed."""
+        await self._connection.disconnect()
+
+
+class AsyncPool:
+    """
+    Awaited links to where a pool leads.
+
+    Args:
+        pool: Its settings are used, its links are not.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.settings: RedisSettings = pool.settings
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopLinks] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"<AsyncPool of {self._pool!r}>"
+
+    async def push(self, commands: Sequence[bytes]) -> None:
+        """
+        Run one push, and once more what a failover has refused of it.
+
+        Raises:
+            RedisConnectionError: Nothing was done.
+            ReplyLostError: Nobody knows whether it was done.
+            RedisReplyError: Redis refused it.
+        """
+        links = await self._links()
+        link = links.free.pop() if links.free else AsyncLink(await self._connection())
+        try:
+            refusals = _refusals(await link.exchange([b"".join(commands)], len(commands)))
+            if refusals:
+                final = refused_for_good(refusals)
+                if final is not None:
+                    raise final
+                link.abort()
+                again = [commands[index] for index, _ in refusals]
+                for _, error in _refusals(await link.exchange([b"".join(again)], len(again))):
+                    raise error
+        finally:
+            links.release(link, self.settings.pool_size)
+
+    async def batch(self, commands: Sequence[Command]) -> list[Any]:
+        """Several commands that only read, in one round trip; the first error among the replies is raised."""
+        links = await self._links()
+        link = links.free.pop() if links.free else AsyncLink(await self._connection())
+        try:
+            packed = link._connection.pack_commands(commands)
+            replies = await link.exchange(packed, len(commands))
+        finally:
+            links.release(link, self.settings.pool_size)
+        for _, error in _refusals(replies):
+            raise error
+        return replies
+
+    async def close(self) -> None:
+        """Close the free links of this loop."""
+        links = self._loops.pop(asyncio.get_running_loop(), None)
+        if links is not None:
+            await links.closer.aclose()
+
+    async def _links(self) -> "_LoopLinks":
+        loop = asyncio.get_running_loop()
+        links = self._loops.get(loop)
+        if links is None:
+            self._loops[loop] = links = _LoopLinks()
+            # A generator that was started is closed by the loop's shutdown; its links are then closed with it.
+            await anext(links.closer)
+        return links
+
+    async def _connection(self) -> aio.AbstractConnection:
+        """A connection that is not open yet."""
+        kind, options = await self._recipe()
+        common = {
+            "socket_timeout": self.settings.socket_timeout_seconds,
+            "socket_connect_timeout": self.settings.connect_timeout_seconds,
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+            "health_check_interval": 0,
+            "decode_responses": False,
+        }
+        return kind(**{**options, **common})
+
+    async def _recipe(self) -> tuple[type[aio.AbstractConnection], dict[str, Any]]:
+        if isinstance(self._pool, AdoptedPool):
+            kind = AWAITED.get(self._pool.connection_class)
+            if kind is None:
+                raise ConfigError(
+                    f"a pool of {self._pool.connection_class.__name__} cannot be awaited; "
+                    "give AsyncClient a redis_url, for Sentinel redis+sentinel://host:26379/service/0"
+                )
+            return kind, self._pool.connection_options
+        if "+sentinel://" in self.settings.url:
+            return await self._primary_recipe()
+        options: dict[str, Any] = dict(aio.parse_url(self.settings.url))
+        options.pop("max_connections", None)
+        return options.pop("connection_class", aio.Connection), options
+
+    async def _primary_recipe(self) -> tuple[type[aio.AbstractConnection], dict[str, Any]]:
+        """To where the sentinels say that the primary is; they are asked in a thread."""
+        found: Any = await asyncio.to_thread(self._pool.new_link)
+        connection = found._connection
+        options = {name: getattr(connection, name) for name in ("host", "port", "db", "username", "password")}
+        return AWAITED[type(connection)], options
+
+
+class _LoopLinks:
+    """The free links of one event loop."""
+
+    def __init__(self) -> None:
+        self.free: deque[AsyncLink] = deque()
+        self.is_closed = False
+        self.closer = self._close_at_the_end()
+
+    def release(self, link: AsyncLink, most: int) -> None:
+        if self.is_closed or len(self.free) >= most:
+            link.abort()
+            return
+        link.released_at = time.monotonic()
+        self.free.append(link)
+
+    async def _close_at_the_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self.is_closed = True
+            while self.free:
+                await self.free.pop().close()
+
+
+def _refusals(replies: Sequence[Any]) -> list[tuple[int, RedisReplyError]]:
+    return [(index, reply) for index, reply in enumerate(replies) if isinstance(reply, RedisReplyError)]

@@ -21,6 +21,7 @@ from sidekiq_py.registry import JobDefinition, Payload
 from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import check_args, dump_args, loads
+from sidekiq_py.wire.json_loose import loosen
 from sidekiq_py.wire.payload import call_item
 
 ClientChain = Chain[ClientMiddleware]
@@ -86,10 +87,9 @@ def order_of_call(
         at: Epoch seconds; None also for a scheduled push whose time has come.
         is_scheduled: It is `perform_in` or `perform_at`, which put the keys in another order.
     """
-    place = at if at is not None or not is_scheduled else 0.0
-    fields = call_item(definition.name, args, dialect=dialect, set_options=set_options, at=place)
-    if at is None and is_scheduled:
-        del fields["at"]
+    fields = call_item(
+        definition.name, args, dialect=dialect, set_options=set_options, at=at, is_scheduled=is_scheduled
+    )
     return Order(fields, definition)
 
 
@@ -256,21 +256,4 @@ def apply_strictness(payload: Payload) -> None:
     except ArgumentTypeError as error:
         if mode == "warn":
             _log.warning("job arguments to %s are not native JSON types: %s", payload["class"], error)
-        payload["args"] = as_ruby_would(payload["args"])
-
-
-def as_ruby_would(value: Any) -> Any:
-    """*value* with lists for other sequences, and text for whatever JSON lacks."""
-    if value is None or isinstance(value, bool) or type(value) in (str, int, float):
-        return value
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [as_ruby_would(item) for item in value]
-    if isinstance(value, Mapping):
-        return {_key_text(key): as_ruby_would(item) for key, item in value.items()}
-    return str(value)
-
-
-def _key_text(key: Any) -> str:
-    if key is None:
-        return ""
-    return str(key).lower() if isinstance(key, bool) else str(key)
+        payload["args"] = loosen(payload["args"])

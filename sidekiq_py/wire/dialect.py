@@ -290,6 +290,13 @@ class Dialect:
         """Whether death handlers of a discarded job see `discarded_at` (8.0.8). It is never stored."""
         return self.version >= (8, 0, 8)
 
+    # Iterable jobs
+
+    @property
+    def iteration_keeps_first_ttl(self) -> bool:
+        """Whether the 30 days of an iterable job's state count from its first save (8.0), and not from its last."""
+        return self.version >= (8, 0, 0)
+
     # Poller
 
     @property
@@ -298,18 +305,6 @@ class Dialect:
         Whether ten and more processes wait up to twice the average between two polls (8.0.10), and not up to once.
         """
         return self.version >= (8, 0, 10)
-
-    @property
-    def iteration_ttl_restarts(self) -> bool:
-        """
-        Whether each flush of an iterable job's state starts its 30 days anew (7.3), or the first flush's stand (8.0).
-        """
-        return self.version < (8, 0, 0)
-
-    @property
-    def iteration_keeps_first_ttl(self) -> bool:
-        """Whether the 30 days of an iterable job's state count from its first save (8.0), and not from its last."""
-        return self.version >= (8, 0, 0)
 
     # Heartbeat
 

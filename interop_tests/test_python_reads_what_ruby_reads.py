@@ -1,0 +1,103 @@
+"""Our data API and Ruby's show the same of the same Redis."""
+
+from typing import Any
+
+import pytest
+import redis
+
+from interop_tests.conftest import RunRuby
+from interop_tests.support.recordings import recordings
+from sidekiq_py.api import DeadSet, History, Queue, RetrySet, Stats
+
+pytestmark = pytest.mark.usefixtures("python_client")
+
+
+def recorded_members() -> list[bytes]:
+    """Every payload that Ruby wrote in the recordings, each once."""
+    jobs = [recorded for recorded in recordings() if recorded.type in ("list", "zset") and recorded.key != "processes"]
+    return list(dict.fromkeys(member for recorded in jobs for member in recorded.members))
+
+
+def test_jobs_look_the_same(redis_client: redis.Redis, ruby: RunRuby) -> None:
+    """Every recorded payload in the dead set: class, arguments, times and errors as Ruby reads them."""
+    redis_client.zadd("dead", {member: float(n) for n, member in enumerate(recorded_members())})
+
+    theirs = ruby(
+        """
+        Sidekiq::DeadSet.new.map do |job|
+          [job.jid, job.display_class, job.queue, job.tags, job.created_at.to_f, job.error_backtrace, job.score]
+        end
+        """
+    )
+
+    ours: list[Any] = [
+        [
+            job.jid,
+            job.display_class,
+            job.queue,
+            job.tags,
+            job.created_at.timestamp() if job.created_at else 0.0,
+            job.error_backtrace,
+            job.score,
+        ]
+        for job in DeadSet()
+    ]
+    assert len(ours) == redis_client.zcard("dead")
+    assert [row[:4] + row[5:] for row in ours] == [row[:4] + row[5:] for row in theirs]
+    assert [row[4] for row in ours] == pytest.approx([row[4] for row in theirs])
+
+
+def test_arguments_look_the_same(redis_client: redis.Redis, ruby: RunRuby) -> None:
+    """Of plain jobs and of raw text; of wrapped jobs 6.4.1 shows Rails' marks as well."""
+    plain = [member for member in recorded_members() if b"JobWrapper" not in member]
+    # What is not UTF-8 cannot be told by way of JSON.
+    members = [member for member in plain if member.decode(errors="ignore").encode() == member]
+    redis_client.zadd("dead", {member: float(n) for n, member in enumerate(members)})
+
+    theirs = ruby("Sidekiq::DeadSet.new.map { |job| [job.jid, job.display_args] }")
+
+    assert [[job.jid, job.display_args] for job in DeadSet()] == theirs
+
+
+def test_numbers_are_the_same(redis_client: redis.Redis, ruby: RunRuby) -> None:
+    """Counters, sizes, history and queues."""
+    redis_client.mset({"stat:processed": 1234, "stat:failed": 56})
+    ruby('3.times { FixtureJob.perform_async("ok") }; FixtureJob.set(queue: "low").perform_async("ok")')
+    ruby('Sidekiq.redis { |conn| conn.set("stat:processed:#{Time.now.utc.strftime("%Y-%m-%d")}", 77) }')
+
+    theirs = ruby(
+        """
+        stats = Sidekiq::Stats.new
+        [stats.processed, stats.failed, stats.enqueued, stats.retry_size, stats.queues.to_a,
+         Sidekiq::Stats::History.new(3).processed.to_a, Sidekiq::Queue.all.map(&:name)]
+        """
+    )
+
+    stats = Stats()
+    assert theirs == [
+        stats.processed,
+        stats.failed,
+        stats.enqueued,
+        stats.retry_size,
+        [list(pair) for pair in stats.queues.items()],
+        [list(pair) for pair in History(3).processed.items()],
+        [queue.name for queue in Queue.all()],
+    ]
+
+
+def test_what_we_kill_and_reschedule_ruby_reads_and_retries(redis_client: redis.Redis, ruby: RunRuby) -> None:
+    """A retry of Ruby's, rescheduled and killed by us, retried from the dead set by Ruby."""
+    jid = ruby('FixtureJob.perform_async("ok")')
+    raw = redis_client.rpop("queue:default")
+    assert isinstance(raw, bytes)
+    redis_client.zadd("retry", {raw: 1.0})
+    [entry] = RetrySet()
+    entry.reschedule(4_000_000_000)
+    assert ruby("Sidekiq::RetrySet.new.map { |job| [job.jid, job.score] }") == [[jid, 4_000_000_000.0]]
+
+    [rescheduled] = RetrySet()
+    rescheduled.kill()
+    ruby("Sidekiq::DeadSet.new.find_job(jid).retry", jid=jid)
+
+    [job] = Queue()
+    assert (job.jid, DeadSet().size, RetrySet().size) == (jid, 0, 0)

@@ -1,0 +1,35 @@
+"""What iterable jobs and profiles leave in Redis."""
+
+import time
+
+from sidekiq_py.api import IterableJobQuery, ProfileSet
+
+
+def test_the_states_of_iterable_jobs_are_read(pool, redis_client):
+    """A job that was cancelled before its first run has no cursor."""
+    redis_client.hset("it-a", mapping={"ex": 3, "c": '[10,"x"]', "rt": 12.5})
+    redis_client.hset("it-b", mapping={"cancelled": 1_700_000_000})
+
+    query = IterableJobQuery(["a", "b", "c"])
+
+    assert (query["a"].executions, query["a"].cursor, query["a"].runtime) == (3, [10, "x"], 12.5)
+    assert query["a"].cancelled_at is None
+    assert (query["b"].cursor, query["b"].cancelled_at.timestamp()) == (None, 1_700_000_000)
+    assert ("c" in query, query.get("c")) == (False, None)
+
+
+def test_profiles_are_listed_latest_first_and_expired_ones_go(pool, redis_client):
+    """Sidekiq 8 keeps them for a day."""
+    now = time.time()
+    redis_client.zadd("profiles", {"t-old": now - 1, "t-a": now + 100, "t-b": now + 200, "t-lost": now + 300})
+    for jid in ("a", "b"):
+        fields = {"started_at": 1_700_000_000, "jid": jid, "type": "HardJob", "token": "t", "size": 4, "elapsed": 1.5}
+        redis_client.hset(f"t-{jid}", mapping={**fields, "data": b"gzip"})
+
+    profiles = ProfileSet()
+
+    assert [(p.key, p.jid, p.type, p.size, p.elapsed) for p in profiles] == [
+        ("t-b", "b", "HardJob", 4, 1.5),
+        ("t-a", "a", "HardJob", 4, 1.5),
+    ]
+    assert (profiles.size, profiles.data("t-a"), profiles.data("t-x")) == (3, b"gzip", None)

@@ -1,0 +1,128 @@
+"""Execution metrics of both generations, and deploy marks."""
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from sidekiq_py.api import Deploy, Metrics
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.wire import metrics_keys
+
+# 2025-02-14 08:03:20 UTC
+NOW = datetime(2025, 2, 14, 8, 3, 20, tzinfo=UTC).timestamp()
+
+
+def at(hour, minute):
+    """A moment of that day."""
+    return datetime(2025, 2, 14, hour, minute, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (metrics_keys.minute(NOW, 7), "j|20250214|8:3"),
+        (metrics_keys.minute(NOW, 8), "j|250214|8:03"),
+        (metrics_keys.ten_minutes(NOW), "j|250214|8:0"),
+        (metrics_keys.histogram("HardJob", NOW, 7), "HardJob-14-08:3"),
+        (metrics_keys.histogram("HardJob", NOW, 8), "h|HardJob-14-8:3"),
+        (metrics_keys.marks(NOW), "20250214-marks"),
+    ],
+)
+def test_keys_are_spelled_as_each_release_spells_them(made, expected):
+    """Padding differs between releases, and between keys of one."""
+    assert made == expected
+
+
+def test_minutes_of_both_releases_are_added_up(pool, redis_client):
+    """In a mixed fleet each writes under names of its own."""
+    redis_client.hset("j|20250214|8:3", mapping={"A::B|p": 2, "A::B|f": 1, "A::B|ms": 100})
+    redis_client.hset("j|250214|8:03", mapping={"A::B|p": 3, "A::B|ms": 200, "C|p": 1})
+    redis_client.hset("j|250214|7:59", mapping={"C|p": 5, "C|ms": 50})
+    redis_client.hset("j|250214|7:00", mapping={"Old|p": 5})
+
+    result = Metrics(now=NOW).top_jobs(minutes=60)
+
+    assert sorted(result.jobs) == ["A::B", "C"]
+    total = result.jobs["A::B"].total
+    assert (total.processed, total.failed, total.ms, total.average_ms) == (5, 1, 300, 75.0)
+    assert list(result.jobs["C"].series) == [at(8, 3), at(7, 59)]
+    assert (result.starts_at, result.bucket_seconds) == (at(7, 4), 60)
+
+
+def test_classes_can_be_chosen_by_a_pattern(pool, redis_client):
+    """Searched for anywhere in the name."""
+    redis_client.hset("j|250214|8:03", mapping={"Mail::Send|p": 1, "Report|p": 1})
+
+    assert list(Metrics(now=NOW).top_jobs(class_filter="^Mail").jobs) == ["Mail::Send"]
+
+
+def test_hours_come_by_ten_minutes(pool, redis_client):
+    """Sidekiq 8 keeps sums of ten minutes; of 7 the minutes are added up."""
+    redis_client.hset("j|250214|8:0", mapping={"A|p": 4})
+    redis_client.hset("j|20250214|7:51", mapping={"A|p": 1})
+    redis_client.hset("j|20250214|7:59", mapping={"A|p": 2})
+    redis_client.hset("j|250212|9:1", mapping={"A|p": 8})
+
+    result = Metrics(now=NOW).top_jobs(hours=48)
+
+    assert [(start, point.processed) for start, point in result.jobs["A"].series.items()] == [
+        (at(8, 0), 4),
+        (at(7, 50), 3),
+        (datetime(2025, 2, 12, 9, 10, tzinfo=UTC), 8),
+    ]
+    assert result.bucket_seconds == 600
+
+
+def test_one_class_is_shown_with_the_spread_of_its_times(pool, redis_client):
+    """Sixteen bits a bucket, as Ruby writes them."""
+    redis_client.hset("j|250214|8:03", mapping={"A|p": 3, "AB|p": 7})
+    redis_client.execute_command("BITFIELD", "h|A-14-8:3", "OVERFLOW", "SAT", "INCRBY", "u16", "#0", 2)
+    redis_client.execute_command("BITFIELD", "A-14-08:3", "OVERFLOW", "SAT", "INCRBY", "u16", "#0", 1)
+    redis_client.execute_command("BITFIELD", "A-14-08:3", "OVERFLOW", "SAT", "INCRBY", "u16", "#25", 5)
+
+    result = Metrics(now=NOW).for_job("A", minutes=2)
+
+    assert list(result.jobs) == ["A"]
+    assert result.jobs["A"].total.processed == 3
+    counts = result.jobs["A"].histograms[at(8, 3)]
+    assert (len(counts), counts[0], counts[25], sum(counts)) == (26, 3, 5, 8)
+    assert sum(result.jobs["A"].histograms[at(8, 2)]) == 0
+
+
+def test_a_class_that_never_ran_has_no_numbers(pool):
+    """And is not an error."""
+    result = Metrics(now=NOW).for_job("Nobody", hours=1)
+
+    assert (result.jobs["Nobody"].total.processed, result.jobs["Nobody"].series) == (0, {})
+
+
+def test_as_much_is_read_as_ruby_reads(pool):
+    """More than eight hours of minutes means one hour, more than three days means three days."""
+    metrics = Metrics(now=NOW)
+
+    assert metrics.top_jobs(minutes=10_000).starts_at == at(7, 4)
+    assert metrics.top_jobs(hours=1000).starts_at == datetime(2025, 2, 11, 8, 10, tzinfo=UTC)
+
+
+def test_a_deploy_is_marked_once_a_minute_and_label(pool, redis_client):
+    """Every machine of a deploy marks it; one mark is left."""
+    deploy = Deploy()
+
+    assert deploy.mark("v1", at=datetime(2025, 2, 14, 8, 3, 20, tzinfo=UTC)) is True
+    assert deploy.mark("v1", at=datetime(2025, 2, 14, 8, 3, 50, tzinfo=UTC)) is False
+
+    assert redis_client.hgetall("20250214-marks") == {b"2025-02-14T08:03:00Z": b"v1"}
+    assert 0 < redis_client.ttl("deploylock-v1") <= 60
+    assert 89 * 86400 < redis_client.ttl("20250214-marks") <= 90 * 86400
+    assert deploy.fetch(date(2025, 2, 14)) == {"2025-02-14T08:03:00Z": "v1"}
+    [mark] = Metrics(now=NOW).top_jobs().marks
+    assert (mark.at, mark.label) == (at(8, 3), "v1")
+
+
+def test_a_deploy_is_named_after_the_commit(pool, monkeypatch, tmp_path):
+    """Outside a repository a label is asked for."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+
+    with pytest.raises(ConfigError, match="give a label"):
+        Deploy().mark()

@@ -1,0 +1,170 @@
+"""A queue is read page by page while workers and clients change it."""
+
+import json
+
+from sidekiq_py.api import Queue
+from sidekiq_py.api import queue as queue_module
+
+
+def fill(redis_client, payload, count, queue="default"):
+    """Push *count* jobs, jid "0" first."""
+    redis_client.sadd("queues", queue)
+    redis_client.lpush(f"queue:{queue}", *[payload(str(number), queue=queue) for number in range(count)])
+
+
+def test_jobs_come_newest_first(pool, redis_client, payload):
+    """As in Ruby."""
+    fill(redis_client, payload, 450)
+
+    assert [job.jid for job in Queue(pool=pool)] == [str(n) for n in reversed(range(450))]
+
+
+def test_deleting_while_iterating_skips_nothing(pool, redis_client, payload):
+    """Each deleted job moves those behind it one place up."""
+    fill(redis_client, payload, 450)
+
+    deleted = [job.jid for job in Queue(pool=pool) if job.delete()]
+
+    assert deleted == [str(n) for n in reversed(range(450))]
+    assert redis_client.llen("queue:default") == 0
+
+
+def test_deleting_some_while_others_push_and_workers_take_skips_nothing(pool, redis_client, payload):
+    """New jobs at the head move all others down, workers take from the tail."""
+    fill(redis_client, payload, 900)
+    seen = []
+
+    for number, job in enumerate(Queue(pool=pool)):
+        seen.append(job.jid)
+        if number % 2:
+            job.delete()
+        redis_client.lpush("queue:default", payload(f"new{number}"))
+        if number % 10 == 0:
+            redis_client.rpop("queue:default")
+
+    assert len(seen) == len(set(seen))
+    assert set(map(str, range(90, 900))) <= set(seen)
+
+
+def test_more_pushes_than_a_page_between_two_pages_repeat_nothing(pool, redis_client, payload, monkeypatch):
+    """The place is found again by the jobs that stood there."""
+    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 5)
+    fill(redis_client, payload, 20)
+    seen = []
+
+    for job in Queue(pool=pool):
+        seen.append(job.jid)
+        if len(seen) in (3, 9):
+            redis_client.lpush("queue:default", *[payload(f"new{len(seen)}-{n}") for n in range(50)])
+
+    assert seen == [str(n) for n in reversed(range(20))]
+
+
+def test_jobs_of_the_same_bytes_are_each_shown(pool, redis_client, monkeypatch):
+    """Nothing stops a client from pushing the same text twice."""
+    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 4)
+    redis_client.lpush("queue:default", *[b"{}"] * 21)
+
+    assert len(list(Queue(pool=pool))) == 21
+
+
+def test_a_whole_page_deleted_behind_the_reader_does_not_hide_the_next_one(pool, redis_client, payload, monkeypatch):
+    """Also when what was read before is deleted in one go."""
+    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 4)
+    fill(redis_client, payload, 20)
+    seen = []
+
+    for job in Queue(pool=pool):
+        seen.append(job)
+        if len(seen) == 12:
+            assert all(old.delete() for old in seen)
+
+    assert [job.jid for job in seen] == [str(n) for n in reversed(range(20))]
+
+
+def test_a_queue_emptied_while_it_is_read_ends_the_walk(pool, redis_client, payload, monkeypatch):
+    """Workers may be faster than the reader."""
+    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 4)
+    fill(redis_client, payload, 20)
+    jobs = iter(Queue(pool=pool))
+    next(jobs)
+
+    redis_client.delete("queue:default")
+
+    assert len(list(jobs)) == 3
+
+
+def test_a_job_is_found_by_its_jid_and_deleted(pool, redis_client, payload):
+    """Only that one goes; a second time there is nothing to delete."""
+    fill(redis_client, payload, 3)
+
+    job = Queue(pool=pool).find_job("1")
+
+    assert (job.jid, job.queue, job.klass) == ("1", "default", "HardJob")
+    assert (job.delete(), job.delete()) == (True, False)
+    assert [json.loads(raw)["jid"] for raw in redis_client.lrange("queue:default", 0, -1)] == ["2", "0"]
+    assert Queue(pool=pool).find_job("9") is None
+
+
+def test_clearing_removes_the_jobs_and_the_name(pool, redis_client, payload):
+    """As in Ruby."""
+    fill(redis_client, payload, 3, queue="low")
+
+    assert Queue("low", pool=pool).clear() == 3
+    assert redis_client.keys("*") == []
+
+
+def test_all_queues_come_by_name(pool, redis_client, payload):
+    """With their sizes; a queue that is not in the set of names is not known."""
+    fill(redis_client, payload, 2, queue="low")
+    fill(redis_client, payload, 1, queue="critical")
+
+    assert [(queue.name, queue.size, len(queue)) for queue in Queue.all(pool=pool)] == [
+        ("critical", 1, 1),
+        ("low", 2, 2),
+    ]
+
+
+def test_latency_is_the_age_of_the_job_that_runs_next(pool, redis_client, payload, monkeypatch):
+    """Float seconds and whole milliseconds both; 0.0 for what does not say, and for an empty queue."""
+    monkeypatch.setattr(queue_module, "now_seconds", lambda: 1_700_000_010.5)
+    queue = Queue(pool=pool)
+    assert queue.latency == 0.0
+
+    redis_client.lpush("queue:default", payload(enqueued_at=1_700_000_000.5))
+    assert queue.latency == 10.0
+
+    redis_client.rpush("queue:default", payload(enqueued_at=1_700_000_008_500))
+    assert queue.latency == 2.0
+
+    redis_client.rpush("queue:default", b"junk")
+    assert queue.latency == 0.0
+
+
+def test_a_paused_queue_says_so(pool, redis_client):
+    """The set `paused` is Sidekiq Pro's."""
+    redis_client.sadd("paused", "low")
+
+    assert (Queue("low", pool=pool).paused, Queue("high", pool=pool).paused) == (True, False)
+
+
+def test_an_empty_queue_is_still_an_object(pool):
+    """`queue or other` must not take the other for a queue without jobs."""
+    queue = Queue(pool=pool)
+
+    assert queue
+    assert len(queue) == 0
+
+
+def test_jobs_in_flight_are_counted_by_queue_and_owner(pool, redis_client, payload):
+    """What workers hold, marked ones and those in an inbox included; of living, dead and departed owners."""
+    redis_client.hset(
+        "sidekiq_py:owners", mapping={"h:1:a:0": '{"queues":["low"]}', "h:2:b:3": '{"queues":["default","low"]}'}
+    )
+    redis_client.hset("sidekiq_py:departed", "h:3:c:0", '1700000000.000 {"queues":["low"]}')
+    redis_client.hset("sidekiq_py:inflight:h:1:a:0", mapping={"1.0:low": payload(), "1.1!low": payload()})
+    redis_client.hset("sidekiq_py:inflight:h:2:b:3", "7.0:default", payload())
+    redis_client.rpush("sidekiq_py:inbox:h:3:c:0:low", payload())
+
+    assert Queue("low", pool=pool).in_flight == 3
+    assert Queue("default", pool=pool).in_flight == 1

@@ -49,6 +49,8 @@ class JobDefinition:
         hard_timeout_seconds: The limit at which the child that runs it is killed.
         retry_in_block: `(count, exception, payload) -> seconds | "kill" | "discard" | None`.
         exhausted_block: `(payload, exception)`, called when no retry is left.
+        resolve: Of a class that stands for many jobs, as Active Job's wrapper does: the definition that a payload
+            wants, or None; None for all others.
     """
 
     __slots__ = (
@@ -62,6 +64,7 @@ class JobDefinition:
         "options",
         "origin",
         "pool",
+        "resolve",
         "retry_in_block",
         "timeout_seconds",
     )
@@ -87,6 +90,7 @@ class JobDefinition:
         self.hard_timeout_seconds: float | None = None
         self.retry_in_block: RetryInBlock | None = None
         self.exhausted_block: ExhaustedBlock | None = None
+        self.resolve: Callable[[Payload], JobDefinition | None] | None = None
         self._stencil: Stencil | None = None
 
     def __repr__(self) -> str:

@@ -112,8 +112,10 @@ class Processor:
             settle_or_leave(lambda: self._ending.unusable(unit, error))
             return
         definition = self._around.registry.find(payload["class"])
+        if definition is not None and definition.resolve is not None:
+            definition = definition.resolve(payload)
         if definition is None:
-            missing = JobNotFoundError(payload["class"])
+            missing = JobNotFoundError(str(payload.get("wrapped") or payload["class"]))
             settle_or_leave(lambda: self._ending.failed(unit, payload, None, missing))
             return
         if definition.is_async and self._loop is not None:

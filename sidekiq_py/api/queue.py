@@ -122,7 +122,7 @@ class Queue:
         fresh = window[skipped:]
         # Where only jobs seen before are in view, the window moves on with them.
         place = start + (skipped if fresh else first or 0)
-        return fresh, place, now_length, len(window) < wanted and place + len(fresh) >= now_length
+        return fresh, place, now_length, start + len(window) >= now_length
 
     def _find_again(self, seen: list[bytes], start: int, growth: int) -> int:
         """Where the jobs after *seen* may be found once *seen* is out of sight; too early rather than too late."""

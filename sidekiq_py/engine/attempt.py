@@ -107,7 +107,9 @@ class Ending:
         if not was_ours:
             _log.info("a job failed that was given to somebody else meanwhile; nothing was written: %s", unit)
             return
-        around.hooks.report(error, {"context": "Job raised exception", "job": payload, "jobstr": unit.raw})
+        if payload:
+            # What is no job at all has been reported as such on the way here.
+            around.hooks.report(error, {"context": "Job raised exception", "job": payload, "jobstr": unit.raw})
         if outcome.announce_death:
             around.hooks.announce_death(outcome.payload, error)
 
@@ -120,6 +122,11 @@ class Ending:
             vital = [("SADD", keys.QUEUES, queue), ("LPUSH", keys.queue(queue), raw)]
         # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
         self._fetcher.settle(unit, vital, in_flight.count_commands(utc_day(now_seconds()), failed=True))
+
+
+def is_success(failure: BaseException | None) -> bool:
+    """For the metrics: an interrupted iterable job has done its part, as in Ruby."""
+    return failure is None or isinstance(failure, Interrupted)
 
 
 def settle_or_leave(settle: Callable[[], None]) -> None:

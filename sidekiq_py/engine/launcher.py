@@ -367,7 +367,7 @@ class Launcher:
             _log.warning("%d jobs did not heed Shutdown; they go back to their queues", self._state.busy)
 
     def _leave(self, left: list[UnitOfWork]) -> None:
-        """Strike this process off; whatever it still holds goes back. The last step, as somebody may take it at once."""
+        """Strike this process off; what it still holds goes back. The last step: somebody may take it at once."""
         try:
             self._flush_metrics()
             if self.config.fetcher == "reliable":

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine import tid
-from sidekiq_py.engine.attempt import Ending, HardLimitWatch, Payload, Surroundings, settle_or_leave
+from sidekiq_py.engine.attempt import Ending, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.interrupts import INTERRUPTS, Guard, SoftLimits
 from sidekiq_py.errors import JobNotFoundError, PayloadError, RedisError
@@ -143,7 +143,7 @@ class Processor:
         else:
             logger.fail(seconds)
             settle_or_leave(lambda: self._ending.failed(unit, payload, definition, failure))
-        around.metrics.record(payload, seconds, failure is None)
+        around.metrics.record(payload, seconds, failure is None or is_success(failure))
         logger.leave()
         del running[self._tid]
 

@@ -386,7 +386,7 @@ class ReliableFetcher:
         return units[0].field if marked else None
 
     def _confirm(self, owner: Owner) -> bool:
-        """Ask Redis whether *owner* still stands, for as long as it takes; False: it does not, or it is time to stop."""
+        """Ask Redis whether *owner* stands, for as long as it takes; False: it does not, or it is time to stop."""
         while not self._is_closed:
             try:
                 with self._service_lock:

@@ -138,7 +138,7 @@ class Link:
     def send(self, packed: Sequence[bytes] | bytes) -> None:
         """Send packed commands; read as many replies as there were."""
         connection = self._connection
-        if connection._sock is None:
+        if _socket_of(connection) is None:
             self.connect()
         try:
             connection.send_packed_command(packed, check_health=False)
@@ -152,22 +152,24 @@ class Link:
     def receive(self) -> Any:
         """The next reply."""
         try:
-            return self._connection.read_response(disconnect_on_error=False)
+            # The connection's own read_response only adds health checks and a second net for the same errors.
+            reply = self._connection._parser.read_response()
         except (redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError) as error:
             raise reply_error(error) from None
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
             self.close()
             raise ReplyLostError(f"the connection broke before Redis answered: {error}") from error
-        except redis.ResponseError as error:
-            raise reply_error(error) from None
         except BaseException:
             # Half a reply may be in the buffer: nothing that comes after could be told apart.
             self.close()
             raise
+        if isinstance(reply, redis.ResponseError):
+            raise reply_error(reply)
+        return reply
 
     def connect(self) -> None:
         """Open the socket if it is closed."""
-        if self._connection._sock is not None:
+        if _socket_of(self._connection) is not None:
             return
         try:
             self._connection.connect()
@@ -191,11 +193,11 @@ class Link:
     @property
     def is_open(self) -> bool:
         """A socket is there; whether the other side still is shows only in use."""
-        return self._connection._sock is not None
+        return _socket_of(self._connection) is not None
 
     def fileno(self) -> int:
         """For `select`."""
-        sock: socket.socket | None = self._connection._sock
+        sock = _socket_of(self._connection)
         if sock is None:
             raise RedisConnectionError("this link has no open socket")
         return sock.fileno()
@@ -307,10 +309,16 @@ class Pool:
         self._pid = os.getpid()
         inherited, self._free = self._free, deque()
         for link in inherited:
-            sock = link._connection._sock
+            sock = _socket_of(link._connection)
             if sock is not None:
                 sock.close()
-                link._connection._sock = None
+                setattr(link._connection, "_sock", None)  # noqa: B010
+
+
+def _socket_of(connection: AbstractConnection) -> socket.socket | None:
+    # redis-py has no public name for it; its own code annotates it as never set.
+    sock: socket.socket | None = getattr(connection, "_sock", None)
+    return sock
 
 
 def raise_first(replies: list[Any]) -> list[Any]:

@@ -1,8 +1,8 @@
 """
 `async def` jobs: one event loop per process, with a concurrency of its own.
 
-Processors fetch and decode and hand the job over; the loop runs it and gathers its acknowledgement, which the keeper hands in.
-Whatever would block the loop (settling a failure) is done by a thread of its own.
+Processors fetch and decode and hand the job over; the loop runs it and gathers its acknowledgement, which the keeper
+hands in. Whatever would block the loop (settling a failure) is done by a thread of its own.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine import tid
-from sidekiq_py.engine.attempt import Ending, Payload, Surroundings, settle_or_leave
+from sidekiq_py.engine.attempt import Ending, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
 from sidekiq_py.registry import JobDefinition
@@ -150,7 +150,7 @@ class EventLoop:
                 around.logger.fail(seconds)
                 await self._settle(run, failure)
         finally:
-            around.metrics.record(run.payload, seconds, failure is None)
+            around.metrics.record(run.payload, seconds, is_success(failure))
             around.logger.leave()
             around.state.running.pop(name, None)
             self._release(run)

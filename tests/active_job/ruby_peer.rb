@@ -3,8 +3,10 @@
 #   {"ask": "serialize", "code": "3.days"}                    -> {"json": "[…]"}    the text of its arguments
 #   {"ask": "equal", "code": "3.days", "json": "[…]"}         -> {"equal": true, "seen": "…"}
 #   {"ask": "execute", "json": "{job object}", "jid": "…"}    -> {"calls": ["…"]}   what perform was given
-#   {"ask": "retry", "json": "{job object}", "jid": "…"}      -> {"pushed": [payload, …]}  what a failing job enqueued
-#   {"ask": "push", "code": "EchoJob.perform_later(1)"}       -> {"pushed": [payload, …]}
+#   {"ask": "retry", "json": "{job object}", "jid": "…"}      -> {"pushed": [push, …]}   what a failing job enqueued
+#   {"ask": "push", "code": "EchoJob.perform_later(1)"}       -> {"pushed": [push, …]}
+#
+# A push is {"payload": "text", "at": seconds or null}.
 require "json"
 require "logger"
 require "sidekiq"
@@ -52,12 +54,37 @@ class FlakyJob < ActiveJob::Base
   def perform(*) = raise(FlakyError, "no luck")
 end
 
+class OptionsJob < ActiveJob::Base
+  include Sidekiq::Worker::Options
+  queue_as :reports
+  sidekiq_options retry: 3, backtrace: true, tags: ["x"]
+  def perform(*) = nil
+end
+
+# What Action Mailer calls is the same without its gem. Source: Rails 6.1 to 8.1, message_delivery.rb, parameterized.rb.
+module ActionMailer
+  class MailDeliveryJob < ActiveJob::Base
+    def perform(mailer, action, delivery_method, args:, kwargs: nil, params: nil)
+      $calls << [mailer, action, delivery_method, args, kwargs, params].inspect
+    end
+  end
+end
+
+# Stands where Sidekiq's Redis connection would.
+class Recorder
+  attr_reader :pushed
+
+  def initialize = @pushed = []
+  def sadd(*) = nil
+  def lpush(_queue, texts) = texts.each { |text| @pushed << { payload: text, at: nil } }
+  def zadd(_set, pairs) = pairs.flatten.each_slice(2) { |at, text| @pushed << { payload: text, at: at.to_f } }
+end
+
 def with_pushes
-  pushed = []
-  client = Sidekiq::Client
-  client.define_method(:raw_push) { |payloads| pushed.concat(payloads.map { |payload| Sidekiq.dump_json(payload) }) }
+  recorder = Recorder.new
+  Sidekiq::Client.define_method(:raw_push) { |payloads| atomic_push(recorder, payloads) }
   yield
-  { pushed: pushed }
+  { pushed: recorder.pushed }
 end
 
 def keywords(*args) = args

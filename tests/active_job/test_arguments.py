@@ -3,7 +3,6 @@
 import copy
 import json
 import pickle
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -24,8 +23,6 @@ from sidekiq_py.active_job import (
     RubyModule,
     RubyTime,
     Symbol,
-    clear_locators,
-    clear_serializers,
     register_locator,
     register_serializer,
     symbolize,
@@ -38,13 +35,6 @@ from tests.active_job import samples
 
 RAILS_6_0, RAILS_6_1, RAILS_7_1 = Rails.pinned("6.0"), Rails.pinned("6.1"), Rails.pinned("7.1")
 RECORDED = Path(__file__).with_name("recorded") / "rails_7.2.json"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_registered() -> Iterator[None]:
-    yield
-    clear_locators()
-    clear_serializers()
 
 
 def written(value: Any, rails: Rails = RAILS_7_1) -> Any:

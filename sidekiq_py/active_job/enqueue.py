@@ -1,0 +1,239 @@
+"""
+Jobs that Rails classes run, enqueued as Rails' own Sidekiq adapter does.
+
+    perform_later("Billing::InvoiceJob", 42, queue="billing", wait=300)
+    perform_all_later([new_job("Billing::InvoiceJob", n) for n in (1, 2)])
+
+Keyword arguments for Ruby's `perform` are one trailing `Keywords(format="csv")`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from time import time, time_ns
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from sidekiq_py import async_client, client
+from sidekiq_py.active_job.arguments import serialize
+from sidekiq_py.active_job.current import current_active_job
+from sidekiq_py.active_job.job_object import JobObject, Placement, due_at_ns, new_job_object, push_item
+from sidekiq_py.active_job.rails import Rails
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.wire.dialect import Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """
+    How a job is enqueued; None leaves what its declaration or Rails' default says.
+
+    Args:
+        queue: Else "default".
+        wait: Seconds or a timedelta from now.
+        wait_until: An aware datetime or epoch seconds, instead of *wait*.
+        priority: Kept for the Rails side.
+        locale: Else that of the Active Job that runs here, else "en".
+        timezone: Rails' name of a zone; else that of the Active Job that runs here.
+        job_id: A UUID; else a new one.
+        sidekiq_options: What the Ruby class declares by `sidekiq_options`, as {"retry": 5}.
+        rails_version: The Rails at the other end, as "7.1"; else by the Sidekiq there.
+    """
+
+    queue: str | None = None
+    wait: Any = None
+    wait_until: Any = None
+    priority: int | None = None
+    locale: str | None = None
+    timezone: str | None = None
+    job_id: str | None = None
+    sidekiq_options: Mapping[str, Any] | None = None
+    rails_version: str | None = None
+
+    def merged(self, changes: Mapping[str, Any]) -> "Options":
+        """
+        These options with *changes* over them.
+
+        Raises:
+            PayloadError: There is no such option.
+        """
+        try:
+            return replace(self, **changes)
+        except TypeError:
+            known = [option.name for option in fields(self)]
+            unknown = ", ".join(name for name in changes if name not in known)
+            raise PayloadError(
+                f"perform_later has no option {unknown}; there are {', '.join(known)}. "
+                f"For Ruby's keyword arguments pass Keywords({unknown.split(',')[0]}=…) as the last argument"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingJob:
+    """
+    A job that is not enqueued yet. Make one by `new_job`.
+
+    Args:
+        job_class: The Ruby class.
+        arguments: Python values.
+        options: How to enqueue it.
+        job_id: Its id in Active Job.
+    """
+
+    job_class: str
+    arguments: tuple[Any, ...]
+    options: Options
+    job_id: str = field(default_factory=lambda: str(uuid4()))
+
+    def item(self, dialect: Dialect, now_ns: int) -> dict[str, Any]:
+        """What `Client.push` is handed."""
+        options = self.options
+        rails = rails_beside(dialect, options.rails_version)
+        placement = Placement(
+            options.queue or "default", options.priority, due_at_ns(options.wait, options.wait_until, now_ns)
+        )
+        return push_item(
+            self._job_object(placement, rails, now_ns),
+            placement,
+            wrapper=dialect.active_job_wrapper,
+            sidekiq_options=options.sidekiq_options or {},
+            rails=rails,
+            now_ns=now_ns,
+        )
+
+    def _job_object(self, placement: Placement, rails: Rails, now_ns: int) -> JobObject:
+        around = current_active_job()
+        options = self.options
+        return new_job_object(
+            self.job_class,
+            serialize(self.arguments, rails),
+            placement,
+            job_id=self.job_id,
+            locale=options.locale or (around.locale if around else "en"),
+            timezone=options.timezone or (around.timezone if around else None),
+            now_ns=now_ns,
+            rails=rails,
+        )
+
+
+declared_options: dict[str, Options] = {}
+"""What `@active_job` declares of a class, below what a call says."""
+
+
+def new_job(job_class: str, /, *arguments: Any, **options: Any) -> PendingJob:
+    """
+    A job for `perform_all_later`, or one whose `job_id` is to be known before it is enqueued.
+
+    Args:
+        job_class: The Ruby class's name.
+        arguments: For its `perform`.
+        options: The fields of `Options`.
+
+    Raises:
+        PayloadError: There is no such option, or *job_class* is no name.
+    """
+    if not isinstance(job_class, str) or not job_class:
+        raise PayloadError(f"the job class is {job_class!r}; give the Ruby class's name, as 'Billing::InvoiceJob'")
+    merged = declared_options.get(job_class, Options()).merged(options)
+    if merged.job_id is not None:
+        return PendingJob(job_class, arguments, merged, merged.job_id)
+    return PendingJob(job_class, arguments, merged)
+
+
+def perform_later(job_class: str, /, *arguments: Any, **options: Any) -> str | None:
+    """
+    Enqueue a job that Rails, or an `@active_job` here, runs.
+
+    Args:
+        job_class: The Ruby class's name.
+        arguments: For its `perform`: plain values and whatever Active Job serialises; `Keywords` for keywords.
+        options: `queue`, `wait`, `wait_until`, `priority` and the other fields of `Options`.
+
+    Returns:
+        The jid, or None if a client middleware stopped it.
+
+    Raises:
+        ArgumentTypeError: Active Job carries no such type.
+        ArgumentValueError: It carries no such value, or the Rails at the other end does not.
+        PayloadError: An option is unusable.
+        RedisError: As from `Client.push`.
+    """
+    return enqueue(new_job(job_class, *arguments, **options))
+
+
+async def aperform_later(job_class: str, /, *arguments: Any, **options: Any) -> str | None:
+    """`perform_later`, awaited."""
+    return await aenqueue(new_job(job_class, *arguments, **options))
+
+
+def perform_all_later(jobs: Iterable[PendingJob]) -> list[str | None]:
+    """
+    Enqueue many jobs in few round trips, grouped by class and queue as Rails' `perform_all_later` does.
+
+    Returns:
+        For each job, in the order given, its jid, or None if a client middleware stopped it.
+    """
+    here = client.current()
+    return _in_order(
+        [(places, here.push_bulk(item)) for places, item in _grouped(jobs, here.detection.dialect(time()))]
+    )
+
+
+async def aperform_all_later(jobs: Iterable[PendingJob]) -> list[str | None]:
+    """`perform_all_later`, awaited."""
+    here = async_client.current()
+    groups = _grouped(jobs, await here.dialect())
+    return _in_order([(places, await here.push_bulk(item)) for places, item in groups])
+
+
+def enqueue(job: PendingJob) -> str | None:
+    """Push one pending job; returns as `perform_later`."""
+    here = client.current()
+    return here.push(job.item(here.detection.dialect(time()), time_ns()))
+
+
+async def aenqueue(job: PendingJob) -> str | None:
+    """`enqueue`, awaited."""
+    here = async_client.current()
+    return await here.push(job.item(await here.dialect(), time_ns()))
+
+
+def rails_beside(dialect: Dialect, rails_version: str | None) -> Rails:
+    """The Rails at the other end: as told, else as probable."""
+    return Rails.pinned(rails_version) if rails_version else Rails.beside(dialect)
+
+
+def _grouped(jobs: Iterable[PendingJob], dialect: Dialect) -> list[tuple[list[int], dict[str, Any]]]:
+    """Items for `push_bulk`, each with the places of its jobs among *jobs*: class by class, queue by queue."""
+    classes: dict[str, dict[tuple[str, str], dict[bool, _Group]]] = {}
+    now_ns = time_ns()
+    for place, job in enumerate(jobs):
+        item = job.item(dialect, now_ns)
+        # Sidekiq's options are the same in all jobs of one bulk push.
+        shared = item["queue"], repr(job.options.sidekiq_options)
+        halves = classes.setdefault(item["wrapped"], {}).setdefault(shared, {})
+        group = halves.setdefault("at" in item, _Group([], []))
+        group.places.append(place)
+        group.items.append(item)
+    return [
+        (group.places, _bulk_item(group.items))
+        for queues in classes.values()
+        for halves in queues.values()
+        for _, group in sorted(halves.items())
+    ]
+
+
+class _Group(NamedTuple):
+    places: list[int]
+    items: list[dict[str, Any]]
+
+
+def _bulk_item(items: list[dict[str, Any]]) -> dict[str, Any]:
+    first = items[0]
+    rest = {key: value for key, value in first.items() if key not in ("class", "wrapped", "args", "at")}
+    bulk = {**rest, "class": first["class"], "wrapped": first["wrapped"], "args": [item["args"] for item in items]}
+    return {**bulk, "at": [item["at"] for item in items]} if "at" in first else bulk
+
+
+def _in_order(pushed: list[tuple[list[int], list[str | None]]]) -> list[str | None]:
+    placed = {place: jid for places, jids in pushed for place, jid in zip(places, jids, strict=True)}
+    return [placed[place] for place in sorted(placed)]

@@ -1,0 +1,151 @@
+"""
+One run of an Active Job: count it, read its arguments, call the function, and mind `retry_on` and `discard_on`.
+
+Source: Rails 6.1 to 8.1, activejob/execution.rb and exceptions.rb.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from time import time, time_ns
+from typing import Any
+
+from sidekiq_py import async_client, client
+from sidekiq_py.active_job.arguments import deserialize
+from sidekiq_py.active_job.current import CurrentActiveJob, running
+from sidekiq_py.active_job.enqueue import rails_beside
+from sidekiq_py.active_job.job_object import JobObject, Placement, enqueued_again, push_item
+from sidekiq_py.active_job.rails import Rails
+from sidekiq_py.active_job.rescue import RetryRule, Rule, Verdict, verdict_on
+from sidekiq_py.active_job.values import Keywords
+from sidekiq_py.errors import DeserializationError
+from sidekiq_py.registry import Payload
+from sidekiq_py.wire.dialect import Dialect
+
+# What a Ruby class declared by `sidekiq_options` stands in the payload; the next try is enqueued with the same.
+_SIDEKIQ_OPTIONS = ("retry", "backtrace", "dead", "retry_queue", "retry_for", "tags", "log_level", "profile")
+
+_log = logging.getLogger("sidekiq")
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """
+    What runs one payload of a declared Active Job; call it with the payload's args.
+
+    Args:
+        function: The implementation.
+        rules: From `rules_of`.
+        sidekiq_options: Declared here, over those in the payload.
+        rails_version: As declared.
+    """
+
+    function: Callable[..., Any]
+    payload: Payload
+    rules: Iterable[Rule]
+    sidekiq_options: Mapping[str, Any]
+    rails_version: str | None
+
+    def __call__(self, *args: Any) -> Any:
+        """Run it; an error that no rule takes is raised."""
+        job = counted(args)
+        token = running.set(CurrentActiveJob(job, str(self.payload.get("jid"))))
+        try:
+            arguments, keywords = arguments_of(job)
+            return self.function(*arguments, **keywords)
+        except Exception as error:
+            verdict = verdict_on(self.rules, error, job)
+            if verdict is None or verdict.is_raised:
+                raise
+            if verdict.is_retry:
+                here = client.current()
+                here.push(self._next_try(verdict, job, here.detection.dialect(time())))
+            _close(verdict, job)
+            return None
+        finally:
+            running.reset(token)
+
+    async def acall(self, *args: Any) -> Any:
+        """The same for an `async def` implementation."""
+        job = counted(args)
+        token = running.set(CurrentActiveJob(job, str(self.payload.get("jid"))))
+        try:
+            arguments, keywords = arguments_of(job)
+            return await self.function(*arguments, **keywords)
+        except Exception as error:
+            verdict = verdict_on(self.rules, error, job)
+            if verdict is None or verdict.is_raised:
+                raise
+            if verdict.is_retry:
+                here = async_client.current()
+                await here.push(self._next_try(verdict, job, await here.dialect()))
+            _close(verdict, job)
+            return None
+        finally:
+            running.reset(token)
+
+    def _next_try(self, verdict: Verdict, job: JobObject, dialect: Dialect) -> dict[str, Any]:
+        """What to push for a retry."""
+        rule = verdict.rule
+        assert isinstance(rule, RetryRule)
+        now_ns = time_ns()
+        delay_seconds = rule.delay_seconds(verdict.count, verdict.cause, random.random())
+        # The job itself shows that Rails 7.1 or later is about.
+        rails = Rails((7, 1)) if "scheduled_at" in job and not self.rails_version else None
+        rails = rails or rails_beside(dialect, self.rails_version)
+        placement = Placement(
+            rule.queue or job.get("queue_name") or self.payload.get("queue") or "default",
+            job.get("priority") if rule.priority is None else rule.priority,
+            now_ns + round(delay_seconds * 1e9),
+        )
+        carried = {key: self.payload[key] for key in _SIDEKIQ_OPTIONS if key in self.payload}
+        return push_item(
+            enqueued_again(job, placement, jid=str(self.payload.get("jid")), now_ns=now_ns, rails=rails),
+            placement,
+            wrapper=dialect.active_job_wrapper,
+            sidekiq_options={**carried, **self.sidekiq_options},
+            rails=rails,
+            now_ns=now_ns,
+        )
+
+
+def job_object_of(payload: Mapping[str, Any]) -> JobObject | None:
+    """The job object of an Active Job's payload; None if it has none."""
+    args = payload.get("args")
+    job = args[0] if isinstance(args, list) and args else None
+    return job if isinstance(job, dict) and isinstance(job.get("job_class"), str) else None
+
+
+def counted(args: tuple[Any, ...]) -> JobObject:
+    """A copy of the job object with this run counted; the payload keeps its own, for Sidekiq's retry."""
+    job = dict(args[0])
+    job["executions"] = (job.get("executions") or 0) + 1
+    if job.get("exception_executions") is not None:
+        job["exception_executions"] = dict(job["exception_executions"])
+    return job
+
+
+def arguments_of(job: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """
+    A job object's arguments for a Python function: positional ones, and keywords if Ruby's come last.
+
+    Raises:
+        DeserializationError: One cannot be read.
+    """
+    serialized = job.get("arguments") or []
+    if not isinstance(serialized, list):
+        raise DeserializationError(f"the job's arguments are {serialized!r}, where an array should stand")
+    values = deserialize(serialized)
+    if values and isinstance(values[-1], Keywords):
+        return values[:-1], {str(key): value for key, value in values[-1].items()}
+    return values, {}
+
+
+def _close(verdict: Verdict, job: JobObject) -> None:
+    """Say what became of a job that did not fail for Sidekiq, and call what its rule wants called."""
+    done = "retrying" if verdict.is_retry else "discarded"
+    cause = verdict.cause
+    _log.info("%s %s (job_id %s): %s: %s", done, job["job_class"], job.get("job_id"), type(cause).__name__, cause)
+    if isinstance(verdict.rule, RetryRule) and verdict.rule.exhausted is not None and not verdict.is_retry:
+        verdict.rule.exhausted(job, cause)

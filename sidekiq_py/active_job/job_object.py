@@ -1,0 +1,172 @@
+"""
+The job object that Active Job puts into a payload's `args`, and the item that its adapter pushes.
+
+The keys' order is part of the bytes: Rails writes `job_class` first, `enqueued_at` last, and since 7.1 `scheduled_at`
+behind it. Source: Rails 6.0 to 8.1, activejob/core.rb and queue_adapters/sidekiq_adapter.rb.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from time import gmtime, strftime
+from typing import Any
+
+from sidekiq_py.active_job.rails import Rails
+from sidekiq_py.errors import PayloadError
+
+JobObject = dict[str, Any]
+
+_NS = 1_000_000_000
+_US = timedelta(microseconds=1)
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """
+    Where and when a job is to run.
+
+    Args:
+        queue: Its queue.
+        priority: Kept for the Rails side; Sidekiq knows no priorities.
+        at_ns: When it is due, in nanoseconds since the epoch; None for at once.
+    """
+
+    queue: str
+    priority: int | None = None
+    at_ns: int | None = None
+
+    @property
+    def at(self) -> float | None:
+        """When it is due, in seconds since the epoch."""
+        return None if self.at_ns is None else self.at_ns / _NS
+
+
+def new_job_object(
+    job_class: str,
+    arguments: list[Any],
+    placement: Placement,
+    *,
+    job_id: str,
+    locale: str,
+    timezone: str | None,
+    now_ns: int,
+    rails: Rails,
+) -> JobObject:
+    """
+    A job that was never tried.
+
+    Args:
+        arguments: Serialised.
+        job_id: A UUID; it stays the same through all of Active Job's retries.
+        now_ns: Nanoseconds since the epoch.
+    """
+    job: JobObject = {
+        "job_class": job_class,
+        "job_id": job_id,
+        "provider_job_id": None,
+        "queue_name": placement.queue,
+        "priority": placement.priority,
+        "arguments": arguments,
+        "executions": 0,
+        "exception_executions": {},
+        "locale": locale,
+        "timezone": timezone,
+    }
+    return {**job, **_times(placement, now_ns, rails)}
+
+
+def enqueued_again(job: Mapping[str, Any], placement: Placement, *, jid: str, now_ns: int, rails: Rails) -> JobObject:
+    """
+    What a retry of Active Job enqueues: the same job with its counts, after the run of *jid*.
+
+    Keys that the job lacked come as Rails would fill them in, and keys that only its Ruby class knows are kept.
+
+    Args:
+        job: As it ran, `executions` and `exception_executions` counted.
+    """
+    known: JobObject = {
+        "job_class": job["job_class"],
+        "job_id": job.get("job_id"),
+        "provider_job_id": jid,
+        "queue_name": placement.queue,
+        "priority": placement.priority,
+        "arguments": job.get("arguments"),
+        "executions": job.get("executions"),
+        "exception_executions": job.get("exception_executions"),
+        "locale": job.get("locale") or "en",
+        "timezone": job.get("timezone"),
+        **_times(placement, now_ns, rails),
+    }
+    return {**known, **{key: value for key, value in job.items() if key not in known and key != "scheduled_at"}}
+
+
+def push_item(
+    job: Mapping[str, Any],
+    placement: Placement,
+    *,
+    wrapper: str,
+    sidekiq_options: Mapping[str, Any],
+    rails: Rails,
+    now_ns: int,
+) -> dict[str, Any]:
+    """
+    The item for `Client.push`, its keys in the order of that Rails' adapter.
+
+    Args:
+        wrapper: The payload's `class`.
+        sidekiq_options: What the Ruby class declares by `sidekiq_options`.
+    """
+    item = {**sidekiq_options, "queue": placement.queue}
+    name = job["job_class"]
+    if rails.pushes_by_setter:
+        item |= {"wrapped": name, "args": [job], "class": wrapper}
+    else:
+        item |= {"class": wrapper, "wrapped": name, "args": [job]}
+    # The setter looks whether the job is due already; `Client.push` puts it into the schedule set all the same.
+    is_due = placement.at_ns is not None and placement.at_ns <= now_ns
+    if placement.at is not None and not (rails.pushes_by_setter and is_due):
+        item["at"] = placement.at
+    return item
+
+
+def due_at_ns(wait: Any, wait_until: Any, now_ns: int) -> int | None:
+    """
+    The moment that `wait` or `wait_until` means; None for at once.
+
+    Args:
+        wait: Seconds or a timedelta.
+        wait_until: Seconds since the epoch or an aware datetime.
+
+    Raises:
+        PayloadError: Both are given, or one is something else.
+    """
+    if wait is not None and wait_until is not None:
+        raise PayloadError("wait and wait_until both say when the job is due; give one of them")
+    if isinstance(wait, timedelta):
+        return now_ns + wait // _US * 1000
+    if isinstance(wait, (int, float)):
+        return now_ns + round(wait * _NS)
+    if isinstance(wait_until, datetime) and wait_until.tzinfo is not None:
+        return (wait_until - _EPOCH) // _US * 1000
+    if isinstance(wait_until, (int, float)):
+        return round(wait_until * _NS)
+    if wait is None and wait_until is None:
+        return None
+    raise PayloadError(
+        f"the job cannot be due after {wait!r} or at {wait_until!r}; wait takes seconds or a timedelta, "
+        "wait_until an aware datetime or epoch seconds"
+    )
+
+
+def utc_text(at_ns: int, *, has_fraction: bool) -> str:
+    """Ruby's `Time#iso8601` in UTC, of nanoseconds since the epoch, with nine decimals or none."""
+    seconds, nanoseconds = divmod(at_ns, _NS)
+    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds)) + (f".{nanoseconds:09}Z" if has_fraction else "Z")
+
+
+def _times(placement: Placement, now_ns: int, rails: Rails) -> JobObject:
+    if not rails.has_scheduled_at:
+        return {"enqueued_at": utc_text(now_ns, has_fraction=False)}
+    due = None if placement.at_ns is None else utc_text(placement.at_ns, has_fraction=True)
+    return {"enqueued_at": utc_text(now_ns, has_fraction=True), "scheduled_at": due}

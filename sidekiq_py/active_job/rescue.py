@@ -1,0 +1,193 @@
+"""
+`retry_on` and `discard_on`: what an Active Job does about its own errors, before Sidekiq's retries see them.
+
+Source: Rails 6.1 to 8.1, activejob/exceptions.rb.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from sidekiq_py.errors import JobDeclarationError
+
+Errors = type[Exception] | tuple[type[Exception], ...]
+Wait = float | timedelta | Literal["polynomially_longer"] | Callable[..., float | timedelta]
+
+DEFAULT_WAIT_SECONDS = 3
+DEFAULT_ATTEMPTS = 5
+DEFAULT_JITTER = 0.15  # Rails' `load_defaults` since 6.1
+
+_POLYNOMIAL = ("polynomially_longer", "exponentially_longer")  # the second is the name before 7.1
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """
+    Enqueue the job again when it raises one of some errors.
+
+    Args:
+        errors: Counted together.
+        wait: Seconds, a timedelta, "polynomially_longer" (about 3 s, 18 s, 83 s, …), or a function of the number of
+            executions, and of the error if it takes two arguments.
+        attempts: Executions in all; None for no end.
+        queue, priority: For the next try; None leaves them.
+        jitter: Up to this share of the delay is added at random.
+        exhausted: Called with the job object and the error after the last attempt; without it the error is raised,
+            and Sidekiq's retries begin.
+    """
+
+    errors: tuple[type[Exception], ...]
+    wait: Wait = DEFAULT_WAIT_SECONDS
+    attempts: int | None = DEFAULT_ATTEMPTS
+    queue: str | None = None
+    priority: int | None = None
+    jitter: float = DEFAULT_JITTER
+    exhausted: Callable[[dict[str, Any], Exception], Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """Under which `exception_executions` counts: Ruby's text for a list of classes."""
+        return f"[{', '.join(error.__name__ for error in self.errors)}]"
+
+    def delay_seconds(self, executions: int, error: Exception, draw: float) -> float:
+        """
+        How long to wait before the next try.
+
+        Args:
+            executions: How often these errors ended a run, this one included.
+            draw: From [0, 1).
+        """
+        if callable(self.wait):
+            takes_error = len(inspect.signature(self.wait).parameters) > 1
+            return _seconds(self.wait(executions, error) if takes_error else self.wait(executions))
+        if self.wait in _POLYNOMIAL:
+            delay = float(executions**4)
+            return delay + draw * delay * self.jitter + 2
+        delay = _seconds(self.wait)
+        return delay + draw * delay * self.jitter
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardRule:
+    """Give the job up without a trace in the retry set when it raises one of some errors."""
+
+    errors: tuple[type[Exception], ...]
+
+
+Rule = RetryRule | DiscardRule
+
+
+def rules_of(retry_on: Mapping[Errors, Mapping[str, Any]] | None, discard_on: Errors) -> tuple[Rule, ...]:
+    """
+    The rules that a declaration asks for.
+
+    Args:
+        retry_on: `{ValueError: {"wait": 3, "attempts": 5}, (KeyError, OSError): {}}`.
+        discard_on: One class of errors, or a tuple of them.
+
+    Raises:
+        JobDeclarationError: An option is unknown or unusable.
+    """
+    retries = [_retry_rule(errors, options) for errors, options in (retry_on or {}).items()]
+    discards = (discard_on,) if isinstance(discard_on, type) else tuple(discard_on)
+    return (*retries, *([DiscardRule(_classes(discards))] if discards else []))
+
+
+def find_rule(rules: Iterable[Rule], error: BaseException) -> tuple[Rule, Exception] | None:
+    """
+    The rule for *error*, or for what caused it (`raise … from …`), and the error that it is for.
+
+    Of several the one that names the nearest class wins. Ruby takes the one declared last, but here the two kinds of
+    rule are declared apart.
+    """
+    cause: BaseException | None = error
+    while isinstance(cause, Exception):
+        fitting = [rule for rule in rules if isinstance(cause, rule.errors)]
+        if fitting:
+            lineage = type(cause).__mro__
+            return min(reversed(fitting), key=lambda rule: min(_distance(lineage, e) for e in rule.errors)), cause
+        cause = cause.__cause__
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """
+    What is to be done about an error.
+
+    Args:
+        rule: That decided.
+        cause: The error that it is for: the one raised, or one behind it.
+        count: How often the rule's errors ended a run of this job, this one included.
+    """
+
+    rule: Rule
+    cause: Exception
+    count: int = 0
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether the job is to be enqueued again."""
+        return isinstance(self.rule, RetryRule) and (self.rule.attempts is None or self.count < self.rule.attempts)
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether its attempts are spent and the error is Sidekiq's."""
+        return isinstance(self.rule, RetryRule) and self.rule.exhausted is None and not self.is_retry
+
+
+def verdict_on(rules: Iterable[Rule], error: Exception, job: dict[str, Any]) -> Verdict | None:
+    """
+    What the rules say to *error*; None if none is for it.
+
+    Args:
+        job: The job object of this run; a retry rule counts in its `exception_executions`.
+    """
+    found = find_rule(rules, error)
+    if found is None:
+        return None
+    rule, cause = found
+    return Verdict(rule, cause, _count(rule, job) if isinstance(rule, RetryRule) else 0)
+
+
+def _count(rule: RetryRule, job: dict[str, Any]) -> int:
+    counts = job.get("exception_executions")
+    if counts is None:  # enqueued by something that knows no such counts
+        return int(job["executions"])
+    counts[rule.key] = (counts.get(rule.key) or 0) + 1
+    return int(counts[rule.key])
+
+
+def _distance(lineage: tuple[type, ...], error: type) -> int:
+    return lineage.index(error) if error in lineage else len(lineage)
+
+
+def _retry_rule(errors: Any, options: Mapping[str, Any]) -> RetryRule:
+    settings = dict(options)
+    if settings.get("attempts") == "unlimited":
+        settings["attempts"] = None
+    try:
+        rule = RetryRule(_classes(errors if isinstance(errors, tuple) else (errors,)), **settings)
+    except TypeError:
+        known = ", ".join(name for name in RetryRule.__slots__ if name != "errors")
+        raise JobDeclarationError(f"retry_on has the options {options!r}; there are {known}") from None
+    if not callable(rule.wait) and rule.wait not in _POLYNOMIAL and not isinstance(rule.wait, (int, float, timedelta)):
+        raise JobDeclarationError(
+            f"retry_on waits {rule.wait!r}; give seconds, a timedelta, 'polynomially_longer' or a function"
+        )
+    return rule
+
+
+def _classes(errors: tuple[Any, ...]) -> tuple[type[Exception], ...]:
+    for error in errors:
+        if not (isinstance(error, type) and issubclass(error, Exception)):
+            raise JobDeclarationError(
+                f"{error!r} is no class of errors; retry_on and discard_on take subclasses of Exception"
+            )
+    return errors
+
+
+def _seconds(wait: Any) -> float:
+    return wait.total_seconds() if isinstance(wait, timedelta) else float(wait)

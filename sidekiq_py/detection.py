@@ -17,6 +17,15 @@ LOOK_AGAIN_SECONDS = 60.0
 _LOOK_SOON_SECONDS = 5.0
 
 
+_is_paused = False
+
+
+def pause(is_paused: bool) -> None:
+    """Look at no Redis until called with False: what is known, or pinned, is written. For tests of programs."""
+    global _is_paused
+    _is_paused = is_paused
+
+
 def dialect_of(infos: Iterable[bytes], float_text: FloatText | None = None) -> Dialect | None:
     """
     The dialect of the Ruby processes among these, or None if there is none.
@@ -47,15 +56,15 @@ class Detection:
         self._look = look
         self.last = pinned or Dialect.unknown(float_text)
         """What is known now, without a look."""
-        self._valid_from = -inf
-        self._valid_until = inf if pinned else -inf
+        self.valid_from = -inf
+        self.valid_until = inf if pinned else -inf
 
     def __repr__(self) -> str:
-        return f"<Detection {self.last.version} until={self._valid_until}>"
+        return f"<Detection {self.last.version} until={self.valid_until}>"
 
     def is_due(self, now: float) -> bool:
         """Whether it is time for a look. The clock may also have been set back."""
-        return not self._valid_from <= now < self._valid_until
+        return not (_is_paused or self.valid_from <= now < self.valid_until)
 
     def dialect(self, now: float) -> Dialect:
         """
@@ -64,7 +73,7 @@ class Detection:
         Args:
             now: Seconds since the epoch.
         """
-        if self._valid_from <= now < self._valid_until:
+        if self.valid_from <= now < self.valid_until or _is_paused:
             return self.last
         # Other threads go on with what is known meanwhile.
         self.postpone(now)
@@ -78,8 +87,8 @@ class Detection:
 
     def postpone(self, now: float) -> None:
         """No look for a few seconds."""
-        self._valid_from = now
-        self._valid_until = now + _LOOK_SOON_SECONDS
+        self.valid_from = now
+        self.valid_until = now + _LOOK_SOON_SECONDS
 
     def learn(self, infos: Iterable[bytes], now: float) -> None:
         """Take in what a look has found; where no Ruby process lives, what was known stays."""
@@ -88,4 +97,4 @@ class Detection:
             # An equal dialect stays the same object: templates are kept by it.
             if found != self.last:
                 self.last = found
-            self._valid_until = now + LOOK_AGAIN_SECONDS
+            self.valid_until = now + LOOK_AGAIN_SECONDS

@@ -16,6 +16,8 @@ Every error of the project.
     │   │   └── PushOutcomeUnknownError     the same for a push: the job may have been enqueued
     │   ├── RedisReplyError                 Redis answered with an error; `code` is its first word
     │   └── UnsupportedRedisError           too old, or a Cluster
+    ├── WrongModeError (RuntimeError)       a testing mode is nested, missing, or cannot run this job like that
+    ├── EmptyQueueError (LookupError)       a test wants to run a job and none waits
     ├── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
     └── HardTimeLimitError                  what became of a job whose process was killed at its `hard_timeout`
 
@@ -139,6 +141,14 @@ class SoftTimeLimitError(SidekiqError):
 
 class HardTimeLimitError(SidekiqError):
     """The job ran longer than its `hard_timeout`, and its process was killed."""
+
+
+class WrongModeError(SidekiqError, RuntimeError):
+    """A testing mode is nested in another, is missing, or cannot run a job as it was asked to."""
+
+
+class EmptyQueueError(SidekiqError, LookupError):
+    """A test wants to run a job and none waits."""
 
 
 class Shutdown(BaseException):

@@ -1,0 +1,49 @@
+"""
+Tests of programs that enqueue jobs, without Redis.
+
+    with fake() as enqueued:                      jobs wait in memory, as the bytes that Redis would get
+        hard_worker.perform_async("bob", 5)
+        enqueued.assert_enqueued(hard_worker, args=["bob", 5])
+        enqueued.drain()                          and run, middleware included
+
+    with inline():                                jobs run where they are enqueued
+        hard_worker.perform_async("bob", 5)
+
+A mode is that of the thread or task that enters it; `fake(everywhere=True)` is that of the whole process. Modes do not
+nest. Retries are not played: what a job raises reaches the test. Source: Sidekiq 8.1.7, test_api.rb.
+"""
+
+from sidekiq_py.testing.enqueued import EnqueuedJob, EnqueuedJobs
+from sidekiq_py.testing.modes import (
+    adrain,
+    adrain_all,
+    aperform_one,
+    assert_enqueued,
+    clear,
+    drain,
+    drain_all,
+    fake,
+    inline,
+    jobs,
+    perform_one,
+    queues,
+    refute_enqueued,
+)
+
+__all__ = [
+    "EnqueuedJob",
+    "EnqueuedJobs",
+    "adrain",
+    "adrain_all",
+    "aperform_one",
+    "assert_enqueued",
+    "clear",
+    "drain",
+    "drain_all",
+    "fake",
+    "inline",
+    "jobs",
+    "perform_one",
+    "queues",
+    "refute_enqueued",
+]

@@ -1,0 +1,128 @@
+"""Which job an assertion means, and what it says when there is none."""
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sidekiq_py.testing.enqueued import EnqueuedJob
+
+# A number below this is an interval, as for `perform_in`.
+_LEAST_MOMENT = 1_000_000_000
+_SHOWN = 10
+
+
+class _Any:
+    def __repr__(self) -> str:
+        return "ANY"
+
+
+ANY = _Any()
+"""No matter what."""
+
+
+def name_of(job: Any) -> str:
+    """
+    The class name of a declared job, a job class, an Active Job or a name.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    if isinstance(job, str):
+        return job
+    name = getattr(getattr(job, "definition", None), "name", None)
+    if isinstance(name, str):
+        return name
+    raise TypeError(f"{job!r} is no job; give a declared job, a job class or the class's name")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The job that is meant; its fields are those of `assert_enqueued`."""
+
+    job: Any = None
+    args: Any = ANY
+    queue: Any = ANY
+    at: Any = ANY
+    tolerance_seconds: float = 1.0
+
+    def fits(self, enqueued: "EnqueuedJob") -> bool:
+        """Whether it is *enqueued*."""
+        return self._is_named(enqueued) and not self._differences(enqueued)
+
+    def __str__(self) -> str:
+        parts = ["job" if self.job is None else name_of(self.job)]
+        if self.args is not ANY:
+            parts.append(f"with args {self.args!r}")
+        if self.queue is not ANY:
+            parts.append(f"on queue {self.queue!r}")
+        if self.at is not ANY:
+            parts.append({None: "for now", True: "for later"}.get(self.at) or f"due {self._moment_text()}")
+        return " ".join(parts)
+
+    def complaint(self, found: "list[EnqueuedJob]", count: int | None, everything: "list[EnqueuedJob]") -> str:
+        """What is wrong: how many there are, and how those of the same class differ."""
+        number = f"{len(found)}" if found else "no"
+        wanted = "" if count is None else f", expected {count}"
+        near = [enqueued for enqueued in everything if self._is_named(enqueued)]
+        lines = [f"{number} {self} {'is' if len(found) < 2 else 'are'} enqueued{wanted}."]
+        if near:
+            lines.append("Of this class:" if self.job is not None else "Enqueued:")
+            lines += [f"  {describe(job)}{self._but(job)}" for job in near[:_SHOWN]]
+        others = [enqueued for enqueued in everything if not self._is_named(enqueued)]
+        if others:
+            lines.append(f"Of other classes ({len(others)}): {', '.join(sorted({job.job_class for job in others}))}")
+        if not everything:
+            lines.append("Nothing is enqueued at all.")
+        return "\n".join(lines)
+
+    def _is_named(self, enqueued: "EnqueuedJob") -> bool:
+        return self.job is None or name_of(self.job) in (enqueued.payload.get("wrapped"), enqueued.payload["class"])
+
+    def _differences(self, enqueued: "EnqueuedJob") -> list[str]:
+        differences = []
+        if self.args is not ANY and not _equal(self.args, enqueued.args):
+            differences.append("args")
+        if self.queue is not ANY and self.queue != enqueued.queue:
+            differences.append("queue")
+        if self.at is not ANY and not self._is_due(enqueued.at):
+            differences.append("at")
+        return differences
+
+    def _but(self, enqueued: "EnqueuedJob") -> str:
+        differences = self._differences(enqueued)
+        return f"  <- {' and '.join(differences)} differ" if differences else ""
+
+    def _is_due(self, at: float | None) -> bool:
+        if self.at is None or self.at is True:
+            return (at is not None) == (self.at is True)
+        return at is not None and abs(at - _epoch_seconds(self.at)) <= self.tolerance_seconds
+
+    def _moment_text(self) -> str:
+        return f"{_utc(_epoch_seconds(self.at))} (±{self.tolerance_seconds:g} s)"
+
+
+def describe(enqueued: "EnqueuedJob") -> str:
+    """A job in one line."""
+    due = "" if enqueued.at is None else f", due {_utc(enqueued.at)}"
+    return f"{enqueued.job_class}({', '.join(map(repr, enqueued.args))}) on queue {enqueued.queue!r}{due}"
+
+
+def _equal(wanted: Any, args: list[Any]) -> bool:
+    # A tuple is as good as a list here: what was enqueued is always a list.
+    return bool(list(wanted) == args) if isinstance(wanted, tuple) else bool(wanted == args)
+
+
+def _epoch_seconds(at: Any) -> float:
+    if isinstance(at, timedelta):
+        return time.time() + at.total_seconds()
+    if isinstance(at, datetime):
+        return at.timestamp()
+    if isinstance(at, (int, float)):
+        return time.time() + at if at < _LEAST_MOMENT else float(at)
+    raise TypeError(f"at is {at!r}; give an aware datetime, epoch seconds, a timedelta, None or True")
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="milliseconds")

@@ -1,0 +1,182 @@
+"""The modes themselves, and the calls on the fake mode that is on."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from sidekiq_py import detection, program
+from sidekiq_py.errors import WrongModeError
+from sidekiq_py.program import Outgoing
+from sidekiq_py.running import ServerChain
+from sidekiq_py.testing.enqueued import EnqueuedJob, EnqueuedJobs
+from sidekiq_py.testing.performing import perform_at_once
+
+
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    name: str
+    take: Callable[[Sequence[Outgoing]], None]
+    enqueued: EnqueuedJobs | None = None
+
+
+_here: ContextVar[_Mode | None] = ContextVar("sidekiq_testing_mode", default=None)
+_everywhere: _Mode | None = None
+_modes_on = 0
+_lock = Lock()
+
+
+@contextmanager
+def fake(*, everywhere: bool = False, server_middleware: ServerChain | None = None) -> Iterator[EnqueuedJobs]:
+    """
+    Within the block jobs are kept in memory instead of being sent to Redis.
+
+    Args:
+        everywhere: For all threads and tasks of the process, not only for this one and those it spawns.
+        server_middleware: For runs; the program's own by default.
+
+    Raises:
+        WrongModeError: A mode is on already.
+    """
+    enqueued = EnqueuedJobs(program.server_middleware if server_middleware is None else server_middleware)
+    with _switched_on(_Mode("fake", enqueued.take, enqueued), everywhere):
+        yield enqueued
+
+
+@contextmanager
+def inline(*, everywhere: bool = False, server_middleware: ServerChain | None = None) -> Iterator[None]:
+    """
+    Within the block jobs run at once where they are enqueued, scheduled ones too; what they raise, the push raises.
+
+    Args:
+        everywhere, server_middleware: As for `fake`.
+
+    Raises:
+        WrongModeError: A mode is on already.
+    """
+    chain = program.server_middleware if server_middleware is None else server_middleware
+
+    def take(ready: Sequence[Outgoing]) -> None:
+        for job in ready:
+            perform_at_once(job.payload, chain)
+
+    with _switched_on(_Mode("inline", take), everywhere):
+        yield
+
+
+def jobs(job: Any = None, *, queue: str | None = None) -> list[EnqueuedJob]:
+    """`EnqueuedJobs.jobs` of the fake mode that is on."""
+    return _enqueued().jobs(job, queue=queue)
+
+
+def queues() -> dict[str, list[EnqueuedJob]]:
+    """`EnqueuedJobs.queues` of the fake mode that is on."""
+    return _enqueued().queues
+
+
+def clear(job: Any = None, *, queue: str | None = None) -> None:
+    """`EnqueuedJobs.clear` of the fake mode that is on."""
+    _enqueued().clear(job, queue=queue)
+
+
+def perform_one(job: Any = None, *, queue: str | None = None) -> EnqueuedJob:
+    """`EnqueuedJobs.perform_one` of the fake mode that is on."""
+    return _enqueued().perform_one(job, queue=queue)
+
+
+async def aperform_one(job: Any = None, *, queue: str | None = None) -> EnqueuedJob:
+    """`EnqueuedJobs.aperform_one` of the fake mode that is on."""
+    return await _enqueued().aperform_one(job, queue=queue)
+
+
+def drain(job: Any = None, *, queue: str | None = None, **rest: Any) -> int:
+    """`EnqueuedJobs.drain` of the fake mode that is on."""
+    return _enqueued().drain(job, queue=queue, **rest)
+
+
+async def adrain(job: Any = None, *, queue: str | None = None, **rest: Any) -> int:
+    """`EnqueuedJobs.adrain` of the fake mode that is on."""
+    return await _enqueued().adrain(job, queue=queue, **rest)
+
+
+def drain_all() -> int:
+    """`EnqueuedJobs.drain_all` of the fake mode that is on."""
+    return _enqueued().drain_all()
+
+
+async def adrain_all() -> int:
+    """`EnqueuedJobs.adrain_all` of the fake mode that is on."""
+    return await _enqueued().adrain_all()
+
+
+def assert_enqueued(job: Any = None, **expected: Any) -> EnqueuedJob:
+    """`EnqueuedJobs.assert_enqueued` of the fake mode that is on."""
+    return _enqueued().assert_enqueued(job, **expected)
+
+
+def refute_enqueued(job: Any = None, **expected: Any) -> None:
+    """`EnqueuedJobs.refute_enqueued` of the fake mode that is on."""
+    _enqueued().refute_enqueued(job, **expected)
+
+
+def _enqueued() -> EnqueuedJobs:
+    mode = _mode()
+    if mode is None or mode.enqueued is None:
+        raise WrongModeError("no fake mode is on here; enter `with fake():`, or ask for the fixture sidekiq_jobs")
+    return mode.enqueued
+
+
+def _mode() -> _Mode | None:
+    return _everywhere or _here.get()
+
+
+@contextmanager
+def _switched_on(mode: _Mode, everywhere: bool) -> Iterator[None]:
+    present = _mode()
+    if present is not None:
+        raise WrongModeError(f"{mode.name}() within {present.name}(): testing modes do not nest; leave that one first")
+    _enter(mode, everywhere)
+    try:
+        yield
+    finally:
+        _leave(everywhere)
+
+
+def _enter(mode: _Mode, everywhere: bool) -> None:
+    global _everywhere, _modes_on
+    with _lock:
+        if everywhere and _everywhere is not None:
+            raise WrongModeError("another thread has a testing mode on for the whole process")
+        if everywhere:
+            _everywhere = mode
+        else:
+            _here.set(mode)
+        _modes_on += 1
+        if _modes_on == 1:
+            program.intercept(_take)
+            # A push looks now and then which Sidekiq is at the other end; here there is none.
+            detection.pause(True)
+
+
+def _leave(everywhere: bool) -> None:
+    global _everywhere, _modes_on
+    with _lock:
+        if everywhere:
+            _everywhere = None
+        else:
+            # Not a token: an async fixture is left in another context than it was entered in.
+            _here.set(None)
+        _modes_on -= 1
+        if _modes_on == 0:
+            program.intercept(None)
+            detection.pause(False)
+
+
+def _take(ready: Sequence[Outgoing]) -> bool:
+    mode = _mode()
+    if mode is None:
+        return False
+    mode.take(ready)
+    return True

@@ -1,0 +1,85 @@
+"""Running a job from its bytes, as a worker would, in the test's own thread or loop."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+from sidekiq_py import client, running
+from sidekiq_py.errors import JobNotFoundError, WrongModeError
+from sidekiq_py.registry import JobDefinition, registry
+from sidekiq_py.running import ServerChain
+from sidekiq_py.wire.payload import parse_job
+
+
+def perform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
+    """
+    Run a job here.
+
+    Args:
+        raw: Its payload.
+        is_scheduled: It comes from the schedule set, and so by way of a second push.
+
+    Raises:
+        WrongModeError: It is an `async def` and a loop is running here.
+        JobNotFoundError: It is not declared in this process.
+        Exception: What it raised.
+    """
+    definition, payload = _decoded(raw, is_scheduled)
+    if definition is None:
+        return None
+    if not definition.is_async:
+        return running.run(definition, payload, payload["queue"], chain)
+    if _is_in_loop():
+        raise WrongModeError(
+            f"{definition.name} is an `async def` and a loop is running here; use `await adrain()` or `aperform_one()`"
+        )
+    return asyncio.run(running.arun(definition, payload, payload["queue"], chain))
+
+
+async def aperform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
+    """The same within a running loop: an `async def` job runs on it, another one in a thread."""
+    definition, payload = _decoded(raw, is_scheduled)
+    if definition is None:
+        return None
+    if definition.is_async:
+        return await running.arun(definition, payload, payload["queue"], chain)
+    return await asyncio.to_thread(running.run, definition, payload, payload["queue"], chain)
+
+
+def perform_at_once(raw: bytes, chain: ServerChain) -> None:
+    """
+    Run a job where it is enqueued and wait for it.
+
+    The caller of a push cannot await it, so an `async def` job that is enqueued from a running loop gets a thread with
+    a loop of its own.
+    """
+    if not _is_in_loop():
+        perform(raw, chain, is_scheduled=False)
+        return
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(copy_context().run, perform, raw, chain, is_scheduled=False).result()
+
+
+def _decoded(raw: bytes, is_scheduled: bool) -> tuple[JobDefinition | None, dict[str, Any]]:
+    """The job and what it is run with; no job if client middleware stopped its second push."""
+    payload = parse_job(raw)
+    if is_scheduled:
+        repushed = client.current().repush(payload)
+        if repushed is None:
+            return None, payload
+        payload = parse_job(repushed[1])
+    definition = registry.find(payload["class"])
+    if definition is not None and definition.resolve is not None:
+        definition = definition.resolve(payload)
+    if definition is None:
+        raise JobNotFoundError(str(payload.get("wrapped") or payload["class"]))
+    return definition, payload
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

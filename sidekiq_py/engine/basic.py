@@ -82,8 +82,11 @@ class BasicFetcher:
     def requeue(self, units: Sequence[UnitOfWork]) -> None:
         """Back to the tail of their queues; the first of them is to run first."""
         commands = [("RPUSH", keys.queue(unit.queue), unit.raw) for unit in reversed(units)]
-        if commands:
-            self._pool.batch(commands, idempotent=False)
+        try:
+            if commands:
+                self._pool.batch(commands, idempotent=False)
+        except RedisError as error:
+            _log.error("%d jobs are lost, as the basic fetcher holds them nowhere: %s", len(commands), error)
 
     def quiet(self) -> None:
         """Fetch no more."""

@@ -14,7 +14,7 @@ from sidekiq_py.engine import tid
 from sidekiq_py.engine.attempt import Ending, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.interrupts import INTERRUPTS, Guard, SoftLimits
-from sidekiq_py.errors import JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.errors import JobNotFoundError, PayloadError
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.running import run
 from sidekiq_py.wire.payload import parse_job
@@ -120,7 +120,7 @@ class Processor:
             return
         if definition.is_async and self._loop is not None:
             if not self._loop.submit(unit, payload, definition, self._ending, self._fetcher):
-                self._requeue(unit)
+                self._fetcher.requeue([unit])
             return
         self._run_here(unit, payload, definition, started)
 
@@ -171,9 +171,3 @@ class Processor:
         if guard.is_requested:
             guard.absorb()
         return failure
-
-    def _requeue(self, unit: UnitOfWork) -> None:
-        try:
-            self._fetcher.requeue([unit])
-        except RedisError as error:
-            _log.warning("a job stays in flight until this process ends: %s", error)

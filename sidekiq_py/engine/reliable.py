@@ -23,6 +23,7 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner, Ownership
+from sidekiq_py.engine.parking import Parking
 from sidekiq_py.engine.settle import Settler, forget, utc_day
 from sidekiq_py.engine.sizing import BatchSize
 from sidekiq_py.engine.waiters import Waiters
@@ -39,6 +40,8 @@ _TICK_SECONDS = 0.005
 _GIVE_BACK_SECONDS = 0.020
 _LATE_ARRIVAL_SECONDS = 0.010
 _RETRY_SECONDS = 0.5
+# A leader that waits for a reply from a Redis that hangs cannot be called off.
+_LEADER_EXIT_SECONDS = 5.0
 
 
 class ReliableFetcher:
@@ -88,7 +91,7 @@ class ReliableFetcher:
         self._paused: list[str] = []
 
         self._fetch_lock = threading.Lock()
-        self._idle_change = threading.Condition()
+        self._idle_change = Parking()
         self._idle = 0
         self._has_leader = False
         self._wake_read, self._wake_write = os.pipe()
@@ -96,6 +99,7 @@ class ReliableFetcher:
         os.set_blocking(self._wake_write, False)
 
         self._is_quiet = False
+        self._quiet = threading.Event()
         self._is_closed = False
         self._has_trouble = False
         self._offline_since: float | None = None
@@ -116,12 +120,13 @@ class ReliableFetcher:
         """Fetch no more, and give back what has not started."""
         with self._idle_change:
             self._is_quiet = True
-            self._idle_change.notify_all()
+            self._idle_change.wake(self._capsule.concurrency)
+        self._quiet.set()
         self.wake()
         # From here on nobody leads: late arrivals are the keeper's, who gives them back.
-        with self._idle_change:
-            self._idle_change.wait_for(lambda: not self._has_leader, timeout=5)
-            self._has_leader = True
+        give_up_at = monotonic() + _LEADER_EXIT_SECONDS
+        while not self._take_the_lead() and monotonic() < give_up_at:
+            threading.Event().wait(0.001)
         self._give_back_buffer(older_than=None)
         self._arm_keeper()
 
@@ -197,11 +202,15 @@ class ReliableFetcher:
         for unit in units:
             assert unit.owner is not None
             by_owner.setdefault(unit.owner, []).append(unit)
-        with self._service_lock:
-            for owner, theirs in by_owner.items():
-                fields = [unit.field for unit in theirs]
-                in_flight.give_back(self._service_link, owner.name, fields)
-                forget(owner, fields)
+        for owner, theirs in by_owner.items():
+            fields = [unit.field for unit in theirs]
+            try:
+                with self._service_lock:
+                    in_flight.give_back(self._service_link, owner.name, fields)
+            except RedisError as error:
+                # What is still in flight is a stranger from now on, and goes back once Redis answers again.
+                self._note_offline(error)
+            forget(owner, fields)
 
     # ---- idle processors
 
@@ -218,7 +227,7 @@ class ReliableFetcher:
                 if not self._has_leader:
                     self._has_leader = True
                     break
-                self._idle_change.wait()
+                self._idle_change.park()
         try:
             self._lead()
         finally:
@@ -226,8 +235,15 @@ class ReliableFetcher:
                 self._has_leader = False
                 self._idle -= 1
                 # As many as there is work for, and always one to take the lead.
-                self._idle_change.notify(max(1, len(self._jobs)))
+                self._idle_change.wake(max(1, len(self._jobs)))
         return True
+
+    def _take_the_lead(self) -> bool:
+        with self._idle_change:
+            if self._has_leader:
+                return False
+            self._has_leader = True
+            return True
 
     def _lead(self) -> None:
         """Fetch or wait until the buffer holds something, or it is time to stop."""
@@ -271,8 +287,7 @@ class ReliableFetcher:
         units, was_woken = self._waiters.collect(self._wake_read, seconds) if seconds is None else ([], False)
         self._jobs.extend(units)
         if seconds is not None:
-            with self._idle_change:
-                self._idle_change.wait_for(lambda: self._is_quiet, timeout=seconds)
+            self._quiet.wait(seconds)
         if was_woken:
             self._drain_wake()
 
@@ -429,6 +444,9 @@ class ReliableFetcher:
                 pause.wait(_TICK_SECONDS)
                 try:
                     self._tick()
+                except RedisError as error:
+                    self._note_offline(error)
+                    pause.wait(_RETRY_SECONDS)
                 except Exception as error:  # noqa: BLE001 — the keeper must outlive any single failure
                     self._report(error, {"context": "keeper"})
                     pause.wait(_RETRY_SECONDS)
@@ -446,10 +464,11 @@ class ReliableFetcher:
         )
 
     def _tick(self) -> None:
-        if self._has_trouble and not self._offline_since:
+        if self._has_trouble:
             self._has_trouble = False
             with self._service_lock:
                 self._ownership.give_back_strangers(self._service_link)
+            self._note_online()
         if self._settler.has_pending and monotonic() - self._settler.flushed_at > _TICK_SECONDS:
             self._flush()
         self._read_late_arrivals()
@@ -472,7 +491,7 @@ class ReliableFetcher:
             self._jobs.append(unit)
         if units:
             with self._idle_change:
-                self._idle_change.notify(len(units))
+                self._idle_change.wake(len(units))
 
     def _give_back_buffer(self, older_than: float | None) -> None:
         """Give back what waits in the buffer; None: all of it, else what was fetched more seconds ago."""
@@ -490,20 +509,17 @@ class ReliableFetcher:
         if not late:
             return
         self._low_water = 0
-        try:
-            self.requeue(late)
-        except RedisError as error:
-            # They are still in flight here and known here: run them rather than wait for Redis to come back.
-            self._jobs.extendleft(reversed(late))
-            self._note_offline(error)
+        self.requeue(late)
 
     # ---- Redis out of reach
 
     def _note_trouble(self) -> None:
+        """A connection broke: what it carried may have been done."""
         self._has_trouble = True
         self._arm_keeper()
 
     def _note_offline(self, error: RedisError) -> None:
+        self._note_trouble()
         if self._offline_since is None:
             self._offline_since = monotonic()
             self._report(error, {"context": "Redis is out of reach; trying again until it is back"})

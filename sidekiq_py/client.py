@@ -26,7 +26,7 @@ from sidekiq_py.redis_access.pool import Pool, RedisSettings
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dump_args
-from sidekiq_py.wire.payload import absolute_at, score_text
+from sidekiq_py.wire.payload import absolute_at
 
 Jids = list[str | None]
 
@@ -76,6 +76,29 @@ class Client:
         """
         return self._push(outgoing.order_of_item(item), self.detection.dialect(time()))
 
+    def push_now(self, definition: JobDefinition, args: list[Any]) -> str | None:
+        """`perform_async` of a declared job, without `set`."""
+        now = time()
+        detection = self.detection
+        dialect = detection.last if detection.valid_from <= now < detection.valid_until else detection.dialect(now)
+        if self.middleware or not program.is_plain:
+            return self.push_call(definition, args)
+        stencil = definition.stencil
+        if (
+            stencil is None
+            or stencil.dialect is not dialect
+            or stencil.default_options is not program.default_job_options
+        ):
+            stencil = definition.make_stencil(dialect, program.default_job_options)
+        args_json = dump_args(args, dialect.float_text)
+        jid = new_jid()
+        stamp = int(now * 1000) if stencil.millisecond_times else now
+        try:
+            redis_push.push_one(self.pool, stencil.queue, stencil.render(args_json, jid, stamp, stamp))
+        except ReplyLostError as error:
+            raise PushOutcomeUnknownError([jid], error) from error
+        return jid
+
     def push_call(
         self,
         definition: JobDefinition,
@@ -93,8 +116,6 @@ class Client:
         now = time()
         dialect = self.detection.dialect(now)
         at = None if interval is None else absolute_at(interval, now)
-        if set_options is None and program.is_plain and not self.middleware and (at is not None or interval is None):
-            return self._push_plain(definition, args, dialect, now, at)
         order = outgoing.order_of_call(
             definition, args, dialect=dialect, set_options=set_options, at=at, is_scheduled=interval is not None
         )
@@ -200,24 +221,6 @@ class Client:
     def close(self) -> None:
         """Close the connections that are not in use; the next push opens new ones."""
         self.pool.close()
-
-    def _push_plain(
-        self, definition: JobDefinition, args: list[Any], dialect: Dialect, now: float, at: float | None
-    ) -> str:
-        stencil = definition.stencil(dialect, program.settings().default_job_options)
-        args_json = dump_args(args, dialect.float_text)
-        jid = new_jid()
-        stamp = dialect.stamp(now)
-        try:
-            if at is None:
-                raw = stencil.template.render(args_json, jid, stamp, stamp)
-                redis_push.push_one(self.pool, stencil.queue, raw)
-            else:
-                raw = stencil.template.render_scheduled(args_json, jid, stamp)
-                redis_push.execute(self.pool, redis_push.schedule_command([(score_text(at), raw)]))
-        except ReplyLostError as error:
-            raise PushOutcomeUnknownError([jid], error) from error
-        return jid
 
     def _push(self, order: Order, dialect: Dialect) -> str | None:
         later = outgoing.deferred(order, dialect, self.push_deferred)

@@ -154,6 +154,8 @@ class Handle(Generic[P]):
         return await inline.aperform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
 
     def _push(self, args: list[Any], interval: float | None) -> str | None:
+        if interval is None:
+            return client.for_job(self.definition).push_now(self.definition, args)
         return client.for_job(self.definition).push_call(self.definition, args, interval)
 
     async def _apush(self, args: list[Any], interval: float | None) -> str | None:

@@ -162,7 +162,7 @@ def repushed(payload: Mapping[str, Any], *, job: Any, dialect: Dialect, chain: C
 
 def options_of(definition: JobDefinition | None) -> Mapping[str, Any]:
     """What stands in for keys that an item lacks."""
-    defaults = program.settings().default_job_options
+    defaults = program.default_job_options
     if definition is None:
         return defaults
     return {**defaults, **definition.options} if defaults else definition.options

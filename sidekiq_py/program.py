@@ -79,6 +79,9 @@ after_commit: AfterCommit | None = None
 is_plain = True
 """Pushes go straight to Redis: nothing intercepts or defers them, and arguments are strict. Kept by `_tell`."""
 
+default_job_options: Mapping[str, Any] = {}
+"""Of the present settings; the same object until they change."""
+
 _settings: Settings | None = None
 _listeners: list[Callable[[], None]] = []
 
@@ -168,8 +171,10 @@ def when_changed(listener: Callable[[], None]) -> Callable[[], None]:
 
 
 def _tell() -> None:
-    global is_plain
-    is_plain = interceptor is None and after_commit is None and (_settings is None or _settings.strict_args == "raise")
+    global is_plain, default_job_options
+    is_strict = _settings is None or _settings.strict_args == "raise"
+    is_plain = interceptor is None and after_commit is None and is_strict
+    default_job_options = {} if _settings is None else _settings.default_job_options
     for listener in _listeners:
         listener()
 

@@ -5,7 +5,7 @@ Which class a payload names is looked up here and nowhere else: nothing is impor
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.wire.dialect import Dialect
@@ -22,13 +22,19 @@ def never_stopping() -> bool:
     return False
 
 
-class Stencil(NamedTuple):
-    """A push template, where it pushes to, and what it was made for."""
+class Stencil:
+    """A push template, the queue it pushes to, and what it was made for."""
 
-    dialect: Dialect
-    default_options: Mapping[str, Any]
-    queue: str
-    template: PushTemplate
+    __slots__ = ("default_options", "dialect", "millisecond_times", "queue", "render", "template")
+
+    def __init__(self, definition: "JobDefinition", dialect: Dialect, default_options: Mapping[str, Any]) -> None:
+        options = {**default_options, **definition.options}
+        self.dialect = dialect
+        self.default_options = default_options
+        self.queue: str = {**DEFAULT_OPTIONS, **options}["queue"]
+        self.template = PushTemplate(definition.name, options, dialect)
+        self.render = self.template.render
+        self.millisecond_times = dialect.millisecond_times
 
 
 class JobDefinition:
@@ -49,12 +55,12 @@ class JobDefinition:
         hard_timeout_seconds: The limit at which the child that runs it is killed.
         retry_in_block: `(count, exception, payload) -> seconds | "kill" | "discard" | None`.
         exhausted_block: `(payload, exception)`, called when no retry is left.
+        stencil: What its pushes share, made for the dialect of the last one; None before the first.
         resolve: Of a class that stands for many jobs, as Active Job's wrapper does: the definition that a payload
             wants, or None; None for all others.
     """
 
     __slots__ = (
-        "_stencil",
         "exhausted_block",
         "hard_timeout_seconds",
         "is_async",
@@ -66,6 +72,7 @@ class JobDefinition:
         "pool",
         "resolve",
         "retry_in_block",
+        "stencil",
         "timeout_seconds",
     )
 
@@ -91,7 +98,7 @@ class JobDefinition:
         self.retry_in_block: RetryInBlock | None = None
         self.exhausted_block: ExhaustedBlock | None = None
         self.resolve: Callable[[Payload], JobDefinition | None] | None = None
-        self._stencil: Stencil | None = None
+        self.stencil: Stencil | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.options}>"
@@ -110,14 +117,9 @@ class JobDefinition:
         """What server middleware is shown of a run: the declared job, or the instance that runs it, as in Ruby."""
         return self.job
 
-    def stencil(self, dialect: Dialect, default_options: Mapping[str, Any]) -> Stencil:
-        """The bytes of a push, but for what differs from one to the next; made once."""
-        stencil = self._stencil
-        if stencil is None or stencil.dialect is not dialect or stencil.default_options is not default_options:
-            options = {**DEFAULT_OPTIONS, **default_options, **self.options}
-            template = PushTemplate(self.name, {**default_options, **self.options}, dialect)
-            stencil = Stencil(dialect, default_options, options["queue"], template)
-            self._stencil = stencil
+    def make_stencil(self, dialect: Dialect, default_options: Mapping[str, Any]) -> Stencil:
+        """Make the bytes of a push, but for what differs from one to the next, and keep them in `stencil`."""
+        self.stencil = stencil = Stencil(self, dialect, default_options)
         return stencil
 
 

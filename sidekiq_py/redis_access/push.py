@@ -53,9 +53,15 @@ def push_one(pool: Pool, queue: str, payload: bytes) -> None:
     link = pool.acquire()
     try:
         _send(link, packed)
-        refusals = _read(link, 2)
-        if refusals:
-            _send_again(link, queue_commands(queue, [payload]), refusals)
+        try:
+            link.receive()
+        except RedisReplyError as error:
+            _send_again(link, queue_commands(queue, [payload]), [(0, error), *_read(link, 1, first=1)])
+        else:
+            try:
+                link.receive()
+            except RedisReplyError as error:
+                _send_again(link, queue_commands(queue, [payload]), [(1, error)])
     except BaseException:
         # A time limit may have struck between the two replies: the one that is left must not answer a later command.
         link.close()
@@ -146,10 +152,10 @@ def _send(link: Link, commands: Sequence[bytes]) -> None:
         link.send(commands)
 
 
-def _read(link: Link, count: int) -> list[tuple[int, RedisReplyError]]:
-    """Read *count* replies; the place and the error of each command that was refused."""
+def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisReplyError]]:
+    """Read *count* replies, of the commands from *first* on; the place and the error of each that was refused."""
     refusals: list[tuple[int, RedisReplyError]] = []
-    for index in range(count):
+    for index in range(first, first + count):
         try:
             link.receive()
         except RedisReplyError as error:

@@ -11,7 +11,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from sidekiq_py.errors import ConfigError, SidekiqError
+from sidekiq_py.errors import ConfigError, RedisConnectionError, SidekiqError
+
+_WHERE_IS_REDIS = "Start Redis, or say where it is: REDIS_URL=redis://host:6379/0"
 
 # Command → where it is and its line in the help, which can so be shown without importing it.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -20,9 +22,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stats": ("sidekiq_py.cli.data:stats", "Show counters and sizes."),
     "queues": ("sidekiq_py.cli.data:queues", "Show queues: size, latency, jobs in flight."),
     "processes": ("sidekiq_py.cli.data:processes", "Show worker processes, Ruby's and Python's."),
-    "retries": ("sidekiq_py.cli.data:retries", "List, retry, kill or delete jobs that failed."),
-    "scheduled": ("sidekiq_py.cli.data:scheduled", "List, enqueue, kill or delete scheduled jobs."),
-    "dead": ("sidekiq_py.cli.data:dead", "List, retry or delete dead jobs."),
+    "retries": ("sidekiq_py.cli.job_sets:retries", "List, retry, kill or delete jobs that failed."),
+    "scheduled": ("sidekiq_py.cli.job_sets:scheduled", "List, run now, kill or delete scheduled jobs."),
+    "dead": ("sidekiq_py.cli.job_sets:dead", "List, retry or delete dead jobs."),
     "recover": ("sidekiq_py.cli.recover:recover", "Give jobs of dead workers back to their queues."),
     "demo": ("sidekiq_py.cli.demo:demo", "Show Python and Ruby on one Redis."),
     "completion": ("sidekiq_py.cli.completion:completion", "Print the shell's completion script."),
@@ -60,6 +62,8 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
+        except RedisConnectionError as error:
+            raise click.ClickException(f"{error}\n{_WHERE_IS_REDIS}") from error
         except SidekiqError as error:
             raise click.ClickException(str(error)) from error
 

@@ -1,0 +1,83 @@
+"""Options of every data command: which Redis, which release, which program's middleware."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from sidekiq_py import program
+from sidekiq_py.errors import ConfigError, SidekiqError
+from sidekiq_py.redis_access import queues
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_COMPLETION_SECONDS = 1.0
+
+
+def reads_redis(command: F) -> F:
+    """Adds `--redis-url` and `--json`; the command gets `as_json`."""
+
+    @click.option("-u", "--redis-url", metavar="URL", help="Where Redis is; else REDIS_PROVIDER, REDIS_URL.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @functools.wraps(command)
+    def configured(*arguments: Any, redis_url: str | None, **options: Any) -> Any:
+        if redis_url is not None:
+            program.configure(redis_url=redis_url)
+        return command(*arguments, **options)
+
+    return configured  # type: ignore[return-value]
+
+
+def pushes_jobs(command: F) -> F:
+    """Adds `--sidekiq-version` and `--require`, for what goes through the client."""
+
+    @click.option(
+        "--sidekiq-version",
+        metavar="VERSION",
+        help="Release of the Ruby side, as 7.3.2; else found out from its processes.",
+    )
+    @click.option(
+        "-r",
+        "--require",
+        metavar="MODULE",
+        multiple=True,
+        help="Import it first: a program's client middleware and death handlers.",
+    )
+    @functools.wraps(command)
+    def prepared(*arguments: Any, sidekiq_version: str | None, require: tuple[str, ...], **options: Any) -> Any:
+        if sidekiq_version is not None:
+            program.configure(sidekiq_version=sidekiq_version)
+        for module in require:
+            _load(module)
+        return command(*arguments, **options)
+
+    return prepared  # type: ignore[return-value]
+
+
+def complete_queue(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of queues, asked of Redis; none where it does not answer quickly."""
+    try:
+        url = program.settings().redis.url
+        pool = Pool(RedisSettings(url, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))
+        return [CompletionItem(name) for name in queues.names(pool) if name.startswith(incomplete)]
+    except SidekiqError:
+        return []
+
+
+def _load(module: str) -> None:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):
+            raise
+        raise ConfigError(
+            f"there is no module {module!r} (-r); give its dotted name as in 'import', seen from {os.getcwd()}"
+        ) from error

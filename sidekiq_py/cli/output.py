@@ -1,0 +1,88 @@
+"""What commands print: tables, times and JSON."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import click
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def echo_json(value: Any) -> None:
+    """One JSON document."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def echo_json_array(values: Iterable[Any]) -> None:
+    """A JSON array, an element a line, written as it comes."""
+    opening = "["
+    for value in values:
+        click.echo(opening + json.dumps(value, ensure_ascii=False, default=str), nl=False)
+        opening = ",\n "
+    click.echo("[]" if opening == "[" else "]")
+
+
+def echo_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
+    """
+    Columns as wide as their widest cell.
+
+    Args:
+        right: Headings of columns with numbers.
+    """
+    cells = [tuple(headings), *[tuple(_plain(str(cell)) for cell in row) for row in rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
+    for row in cells:
+        parts = [
+            cell.rjust(width) if heading in right else cell.ljust(width)
+            for heading, cell, width in zip(headings, row, widths, strict=True)
+        ]
+        click.echo("  ".join(parts).rstrip())
+
+
+def shortened(text: str, width: int) -> str:
+    """*text* on one line of at most *width* characters."""
+    line = _plain(" ".join(text.split()))
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def span(seconds: float) -> str:
+    """A length of time in its two largest units: `2d 3h`, `45s`."""
+    left = int(abs(seconds))
+    parts = []
+    for size, unit in _UNITS:
+        if left >= size:
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    return " ".join(parts[:2]) or "0s"
+
+
+def relative(at: datetime | None, now: float) -> str:
+    """How long ago, or how long from now."""
+    if at is None:
+        return "-"
+    seconds = at.timestamp() - now
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(seconds)} ago"
+
+
+@contextmanager
+def progress(label: str, length: int, *, hidden: bool) -> Iterator[Callable[[int], None]]:
+    """
+    A bar on standard error, if that is a terminal; within the block a function that takes the number of things done.
+
+    Args:
+        hidden: Show none.
+    """
+    if hidden or length == 0 or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
+        yield lambda done: bar.update(done - bar.pos)
+
+
+def _plain(text: str) -> str:
+    """*text* without what a terminal would obey: payloads come from anywhere."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

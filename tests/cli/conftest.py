@@ -1,0 +1,19 @@
+"""The program `sidekiq-py` in this process, on the emptied server."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sidekiq_py import program
+from sidekiq_py.cli import main
+
+
+@pytest.fixture
+def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+    """Runs a command line: `run("push", "HardWorker", input="…")`."""
+    monkeypatch.setenv("REDIS_URL", redis_url)
+    monkeypatch.delenv("REDIS_PROVIDER", raising=False)
+    program.reset()
+    yield lambda *arguments, **options: CliRunner().invoke(main, arguments, prog_name="sidekiq-py", **options)
+    program.reset()

@@ -1,0 +1,204 @@
+"""Commands that enqueue a job and show the system's state."""
+
+import json
+import time
+
+import pytest
+
+from sidekiq_py import program
+
+
+def job_of(redis_client, queue="default"):
+    """The one job of a queue."""
+    [raw] = redis_client.lrange(f"queue:{queue}", 0, -1)
+    return json.loads(raw)
+
+
+def test_push_enqueues_a_job_and_prints_its_id(run, redis_client):
+    """With every option in the payload."""
+    result = run("push", "HardWorker", '["bob", 5]', "--queue", "low", "--retry", "3", "--jid", "abc")
+
+    assert (result.exit_code, result.output) == (0, "abc\n")
+    job = job_of(redis_client, "low")
+    assert (job["class"], job["args"], job["retry"], job["jid"]) == ("HardWorker", ["bob", 5], 3, "abc")
+
+
+def test_push_keeps_numbers_exact(run, redis_client):
+    """Integers of any size, and floats as Ruby spells them."""
+    run("push", "Sum", "[123456789012345678901234567890, 1e22]")
+
+    [raw] = redis_client.lrange("queue:default", 0, -1)
+    assert b'"args":[123456789012345678901234567890,1.0e+22]' in raw
+
+
+def test_push_reads_arguments_from_standard_input(run, redis_client):
+    """For those that no shell should quote."""
+    run("push", "HardWorker", "-", input='["it\'s"]')
+
+    assert job_of(redis_client)["args"] == ["it's"]
+
+
+@pytest.mark.parametrize(
+    ("span", "seconds"), [("90", 90), ("5m", 300), ("1h30m", 5400), ("2d", 172800), ("1.5h", 5400)]
+)
+def test_push_in_schedules_the_job(run, redis_client, span, seconds):
+    """The id and the time come as JSON."""
+    result = run("push", "HardWorker", "--in", span, "--json")
+
+    [(_, score)] = redis_client.zrange("schedule", 0, -1, withscores=True)
+    assert score == pytest.approx(time.time() + seconds, abs=60)
+    assert json.loads(result.output)["at"] == score
+
+
+@pytest.mark.parametrize("at", ["4000000000", "2096-10-02T07:06:40Z", "2096-10-02T09:06:40+02:00"])
+def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
+    """A zone is needed, as machines differ in theirs."""
+    assert run("push", "HardWorker", "--at", at).exit_code == 0
+
+    assert [score for _, score in redis_client.zrange("schedule", 0, -1, withscores=True)] == [4_000_000_000]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (("HardWorker", "5"), "for a single argument write '[5]'"),
+        (("HardWorker", "['bob']"), "texts in double quotes"),
+        (("HardWorker", "[NaN]"), "texts in double quotes"),
+        (("HardWorker", "--in", "soon"), "write seconds, or 5m, 1h30m, 2d"),
+        (("HardWorker", "--at", "2030-01-01"), "add Z for UTC"),
+        (("HardWorker", "--at", "tomorrow"), "2030-01-31T08:00:00Z"),
+        (("HardWorker", "--retry", "often"), "true, false or the number of retries"),
+        (("HardWorker", "--in", "5", "--at", "6"), "give one of them"),
+        (("HardWorker", "-r", "no_such_module"), "no module 'no_such_module'"),
+        (("HardWorker", "--sidekiq-version", "four"), "sidekiq_version is 'four'"),
+        (("HardWorker", "-u", "http://x"), "it must start with redis://"),
+    ],
+)
+def test_what_is_wrong_with_a_push_is_said_with_advice(run, redis_client, arguments, advice):
+    """And nothing is enqueued."""
+    result = run("push", *arguments)
+
+    assert result.exit_code == 2
+    assert advice in " ".join(result.output.split())
+    assert redis_client.keys("*") == []
+
+
+def test_push_goes_through_the_middleware_of_a_required_module(run, redis_client, tmp_path, monkeypatch):
+    """A middleware that stops the push makes the command fail."""
+    (tmp_path / "stopping_middleware.py").write_text(
+        "import sidekiq_py\nsidekiq_py.client_middleware.add(lambda job, payload, queue, call_next: None)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    result = run("push", "HardWorker", "-r", "stopping_middleware")
+
+    assert (result.exit_code, "stopped the push" in result.output) == (1, True)
+    assert redis_client.keys("*") == []
+
+
+def test_push_of_a_declared_job_uses_its_options(run, redis_client, tmp_path, monkeypatch):
+    """As `perform_async` would; an option given here comes first."""
+    (tmp_path / "declaring_module.py").write_text(
+        "import sidekiq_py\n@sidekiq_py.job(name='Declared', queue='low', retry=7)\ndef declared(): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    run("push", "Declared", "-r", "declaring_module", "--retry", "false")
+
+    job = job_of(redis_client, "low")
+    assert (job["class"], job["retry"]) == ("Declared", False)
+
+
+def test_stats_shows_counters_and_sizes(run, redis_client):
+    """As a table and as JSON."""
+    redis_client.mset({"stat:processed": 12345, "stat:failed": 7})
+    run("push", "HardWorker")
+
+    shown = run("stats").output
+    numbers = json.loads(run("stats", "--json").output)
+
+    assert "Processed" in shown
+    assert "12,345" in shown
+    assert (numbers["processed"], numbers["failed"], numbers["enqueued"]) == (12345, 7, 1)
+
+
+def test_queues_shows_jobs_in_flight(run, redis_client):
+    """What left its queue is not lost to sight."""
+    run("push", "HardWorker", "--queue", "low")
+    redis_client.sadd("paused", "low")
+    redis_client.hset("sidekiq_py:owners", "h:1:a:0", "{}")
+    redis_client.hset("sidekiq_py:inflight:h:1:a:0", mapping={"1.0:low": "{}", "1.1:low": "{}"})
+
+    [row] = run("queues").output.splitlines()[1:]
+    [summary] = json.loads(run("queues", "--json").output)
+
+    assert row.split()[0::3] == ["low", "2"]
+    assert row.endswith("paused")
+    assert (summary["name"], summary["size"], summary["in_flight"], summary["paused"]) == ("low", 1, 2, True)
+
+
+def test_an_empty_redis_says_so(run):
+    """Instead of an empty table."""
+    assert "nothing was ever pushed" in run("queues").output
+    assert "Start one" in run("processes").output
+    assert json.loads(run("queues", "--json").output) == json.loads(run("processes", "--json").output) == []
+
+
+def test_processes_shows_each_and_what_is_left_of_dead_ones(run, redis_client):
+    """Jobs in flight at a process without a heartbeat wait for recovery."""
+    info = {
+        "hostname": "h",
+        "pid": 1,
+        "tag": "app",
+        "started_at": 1.0,
+        "concurrency": 5,
+        "queues": ["low"],
+        "labels": [],
+    }
+    redis_client.sadd("processes", "h:1:a")
+    redis_client.hset(
+        "h:1:a", mapping={"info": json.dumps(info), "busy": 2, "beat": 1.0, "quiet": "true", "rss": 20480}
+    )
+    redis_client.hset("sidekiq_py:owners", "h:2:dead:0", "{}")
+    redis_client.hset("sidekiq_py:inflight:h:2:dead:0", "1.0:low", "{}")
+
+    shown = run("processes").output
+    [process] = json.loads(run("processes", "--json").output)
+
+    assert "2/5" in shown
+    assert "20 MB" in shown
+    assert "quiet" in shown
+    assert "1 job is in flight at processes without a heartbeat" in shown
+    assert (process["identity"], process["busy"], process["is_python"]) == ("h:1:a", 2, False)
+
+
+def test_redis_out_of_reach_is_one_sentence_and_advice(run):
+    """No traceback."""
+    result = run("stats", "-u", "redis://127.0.0.1:1/0")
+
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: Redis is out of reach")
+    assert "REDIS_URL" in result.output
+
+
+def test_queue_names_are_completed(run, redis_client, monkeypatch):
+    """Asked of the Redis at hand."""
+    redis_client.sadd("queues", "critical", "low")
+
+    result = run(
+        env={"_SIDEKIQ_PY_COMPLETE": "bash_complete", "COMP_WORDS": "sidekiq-py push X -q cr", "COMP_CWORD": "4"}
+    )
+
+    assert result.output == "plain,critical\n"
+
+
+def test_completion_is_silent_without_redis(run, monkeypatch):
+    """A shell must not show errors while one types."""
+    monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")
+    program.reset()
+
+    result = run(
+        env={"_SIDEKIQ_PY_COMPLETE": "bash_complete", "COMP_WORDS": "sidekiq-py push X -q ", "COMP_CWORD": "4"}
+    )
+
+    assert (result.exit_code, result.output.strip()) == (0, "")

@@ -1,0 +1,177 @@
+"""`retries`, `scheduled` and `dead`: list, retry, kill, delete."""
+
+import json
+import time
+
+import pytest
+
+LATER = 4_000_000_000
+
+
+@pytest.fixture
+def put(redis_client):
+    """Puts jobs into a set, due one after the other: `put("retry", "a", "b", klass="Mail")`."""
+
+    def put(key, *jids, klass="Boom", queue="default", **more):
+        for place, jid in enumerate(jids):
+            job = {"retry": True, "queue": queue, "class": klass, "args": [jid], "jid": jid, "created_at": 1.5, **more}
+            redis_client.zadd(key, {json.dumps(job, separators=(",", ":")): LATER + place})
+
+    return put
+
+
+def jids(redis_client, key):
+    """The ids in a set."""
+    return [json.loads(raw)["jid"] for raw in redis_client.zrange(key, 0, -1)]
+
+
+def test_lists_show_what_is_due_first_in_front(run, put):
+    """Class, arguments and the last error."""
+    put("retry", "a", "b", error_class="ValueError", error_message="no\nmore", retry_count=2)
+
+    head, first, second = run("retries", "list").output.splitlines()
+
+    assert head.split() == ["JID", "DUE", "QUEUE", "CLASS", "ARGS", "ERROR"]
+    assert first.startswith("a  ")
+    assert first.endswith('["a"]  ValueError: no more')
+    assert second.startswith("b  ")
+
+
+def test_the_dead_are_listed_latest_first(run, put):
+    """What died last is what one looks for."""
+    put("dead", "a", "b")
+
+    assert [entry["jid"] for entry in json.loads(run("dead", "list", "--json").output)] == ["b", "a"]
+
+
+def test_a_long_list_says_how_much_it_shows(run, put):
+    """25 by default; 0 shows all."""
+    put("schedule", *(str(n) for n in range(30)))
+
+    assert "25 of 30 shown; --limit 0 shows all." in run("scheduled", "list").output
+    assert len(run("scheduled", "list", "--limit", "0").output.splitlines()) == 31
+    assert "There are none." in run("retries", "list").output
+
+
+def test_a_list_can_be_narrowed(run, put):
+    """By class, queue, and text in the payload."""
+    put("retry", "a", klass="Mail")
+    put("retry", "b", klass="Mail", queue="low")
+    put("retry", "c", note="50% [x]*")
+
+    def listed(*options):
+        return [entry["jid"] for entry in json.loads(run("retries", "list", "--json", *options).output)]
+
+    assert listed("--class", "Mail") == ["a", "b"]
+    assert listed("--class", "Mail", "--queue", "low") == ["b"]
+    assert listed("--match", "50% [x]*") == ["c"]
+    assert listed("--match", "[ab]") == []
+
+
+def test_raw_text_is_listed_without_what_a_terminal_would_obey(run, redis_client):
+    """A payload may come from anywhere."""
+    redis_client.zadd("dead", {b"\x1b[2Jnot json\x07": 1})
+
+    shown = run("dead", "list").output
+    [entry] = json.loads(run("dead", "list", "--json").output)
+
+    assert "not json" in shown
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert (entry["jid"], entry["args"], entry["payload"]) == (None, ["\x1b[2Jnot json\x07"], None)
+
+
+def test_retry_by_id_enqueues_that_job(run, put, redis_client):
+    """The others stay; the try does not count."""
+    put("retry", "a", "b", retry_count=2)
+
+    result = run("retries", "retry", "a")
+
+    assert (result.exit_code, result.output) == (0, "1 job enqueued.\n")
+    assert json.loads(redis_client.lindex("queue:default", 0))["retry_count"] == 1
+    assert jids(redis_client, "retry") == ["b"]
+
+
+def test_a_scheduled_job_is_enqueued_as_it_is(run, put, redis_client):
+    """It is not a retry."""
+    put("schedule", "a", retry_count=2)
+
+    run("scheduled", "retry", "a")
+
+    assert json.loads(redis_client.lindex("queue:default", 0))["retry_count"] == 2
+
+
+def test_an_unknown_id_fails_and_says_which(run, put):
+    """The known ones are dealt with."""
+    put("retry", "a")
+
+    result = run("retries", "delete", "a", "nobody", "--json")
+
+    assert result.exit_code == 1
+    outcome = json.loads(result.output)
+    assert (outcome["moved"], outcome["missing"]) == (1, ["nobody"])
+    assert "No job here has the id x." in run("retries", "kill", "x").output
+
+
+@pytest.mark.parametrize(("command", "key"), [("kill", "dead"), ("retry", "queue:default"), ("delete", None)])
+def test_all_of_a_set_at_once(run, put, redis_client, command, key):
+    """Moved, and counted."""
+    put("retry", *(str(n) for n in range(250)))
+
+    result = run("retries", command, "--all", "--yes")
+
+    assert result.exit_code == 0
+    assert result.output.startswith("250 jobs ")
+    assert redis_client.zcard("retry") == 0
+    if key:
+        assert (redis_client.zcard(key) if key == "dead" else redis_client.llen(key)) == 250
+
+
+def test_a_filter_chooses_what_is_moved(run, put, redis_client):
+    """Every job of one class."""
+    put("dead", "a", "b", klass="Mail")
+    put("dead", "c")
+
+    assert run("dead", "delete", "--class", "Mail", "-y").output == "2 jobs deleted.\n"
+    assert jids(redis_client, "dead") == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (("retries", "retry"), "which jobs?"),
+        (("retries", "kill", "a", "--all"), "use one"),
+        (("retries", "delete", "--all"), "add --yes"),
+        (("dead", "kill", "a"), "No such command 'kill'"),
+    ],
+)
+def test_a_command_that_is_not_clear_does_nothing(run, put, redis_client, arguments, advice):
+    """And says what is missing."""
+    put("retry", "a")
+
+    result = run(*arguments)
+
+    assert (result.exit_code, advice in result.output) == (2, True)
+    assert jids(redis_client, "retry") == ["a"]
+
+
+def test_what_cannot_be_pushed_stays_and_fails_the_command(run, put, redis_client):
+    """With the reason for each."""
+    put("dead", "a")
+    redis_client.zadd("dead", {b"not json": 1})
+
+    result = run("dead", "retry", "--all")
+
+    assert result.exit_code == 1
+    assert "1 job enqueued." in result.output
+    assert "1 stay where they are:" in result.output
+    assert redis_client.zrange("dead", 0, -1) == [b"not json"]
+
+
+def test_times_are_told_from_now(run, redis_client):
+    """How long ago, or how long from now."""
+    redis_client.zadd("dead", {b'{"class":"A","args":[],"jid":"a"}': time.time() - 3700})
+    redis_client.zadd("schedule", {b'{"class":"A","args":[],"jid":"a"}': time.time() + 90_100})
+
+    assert "1h 1m ago" in run("dead", "list").output
+    assert "in 1d 1h" in run("scheduled", "list").output

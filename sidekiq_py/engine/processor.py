@@ -9,7 +9,7 @@ import logging
 import threading
 from typing import Protocol
 
-from sidekiq_py.clock import monotonic
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine import tid
 from sidekiq_py.engine.attempt import Ending, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
@@ -155,10 +155,12 @@ class Processor:
         is_done = False
         try:
             guard.performing = unit
+            deadline = None
             if definition.timeout_seconds is not None:
                 self._limits.watch(guard, unit, definition.timeout_seconds)
+                deadline = now_seconds() + definition.timeout_seconds
             try:
-                run(definition, payload, unit.queue, self._around.chain, self._around.is_stopping)
+                run(definition, payload, unit.queue, self._around.chain, self._around.is_stopping, deadline)
                 is_done = True
             except BaseException as error:  # noqa: BLE001 — SystemExit and Shutdown end the job, not the thread
                 failure = error

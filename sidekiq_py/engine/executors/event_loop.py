@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from sidekiq_py.clock import monotonic
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine import tid
 from sidekiq_py.engine.attempt import Ending, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
@@ -158,9 +158,10 @@ class EventLoop:
     async def _perform(self, run: _Run) -> BaseException | None:
         limit = run.definition.timeout_seconds
         around = self._around
+        deadline = None if limit is None else now_seconds() + limit
         try:
             async with asyncio.timeout(limit) as scope:
-                await arun(run.definition, run.payload, run.unit.queue, around.chain, around.is_stopping)
+                await arun(run.definition, run.payload, run.unit.queue, around.chain, around.is_stopping, deadline)
         except TimeoutError as error:
             if scope.expired():
                 return SoftTimeLimitError(f"the job ran longer than its timeout of {limit} s")

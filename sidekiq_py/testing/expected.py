@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from sidekiq_py.registry import JobDefinition
+
 if TYPE_CHECKING:
     from sidekiq_py.testing.enqueued import EnqueuedJob
 
@@ -31,9 +33,9 @@ def name_of(job: Any) -> str:
     """
     if isinstance(job, str):
         return job
-    name = getattr(getattr(job, "definition", None), "name", None)
-    if isinstance(name, str):
-        return name
+    definition = getattr(job, "__sidekiq_job__", None) or getattr(job, "definition", None)
+    if isinstance(definition, JobDefinition):
+        return definition.name
     raise TypeError(f"{job!r} is no job; give a declared job, a job class or the class's name")
 
 

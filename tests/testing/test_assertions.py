@@ -1,0 +1,102 @@
+"""assert_enqueued and refute_enqueued: what they accept, and what they say."""
+
+from datetime import UTC, datetime, timedelta
+from unittest.mock import ANY
+
+import pytest
+
+from sidekiq_py import testing
+from sidekiq_py.testing import fake
+
+
+def complaint(enqueued, *args, **expected):
+    """The message of an assertion that fails."""
+    with pytest.raises(AssertionError) as failure:
+        enqueued.assert_enqueued(*args, **expected)
+    return str(failure.value)
+
+
+def test_a_job_that_waits_is_returned(jobs):
+    """By any of its properties, or by none."""
+    with fake() as enqueued:
+        jid = jobs.plain.perform_async("bob", 5)
+
+        assert testing.assert_enqueued(jobs.plain, args=["bob", 5], queue="low", at=None, count=1).jid == jid
+        assert enqueued.assert_enqueued("Plain", args=("bob", ANY)).jid == jid
+        assert enqueued.assert_enqueued(args=["bob", pytest.approx(5.0)]).jid == jid
+        assert enqueued.assert_enqueued().jid == jid
+
+
+@pytest.mark.parametrize(
+    "at",
+    [300, timedelta(minutes=5), datetime.now(UTC) + timedelta(minutes=5), True],
+    ids=["seconds", "timedelta", "datetime", "any time"],
+)
+def test_when_a_job_is_due_may_be_said_in_many_ways(jobs, at):
+    """The tolerance makes up for the time between the push and the assertion."""
+    with fake() as enqueued:
+        jobs.plain.perform_in(300)
+
+    enqueued.assert_enqueued(jobs.plain, at=at, tolerance_seconds=60)
+    enqueued.refute_enqueued(jobs.plain, at=None)
+    enqueued.refute_enqueued(jobs.plain, at=4_000_000_000)
+
+
+def test_the_message_shows_what_comes_near_and_how_it_differs(jobs):
+    """Jobs of the same class with their difference, other classes by name."""
+    with fake() as enqueued:
+        jobs.plain.perform_async("bob", 6)
+        jobs.plain.set(queue="high").perform_async("bob", 5)
+        jobs.plain.perform_at(4_000_000_000, "bob", 5)
+        jobs.worker.perform_async()
+
+    assert complaint(enqueued, jobs.plain, args=["bob", 5], queue="low", at=None) == (
+        "no Plain with args ['bob', 5] on queue 'low' for now is enqueued.\n"
+        "Of this class:\n"
+        "  Plain('bob', 6) on queue 'low'  <- args differ\n"
+        "  Plain('bob', 5) on queue 'high'  <- queue differ\n"
+        "  Plain('bob', 5) on queue 'low', due 2096-10-02 07:06:40.000+00:00  <- at differ\n"
+        "Of other classes (1): Worker"
+    )
+
+
+def test_the_message_for_a_wrong_number(jobs):
+    """It shows those that count."""
+    with fake() as enqueued:
+        jobs.plain.perform_async(1)
+
+    assert complaint(enqueued, jobs.plain, count=2) == (
+        "1 Plain is enqueued, expected 2.\nOf this class:\n  Plain(1) on queue 'low'"
+    )
+
+
+def test_the_message_when_nothing_is_enqueued():
+    """There is nothing to show."""
+    with fake() as enqueued:
+        pass
+
+    assert complaint(enqueued, "Mailer", at=True) == "no Mailer for later is enqueued.\nNothing is enqueued at all."
+    assert complaint(enqueued) == "no job is enqueued.\nNothing is enqueued at all."
+
+
+def test_refute_shows_the_job_that_should_not_be_there(jobs):
+    """Each of them, in a line."""
+    with fake() as enqueued:
+        jobs.plain.perform_async(1)
+        enqueued.refute_enqueued(jobs.plain, args=[2])
+
+        with pytest.raises(AssertionError) as failure:
+            testing.refute_enqueued(jobs.plain)
+
+    assert str(failure.value) == "no Plain should be enqueued, and 1 is:\n  Plain(1) on queue 'low'"
+
+
+def test_what_is_no_job_or_no_moment_is_a_type_error(jobs):
+    """A mistake in the test is no failed assertion."""
+    with fake() as enqueued:
+        jobs.plain.perform_in(5)
+
+        with pytest.raises(TypeError, match="is no job"):
+            enqueued.assert_enqueued(print)
+        with pytest.raises(TypeError, match="aware datetime"):
+            enqueued.assert_enqueued(jobs.plain, at="soon")

@@ -1,0 +1,327 @@
+"""The fake mode: what is kept, and how it is run."""
+
+import asyncio
+import contextvars
+import json
+import threading
+from contextlib import suppress
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py import testing
+from sidekiq_py.active_job import Keywords, active_job, perform_later
+from sidekiq_py.errors import (
+    ArgumentTypeError,
+    EmptyQueueError,
+    JobNotFoundError,
+    RedisConnectionError,
+    WrongModeError,
+)
+from sidekiq_py.middleware import Chain
+from sidekiq_py.testing import fake, inline
+
+
+def test_a_job_waits_as_the_bytes_that_redis_would_get(jobs):
+    """Complete, checked and dumped; the value tells what it says."""
+    with fake() as enqueued:
+        jid = jobs.plain.perform_async("bob", 5)
+
+    [job] = enqueued
+    assert json.loads(job.raw) == job.payload
+    assert (job.jid, job.job_class, job.queue, job.args, job.at) == (jid, "Plain", "low", ["bob", 5], None)
+    assert "enqueued_at" in job.payload
+    assert repr(job) == "<EnqueuedJob Plain('bob', 5) on queue 'low'>"
+
+
+def test_a_scheduled_job_knows_when_it_is_due(jobs):
+    """The moment stands beside the payload, as the score stands beside the member."""
+    with fake() as enqueued:
+        jobs.plain.perform_at(4_000_000_000, 1)
+
+    assert enqueued[0].at == 4_000_000_000
+    assert "at" not in enqueued[0].payload
+    assert "enqueued_at" not in enqueued[0].payload
+
+
+def test_every_way_to_enqueue_is_taken(jobs):
+    """Handles, options, bulk, clients, classes, names, Active Jobs; sync and async."""
+
+    async def awaited():
+        await jobs.plain.aperform_async(4)
+        await jobs.awaited.aperform_bulk([[5], [6]])
+        async with sidekiq.AsyncClient("redis://127.0.0.1:1/1") as client:
+            await client.push({"class": "Foreign", "args": [7]})
+
+    with fake() as enqueued:
+        jobs.plain.perform_async(0)
+        jobs.plain.set(queue="high").perform_async(1)
+        jobs.plain.perform_bulk([[2], [3]])
+        asyncio.run(awaited())
+        sidekiq.Client("redis://127.0.0.1:1/1").push({"class": "Foreign", "args": [8]})
+        sidekiq.Client().push_bulk({"class": "Foreign", "args": [[9]]})
+        sidekiq.ruby_job("Billing::Emailer").perform_async(10)
+        perform_later("RailsJob", 11)
+
+    assert [job.args[0] for job in enqueued] == list(range(12))
+
+
+def test_nothing_touches_redis_and_outside_of_the_block_everything_does(jobs):
+    """The mode ends with the block, also after an error."""
+    with fake() as enqueued, suppress(ZeroDivisionError):
+        jobs.failing.perform_async()
+        enqueued.drain()
+
+    with pytest.raises(RedisConnectionError):
+        jobs.plain.perform_async()
+
+
+def test_arguments_are_checked_and_middleware_runs(jobs):
+    """All that comes before the sending is real."""
+    sidekiq.client_middleware.add(lambda job, payload, queue, go: go() if payload["args"] else None)
+
+    with fake() as enqueued:
+        with pytest.raises(ArgumentTypeError):
+            jobs.plain.perform_async(object())
+        assert jobs.plain.perform_async() is None
+        jobs.plain.perform_async(1)
+
+    assert len(enqueued) == 1
+
+
+def test_jobs_by_name_and_by_queue(jobs):
+    """A job may be meant by its handle, its class or its name."""
+    with fake() as enqueued:
+        jobs.plain.perform_async(1)
+        jobs.worker.perform_async(2)
+        jobs.plain.set(queue="critical").perform_async(3)
+
+        assert [job.args for job in enqueued.jobs(jobs.plain)] == [[1], [3]]
+        assert [job.args for job in testing.jobs(jobs.worker)] == [[2]]
+        assert [job.args for job in testing.jobs("Plain", queue="critical")] == [[3]]
+        assert {name: len(waiting) for name, waiting in testing.queues().items()} == {"low": 1, "critical": 2}
+
+
+def test_drain_runs_all_jobs_of_a_kind(jobs):
+    """Oldest first; others wait on."""
+    with fake() as enqueued:
+        jobs.plain.perform_async(1)
+        jobs.worker.perform_async(2)
+        jobs.plain.perform_in(60, 3)
+
+        assert enqueued.drain(jobs.plain) == 2
+
+    assert jobs.ran == [("Plain", 1), ("Plain", 3)]
+    assert [job.job_class for job in enqueued] == ["Worker"]
+
+
+def test_drain_goes_on_with_what_jobs_enqueue(jobs):
+    """Until none waits."""
+    with fake():
+        jobs.spawning.perform_async(2)
+
+        assert testing.drain_all() == 3
+
+    assert jobs.ran == [("Spawning", 2), ("Spawning", 1), ("Spawning", 0)]
+
+
+def test_drain_ends_where_a_job_enqueues_itself_for_ever(jobs):
+    """The message says so, rather than the test hanging."""
+    with fake() as enqueued:
+        jobs.spawning.perform_async(100)
+
+        with pytest.raises(WrongModeError, match="enqueues itself"):
+            enqueued.drain(limit=5)
+
+
+def test_perform_one_runs_the_oldest_and_returns_it(jobs):
+    """An instance of the class form knows its jid."""
+    with fake() as enqueued:
+        jid = jobs.worker.perform_async(1)
+        jobs.worker.perform_async(2)
+
+        assert testing.perform_one(jobs.worker).jid == jid
+
+    assert jobs.ran == [("Worker", jid, 1)]
+    assert len(enqueued) == 1
+
+
+def test_perform_one_with_nothing_to_run(jobs):
+    """The error names what was looked for."""
+    with fake() as enqueued:
+        jobs.plain.perform_async()
+
+        with pytest.raises(EmptyQueueError, match="Worker on queue 'x'"):
+            enqueued.perform_one(jobs.worker, queue="x")
+
+
+def test_an_error_reaches_the_test_and_the_job_is_gone(jobs):
+    """Retries are not played; what is behind the failed job still waits."""
+    with fake() as enqueued:
+        jobs.failing.perform_async()
+        jobs.plain.perform_async()
+
+        with pytest.raises(ZeroDivisionError, match="as told"):
+            enqueued.drain()
+
+    assert [job.job_class for job in enqueued] == ["Plain"]
+
+
+def test_a_job_that_is_not_declared_here(jobs):
+    """It can be enqueued and asserted, but not run."""
+    with fake() as enqueued:
+        sidekiq.ruby_job("Billing::Emailer").perform_async(42)
+
+        with pytest.raises(JobNotFoundError, match="Billing::Emailer"):
+            enqueued.drain()
+
+
+def test_clear_forgets_jobs(jobs):
+    """All, or those of a kind."""
+    with fake() as enqueued:
+        jobs.plain.perform_async()
+        jobs.worker.perform_async()
+        jobs.worker.perform_async()
+
+        testing.clear(jobs.worker)
+        assert len(enqueued) == 1
+        testing.clear()
+        assert len(enqueued) == 0
+
+
+def test_async_jobs_drain_on_the_tests_own_loop(jobs):
+    """`await adrain()` within a loop, `drain()` without one; plain jobs go to a thread."""
+    with fake() as enqueued:
+        jobs.awaited.perform_async(1)
+        enqueued.drain()
+
+        async def within_a_loop():
+            await jobs.awaited.aperform_async(2)
+            with pytest.raises(WrongModeError, match="adrain"):
+                testing.drain()
+            await jobs.awaited.aperform_async(3)
+            jobs.plain.perform_async(4)
+            await testing.aperform_one(jobs.plain)
+            return await testing.adrain_all()
+
+        assert asyncio.run(within_a_loop()) == 1
+
+    assert jobs.ran == [("Awaited", 1), ("Plain", 4), ("Awaited", 3)]
+
+
+def test_server_middleware_wraps_runs(jobs):
+    """The program's own by default, or a chain for the test."""
+    seen = []
+    sidekiq.server_middleware.add(lambda job, payload, queue, go: (seen.append((job, queue)), go())[1])
+
+    with fake() as enqueued:
+        jobs.plain.perform_async()
+        enqueued.drain()
+    with fake(server_middleware=Chain()) as enqueued:
+        jobs.plain.perform_async()
+        enqueued.drain()
+
+    assert seen == [(jobs.plain, "low")]
+    assert len(jobs.ran) == 2
+
+
+def test_a_scheduled_job_passes_client_middleware_again_before_it_runs(jobs):
+    """As when a poller pushes it to its queue; it may be stopped there."""
+    pushes = []
+
+    @sidekiq.client_middleware.add
+    def once(job, payload, queue, go):
+        pushes.append(payload["jid"])
+        return go() if len(pushes) == 1 else None
+
+    with fake() as enqueued:
+        jid = jobs.plain.perform_in(60)
+        enqueued.drain()
+
+    assert pushes == [jid, jid]
+    assert jobs.ran == []
+
+
+def test_an_active_job_shows_its_own_class_and_arguments(jobs):
+    """Not the wrapper and the job object."""
+
+    @active_job("ReportJob")
+    def report(number, *, format):
+        jobs.ran.append((number, format))
+
+    with fake() as enqueued:
+        report.perform_later(1, format="csv")
+        perform_later("OtherJob", 2, Keywords(a=3))
+
+        assert [(job.job_class, job.args) for job in enqueued.jobs(report)] == [("ReportJob", [1, {"format": "csv"}])]
+        enqueued.drain("ReportJob")
+
+    assert jobs.ran == [(1, "csv")]
+    enqueued.assert_enqueued("OtherJob", args=[2, {"a": 3}])
+
+
+@pytest.mark.parametrize("outer", [fake, inline])
+@pytest.mark.parametrize("inner", [fake, inline])
+def test_modes_do_not_nest(outer, inner):
+    """The inner one would take jobs that the outer one's test waits for."""
+    with (
+        outer(),
+        pytest.raises(WrongModeError, match=rf"{inner.__name__}\(\) within {outer.__name__}\(\)"),
+        inner(everywhere=True),
+    ):
+        pass
+
+
+def test_calls_outside_of_a_fake_mode_say_so():
+    """Also within the inline mode, which keeps nothing."""
+    with pytest.raises(WrongModeError, match="no fake mode is on"):
+        testing.drain()
+    with inline(), pytest.raises(WrongModeError, match="no fake mode is on"):
+        testing.jobs()
+
+
+def test_a_mode_is_that_of_its_thread(jobs):
+    """Another thread has no mode, or its own."""
+    outcomes = []
+
+    def elsewhere():
+        try:
+            jobs.plain.perform_async("real")
+        except RedisConnectionError:
+            outcomes.append("to Redis")
+        with fake() as others:
+            jobs.plain.perform_async("theirs")
+            outcomes.append(len(others))
+
+    with fake() as enqueued:
+        jobs.plain.perform_async("mine")
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+
+    assert outcomes == ["to Redis", 1]
+    assert [job.args for job in enqueued] == [["mine"]]
+
+
+def test_a_mode_everywhere_takes_the_jobs_of_all_threads(jobs):
+    """For code under test that runs in a server's threads."""
+    with fake(everywhere=True) as enqueued:
+        threads = [threading.Thread(target=jobs.plain.perform_async, args=(n,)) for n in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert sorted(job.args[0] for job in enqueued) == [0, 1, 2, 3, 4]
+
+
+def test_a_mode_may_be_left_in_another_context(jobs):
+    """As async fixtures are."""
+    block = fake()
+    enqueued = contextvars.copy_context().run(block.__enter__)
+
+    block.__exit__(None, None, None)
+
+    assert len(enqueued) == 0
+    with fake():
+        jobs.plain.perform_async()

@@ -1,0 +1,81 @@
+"""The pytest plug-in, in a pytest of its own."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(*arguments, cwd=ROOT):
+    """Run Python with the project on its path; what it printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_fixture_keeps_jobs_in_memory(tmp_path):
+    """Each test has its own, in all threads, with the failure's message in the report."""
+    tmp_path.joinpath("test_program.py").write_text(
+        """
+import threading
+import sidekiq_py as sidekiq
+
+@sidekiq.job(name="Mailer")
+def mail(to): ...
+
+def test_a_push_is_kept(sidekiq_jobs):
+    threading.Thread(target=mail.perform_async, args=["bob"]).run()
+    sidekiq_jobs.assert_enqueued(mail, args=["bob"])
+
+def test_each_test_has_its_own(sidekiq_jobs):
+    sidekiq_jobs.refute_enqueued(mail)
+    mail.perform_async("al")
+    sidekiq_jobs.assert_enqueued(mail, args=["bob"])
+"""
+    )
+
+    report = python("-m", "pytest", "-q", "-p", "sidekiq_py.pytest_plugin", "-p", "no:cacheprovider", cwd=tmp_path)
+
+    assert "1 failed, 1 passed" in report
+    assert "no Mailer with args ['bob'] is enqueued." in report
+    assert "Mailer('al') on queue 'default'  <- args differ" in report
+
+
+def test_loading_the_plug_in_loads_no_more_than_its_package():
+    """pytest does so in every project where the library is installed."""
+    report = python(
+        "-c",
+        "import sys, pytest, sidekiq_py; before = set(sys.modules); import sidekiq_py.pytest_plugin; "
+        "print(sorted(set(sys.modules) - before))",
+    )
+
+    assert report.strip() == "['sidekiq_py.pytest_plugin']"
+
+
+def test_the_entry_point_names_the_module():
+    """As `pyproject.toml` registers it."""
+    import tomllib
+
+    project = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text())["project"]
+    [(name, target)] = project["entry-points"]["pytest11"].items()
+
+    assert EntryPoint(name, target, "pytest11").load().sidekiq_jobs is not None
+    assert name == "sidekiq_py"
+
+
+@pytest.mark.parametrize("module", ["sidekiq_py.testing", "sidekiq_py.active_job"])
+def test_testing_loads_without_a_worker(module):
+    """The engine stays out of a program's tests."""
+    report = python("-c", f"import sys, {module}; print([m for m in sys.modules if m.startswith('sidekiq_py.engine')])")
+
+    assert report.strip() == "[]"

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_py.client import Client
 from sidekiq_py.errors import Shutdown, SidekiqError, SoftTimeLimitError
-from sidekiq_py.jobs import Job, job, registry, ruby_job
+from sidekiq_py.jobs import job, registry, ruby_job
 from sidekiq_py.program import client_middleware, configure, hooks, server_middleware
-from sidekiq_py.running import CurrentJob, current_job
 
 if TYPE_CHECKING:
     from sidekiq_py.async_client import AsyncClient as AsyncClient
     from sidekiq_py.iterable import IterableJob as IterableJob
     from sidekiq_py.iterable import cancel as cancel
+    from sidekiq_py.job_class import Job as Job
+    from sidekiq_py.running import CurrentJob as CurrentJob
+    from sidekiq_py.running import current_job as current_job
 
 on = hooks.on
 on_error = hooks.on_error
@@ -32,8 +34,11 @@ on_death = hooks.on_death
 
 _LAZY = {
     "AsyncClient": "sidekiq_py.async_client",
+    "CurrentJob": "sidekiq_py.running",
     "IterableJob": "sidekiq_py.iterable",
+    "Job": "sidekiq_py.job_class",
     "cancel": "sidekiq_py.iterable",
+    "current_job": "sidekiq_py.running",
     "embed": "sidekiq_py.engine.embedding",
 }
 

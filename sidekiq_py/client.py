@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sidekiq_py import bulk, outgoing, program
+from sidekiq_py import outgoing, program
 from sidekiq_py.detection import Detection
 from sidekiq_py.errors import ConfigError, PushOutcomeUnknownError, ReplyLostError
 from sidekiq_py.jids import new_jid
@@ -21,12 +21,14 @@ from sidekiq_py.outgoing import ClientChain, Order
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access import push as redis_push
 from sidekiq_py.redis_access import versions
-from sidekiq_py.redis_access.adopted_pool import pool_of
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dump_args
 from sidekiq_py.wire.payload import absolute_at
+
+if TYPE_CHECKING:
+    from sidekiq_py import bulk
 
 Jids = list[str | None]
 
@@ -46,7 +48,7 @@ class Client:
             raise ConfigError("redis_url and pool both say where Redis is; give one of them")
         settings = program.settings()
         if pool is not None:
-            self.pool: Pool = pool_of(pool)
+            self.pool = pool if isinstance(pool, Pool) else _adopted(pool)
         else:
             self.pool = Pool(RedisSettings(redis_url) if redis_url else settings.redis)
         pinned = Dialect.pinned(sidekiq_version, settings.float_text) if sidekiq_version else settings.pinned_dialect()
@@ -147,6 +149,8 @@ class Client:
         Raises:
             As `push`; what was sent before the error stays enqueued.
         """
+        from sidekiq_py import bulk
+
         order = bulk.order_of_item_bulk(item, batch_size=batch_size, spread_interval=spread_interval)
         return self._push_slices(bulk.slices(order, dialect=self.detection.dialect(time()), chain=self.middleware))
 
@@ -155,20 +159,22 @@ class Client:
         definition: JobDefinition,
         args: Iterable[Sequence[Any]],
         *,
-        fit: bulk.Fit,
+        fit: "bulk.Fit",
         set_options: Mapping[str, Any] | None = None,
         at: Any = None,
         batch_size: int | None = None,
         spread_interval: Any = None,
     ) -> Jids:
         """`perform_bulk` of a declared job; *fit* checks the arguments against its parameters."""
+        from sidekiq_py import bulk
+
         order = bulk.order_of_call_bulk(
             definition, args, set_options=set_options, at=at, batch_size=batch_size, spread_interval=spread_interval
         )
         dialect = self.detection.dialect(time())
         return self._push_slices(bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit))
 
-    def _push_slices(self, slices: Iterator[bulk.Slice]) -> Jids:
+    def _push_slices(self, slices: "Iterator[bulk.Slice]") -> Jids:
         jids: Jids = []
         in_doubt: list[str] = []
         try:
@@ -274,6 +280,12 @@ def of_pool(pool: Any) -> Client:
 @lru_cache(maxsize=64)
 def _of_pool(pool: Any) -> Client:
     return Client(pool=pool)
+
+
+def _adopted(pool: Any) -> Pool:
+    from sidekiq_py.redis_access.adopted_pool import pool_of
+
+    return pool_of(pool)
 
 
 def _make_default() -> Client:

@@ -10,7 +10,6 @@ from math import inf
 
 from sidekiq_py.errors import RedisError
 from sidekiq_py.wire.dialect import Dialect, FloatText
-from sidekiq_py.wire.process_info import parse_info
 
 LOOK_AGAIN_SECONDS = 60.0
 # After a look that failed, or found nobody: the Ruby side may just be starting.
@@ -34,6 +33,8 @@ def dialect_of(infos: Iterable[bytes], float_text: FloatText | None = None) -> D
         infos: The JSON in the field `info` of each live process.
         float_text: Overrides how floats are written.
     """
+    from sidekiq_py.wire.process_info import parse_info  # not needed where the release is pinned
+
     parsed = [parse_info(raw) for raw in infos]
     versions = [info.version for info in parsed if info is not None and not info.is_python]
     return Dialect.detect(versions, float_text) if versions else None

@@ -2,18 +2,21 @@
 What a declared job can be asked for: `perform_async` and its kin.
 
 One class for functions, job classes and jobs that are implemented in Ruby; `Setter` is the same with other options.
+What most programs that enqueue never call (`aperform_…`, `perform_inline`) is imported at its first use.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
-from sidekiq_py import async_client, client, inline
-from sidekiq_py.async_client import AsyncClient
+from sidekiq_py import client
 from sidekiq_py.client import Client, Jids
 from sidekiq_py.outgoing import LEAST_MOMENT, moment, span_seconds
 from sidekiq_py.parameters import Parameters
 from sidekiq_py.registry import JobDefinition
+
+if TYPE_CHECKING:
+    from sidekiq_py.async_client import AsyncClient
 
 P = ParamSpec("P")
 
@@ -116,6 +119,8 @@ class Handle(Generic[P]):
         Returns:
             True, or None if a middleware stopped it. No retry, no statistics; errors pass.
         """
+        from sidekiq_py import inline
+
         return inline.perform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
 
     async def aperform_async(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
@@ -151,6 +156,8 @@ class Handle(Generic[P]):
 
     async def aperform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
         """`perform_inline` within a running loop: an `async def` job runs on it, another one in a thread."""
+        from sidekiq_py import inline
+
         return await inline.aperform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
 
     def _push(self, args: list[Any], interval: float | None) -> str | None:
@@ -159,12 +166,14 @@ class Handle(Generic[P]):
         return client.for_job(self.definition).push_call(self.definition, args, interval)
 
     async def _apush(self, args: list[Any], interval: float | None) -> str | None:
-        return await async_client.for_job(self.definition).push_call(self.definition, args, interval)
+        return await self._async_client().push_call(self.definition, args, interval)
 
     def _client(self) -> Client:
         return client.for_job(self.definition)
 
-    def _async_client(self) -> AsyncClient:
+    def _async_client(self) -> "AsyncClient":
+        from sidekiq_py import async_client
+
         return async_client.for_job(self.definition)
 
     def _set_options(self) -> Mapping[str, Any] | None:
@@ -193,6 +202,8 @@ class Setter(Handle[P]):
 
     def _push(self, args: list[Any], interval: float | None) -> str | None:
         if self._is_sync:
+            from sidekiq_py import inline
+
             inline.perform(self.definition, args, self._options)
             return None
         wait = self._interval if interval is None else interval
@@ -200,6 +211,8 @@ class Setter(Handle[P]):
 
     async def _apush(self, args: list[Any], interval: float | None) -> str | None:
         if self._is_sync:
+            from sidekiq_py import inline
+
             await inline.aperform(self.definition, args, self._options)
             return None
         wait = self._interval if interval is None else interval
@@ -208,7 +221,9 @@ class Setter(Handle[P]):
     def _client(self) -> Client:
         return client.for_job(self.definition) if self._pool is None else client.of_pool(self._pool)
 
-    def _async_client(self) -> AsyncClient:
+    def _async_client(self) -> "AsyncClient":
+        from sidekiq_py import async_client
+
         return async_client.for_job(self.definition) if self._pool is None else async_client.of_pool(self._pool)
 
     def _set_options(self) -> Mapping[str, Any] | None:

@@ -1,5 +1,5 @@
 """
-Declaring jobs: `@job` for functions, `Job` for classes, `ruby_job` for what is implemented in Ruby.
+Declaring jobs: `@job` for functions, `ruby_job` for what is implemented in Ruby; for classes see `job_class`.
 
 The wire's `class` is `name=`, else module and qualified name. Options are Sidekiq's and are written into each payload
 in the order in which they are declared.
@@ -14,7 +14,6 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from sidekiq_py import declaration
 from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.handles import Handle
-from sidekiq_py.job_class import Job
 from sidekiq_py.parameters import Parameters
 from sidekiq_py.registry import FunctionDefinition, JobDefinition, Registry, registry
 
@@ -22,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 B = TypeVar("B", bound=Callable[..., Any])
 
-__all__ = ["FunctionJob", "Job", "JobDefinition", "Registry", "RubyJob", "job", "registry", "ruby_job"]
+__all__ = ["FunctionJob", "JobDefinition", "Registry", "RubyJob", "job", "registry", "ruby_job"]
 
 
 class FunctionJob(Handle[P], Generic[P, R]):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from sidekiq_py.config import redis_url_from_environment
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain, ClientMiddleware, ServerMiddleware
@@ -180,6 +179,8 @@ def _tell() -> None:
 
 
 def _redis_from_environment() -> RedisSettings:
+    from sidekiq_py.config import redis_url_from_environment  # a worker's settings, which a push has no use for
+
     url = redis_url_from_environment()
     return RedisSettings(url) if url else RedisSettings()
 

@@ -11,9 +11,17 @@ import sidekiq_py as sidekiq
 from interop_tests.support.ruby import RELEASES, RubyRelease, RubySidekiq, run_ruby, why_missing
 from tests.conftest import new_redis_server, redis_client, redis_server, redis_url
 from tests.support.missing_tools import skip_or_fail
+from tests.support.no_skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.support.worker_process import WorkerProcess
 
-__all__ = ["new_redis_server", "redis_client", "redis_server", "redis_url"]
+__all__ = [
+    "new_redis_server",
+    "pytest_make_collect_report",
+    "pytest_runtest_makereport",
+    "redis_client",
+    "redis_server",
+    "redis_url",
+]
 
 RUBY_SWITCH = "SIDEKIQ_PY_REQUIRE_RUBY"
 PYTHON_JOBS = "interop_tests.support.python_jobs"

@@ -8,8 +8,11 @@ import pytest
 import redis
 
 from tests.support.missing_tools import skip_or_fail
+from tests.support.no_skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.support.redis_server import RedisServer, find_server_program
 from tests.support.worker_process import WorkerProcess
+
+__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 
 REDIS_SWITCH = "SIDEKIQ_PY_REQUIRE_REDIS"
 

@@ -1,0 +1,239 @@
+"""
+Ruby's log formats on the standard library's logging.
+
+The formatters serve any handler, also in a program's own `dictConfig`:
+
+    "formatters": {"sidekiq": {"()": "sidekiq_py.logs.JsonFormatter"}}
+
+A line that is logged while a job runs says which: class, jid, bid and tags. `JobContextFilter` gives the same to other
+formatters. Two generations of text: that of Sidekiq 6 and 7, and that of 8, which puts the level first. Source:
+Sidekiq 6.4.1 and 8.1.7, logger.rb and job_logger.rb.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+import orjson
+
+from sidekiq_py.engine import tid
+
+# The payload of the job that the running thread or task works on.
+running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_running_payload", default=None)
+
+FORMAT_NAMES = ("pretty", "plain", "json", "without-timestamp")
+LOGGED_ATTRIBUTES = ("bid", "tags")
+
+_LEVEL_NAMES = {10: "DEBUG", 20: "INFO", 30: "WARN", 40: "ERROR", 50: "FATAL"}
+_LEVELS = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40, "fatal": 50, "critical": 50}
+_COLOURED = {
+    "DEBUG": "\x1b[1;32mDEBUG\x1b[0m",
+    "INFO": "\x1b[1;34mINFO \x1b[0m",
+    "WARN": "\x1b[1;33mWARN \x1b[0m",
+    "ERROR": "\x1b[1;31mERROR\x1b[0m",
+    "FATAL": "\x1b[1;35mFATAL\x1b[0m",
+}
+
+_escaping_json = json.JSONEncoder(separators=(",", ":"), default=str)
+
+# The last whole second that was written, and its text: most lines share it with the line before.
+_second: tuple[int, str] = (-1, "")
+
+
+def level_number(name: object) -> int | None:
+    """
+    The standard library's number for one of Ruby's levels.
+
+    Args:
+        name: `debug`, `info`, `warn`, `error`, `fatal` in any case, or Ruby's 0 to 4 for them.
+
+    Returns:
+        None if *name* is none of these.
+    """
+    if isinstance(name, int) and not isinstance(name, bool) and 0 <= name <= 4:
+        return (name + 1) * 10
+    return _LEVELS.get(str(name).lower())
+
+
+def iso_milliseconds(now: float) -> str:
+    """*now*, in seconds since the epoch, as `2026-11-20T07:42:00.123Z`."""
+    global _second
+    whole = int(now)
+    second, text = _second
+    if second != whole:
+        text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(whole))
+        _second = (whole, text)
+    return f"{text}{int((now - whole) * 1000):03d}Z"
+
+
+def job_fields(
+    payload: Mapping[str, Any], generation: int, attributes: Iterable[str] = LOGGED_ATTRIBUTES
+) -> dict[str, Any]:
+    """What is said about a job, in the order in which that generation of Sidekiq says it."""
+    get = payload.get
+    if generation >= 8:
+        fields = {"jid": get("jid"), "class": get("wrapped") or get("class")}
+    else:
+        fields = {"class": get("display_class") or get("wrapped") or get("class"), "jid": get("jid")}
+    for attribute in attributes:
+        if attribute in payload:
+            fields[attribute] = get(attribute)
+    return fields
+
+
+class LineFormatter(logging.Formatter):
+    """
+    What the formats share: one line of facts, then the message, then a traceback if there is one.
+
+    Args:
+        generation: The major version of Sidekiq whose form is written.
+        attributes: Keys of the payload to show besides class and jid, where a payload has them. Setting of Sidekiq 8:
+            `logged_job_attributes`.
+    """
+
+    def __init__(self, generation: int = 7, attributes: Iterable[str] = LOGGED_ATTRIBUTES) -> None:
+        super().__init__()
+        self.generation = generation
+        self.attributes = tuple(attributes)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The whole text of *record*, without the newline at its end."""
+        job = record.__dict__.get("sidekiq_job") or running_payload.get()
+        elapsed = record.__dict__.get("sidekiq_elapsed")
+        message = record.__dict__.get("sidekiq_message") or record.getMessage()
+        return self.line(
+            _LEVEL_NAMES.get(record.levelno, record.levelname),
+            record.created,
+            "" if job is None else self.context(job, elapsed),
+            self._with_traceback(message, record),
+        )
+
+    def context(self, payload: Mapping[str, Any], elapsed: float | None) -> str:
+        """
+        What is said about a job, ready to be put into a line.
+
+        Args:
+            elapsed: Seconds, rounded to 3 decimals; None while the job runs.
+        """
+        get = payload.get
+        if self.generation >= 8:
+            text = f" jid={_text(get('jid'))} class={_text(get('wrapped') or get('class'))}"
+        else:
+            job_class, jid = get("display_class") or get("wrapped") or get("class"), get("jid")
+            text = f" class={job_class}" if job_class is not None else ""
+            if jid is not None:
+                text += f" jid={jid}"
+        for attribute in self.attributes:
+            if attribute in payload and (self.generation >= 8 or payload[attribute] is not None):
+                text += f" {attribute}={_text(payload[attribute])}"
+        return text if elapsed is None else f"{text} elapsed={elapsed}"
+
+    def line(self, level: str, created: float, context: str, message: str) -> str:
+        """
+        One line.
+
+        Args:
+            level: As Ruby names it.
+            created: Seconds since the epoch.
+            context: What `context` made, or nothing outside of a job.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must say how a line is written")
+
+    def _with_traceback(self, message: str, record: logging.LogRecord) -> str:
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        extra = [text for text in (record.exc_text, record.stack_info) if text]
+        return "\n".join([message, *extra]) if extra else message
+
+
+class PrettyFormatter(LineFormatter):
+    """Ruby's `Pretty`; that of Sidekiq 8 in colour."""
+
+    def line(self, level: str, created: float, context: str, message: str) -> str:
+        """Time, pid and tid, the job, the message; the level in front (8) or behind (6, 7)."""
+        facts = f"{iso_milliseconds(created)} pid={os.getpid()} tid={tid.current()}{context}"
+        if self.generation >= 8:
+            return f"{_COLOURED.get(level, level)} {facts}: {message}"
+        return f"{facts} {level}: {message}"
+
+
+class PlainFormatter(LineFormatter):
+    """As `PrettyFormatter`, without colour."""
+
+    def line(self, level: str, created: float, context: str, message: str) -> str:
+        """Time, pid and tid, the job, the message; the level in front (8) or behind (6, 7)."""
+        facts = f"{iso_milliseconds(created)} pid={os.getpid()} tid={tid.current()}{context}"
+        return f"{level} {facts}: {message}" if self.generation >= 8 else f"{facts} {level}: {message}"
+
+
+class WithoutTimestampFormatter(LineFormatter):
+    """As `PrettyFormatter`, for platforms that put the time in front of every line themselves."""
+
+    def line(self, level: str, created: float, context: str, message: str) -> str:
+        """pid and tid, the job, the message; the level in front (8) or behind (6, 7)."""
+        facts = f"pid={os.getpid()} tid={tid.current()}{context}"
+        if self.generation >= 8:
+            return f"{_COLOURED.get(level, level)} {facts}: {message}"
+        return f"{facts} {level}: {message}"
+
+
+class JsonFormatter(LineFormatter):
+    """Ruby's `JSON`: one object a line, `{"ts", "pid", "tid", "lvl", "msg"}`, and `ctx` while a job runs."""
+
+    def context(self, payload: Mapping[str, Any], elapsed: float | None) -> str:
+        """The object that stands under `ctx`."""
+        fields = job_fields(payload, self.generation, self.attributes)
+        if elapsed is not None:
+            fields["elapsed"] = elapsed
+        return _json(fields)
+
+    def line(self, level: str, created: float, context: str, message: str) -> str:
+        """One JSON object."""
+        head = f'{{"ts":"{iso_milliseconds(created)}","pid":{os.getpid()},"tid":"{tid.current()}","lvl":"{level}"'
+        return f'{head},"msg":{_json(message)},"ctx":{context}}}' if context else f'{head},"msg":{_json(message)}}}'
+
+
+class JobContextFilter(logging.Filter):
+    """Gives every record `jid`, `job_class` and `tid`, for formats such as `%(jid)s`; empty outside of a job."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Lets everything through."""
+        job = running_payload.get() or {}
+        record.jid = str(job.get("jid") or "")
+        record.job_class = str(job.get("wrapped") or job.get("class") or "")
+        record.tid = tid.current()
+        return True
+
+
+def make_formatter(name: str, *, generation: int = 7, attributes: Iterable[str] = LOGGED_ATTRIBUTES) -> LineFormatter:
+    """The formatter called *name*, one of `FORMAT_NAMES`."""
+    kinds: dict[str, type[LineFormatter]] = {
+        "pretty": PrettyFormatter,
+        "plain": PlainFormatter,
+        "json": JsonFormatter,
+        "without-timestamp": WithoutTimestampFormatter,
+    }
+    return kinds[name](generation, attributes)
+
+
+def _text(value: Any) -> str:
+    """*value* as Ruby's string interpolation shows it."""
+    if value.__class__ is str:
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ",".join(_text(item) for item in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:
+        # A lone surrogate, or an integer past 64 bits: a log line must come out all the same.
+        return _escaping_json.encode(value)

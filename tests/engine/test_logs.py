@@ -1,0 +1,173 @@
+"""Log lines: Ruby's formats, on the standard library's logging."""
+
+import json
+import logging
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidekiq_py import logs
+from sidekiq_py.engine import tid
+from tests.support.missing_tools import skip_or_fail
+
+AT = 1_700_000_000.25
+PAYLOAD = {"class": "HardWorker", "jid": "b4a577edbccf1d805744efa9", "args": [], "queue": "default"}
+
+_RUBY_PROGRAM = Path(__file__).with_name("ruby_log_lines.rb")
+_NAMES = {"Pretty": "pretty", "WithoutTimestamp": "without-timestamp", "JSON": "json"}
+_SITUATIONS: list[tuple[dict[str, Any], float | None, str]] = [
+    (PAYLOAD, None, "start"),
+    (PAYLOAD, 0.125, "done"),
+    (PAYLOAD, 0.0, "fail"),
+    ({**PAYLOAD, "wrapped": "MailJob"}, 12.5, "done"),
+    ({**PAYLOAD, "wrapped": "MailJob", "display_class": "Mail"}, None, "start"),
+    ({**PAYLOAD, "bid": "b-1", "tags": ["a", "b"]}, None, "start"),
+    ({**PAYLOAD, "bid": None, "tags": []}, None, 'ünïcode "quoted" \\ and\ttab'),
+    ({"class": "NoJid", "jid": None, "tags": None}, None, "two\nlines"),
+]
+
+
+@pytest.fixture
+def as_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line is said by process 1, thread `thread`."""
+    monkeypatch.setattr(tid, "current", lambda: "thread")
+    monkeypatch.setattr(logs.os, "getpid", lambda: 1)
+
+
+@pytest.fixture(scope="module")
+def lines_of_ruby() -> list[dict[str, str]]:
+    """What Ruby Sidekiq writes in each of the situations, by the format's name."""
+    questions = [{"payload": payload, "elapsed": elapsed, "message": text} for payload, elapsed, text in _SITUATIONS]
+    command = ["ruby", "-W0", str(_RUBY_PROGRAM)]
+    try:
+        ran = subprocess.run(
+            command, input="\n".join(map(json.dumps, questions)), capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        skip_or_fail("no Ruby; on Debian: apt-get install ruby-sidekiq", switch="SIDEKIQ_PY_REQUIRE_RUBY")
+    if "LoadError" in ran.stderr:
+        skip_or_fail("no Ruby Sidekiq; on Debian: apt-get install ruby-sidekiq", switch="SIDEKIQ_PY_REQUIRE_RUBY")
+    assert ran.returncode == 0, ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+@pytest.fixture
+def in_job() -> Iterator[None]:
+    """The test runs as if it were a job."""
+    mark = logs.running_payload.set(PAYLOAD)
+    yield
+    logs.running_payload.reset(mark)
+
+
+@pytest.mark.ruby
+@pytest.mark.usefixtures("as_thread")
+@pytest.mark.parametrize("number", range(len(_SITUATIONS)))
+@pytest.mark.parametrize("ruby_name", list(_NAMES))
+def test_a_line_is_that_of_ruby_sidekiq_6(lines_of_ruby: list[dict[str, str]], ruby_name: str, number: int) -> None:
+    """Whatever parses a Rails team's logs parses ours."""
+    payload, elapsed, message = _SITUATIONS[number]
+    formatter = logs.make_formatter(_NAMES[ruby_name])
+
+    line = formatter.line("INFO", AT, formatter.context(payload, elapsed), message)
+
+    assert line + "\n" == lines_of_ruby[number][ruby_name]
+
+
+@pytest.mark.usefixtures("as_thread")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("pretty", "\x1b[1;34mINFO \x1b[0m 2023-11-14T22:13:20.250Z pid=1 tid=thread jid=7 class=A elapsed=0.5: done"),
+        ("plain", "INFO 2023-11-14T22:13:20.250Z pid=1 tid=thread jid=7 class=A elapsed=0.5: done"),
+        ("without-timestamp", "\x1b[1;34mINFO \x1b[0m pid=1 tid=thread jid=7 class=A elapsed=0.5: done"),
+        (
+            "json",
+            '{"ts":"2023-11-14T22:13:20.250Z","pid":1,"tid":"thread","lvl":"INFO","msg":"done",'
+            '"ctx":{"jid":"7","class":"A","elapsed":0.5}}',
+        ),
+    ],
+)
+def test_sidekiq_8_puts_the_level_and_the_jid_first(name: str, expected: str) -> None:
+    """Source: Sidekiq 8.1.7, logger.rb."""
+    formatter = logs.make_formatter(name, generation=8)
+
+    line = formatter.line("INFO", AT, formatter.context({"class": "A", "jid": "7"}, 0.5), "done")
+
+    assert line == expected
+
+
+def test_sidekiq_8_shows_the_attributes_it_is_told_to() -> None:
+    """`logged_job_attributes` names keys of the payload; one that is there and null shows as nothing."""
+    formatter = logs.make_formatter("plain", generation=8, attributes=("tenant", "bid", "tags"))
+
+    context = formatter.context({"class": "A", "jid": "7", "tenant": 5, "bid": None}, None)
+
+    assert context == " jid=7 class=A tenant=5 bid="
+
+
+@pytest.mark.usefixtures("as_thread", "in_job")
+def test_a_line_logged_inside_a_job_says_whose_it_is() -> None:
+    """The program's own messages bear the job's class and jid without its doing."""
+    record = logging.LogRecord("app", logging.WARNING, "app.py", 1, "%d rows left", (3,), None)
+    record.created = AT
+
+    line = logs.PrettyFormatter().format(record)
+
+    assert line == (
+        "2023-11-14T22:13:20.250Z pid=1 tid=thread class=HardWorker jid=b4a577edbccf1d805744efa9 WARN: 3 rows left"
+    )
+
+
+@pytest.mark.usefixtures("as_thread")
+def test_a_line_outside_of_jobs_names_none() -> None:
+    """Between jobs nothing is said of one."""
+    record = logging.LogRecord("app", logging.CRITICAL, "app.py", 1, "gone", (), None)
+    record.created = AT
+
+    assert logs.PrettyFormatter().format(record) == "2023-11-14T22:13:20.250Z pid=1 tid=thread FATAL: gone"
+    assert json.loads(logs.JsonFormatter().format(record)).keys() == {"ts", "pid", "tid", "lvl", "msg"}
+
+
+def test_an_exception_comes_out_with_its_traceback() -> None:
+    """In JSON, too, it stands in the message: one line stays one object."""
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        record = logging.LogRecord("app", logging.ERROR, "app.py", 1, "job failed", (), (type(error), error, None))
+
+    text = logs.PlainFormatter().format(record)
+    parsed = json.loads(logs.JsonFormatter().format(record))
+
+    assert text.endswith("ERROR: job failed\nValueError: broken")
+    assert parsed["msg"] == "job failed\nValueError: broken"
+
+
+def test_json_carries_what_is_no_json() -> None:
+    """A log line must come out whatever a payload holds."""
+    formatter = logs.JsonFormatter()
+
+    context = formatter.context({"class": "A", "jid": "\ud800", "tags": [2**80, {1, 2}]}, None)
+
+    assert json.loads(context)["tags"][0] == 2**80
+
+
+@pytest.mark.usefixtures("in_job")
+def test_the_filter_gives_other_formatters_the_job() -> None:
+    """A program's own format can show `%(jid)s`."""
+    record = logging.LogRecord("app", logging.INFO, "app.py", 1, "hello", (), None)
+
+    assert logs.JobContextFilter().filter(record)
+
+    shown = logging.Formatter("%(tid)s %(job_class)s %(jid)s %(message)s").format(record)
+    assert shown == f"{tid.current()} HardWorker b4a577edbccf1d805744efa9 hello"
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("debug", 10), ("WARN", 30), ("fatal", 50), (0, 10), (4, 50), (True, None), ("loud", None)]
+)
+def test_levels_have_rubys_names_and_numbers(name: object, number: int | None) -> None:
+    """A payload's `log_level` may be either."""
+    assert logs.level_number(name) == number

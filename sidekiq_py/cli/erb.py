@@ -1,0 +1,250 @@
+"""
+The part of ERB that a `sidekiq.yml` uses: values from the environment.
+
+    <%= ENV["X"] %>   <%= ENV["X"] || 5 %>   <%= ENV.fetch("X", 5) %>   <%= ENV.fetch("X") { 5 } %>
+
+each with `.to_i` or `.to_s`, also on a part of it as in `(ENV["X"] || 5).to_i`. Anything else is refused: no Ruby is
+run here. Comments `<%# … %>`, the trims `<%-` and `-%>`, and `<%%` for a literal `<%` are as in Ruby. Source: Sidekiq
+8.1.7, cli.rb, `parse_config` (trim mode `-`).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sidekiq_py.errors import ConfigError
+
+Value = str | int | float | bool | None
+
+SUPPORTED = (
+    'ENV["X"], ENV["X"] || d, ENV.fetch("X", d) and ENV.fetch("X") { d }, each with .to_i or .to_s; comments <%# %>. '
+    "No other Ruby is run"
+)
+
+_TAG = re.compile(
+    r"""
+    (?P<literal><%%)
+    | (?P<indent>^[ \t]*)?<%-(?P<statement_trimmed>.*?)(?P<trim0>-)?%>(?(trim0)\n?)
+    | <%(?P<kind>[=\#]?)(?P<body>.*?)(?P<trim>-)?%>(?(trim)\n?)
+    """,
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>\d[\d_]*(?:\.\d+)?)
+    | (?P<string>"(?:[^"\\]|\\["\\])*"|'(?:[^'\\]|\\['\\])*')
+    | (?P<word>[A-Za-z_][A-Za-z_0-9]*)
+    | (?P<mark>\|\||[\[\](){},.])
+    )""",
+    re.VERBOSE,
+)
+_LEADING_INTEGER = re.compile(r"\s*([+-]?\d+(?:_\d+)*)")
+
+
+def render(text: str, environment: Mapping[str, str], *, source: str) -> str:
+    """
+    *text* with its ERB replaced by values.
+
+    Args:
+        environment: What `ENV` holds.
+        source: The file's name, for messages.
+
+    Raises:
+        ConfigError: A tag holds anything but the forms above, or a variable without default is not set.
+    """
+    pieces: list[str] = []
+    end = 0
+    for match in _TAG.finditer(text):
+        pieces.append(text[end : match.start()])
+        pieces.append(_replacement(match, text, environment, source))
+        end = match.end()
+    pieces.append(text[end:])
+    rest = pieces[-1]
+    if "<%" in rest:
+        line = text.count("\n", 0, end + rest.index("<%")) + 1
+        raise ConfigError(f"{source}, line {line}: this ERB tag is never closed with %>")
+    return "".join(pieces)
+
+
+def _replacement(match: re.Match[str], text: str, environment: Mapping[str, str], source: str) -> str:
+    if match["literal"]:
+        return "<%"
+    if match["kind"] == "#":
+        return ""
+    line = text.count("\n", 0, match.start()) + 1
+    if match["kind"] == "=":
+        place = f"{source}, line {line}"
+        try:
+            return _shown(_Expression(match["body"], environment, place).evaluate())
+        except _UnsupportedError as refusal:
+            if _is_in_yaml_comment(text, match.start()):
+                return ""
+            shown = " ".join(match["body"].split())
+            raise ConfigError(
+                f"{place}: <%= {shown} %> is more Ruby than is understood here ({refusal}). Supported: {SUPPORTED}"
+            ) from None
+    body = match["body"] if match["body"] is not None else match["statement_trimmed"]
+    is_comment = body.lstrip().startswith("#") and "\n" not in body.strip()
+    if body.strip() and not is_comment and not _is_in_yaml_comment(text, match.start()):
+        shown = " ".join(body.split())
+        raise ConfigError(
+            f"{source}, line {line}: <% {shown} %> is a Ruby statement. Supported: <%= %> with {SUPPORTED}"
+        )
+    return ""
+
+
+def _is_in_yaml_comment(text: str, position: int) -> bool:
+    """Ruby would run it and throw the result away; here it is only thrown away."""
+    start = text.rfind("\n", 0, position) + 1
+    return text[start:position].lstrip().startswith("#")
+
+
+def _shown(value: Value) -> str:
+    """As Ruby's `to_s`."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class _UnsupportedError(Exception):
+    """This is Ruby, but none of the forms above."""
+
+
+@dataclass(slots=True)
+class _Token:
+    kind: str
+    text: str
+
+
+class _Expression:
+    """One `<%= %>`, by recursive descent: alternatives of calls on values."""
+
+    def __init__(self, body: str, environment: Mapping[str, str], place: str) -> None:
+        self._tokens = _tokens(body)
+        self._environment = environment
+        self._place = place
+        # Off while the right side of `||`, or a default, is read only to get past it.
+        self._counts = True
+
+    def evaluate(self) -> Value:
+        value = self._alternatives()
+        if self._tokens:
+            raise _UnsupportedError(f"{self._tokens[0].text!r} is unexpected")
+        return value
+
+    def _alternatives(self) -> Value:
+        value = self._calls()
+        while self._take("||"):
+            is_decided = value is not None and value is not False
+            other = self._skipped_if(is_decided, self._calls)
+            value = value if is_decided else other
+        return value
+
+    def _calls(self) -> Value:
+        value = self._primary()
+        while self._take("."):
+            method = self._next("word")
+            if method == "to_i":
+                value = _to_i(value)
+            elif method == "to_s":
+                value = _shown(value)
+            else:
+                raise _UnsupportedError(f".{method}")
+            if self._take("("):
+                self._expect(")")
+        return value
+
+    def _primary(self) -> Value:
+        if self._take("("):
+            value = self._alternatives()
+            self._expect(")")
+            return value
+        if not self._tokens:
+            raise _UnsupportedError("something is missing")
+        token = self._tokens.pop(0)
+        if token.kind == "number":
+            digits = token.text.replace("_", "")
+            return float(digits) if "." in digits else int(digits)
+        if token.kind == "string":
+            return _unquoted(token.text)
+        constants: dict[str, Value] = {"nil": None, "true": True, "false": False}
+        if token.text in constants:
+            return constants[token.text]
+        if token.text == "ENV":
+            return self._environment_value()
+        raise _UnsupportedError(repr(token.text))
+
+    def _environment_value(self) -> Value:
+        if self._take("["):
+            name = _unquoted(self._next("string"))
+            self._expect("]")
+            return self._environment.get(name)
+        self._expect(".")
+        if (method := self._next("word")) != "fetch":
+            raise _UnsupportedError(f"ENV.{method}")
+        self._expect("(")
+        name = _unquoted(self._next("string"))
+        found = self._environment.get(name)
+        has_default, default = False, None
+        if self._take(","):
+            has_default, default = True, self._skipped_if(found is not None, self._alternatives)
+        self._expect(")")
+        if self._take("{"):
+            has_default, default = True, self._skipped_if(found is not None, self._alternatives)
+            self._expect("}")
+        if found is None and not has_default and self._counts:
+            raise ConfigError(f'{self._place}: {name} is not set; set it, or give a default: ENV.fetch("{name}", d)')
+        return found if found is not None else default
+
+    def _skipped_if(self, is_skipped: bool, read: Callable[[], Value]) -> Value:
+        counted, self._counts = self._counts, self._counts and not is_skipped
+        try:
+            return read()
+        finally:
+            self._counts = counted
+
+    def _take(self, mark: str) -> bool:
+        if self._tokens and self._tokens[0].kind == "mark" and self._tokens[0].text == mark:
+            del self._tokens[0]
+            return True
+        return False
+
+    def _expect(self, mark: str) -> None:
+        if not self._take(mark):
+            found = self._tokens[0].text if self._tokens else "the end"
+            raise _UnsupportedError(f"{found!r} where {mark!r} was expected")
+
+    def _next(self, kind: str) -> str:
+        if not self._tokens or self._tokens[0].kind != kind:
+            found = self._tokens[0].text if self._tokens else "the end"
+            raise _UnsupportedError(f"{found!r} where a {kind} was expected")
+        return self._tokens.pop(0).text
+
+
+def _tokens(body: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    position, end = 0, len(body.rstrip())
+    while position < end:
+        match = _TOKEN.match(body, position)
+        if match is None:
+            raise _UnsupportedError(f"at {body[position:].strip()!r}")
+        kind = match.lastgroup or ""
+        tokens.append(_Token(kind, match[kind]))
+        position = match.end()
+    return tokens
+
+
+def _unquoted(literal: str) -> str:
+    if literal[0] == '"' and "#{" in literal:
+        raise _UnsupportedError("a string with #{}")
+    return re.sub(r"\\(.)", r"\1", literal[1:-1])
+
+
+def _to_i(value: Value) -> int:
+    """As Ruby's `to_i`: the integer that a text begins with, 0 where there is none."""
+    if isinstance(value, str):
+        match = _LEADING_INTEGER.match(value)
+        return int(match[1].replace("_", "")) if match else 0
+    if isinstance(value, bool):
+        raise _UnsupportedError(f"{_shown(value)}.to_i")
+    return int(value or 0)

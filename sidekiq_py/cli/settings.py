@@ -1,0 +1,250 @@
+"""
+A worker's settings from flags, YAML and environment.
+
+As in Ruby, what comes later wins: built-in defaults, the YAML file, its section for the environment, flags.
+`RAILS_MAX_THREADS` fills in a concurrency that nobody gave. What the program's own code says by `sidekiq_py.configure`
+goes over the file, but under a flag. Source: Sidekiq 6.4.1 and 8.1.7, cli.rb, `setup_options`.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sidekiq_py.cli import values
+from sidekiq_py.cli.yaml_file import find_default_file, read_options
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.logs import FORMAT_NAMES, LOGGED_ATTRIBUTES, level_number
+from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.wire.dialect import Dialect, FloatText
+
+FETCHERS = ("reliable", "basic")
+
+# Option → field of Config and how it is read. Every other key of the file ends in `Config.extra`.
+_PLAIN_OPTIONS: dict[str, tuple[str, Any]] = {
+    "timeout": ("shutdown_timeout_seconds", values.positive_number),
+    "max_retries": ("max_retries", values.whole_number),
+    "dead_max_jobs": ("dead_max_jobs", values.positive_integer),
+    "dead_timeout_in_seconds": ("dead_timeout_seconds", values.positive_integer),
+    "average_scheduled_poll_interval": ("average_scheduled_poll_seconds", values.positive_number),
+    "poll_interval_average": ("poll_interval_average_seconds", values.positive_number),
+    "async_concurrency": ("async_concurrency", values.positive_integer),
+    "lease_seconds": ("lease_seconds", values.positive_number),
+    "processes": ("processes", values.positive_integer),
+    "max_memory_mb": ("max_memory_mb", values.positive_integer),
+}
+_OTHER_OPTIONS = frozenset(
+    (
+        *("concurrency", "queues", "capsules", "environment", "tag", "labels", "require"),
+        *("verbose", "log_level", "log_format", "logged_job_attributes", "skip_default_job_logging"),
+        *("sidekiq_version", "float_text", "fetcher", "redis_url"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """
+    What flags, file and environment say, merged and not yet checked.
+
+    Args:
+        values: By Ruby's names.
+        environment: The name of the environment.
+        flags: Those of *values* that were given as flags.
+        variables: The environment's variables.
+        directory: Where the program was started.
+    """
+
+    values: Mapping[str, Any]
+    environment: str
+    flags: frozenset[str]
+    variables: Mapping[str, str]
+    directory: Path
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """What to import, in order."""
+        return values.texts(self.values.get("require"), "require")
+
+    @property
+    def log_level(self) -> int:
+        """The standard library's number."""
+        named = self.values.get("log_level")
+        if named is not None:
+            level = level_number(named)
+            if level is None:
+                raise ConfigError(f"log_level is {named!r}; it must be debug, info, warn, error or fatal")
+            return level
+        # systemd sets DEBUG_INVOCATION when it restarts a failed service with RestartMode=debug.
+        is_debugged = self.variables.get("DEBUG_INVOCATION") == "1"
+        return logging.DEBUG if self.values.get("verbose") or is_debugged else logging.INFO
+
+    @property
+    def log_format(self) -> str | None:
+        """One of `logs.FORMAT_NAMES`, or None where nobody asked for one."""
+        return values.one_of(self.values.get("log_format"), FORMAT_NAMES, "log_format")
+
+    @property
+    def logged_attributes(self) -> tuple[str, ...]:
+        """Keys of a payload that log lines show."""
+        given = self.values.get("logged_job_attributes")
+        return LOGGED_ATTRIBUTES if given is None else values.texts(given, "logged_job_attributes")
+
+    @property
+    def sidekiq_version(self) -> str | None:
+        """The release to write for."""
+        given = self.values.get("sidekiq_version")
+        return None if given is None else str(given)
+
+    @property
+    def float_text(self) -> FloatText | None:
+        """How floats are written."""
+        name = values.one_of(self.values.get("float_text"), [kind.value for kind in FloatText], "float_text")
+        return None if name is None else FloatText(name)
+
+    @property
+    def redis_url(self) -> str | None:
+        """Where Redis is, if a flag or the file says so."""
+        given = self.values.get("redis_url")
+        return None if given is None else str(given)
+
+
+def read_all(flags: Mapping[str, Any], *, variables: Mapping[str, str], directory: Path) -> Options:
+    """
+    Merge flags, file and environment.
+
+    Args:
+        flags: Those that were given, by the option's name; `config_file` names the file.
+        variables: The environment's variables.
+        directory: Where the program was started.
+
+    Raises:
+        ConfigError: The file is missing or unreadable.
+    """
+    given = dict(flags)
+    named_file = given.pop("config_file", None)
+    environment = environment_name(given.get("environment"), variables)
+    path = Path(named_file) if named_file is not None else find_default_file(_home(given.get("require"), directory))
+    options: dict[str, Any] = {}
+    if path is not None:
+        options = read_options(directory / path, section=environment, environment=variables)
+    merged = {**options, **given}
+    if merged.get("concurrency") is None and variables.get("RAILS_MAX_THREADS"):
+        merged["concurrency"] = values.positive_integer(variables["RAILS_MAX_THREADS"], "RAILS_MAX_THREADS")
+    return Options(merged, environment, frozenset(given), variables, directory)
+
+
+def environment_name(flag: str | None, variables: Mapping[str, str]) -> str:
+    """The flag, else APP_ENV, RAILS_ENV, RACK_ENV, else `development`."""
+    named = (variables.get(name) for name in ("APP_ENV", "RAILS_ENV", "RACK_ENV"))
+    return flag or next((name for name in named if name), "development")
+
+
+def make_config(
+    options: Options,
+    *,
+    redis: RedisSettings | None = None,
+    sidekiq_version: str | None = None,
+    float_text: FloatText | None = None,
+) -> Config:
+    """
+    The checked settings.
+
+    Args:
+        redis, sidekiq_version, float_text: As the program's own code left them.
+
+    Raises:
+        ConfigError: A value is unusable.
+    """
+    given = options.values
+    version = sidekiq_version or options.sidekiq_version
+    major = Dialect.pinned(version).version[0] if version else None
+    fields: dict[str, Any] = {
+        field: read(given[name], name) for name, (field, read) in _PLAIN_OPTIONS.items() if given.get(name) is not None
+    }
+    fetcher = values.one_of(given.get("fetcher"), FETCHERS, "fetcher")
+    known = {*_PLAIN_OPTIONS, *_OTHER_OPTIONS}
+    return Config(
+        redis=redis or RedisSettings(),
+        sidekiq_version=version,
+        float_text=float_text or options.float_text,
+        capsules=_capsules(given, major),
+        fetcher="basic" if fetcher == "basic" else "reliable",
+        environment=options.environment,
+        tag=str(given["tag"]) if given.get("tag") is not None else _default_tag(options),
+        labels=values.texts(given.get("labels"), "labels"),
+        job_log=not given.get("skip_default_job_logging"),
+        extra={name: value for name, value in given.items() if name not in known},
+        **fields,
+    )
+
+
+def _capsules(given: Mapping[str, Any], major: int | None) -> tuple[CapsuleConfig, ...]:
+    # Source: the default of Sidekiq 6 is 10, that of 7 and 8 is 5.
+    default_concurrency = 10 if major == 6 else 5
+    wanted = given.get("concurrency")
+    concurrency = values.positive_integer(default_concurrency if wanted is None else wanted, "concurrency")
+    capsules = {"default": CapsuleConfig("default", concurrency, parse_queues(given.get("queues"), "queues", major))}
+    others = given.get("capsules") or {}
+    if not isinstance(others, Mapping):
+        raise ConfigError("capsules must map a name to its queues and concurrency")
+    for name, own in others.items():
+        if not isinstance(own, Mapping):
+            raise ConfigError(f"capsule {name} must hold queues and concurrency")
+        place = f"capsules: {name}"
+        own_concurrency = values.positive_integer(own.get("concurrency", concurrency), f"{place}: concurrency")
+        queues = parse_queues(own.get("queues"), f"{place}: queues", major)
+        capsules[str(name)] = CapsuleConfig(str(name), own_concurrency, queues)
+    return tuple(capsules.values())
+
+
+def parse_queues(given: Any, name: str, major: int | None) -> tuple[QueueConfig, ...]:
+    """
+    Queues as flags and files write them: `name`, `name,weight`, `[name, weight]`, or a mapping of names to weights.
+
+    Args:
+        given: One of these or a list of them; None is the queue `default`.
+        name: What to call it in a message.
+        major: Of the pinned release; Sidekiq 6 refuses a queue that is named twice, later ones add it up.
+
+    Raises:
+        ConfigError: A queue has no name, or a weight that is no number.
+    """
+    if given is None or given == []:
+        return (QueueConfig("default"),)
+    entries: Iterable[Any] = given.items() if isinstance(given, Mapping) else given
+    if isinstance(given, str):
+        entries = [given]
+    if not isinstance(entries, Iterable):
+        raise ConfigError(f'{name} is {given!r}; it must be a list of names, [name, weight] or "name,weight"')
+    queues = tuple(_queue(entry, name) for entry in entries)
+    names = [queue.name for queue in queues]
+    twice = next((queue for queue in names if names.count(queue) > 1), None)
+    if major == 6 and twice is not None:
+        raise ConfigError(f"{name}: {twice} cannot be defined twice")
+    return queues
+
+
+def _queue(entry: Any, name: str) -> QueueConfig:
+    parts = entry.split(",") if isinstance(entry, str) else entry
+    if not isinstance(parts, list | tuple):
+        parts = [parts]
+    if not parts or parts[0] in (None, ""):
+        raise ConfigError(f"{name}: {entry!r} names no queue")
+    weight = parts[1] if len(parts) > 1 else 0
+    return QueueConfig(str(parts[0]), values.whole_number(weight, f"{name}: the weight of {parts[0]}"))
+
+
+def _home(require: Any, directory: Path) -> Path:
+    """Where the application is: the required directory, if there is one."""
+    named = [directory / str(entry) for entry in (require or ()) if (directory / str(entry)).is_dir()]
+    return named[0] if named else directory
+
+
+def _default_tag(options: Options) -> str:
+    """The application's directory; under Capistrano, whose releases are named by time, the one above them."""
+    home = _home(options.requires, options.directory).resolve()
+    is_release = home.name[:1].isdigit() and home.parent.name == "releases"
+    return home.parent.parent.name if is_release else home.name

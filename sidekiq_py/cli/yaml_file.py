@@ -1,0 +1,130 @@
+"""
+`config/sidekiq.yml` as Ruby reads it: ERB first, then YAML with symbols, then the section of the environment.
+
+A key may be written `:concurrency:` or `concurrency:`, a value `:critical` or `critical`; both mean the same here. What
+comes out are options by name, not yet checked: `settings.py` makes a `Config` of them. Source: Sidekiq 6.4.1 and 8.1.7,
+cli.rb, `parse_config`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sidekiq_py.cli import erb
+from sidekiq_py.errors import ConfigError
+
+DEFAULT_NAMES = ("sidekiq.yml", "sidekiq.yml.erb")
+_SYMBOL = re.compile(r":.+", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbol:
+    """A Ruby symbol. No text, as `:a` and `a` may both be keys of one mapping."""
+
+    name: str
+
+
+class _RubyLoader(yaml.SafeLoader):
+    """YAML as Ruby's `safe_load` with symbols and aliases reads it: no tag makes an object."""
+
+
+def find_default_file(directory: Path) -> Path | None:
+    """The configuration file of an application in *directory*, if it has one."""
+    candidates = [directory / "config" / name for name in DEFAULT_NAMES]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def read_options(path: Path, *, section: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """
+    The options in a file.
+
+    Args:
+        section: The environment's name: what stands under it goes over the rest.
+        environment: What the file's ERB sees as `ENV`.
+
+    Raises:
+        ConfigError: There is no such file, or it cannot be read as Ruby would read it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"No such file {path}; -C names the YAML file with the worker's settings") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    return parse_options(erb.render(text, environment, source=str(path)), section=section, source=str(path))
+
+
+def parse_options(text: str, *, section: str, source: str) -> dict[str, Any]:
+    """The options in *text*, which has no ERB left; the arguments as for `read_options`."""
+    try:
+        loaded = yaml.load(text, Loader=_RubyLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}{_place_of(error)}: {_reason_of(error)}") from error
+    if loaded is None or loaded is False:
+        return {}
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{source} holds a {type(loaded).__name__}; it must be a mapping of options to values")
+    options = _by_name(loaded)
+    own = options.pop(section, None)
+    if own is not None and not isinstance(own, dict):
+        raise ConfigError(f"{source}: {section} must hold options, as it is the name of the environment")
+    options.update(own or {})
+    # Which order queues are taken in follows from their weights.
+    options.pop("strict", None)
+    return options
+
+
+def _by_name(mapping: dict[Any, Any]) -> dict[Any, Any]:
+    """By plain names, also within; of a name that stands there both ways, Ruby takes the plain key's value."""
+    symbols = {key.name: _plain(value) for key, value in mapping.items() if isinstance(key, _Symbol)}
+    others = {key: _plain(value) for key, value in mapping.items() if not isinstance(key, _Symbol)}
+    return {**symbols, **others}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _by_name(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.name if isinstance(value, _Symbol) else value
+
+
+def _symbol(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> _Symbol:
+    text = str(node.value)[1:]
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        text = text[1:-1]
+    return _Symbol(text)
+
+
+def _text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    return str(node.value)
+
+
+def _refuse_date(loader: yaml.SafeLoader, node: yaml.Node) -> None:
+    problem = "a date or time has no use here, and Ruby refuses it; write it in quotes"
+    raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _refuse_tag(loader: yaml.SafeLoader, node: yaml.Node) -> None:
+    problem = f"the tag {node.tag} would make an object; only plain values and symbols are read"
+    raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _place_of(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    return f", line {mark.line + 1}" if mark is not None else ""
+
+
+def _reason_of(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or error)
+
+
+_RubyLoader.add_implicit_resolver("!symbol", _SYMBOL, [":"])
+_RubyLoader.add_constructor("!symbol", _symbol)
+_RubyLoader.add_constructor("tag:yaml.org,2002:timestamp", _refuse_date)
+_RubyLoader.add_constructor("tag:yaml.org,2002:value", _text)
+_RubyLoader.add_constructor(None, _refuse_tag)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents import python_examples
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -79,3 +81,12 @@ def test_testing_loads_without_a_worker(module):
     report = python("-c", f"import sys, {module}; print([m for m in sys.modules if m.startswith('sidekiq_py.engine')])")
 
     assert report.strip() == "[]"
+
+
+def test_the_examples_of_the_documentation_pass(tmp_path):
+    """docs/testing.md as a file of tests."""
+    tmp_path.joinpath("test_page.py").write_text(python_examples("testing.md"))
+
+    report = python("-m", "pytest", "-q", "-p", "sidekiq_py.pytest_plugin", "-p", "no:cacheprovider", cwd=tmp_path)
+
+    assert "3 passed" in report, report

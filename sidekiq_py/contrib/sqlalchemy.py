@@ -1,0 +1,110 @@
+"""
+SQLAlchemy: pushes wait for the commit of the session that is current where they are made.
+
+    transactional_push(scoped_session)          Flask-SQLAlchemy: transactional_push(db.session)
+
+    transactional_push()                        without a registry, say which session is current:
+    with Session(engine) as session, using(session):
+        ...
+
+With an `AsyncSession` give its `sync_session`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from sqlalchemy import event
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+
+from sidekiq_py import transactions
+
+_WAITING = "sidekiq_py.waiting_pushes"
+_COMMITTED = "sidekiq_py.committed"
+
+_using: ContextVar[Session | None] = ContextVar("sidekiq_sqlalchemy_session", default=None)
+
+
+def transactional_push(current: "scoped_session[Any] | Callable[[], Session | None] | None" = None) -> None:
+    """
+    From now on push after the commit.
+
+    Args:
+        current: A `scoped_session`, or a function that returns the current session or None; by default the session of
+            the innermost `using` block.
+    """
+    _listen()
+
+    def after_commit(push: Callable[[], None]) -> bool:
+        session = _session_of(current)
+        if session is None or not session.in_transaction():
+            return False
+        innermost = session.get_nested_transaction() or session.get_transaction()
+        session.info.setdefault(_WAITING, []).append((innermost, push))
+        return True
+
+    transactions.transactional_push(after_commit)
+
+
+@contextmanager
+def using(session: Session) -> Iterator[Session]:
+    """Within the block *session* is the current one of this thread or task."""
+    token = _using.set(session)
+    try:
+        yield session
+    finally:
+        _using.reset(token)
+
+
+def _session_of(current: "scoped_session[Any] | Callable[[], Session | None] | None") -> Session | None:
+    if current is None:
+        return _using.get()
+    if isinstance(current, scoped_session) and not current.registry.has():
+        return None  # calling it would make one
+    return current()
+
+
+def _listen() -> None:
+    for name, listener in (
+        ("after_commit", _after_commit),
+        ("after_soft_rollback", _after_rollback),
+        ("after_transaction_end", _after_end),
+    ):
+        if not event.contains(Session, name, listener):
+            event.listen(Session, name, listener)
+
+
+def _after_commit(session: Session) -> None:
+    waiting = session.info.get(_WAITING)
+    if not waiting:
+        return
+    savepoint = session.get_nested_transaction()
+    if savepoint is None:
+        session.info[_COMMITTED] = True
+        return
+    # What was pushed in the savepoint now stands or falls with what is around it.
+    around = savepoint.parent
+    session.info[_WAITING] = [(around if made_in is savepoint else made_in, push) for made_in, push in waiting]
+
+
+def _after_rollback(session: Session, rolled_back: SessionTransaction) -> None:
+    waiting = session.info.get(_WAITING)
+    if waiting:
+        session.info[_WAITING] = [entry for entry in waiting if entry[0] is not rolled_back]
+
+
+def _after_end(session: Session, ended: SessionTransaction) -> None:
+    if ended.parent is not None:
+        return
+    waiting = session.info.pop(_WAITING, [])
+    if not session.info.pop(_COMMITTED, False):
+        return
+    failures: list[Exception] = []
+    for _, push in waiting:
+        try:
+            push()
+        except Exception as error:  # noqa: BLE001 - one push that fails must not take the others with it
+            failures.append(error)
+    if failures:
+        raise failures[0]

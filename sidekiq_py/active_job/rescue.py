@@ -103,7 +103,9 @@ def find_rule(rules: Iterable[Rule], error: BaseException) -> tuple[Rule, Except
     rule are declared apart.
     """
     cause: BaseException | None = error
-    while isinstance(cause, Exception):
+    seen: set[int] = set()
+    while isinstance(cause, Exception) and id(cause) not in seen:
+        seen.add(id(cause))
         fitting = [rule for rule in rules if isinstance(cause, rule.errors)]
         if fitting:
             lineage = type(cause).__mro__

@@ -147,8 +147,8 @@ def _switched_on(mode: _Mode, everywhere: bool) -> Iterator[None]:
 def _enter(mode: _Mode, everywhere: bool) -> None:
     global _everywhere, _modes_on
     with _lock:
-        if everywhere and _everywhere is not None:
-            raise WrongModeError("another thread has a testing mode on for the whole process")
+        if _modes_on and (everywhere or _everywhere is not None):
+            raise WrongModeError("another thread has a testing mode on; one for the whole process stands alone")
         if everywhere:
             _everywhere = mode
         else:

@@ -17,7 +17,7 @@ from sidekiq_py.active_job import (
     perform_later,
     register_locator,
 )
-from sidekiq_py.active_job.rescue import RetryRule, rules_of
+from sidekiq_py.active_job.rescue import RetryRule, find_rule, rules_of
 from sidekiq_py.errors import DeserializationError, JobDeclarationError, JobNotFoundError
 from sidekiq_py.registry import registry
 from sidekiq_py.testing import fake
@@ -322,6 +322,14 @@ def test_a_rule_looks_at_causes():
     def flaky(record): ...
 
     assert run(job_object(arguments=[{"_aj_globalid": "gid://shop/Invoice/1"}])) is None
+
+
+def test_causes_in_a_circle_have_an_end():
+    """An error may have been raised from itself in a roundabout way."""
+    first, second = FlakyError(), ZeroDivisionError()
+    first.__cause__, second.__cause__ = second, first
+
+    assert find_rule(rules_of(None, LookupError), first) is None
 
 
 def test_errors_that_share_a_rule_are_counted_together():

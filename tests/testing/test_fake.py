@@ -315,6 +315,26 @@ def test_a_mode_everywhere_takes_the_jobs_of_all_threads(jobs):
     assert sorted(job.args[0] for job in enqueued) == [0, 1, 2, 3, 4]
 
 
+def test_a_mode_everywhere_stands_alone():
+    """It would take the jobs that another thread's test waits for."""
+    is_on, may_end = threading.Event(), threading.Event()
+
+    def elsewhere():
+        with fake():
+            is_on.set()
+            may_end.wait()
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    is_on.wait()
+
+    with pytest.raises(WrongModeError, match="another thread"), fake(everywhere=True):
+        pass
+
+    may_end.set()
+    thread.join()
+
+
 def test_a_mode_may_be_left_in_another_context(jobs):
     """As async fixtures are."""
     block = fake()

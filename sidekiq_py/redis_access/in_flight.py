@@ -90,6 +90,7 @@ class FetchPlan:
             keys.lease(self.owner),
             keys.SUSPECTS,
             keys.PAUSED,
+            keys.DEPARTED,
             *[keys.queue(name) for name, _ in self.queues],
         ]
         arguments: list[Any] = [

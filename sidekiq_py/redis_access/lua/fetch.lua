@@ -5,7 +5,8 @@
 -- KEYS[3] string  the owner's lease
 -- KEYS[4] hash    suspects: SHA-1 of the bytes -> "<deaths>:<first, epoch s>"
 -- KEYS[5] set     names of paused queues
--- KEYS[6..]       lists: the queues, in order of precedence
+-- KEYS[6] hash    the departed
+-- KEYS[7..]       lists: the queues, in order of precedence
 -- ARGV[1] owner   ARGV[2] what to write about it; "" once it is entered   ARGV[3] lease, ms
 -- ARGV[4] batch: the fields are "<batch>.<n>:<queue>", or "<batch>.<n>!<queue>" for a suspect that now starts
 -- ARGV[5] how many jobs   ARGV[6] how many bytes   ARGV[7] seed of the draws
@@ -14,16 +15,24 @@
 --
 -- Reply: {numbers of the paused queues, field, bytes, field, bytes, ...}, or the error FENCED.
 --
--- A job is written into the hash before it leaves its queue: an error in between (out of memory, too few replicas) leaves it there.
+-- A job is written into the hash before it leaves its queue: an error in between leaves it there.
+
+-- Removes nothing. A script that has written is not refused for want of memory any more, and moving jobs is the way out of that.
+redis.call('HDEL', KEYS[1], '')
 
 local in_flight, owners, lease, suspects = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, batch = ARGV[1], ARGV[4]
 local wanted, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
-local CHUNK, ROTATIONS = 128, 10
+local CHUNK, FIRST_CHUNK, ROTATIONS = 128, 16, 10
+local FIRST = 7
+local weight = {}
+for i = FIRST, #KEYS do weight[i] = tonumber(ARGV[i + 2]) end
 
-if ARGV[2] ~= '' then
+local is_entered = redis.call('HEXISTS', owners, owner) == 1
+-- One whose first fetch lost its reply may have been entered by it, and recovered since.
+if ARGV[2] ~= '' and not is_entered and redis.call('HEXISTS', KEYS[6], owner) == 0 then
   redis.call('HSET', owners, owner, ARGV[2])
-elseif redis.call('HEXISTS', owners, owner) == 0 then
+elseif not is_entered then
   return redis.error_reply('FENCED this owner was recovered; go on under a new epoch')
 end
 if redis.call('EXISTS', lease) == 0 then
@@ -33,9 +42,9 @@ end
 local paused = {}
 local is_paused = {}
 if redis.call('EXISTS', KEYS[5]) == 1 then
-  for i = 6, #KEYS do
+  for i = FIRST, #KEYS do
     if redis.call('SISMEMBER', KEYS[5], string.sub(KEYS[i], 7)) == 1 then
-      paused[#paused + 1] = i - 6
+      paused[#paused + 1] = i - FIRST
       is_paused[i] = true
     end
   end
@@ -43,34 +52,35 @@ end
 
 -- The queue to draw each job from, in the order in which the jobs are to run.
 local left, taken, tail, tail_from = {}, {}, {}, {}
+local count, bytes = 0, 0
 local is_strict = true
-for i = 6, #KEYS do
+for i = FIRST, #KEYS do
   left[i] = is_paused[i] and 0 or redis.call('LLEN', KEYS[i])
   taken[i] = 0
-  if tonumber(ARGV[i + 3]) > 0 then is_strict = false end
+  if weight[i] > 0 then is_strict = false end
 end
 if not is_strict then math.randomseed(tonumber(ARGV[7])) end
 
 local function draw()
   if is_strict then
-    for i = 6, #KEYS do
+    for i = FIRST, #KEYS do
       if left[i] > 0 then return i end
     end
     return nil
   end
   local total = 0
-  for i = 6, #KEYS do
-    if left[i] > 0 then total = total + math.max(tonumber(ARGV[i + 3]), 1) end
+  for i = FIRST, #KEYS do
+    if left[i] > 0 then total = total + math.max(weight[i], 1) end
   end
   if total == 0 then return nil end
   local at = math.random() * total
-  for i = 6, #KEYS do
+  for i = FIRST, #KEYS do
     if left[i] > 0 then
-      at = at - math.max(tonumber(ARGV[i + 3]), 1)
+      at = at - math.max(weight[i], 1)
       if at < 0 then return i end
     end
   end
-  for i = #KEYS, 6, -1 do
+  for i = #KEYS, FIRST, -1 do
     if left[i] > 0 then return i end
   end
 end
@@ -79,7 +89,9 @@ end
 local function peek(i)
   local n = taken[i]
   if not tail[i] or n >= tail_from[i] + #tail[i] then
-    local size = math.min(CHUNK, wanted, left[i])
+    -- About as many as fit: large payloads must not be copied by the hundred for the few that are taken.
+    local fitting = count == 0 and FIRST_CHUNK or math.ceil(bytes_left * count / bytes)
+    local size = math.max(1, math.min(CHUNK, wanted - count, left[i], fitting))
     tail[i] = redis.call('LRANGE', KEYS[i], -(n + size), -(n + 1))
     tail_from[i] = n
   end
@@ -87,7 +99,7 @@ local function peek(i)
   return chunk[#chunk - (n - tail_from[i])]
 end
 
-local reply, entries, count = {paused}, {}, 0
+local reply, entries = {paused}, {}
 
 local function write()
   if #entries > 0 then redis.call('HSET', in_flight, unpack(entries)) end
@@ -122,7 +134,7 @@ while count < wanted do
   end
   if job then
     if count > 0 and #job > bytes_left then break end
-    bytes_left = bytes_left - #job
+    bytes_left, bytes = bytes_left - #job, bytes + #job
     local field = batch .. '.' .. count .. mark .. string.sub(KEYS[i], 7)
     entries[#entries + 1] = field
     entries[#entries + 1] = job
@@ -136,7 +148,7 @@ while count < wanted do
   end
 end
 write()
-for i = 6, #KEYS do
+for i = FIRST, #KEYS do
   if taken[i] > 0 then redis.call('LTRIM', KEYS[i], 0, -(taken[i] + 1)) end
 end
 return reply

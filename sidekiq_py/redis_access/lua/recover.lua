@@ -5,26 +5,37 @@
 -- ARGV[1] time to live of suspects, s   ARGV[2] now, epoch s   ARGV[3] oldest time kept in dead   ARGV[4] last rank cut from dead
 -- ARGV[5..] field, number of its queue's key or "0" for dead, "<deaths>:<first, epoch s>", ...
 --
--- Reply: the fields that were moved by this call.
+-- Reply: the fields that were moved by this call. One whose queue's key is of a foreign type stays, and holds up no other.
+
+-- Removes nothing. A script that has written is not refused for want of memory any more.
+redis.call('HDEL', KEYS[1], '')
 
 local moved = {}
 local cut = false
+
+local function bury(job)
+  if type(redis.pcall('ZADD', KEYS[4], ARGV[2], job)) ~= 'number' then return false end
+  redis.pcall('HDEL', KEYS[2], redis.sha1hex(job))
+  cut = true
+  return true
+end
+
+local function put_back(job, queue, record)
+  if type(redis.pcall('RPUSH', queue, job)) ~= 'number' then return false end
+  redis.pcall('SADD', KEYS[3], string.sub(queue, 7))
+  -- Without this memory the job would only be less suspect; with an error here it would be stuck.
+  redis.pcall('HSET', KEYS[2], redis.sha1hex(job), record)
+  return true
+end
+
 for i = 5, #ARGV, 3 do
   local field, number, record = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
   local job = redis.call('HGET', KEYS[1], field)
+  local is_moved = false
   if job then
-    local digest = redis.sha1hex(job)
-    if number == 0 then
-      redis.call('ZADD', KEYS[4], ARGV[2], job)
-      redis.call('HDEL', KEYS[2], digest)
-      cut = true
-    else
-      local queue = KEYS[number]
-      -- Without this memory the job would only be less suspect; with an error here it would be stuck.
-      redis.pcall('HSET', KEYS[2], digest, record)
-      redis.call('SADD', KEYS[3], string.sub(queue, 7))
-      redis.call('RPUSH', queue, job)
-    end
+    if number == 0 then is_moved = bury(job) else is_moved = put_back(job, KEYS[number], record) end
+  end
+  if is_moved then
     redis.call('HDEL', KEYS[1], field)
     moved[#moved + 1] = field
   end

@@ -1,0 +1,60 @@
+"""Short ways to fetch and to look at what is in flight."""
+
+import hashlib
+from typing import Any
+
+import redis
+
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.in_flight import FETCH, FetchPlan
+from sidekiq_py.redis_access.pool import Link
+
+OWNER = "host:1:abc:1"
+ABOUT = '{"boot":"b","pidns":"n","pid":1,"start":2,"queues":["default","low"]}'
+
+
+def fetch(
+    link: Link,
+    *queues: tuple[str, int],
+    owner: str = OWNER,
+    batch: int = 1,
+    registration: str = ABOUT,
+    max_jobs: int = 10,
+    max_bytes: int = 1_000_000,
+    seed: int = 1,
+    may_take_marked: bool = True,
+    lease_ms: int = 30_000,
+) -> list[tuple[bytes, bytes]]:
+    """Run `fetch.lua`; the fields and the bytes of the jobs that it took."""
+    plan = FetchPlan(
+        owner, registration, lease_ms, batch, queues or (("default", 0),), max_jobs, max_bytes, seed, may_take_marked
+    )
+    reply = FETCH.run(link, *plan.command_parts())
+    return list(zip(reply[1::2], reply[2::2], strict=True))
+
+
+def claim(link: Link, *, owner: str = OWNER, batch: int = 7, queue: str = "default", may: bool = False) -> bytes | None:
+    """Run `claim.lua`."""
+    field: bytes | None = in_flight.CLAIM.run(link, *in_flight.claim_parts(owner, batch, queue, may_take_marked=may))
+    return field
+
+
+def jobs_of(pairs: list[tuple[bytes, bytes]]) -> list[bytes]:
+    """Only the bytes."""
+    return [raw for _, raw in pairs]
+
+
+def push(client: redis.Redis, *jobs: str, queue: str = "default") -> None:
+    """Push jobs; the first is the next to run."""
+    client.lpush(f"queue:{queue}", *jobs)
+
+
+def held(client: redis.Redis, owner: str = OWNER) -> dict[bytes, bytes]:
+    """What is in flight."""
+    found: Any = client.hgetall(f"sidekiq_py:inflight:{owner}")
+    return found  # type: ignore[no-any-return]
+
+
+def digest(raw: bytes) -> str:
+    """The name of a suspect."""
+    return hashlib.sha1(raw, usedforsecurity=False).hexdigest()

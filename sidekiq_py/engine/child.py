@@ -21,6 +21,8 @@ def run_child(parent: Parent, make_launcher: MakeLauncher) -> int:
     # Out of the terminal's foreground group: Ctrl-C reaches the parent alone, which then asks the children once.
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # The parent speaks with systemd.
+    os.environ.pop("NOTIFY_SOCKET", None)
     launcher = make_launcher(lambda owner: parent.say("OWNER", owner))
     launcher.watch_hard_limits(_Watch(parent))
 

@@ -54,7 +54,7 @@ class Fetcher(Protocol):
         """The job ended otherwise: run these commands if it is still ours. True if it was."""
 
     def requeue(self, units: Sequence[UnitOfWork]) -> None:
-        """Put jobs back that are not to be run to their end here. Does not raise: what Redis refuses now is done later."""
+        """Put jobs back that are not to be run to their end here. Does not raise: it is made good later if need be."""
 
     def quiet(self) -> None:
         """Fetch no more; give back what has not started. Idempotent."""

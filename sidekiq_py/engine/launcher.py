@@ -22,6 +22,7 @@ from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine import identity as identities
 from sidekiq_py.engine.attempt import HardLimitWatch, Surroundings
 from sidekiq_py.engine.basic import BasicFetcher
+from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.engine.custodian import Custodian
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.heartbeat import Heartbeat
@@ -36,6 +37,7 @@ from sidekiq_py.engine.poller import Poller
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.engine.reliable import ReliableFetcher
 from sidekiq_py.engine.signals import SignalInbox
+from sidekiq_py.engine.systemd import ServiceNotifier
 from sidekiq_py.engine.thread_dump import thread_dump
 from sidekiq_py.engine.work_state import WorkState
 from sidekiq_py.errors import ConfigError, PayloadError, RedisError
@@ -162,13 +164,13 @@ class Launcher:
         self.signals.watch()
         self.start()
         on_ready()
-        stubborn: list[str] = []
-        while True:
-            name = self.signals.next()
-            if name in ("TERM", "INT"):
-                stubborn = self._stop_heeding_signals()
-                break
+        service = ServiceNotifier(os.environ)
+        service.ready()
+        while (name := self.signals.next()) not in ("TERM", "INT"):
             self._obey(name)
+        service.stopping()
+        stubborn = self._stop_heeding_signals()
+        service.close()
         if stubborn:
             exit_at_once(0)
         return 0
@@ -179,9 +181,11 @@ class Launcher:
 
         Raises:
             UnsupportedRedisError: This Redis is too old, or a Cluster.
+            RedisError: It is out of reach.
             ConfigError: A declared job needs what this process cannot give.
         """
         self._refuse_hard_limits()
+        check_redis(self._pool)
         self._hooks.fire("startup", reraise=True)
         if self._loop is not None:
             self._loop.start()

@@ -26,6 +26,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config
 from sidekiq_py.engine.family import LinePipe, Message, Parent, readable
 from sidekiq_py.engine.signals import SignalInbox
+from sidekiq_py.engine.systemd import ServiceNotifier, watchdog_seconds
 
 _log = logging.getLogger("sidekiq")
 
@@ -90,6 +91,10 @@ class Supervisor:
         self._memory_look_at = 0.0
         self._is_stopping = False
         self._signals = SignalInbox()
+        self._service = ServiceNotifier(os.environ)
+        self._watchdog_seconds = watchdog_seconds(os.environ, os.getpid())
+        self._ping_at = 0.0
+        self._is_service_ready = False
 
     def run(self) -> int:
         """Run until all children have ended; the exit code. Only in the main thread."""
@@ -103,6 +108,7 @@ class Supervisor:
             self._enforce_limits()
             self._look_at_memory()
             self._roll_on()
+            self._tell_service()
 
     # ---- children
 
@@ -227,6 +233,8 @@ class Supervisor:
                 moments.append(child.limit.frozen_until or child.limit.due)
         if self._memory_limit_kb is not None:
             moments.append(self._memory_look_at)
+        if self._service.is_wanted and self._watchdog_seconds is not None:
+            moments.append(self._ping_at)
         if len(self._staying()) < self._wanted and not self._is_stopping:
             moments.append(self._start_at)
         return max(0.0, min(moments) - now) if moments else None
@@ -246,6 +254,8 @@ class Supervisor:
 
     def _obey(self, name: str) -> None:
         if name in ("TERM", "INT"):
+            if not self._is_stopping:
+                self._service.stopping()
             self._is_stopping = True
             self._rolling.clear()
             deadline = self._config.shutdown_timeout_seconds + 10
@@ -257,6 +267,16 @@ class Supervisor:
         elif name in ("TSTP", "USR1", "USR2", "TTIN"):
             for child in self._children.values():
                 self._signal(child, getattr(signal, f"SIG{name}"))
+
+    def _tell_service(self) -> None:
+        """Tell systemd, if it listens. By this thread: the parent has no other."""
+        if not self._service.is_wanted:
+            return
+        if not self._is_service_ready and sum(child.is_ready for child in self._children.values()) >= self._wanted:
+            self._is_service_ready = self._service.send("READY=1")
+        if self._watchdog_seconds is not None and monotonic() >= self._ping_at:
+            self._ping_at = monotonic() + self._watchdog_seconds / 2
+            self._service.send("WATCHDOG=1")
 
     # ---- stopping children
 

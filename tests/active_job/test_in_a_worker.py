@@ -1,0 +1,92 @@
+"""Active Jobs in a running worker, from and to a real Redis."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py.active_job import Keywords, active_job, perform_later
+from sidekiq_py.config import Config
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.middleware import Chain
+from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.registry import registry
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def start_worker_here(redis_url: str) -> Iterator[Callable[[], None]]:
+    """Starts a worker in this process once the jobs are declared, and stops it after the test."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="6.4.1")
+    launchers: list[Launcher] = []
+
+    def start() -> None:
+        config = Config(redis=RedisSettings(redis_url), sidekiq_version="6.4.1", embedded=True, job_log=False)
+        launcher = Launcher(
+            config, registry=registry, hooks=Hooks(), server_middleware=Chain(), client=sidekiq.Client(redis_url)
+        )
+        launchers.append(launcher)
+        launcher.start()
+
+    yield start
+    for launcher in launchers:
+        launcher.stop(timeout_seconds=1)
+
+
+def test_sync_and_async_jobs_run_side_by_side(start_worker_here):
+    """All under one class: an `async def` on the loop, a function in a processor's thread."""
+    ran = {}
+
+    @active_job("PlainJob")
+    def plain(*args, **keywords):
+        ran["plain"] = (args, keywords, threading.current_thread().name)
+
+    @active_job("AwaitedJob")
+    async def awaited(*args):
+        ran["awaited"] = (args, asyncio.get_running_loop() is not None, threading.current_thread().name)
+
+    perform_later("PlainJob", 1, Keywords(a=2))
+    perform_later("AwaitedJob", 3)
+    start_worker_here()
+
+    eventually(lambda: len(ran) == 2)
+    assert ran["plain"][:2] == ((1,), {"a": 2})
+    assert ran["awaited"][:2] == ((3,), True)
+    assert ran["plain"][2] != ran["awaited"][2]
+
+
+def test_what_nobody_declares_waits_in_the_retry_set(start_worker_here, redis_client):
+    """With the name of the job, not of the wrapper, in its error."""
+
+    @active_job("PlainJob")
+    def plain(): ...
+
+    jid = perform_later("Billing::InvoiceJob", 1)
+    start_worker_here()
+
+    [entry] = eventually(lambda: redis_client.zrange("retry", 0, -1))
+    payload = json.loads(entry)
+    assert (payload["jid"], payload["wrapped"], payload["retry_count"]) == (jid, "Billing::InvoiceJob", 0)
+    assert "Billing::InvoiceJob" in payload["error_message"]
+
+
+def test_active_jobs_retries_come_before_sidekiqs(start_worker_here, redis_client):
+    """The first failures go back through the schedule set under new jids, the last one to the retry set."""
+
+    @active_job("FlakyJob", retry_on={ZeroDivisionError: {"wait": 0, "attempts": 3, "jitter": 0}})
+    def flaky():
+        raise ZeroDivisionError("no luck")
+
+    first = perform_later("FlakyJob")
+    start_worker_here()
+
+    [entry] = eventually(lambda: redis_client.zrange("retry", 0, -1))
+    payload = json.loads(entry)
+    job = payload["args"][0]
+    assert payload["jid"] != first
+    assert (job["executions"], job["exception_executions"]) == (2, {"[ZeroDivisionError]": 2})
+    assert (payload["error_class"], payload["error_message"]) == ("ZeroDivisionError", "no luck")

@@ -19,7 +19,8 @@ class BulkResult:
 
     Args:
         moved: How many this call moved, or deleted.
-        gone: How many were no longer in the set when their turn came.
+        gone: How many were no longer in the set when their turn came: somebody else had them, or the connection broke
+            after this call had moved them.
         refused: How many could not be moved and stay where they are.
         errors: The first 100 of those, with the reason.
     """

@@ -140,7 +140,11 @@ class JobSet:
         # Ruby adds the difference to the score; the last bit of the sum is part of what it leaves.
         score = entry.score + (_epoch(at) - entry.score)
         spelling = self._spelled_as_ruby_would(entry.value)
-        return job_sets.reschedule(self._pool, self.name, entry.value, score=score_text(score), spelling=spelling)
+        done = job_sets.reschedule(self._pool, self.name, entry.value, score=score_text(score), spelling=spelling)
+        if done:
+            # The same object can be moved on.
+            entry.value, entry.score = spelling, score
+        return done
 
     def retry_all(self, progress: Progress | None = None) -> BulkResult:
         """

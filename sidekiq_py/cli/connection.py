@@ -4,6 +4,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -65,7 +66,8 @@ def complete_queue(_ctx: click.Context, _parameter: click.Parameter, incomplete:
     try:
         url = program.settings().redis.url
         pool = Pool(RedisSettings(url, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))
-        return [CompletionItem(name) for name in queues.names(pool) if name.startswith(incomplete)]
+        with closing(pool):
+            return [CompletionItem(name) for name in queues.names(pool) if name.startswith(incomplete)]
     except SidekiqError:
         return []
 

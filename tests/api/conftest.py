@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sidekiq_py import program
+from sidekiq_py import client, program
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 
 T0 = 1_700_000_000.5
@@ -20,6 +20,7 @@ def pool(redis_url: str) -> Iterator[Pool]:
     links = Pool(RedisSettings(redis_url))
     yield links
     links.close()
+    client.current().close()
     program.reset()
 
 

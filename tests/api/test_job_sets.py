@@ -169,9 +169,9 @@ def test_rescheduling_what_is_spelled_otherwise_leaves_one_entry_in_rubys_spelli
 
     entry.reschedule(T0 + 60)
 
-    assert redis_client.zrange("schedule", 0, -1, withscores=True) == [
-        ('{"class":"A","args":["é",1000.0],"jid":"j"}'.encode(), T0 + 60)
-    ]
+    spelled = '{"class":"A","args":["é",1000.0],"jid":"j"}'.encode()
+    assert redis_client.zrange("schedule", 0, -1, withscores=True) == [(spelled, T0 + 60)]
+    assert (entry.value, entry.score, entry.delete()) == (spelled, T0 + 60, True)
 
 
 def test_rescheduling_raw_text_keeps_its_bytes(pool, redis_client):
@@ -194,23 +194,30 @@ def test_a_time_that_is_none_is_refused(pool, failed, at):
         entry.reschedule(at)
 
 
-def test_when_redis_is_out_of_memory_nothing_is_lost(new_redis_server, payload):
-    """The new place is written first; where that fails, the old one stands."""
+@pytest.fixture
+def full_server(new_redis_server, payload):
+    """A server whose memory is used up, with one job to retry: its pool, a plain client, and the job's bytes."""
     server = new_redis_server()
-    pool = Pool(RedisSettings(server.url))
-    client = server.client()
+    pool, client = Pool(RedisSettings(server.url)), server.client()
     member = payload("a")
     client.zadd("retry", {member: T0})
     client.config_set("maxmemory", "1")
+    yield pool, client, member
+    client.close()
+    pool.close()
+
+
+@pytest.mark.parametrize(("button", "arguments"), [("retry", ()), ("kill", ()), ("reschedule", (T0 + 1,))])
+def test_when_redis_is_out_of_memory_nothing_is_lost(full_server, button, arguments):
+    """The new place is written first; where that fails, the old one stands."""
+    pool, client, member = full_server
     [entry] = RetrySet(pool=pool)
 
-    for button in (entry.retry, entry.kill, lambda: entry.reschedule(T0 + 1)):
-        with pytest.raises(RedisReplyError, match="OOM"):
-            button()
+    with pytest.raises(RedisReplyError, match="OOM"):
+        getattr(entry, button)(*arguments)
 
     assert client.zrange("retry", 0, -1, withscores=True) == [(member, T0)]
     assert client.keys("*") == [b"retry"]
-    client.close()
 
 
 def test_deleting_by_score_and_jid_takes_that_one(pool, redis_client, failed):

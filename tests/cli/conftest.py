@@ -1,11 +1,12 @@
 """The program `sidekiq-py` in this process, on the emptied server."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from sidekiq_py import program
+from sidekiq_py import client, program
 from sidekiq_py.cli import main
 
 
@@ -15,5 +16,11 @@ def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     monkeypatch.setenv("REDIS_URL", redis_url)
     monkeypatch.delenv("REDIS_PROVIDER", raising=False)
     program.reset()
-    yield lambda *arguments, **options: CliRunner().invoke(main, arguments, prog_name="sidekiq-py", **options)
+
+    def invoke(*arguments: str, **options: Any) -> Result:
+        result = CliRunner().invoke(main, arguments, prog_name="sidekiq-py", **options)
+        client.current().close()
+        return result
+
+    yield invoke
     program.reset()

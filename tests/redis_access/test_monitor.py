@@ -1,0 +1,68 @@
+"""What MONITOR shows is read back to the very bytes that were sent."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from sidekiq_py.redis_access.monitor import Command, parse, watch
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from tests.support.waiting import eventually
+
+EVERY_BYTE = bytes(range(256))
+
+
+@pytest.fixture
+def seen(redis_url: str, redis_client: redis.Redis) -> Iterator[list[Command]]:
+    """Fills while the test runs."""
+    commands: list[Command] = []
+    link = Pool(RedisSettings(redis_url)).new_link(timeout_seconds=60)
+
+    def look_on() -> None:
+        for command in watch(link):
+            commands.append(command)
+
+    thread = threading.Thread(target=look_on)
+    thread.start()
+    eventually(lambda: redis_client.ping() and commands)
+    yield commands
+    redis_client.client_kill_filter(_type="normal", skipme=True)
+    thread.join()
+
+
+def words_of(commands: list[Command], name: bytes) -> tuple[bytes, ...]:
+    """The words of the first command called *name*."""
+    return next((command.words for command in commands if command.words[0] == name), ())
+
+
+def test_a_command_has_its_time_its_sender_and_its_words(seen: list[Command], redis_client: redis.Redis) -> None:
+    """As the server took it."""
+    [now, _] = redis_client.time()
+
+    redis_client.lpush("queue:default", "{}")
+
+    command = eventually(lambda: [command for command in seen if command.words[0] == b"LPUSH"])[0]
+    assert command.words == (b"LPUSH", b"queue:default", b"{}")
+    assert command.sender.startswith("127.0.0.1:")
+    assert abs(command.at_seconds - now) < 5
+
+
+def test_every_byte_survives(seen: list[Command], redis_client: redis.Redis) -> None:
+    """Redis escapes quotes, backslashes and whatever cannot be printed."""
+    redis_client.set("key", EVERY_BYTE)
+
+    assert eventually(lambda: words_of(seen, b"SET")) == (b"SET", b"key", EVERY_BYTE)
+
+
+def test_commands_from_within_a_script_are_seen(seen: list[Command], redis_client: redis.Redis) -> None:
+    """Their sender is `lua`."""
+    redis_client.eval("redis.call('ZADD', KEYS[1], '1', 'member')", 1, "retry")
+
+    command = eventually(lambda: [command for command in seen if command.words[0] == b"ZADD"])[0]
+    assert (command.sender, command.words) == ("lua", (b"ZADD", b"retry", b"1", b"member"))
+
+
+def test_a_line_that_is_no_command_is_none() -> None:
+    """A server that shows something else is not misread."""
+    assert parse(b"OK") is None

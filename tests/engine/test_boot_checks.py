@@ -1,0 +1,135 @@
+"""Which servers a worker starts on, and what it warns of."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from sidekiq_py.engine.boot_checks import check_redis, refuse_unsupported
+from sidekiq_py.errors import RedisConnectionError, UnsupportedRedisError
+from sidekiq_py.redis_access import server_info
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from tests.support.redis_server import RedisServer
+
+_REDIS_7 = {"redis_version": "7.0.15", "redis_mode": "standalone", "cluster_enabled": "0"}
+_VALKEY_8 = {
+    "redis_version": "7.2.4",
+    "server_name": "valkey",
+    "valkey_version": "8.0.1",
+    "server_mode": "standalone",
+    "cluster_enabled": "0",
+}
+_DRAGONFLY = {"redis_version": "7.4.0", "dragonfly_version": "df-v1.24.0", "redis_mode": "standalone"}
+
+
+def test_a_server_that_keeps_what_it_is_given_is_taken_without_a_word(
+    pool: Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every test here runs on such a one."""
+    server = check_redis(pool)
+
+    assert server.redis_version is not None
+    assert (server.mode, server.maxmemory_policy) == ("standalone", "noeviction")
+    assert caplog.records == []
+
+
+def test_a_server_that_throws_data_away_is_warned_of(
+    new_redis_server: Callable[..., RedisServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ruby warns of the same at the same moment."""
+    pool = Pool(RedisSettings(new_redis_server(config={"maxmemory-policy": "allkeys-lru"}).url))
+
+    check_redis(pool)
+    pool.close()
+
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "maxmemory-policy allkeys-lru" in record.getMessage()
+    assert "Set maxmemory-policy to noeviction" in record.getMessage()
+
+
+def test_a_cluster_is_refused(new_redis_server: Callable[..., RedisServer]) -> None:
+    """Scripts here touch keys of many slots."""
+    pool = Pool(RedisSettings(new_redis_server(config={"cluster-enabled": "yes"}).url))
+
+    with pytest.raises(UnsupportedRedisError, match=r"is a Cluster.*redis\+sentinel://"):
+        check_redis(pool)
+    pool.close()
+
+
+@pytest.mark.parametrize("forbidden", ["-info", "-config", "-info -config"])
+def test_a_user_who_may_not_ask_starts_all_the_same(
+    redis_client: redis.Redis, redis_url: str, forbidden: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Hosted servers forbid INFO and CONFIG. HELLO, which nobody can be forbidden, still tells the version."""
+    redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", *forbidden.split())
+    pool = Pool(RedisSettings(redis_url.replace("redis://", "redis://worker:secret@")))
+
+    server = check_redis(pool)
+    pool.close()
+    redis_client.execute_command("ACL", "DELUSER", "worker")
+
+    assert caplog.records == []
+    assert server.redis_version is not None
+    assert server.maxmemory_policy == (None if "-info -config" in forbidden else "noeviction")
+
+
+def test_a_cluster_is_refused_even_where_info_is_forbidden(new_redis_server: Callable[..., RedisServer]) -> None:
+    """HELLO, which belongs to connecting, tells the mode, too. The message keeps the password to itself."""
+    server = new_redis_server(config={"cluster-enabled": "yes"})
+    client = server.client()
+    client.execute_command("ACL", "SETUSER", "worker", "on", ">hush", "~*", "+@all", "-info")
+    client.close()
+    pool = Pool(RedisSettings(server.url.replace("redis://", "redis://worker:hush@")))
+
+    with pytest.raises(UnsupportedRedisError, match="is a Cluster") as refused:
+        check_redis(pool)
+    pool.close()
+
+    assert "worker:***@" in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("facts", "shown", "version"),
+    [
+        (_REDIS_7, "Redis 7.0.15", (7, 0, 15)),
+        (_VALKEY_8, "Valkey 8.0.1", (7, 2, 4)),
+        (_DRAGONFLY, "Dragonfly 1.24.0", (7, 4, 0)),
+        ({}, "Redis of an unknown version", None),
+    ],
+)
+def test_products_are_told_apart(facts: dict[str, str], shown: str, version: tuple[int, ...] | None) -> None:
+    """Valkey's and Dragonfly's own versions say nothing of what they can do; `redis_version` does."""
+    server = server_info.describe(facts)
+
+    refuse_unsupported(server, "redis://x")
+
+    assert (str(server), server.redis_version) == (shown, version)
+
+
+@pytest.mark.parametrize("version", ["6.0.16", "5.0.14", "6.1.242"])
+def test_a_server_that_is_too_old_is_refused(version: str) -> None:
+    """Without BLMOVE a job would be in no place for a moment."""
+    server = server_info.describe({**_REDIS_7, "redis_version": version})
+
+    with pytest.raises(UnsupportedRedisError, match=rf"Redis {version}; Redis 6\.2 or later is needed"):
+        refuse_unsupported(server, "redis://x")
+
+
+def test_a_sentinel_is_refused_with_the_url_that_would_do() -> None:
+    """A common slip: the sentinel's own port."""
+    server = server_info.describe({**_REDIS_7, "redis_mode": "sentinel"})
+
+    with pytest.raises(UnsupportedRedisError, match=r"is a Sentinel.*redis\+sentinel://"):
+        refuse_unsupported(server, "redis://x:26379")
+
+
+def test_no_server_is_an_error_of_the_connection(new_redis_server: Callable[..., RedisServer]) -> None:
+    """What is out of reach is neither refused nor taken."""
+    server = new_redis_server()
+    server.stop()
+
+    with pytest.raises(RedisConnectionError):
+        check_redis(Pool(RedisSettings(server.url)))

@@ -1,0 +1,96 @@
+"""
+Tells systemd how a service of `Type=notify` is: ready, stopping, alive.
+
+Messages go as datagrams to the socket that `NOTIFY_SOCKET` names; where there is none, nothing is sent. Source:
+sd_notify(3); Sidekiq 6.0.6 and later, systemd.rb.
+"""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Mapping
+
+_log = logging.getLogger("sidekiq")
+
+# Ruby refuses to ping more often than twice a second.
+_SHORTEST_WATCHDOG_SECONDS = 1.0
+
+
+class ServiceNotifier:
+    """
+    The line to systemd; does nothing where there is none. Starting twice, and stopping before a start, is fine.
+
+    Args:
+        variables: The environment's variables: `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`.
+    """
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._address = variables.get("NOTIFY_SOCKET", "")
+        self._watchdog_seconds = watchdog_seconds(variables, os.getpid())
+        self._is_over = threading.Event()
+        self._pinging: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<ServiceNotifier {self._address or 'without systemd'} watchdog={self._watchdog_seconds}>"
+
+    @property
+    def is_wanted(self) -> bool:
+        """Somebody listens."""
+        return bool(self._address)
+
+    def ready(self) -> None:
+        """The worker runs; from now on the watchdog is fed, if one waits."""
+        self.send("READY=1")
+        if self._watchdog_seconds is not None and self._pinging is None:
+            # Half the time it waits, as sd_watchdog_enabled(3) recommends.
+            pause = self._watchdog_seconds / 2
+            _log.info("Pinging systemd watchdog every %.1f sec", pause)
+            self._pinging = threading.Thread(target=self._ping, args=(pause,), name="sidekiq.watchdog", daemon=True)
+            self._pinging.start()
+
+    def stopping(self) -> None:
+        """The worker has begun to stop. The watchdog is fed on: busy jobs may take their time."""
+        self.send("STOPPING=1")
+
+    def close(self) -> None:
+        """Feed the watchdog no more."""
+        self._is_over.set()
+
+    def send(self, state: str) -> bool:
+        """One message, such as `STATUS=…`; False where nobody listens."""
+        if not self._address:
+            return False
+        # A leading @ stands for the NUL byte of an address outside of the file system.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
+                line.connect(address)
+                line.sendall(state.encode())
+        except OSError as error:
+            _log.warning("systemd was not told %s: %s", state, error)
+            return False
+        return True
+
+    def _ping(self, pause_seconds: float) -> None:
+        while not self._is_over.wait(pause_seconds):
+            self.send("WATCHDOG=1")
+
+
+def watchdog_seconds(variables: Mapping[str, str], pid: int) -> float | None:
+    """
+    How long the watchdog waits for a sign of life; None if none waits for this process.
+
+    Args:
+        pid: Of this process: `WATCHDOG_PID` may name another one.
+    """
+    try:
+        seconds = int(variables.get("WATCHDOG_USEC", "0")) / 1_000_000
+    except ValueError:
+        return None
+    if seconds <= 0 or variables.get("WATCHDOG_PID", str(pid)) != str(pid):
+        return None
+    if seconds < _SHORTEST_WATCHDOG_SECONDS:
+        _log.error("systemd Watchdog too fast: %s s; set WatchdogSec to 1 s or more", seconds)
+        return None
+    return seconds

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.host import ProcessPlace, registration
-from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access import in_flight, recover
 from sidekiq_py.redis_access.pool import Link
 
 if TYPE_CHECKING:
@@ -62,11 +62,16 @@ class Owner:
         self.outstanding.discard(batch)
 
     def strangers(self, fields: Iterable[bytes]) -> list[bytes]:
-        """Those of *fields* that nobody here knows of: their fetch's reply was lost."""
+        """
+        Those of *fields* that nobody here knows of: their fetch's reply was lost.
+
+        A batch is closed when its jobs stand in `units`. So it is looked up first: a reply that is read between the two
+        looks is found by the second.
+        """
         return [
             field
             for field in fields
-            if field not in self.units and in_flight.split_field(field)[0] not in self.outstanding
+            if in_flight.split_field(field)[0] not in self.outstanding and field not in self.units
         ]
 
 
@@ -88,6 +93,7 @@ class Ownership:
         on_epoch: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._identity = identity
+        self._queues = list(queues)
         self._about = registration(ProcessPlace.here(), queues)
         self._lock = threading.Lock()
         self._lone_lock = threading.Lock()
@@ -155,7 +161,8 @@ class Ownership:
 
     def give_back_strangers(self, link: Link) -> int:
         """
-        Compare what Redis has in flight with what is known here, and give back the rest.
+        Compare what Redis has in flight with what is known here, and give back the rest; also what a blocking move has
+        left in an inbox, as its claim was cut off.
 
         Returns:
             How many jobs went back.
@@ -164,18 +171,19 @@ class Ownership:
         if not owner.is_registered:
             return 0
         strangers = owner.strangers(in_flight.fields(link, owner.name))
-        moved = in_flight.give_back(link, owner.name, strangers) if strangers else []
+        moved = len(in_flight.give_back(link, owner.name, strangers)) if strangers else 0
+        # A claim that is still to come finds nothing then, and its waiter goes on waiting.
+        moved += recover.empty_inboxes(link, owner.name, self._queues)
         if moved:
-            _log.info("gave back %d jobs whose fetch had lost its reply", len(moved))
-        return len(moved)
+            _log.info("gave back %d jobs whose fetch had lost its reply", moved)
+        return moved
 
     def leave(self, link: Link, now: float) -> None:
-        """Give back whatever is still in flight and strike this owner off."""
+        """Strike this owner off, though nobody here may have heard of its entry, and give back whatever it holds."""
         owner = self.current
-        if not owner.is_registered:
-            return
         in_flight.fence(link, owner.name, certain=True, now=now)
         in_flight.give_back(link, owner.name, in_flight.sorted_by_batch(in_flight.fields(link, owner.name)))
+        recover.empty_inboxes(link, owner.name, self._queues)
 
     def _next_owner(self) -> Owner:
         self._epoch += 1

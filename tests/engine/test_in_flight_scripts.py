@@ -386,11 +386,12 @@ def test_scripts_come_back_after_a_flush(link: Link, redis_client: redis.Redis) 
     push(redis_client, "a", "b")
     [(first, _), (second, _)] = fetch(link)
 
-    for call in (
+    calls: list[Callable[[], int]] = [
         lambda: in_flight.acknowledge(link, OWNER, [first], DAY),
         lambda: in_flight.settle(link, OWNER, second, vital=[]),
         lambda: in_flight.renew(link, OWNER, 1000),
         lambda: in_flight.fence(link, OWNER, certain=True, now=1.0),
-    ):
+    ]
+    for call in calls:
         redis_client.script_flush()
         assert call()

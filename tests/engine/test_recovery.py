@@ -1,0 +1,356 @@
+"""Recovery: only from the dead, each job once, and the job that kills its process not for ever."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis
+
+from sidekiq_py.config import Config
+from sidekiq_py.engine import recovery as recovery_module
+from sidekiq_py.engine.host import ProcessPlace, parse_registration, registration
+from sidekiq_py.engine.owner import Ownership
+from sidekiq_py.engine.recovery import DEATHS_WINDOW_SECONDS, PoisonPillError, Recovery
+from sidekiq_py.redis_access.pool import Link, Pool
+from tests.engine.in_flight_jobs import digest, fetch, held, push
+
+DEAD = "other:2:def:1"
+HERE = ProcessPlace.here()
+ELSEWHERE = registration(ProcessPlace("another boot", "n", 7, 8), ["default", "low"])
+GONE = registration(ProcessPlace(HERE.boot, HERE.pid_namespace, HERE.pid, HERE.start + 1), ["default", "low"])
+T0 = 1_700_000_000.0
+
+
+class Clocks:
+    """The two clocks of recovery, set by hand."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = T0
+        self.monotonic = 1000.0
+        patch.setattr(recovery_module, "now_seconds", lambda: self.now)
+        patch.setattr(recovery_module, "monotonic", lambda: self.monotonic)
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Let time go by."""
+        self.now += seconds
+        self.monotonic += seconds
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    """Time stands still until it is told."""
+    return Clocks(monkeypatch)
+
+
+@pytest.fixture
+def link(pool: Pool) -> Iterator[Link]:
+    """A connection of the dead process, and of the test."""
+    one = pool.new_link()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def buried() -> list[tuple[bytes, BaseException]]:
+    """What death handlers were told."""
+    return []
+
+
+@pytest.fixture
+def recovery(pool: Pool, clocks: Clocks, buried: list[tuple[bytes, BaseException]]) -> Iterator[Recovery]:
+    """Of a living process; a beat every five seconds."""
+    own = pool.new_link()
+    ownership = Ownership("me:1:abc", ["default"], 30)
+    yield Recovery(Config(), own, ownership, on_buried=lambda raw, error: buried.append((raw, error)))
+    own.close()
+
+
+def hold(link: Link, about: str = ELSEWHERE, *, batch: int = 1, **options: Any) -> list[bytes]:
+    """Let the other process take what is queued; the fields."""
+    return [field for field, _ in fetch(link, owner=DEAD, registration=about, batch=batch, **options)]
+
+
+def end_lease(client: redis.Redis) -> None:
+    """As if 30 seconds had gone by."""
+    client.delete(f"sidekiq_py:lease:{DEAD}")
+
+
+def test_a_lease_must_be_missed_twice_two_beats_apart(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks
+) -> None:
+    """The first look only remembers: after an outage every lease is gone while all workers live."""
+    push(redis_client, "a")
+    hold(link)
+    end_lease(redis_client)
+
+    assert recovery.look() == 0
+    clocks.pass_seconds(9.9)
+    assert recovery.look() == 0
+    clocks.pass_seconds(0.2)
+    assert recovery.look() == 1
+    assert redis_client.lrange("queue:default", 0, -1) == [b"a"]
+
+
+def test_a_lease_that_came_back_counts_as_never_missed(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks
+) -> None:
+    """Two misses in a row are asked for."""
+    push(redis_client, "a")
+    hold(link)
+    end_lease(redis_client)
+    recovery.look()
+    redis_client.set(f"sidekiq_py:lease:{DEAD}", "1")
+    clocks.pass_seconds(6)
+    recovery.look()
+    end_lease(redis_client)
+
+    clocks.pass_seconds(6)
+    assert recovery.look() == 0
+    assert len(held(redis_client, DEAD)) == 1
+
+
+def test_what_was_missed_before_a_broken_connection_counts_for_nothing(
+    pool: Pool, clocks: Clocks, link: Link, redis_client: redis.Redis
+) -> None:
+    """While Redis was away nobody could renew."""
+    own = pool.new_link()
+    recovery = Recovery(Config(), own, Ownership("me:1:abc", [], 30))
+    push(redis_client, "a")
+    hold(link)
+    end_lease(redis_client)
+    recovery.look()
+    own.close()
+
+    clocks.pass_seconds(60)
+    assert recovery.look() == 0
+    clocks.pass_seconds(11)
+    assert recovery.look() == 1
+    own.close()
+
+
+def test_a_process_that_is_gone_from_this_machine_is_dead_at_once(
+    recovery: Recovery, link: Link, redis_client: redis.Redis
+) -> None:
+    """Its number may belong to another process by now."""
+    push(redis_client, "a")
+    hold(link, GONE)
+
+    assert recovery.look() == 1
+    assert redis_client.hgetall("sidekiq_py:owners") == {}
+
+
+def test_a_process_of_this_machine_that_lives_is_left_alone(
+    recovery: Recovery, link: Link, redis_client: redis.Redis
+) -> None:
+    """Also an earlier epoch of this very process."""
+    push(redis_client, "a")
+    hold(link, registration(HERE, ["default"]))
+
+    assert recovery.look() == 0
+    assert len(held(redis_client, DEAD)) == 1
+
+
+def test_a_parent_s_word_is_enough(recovery: Recovery, link: Link, redis_client: redis.Redis) -> None:
+    """The lease still stands then."""
+    push(redis_client, "a")
+    hold(link)
+
+    assert recovery.bury(DEAD) == 1
+    assert recovery.bury(DEAD) == 0
+    assert recovery.bury("never heard of") == 0
+
+
+def test_jobs_come_back_in_their_order_and_their_queues_are_known(
+    recovery: Recovery, link: Link, redis_client: redis.Redis
+) -> None:
+    """The first taken is the first to run again, before those that were never taken."""
+    push(redis_client, *[f"{number:03}" for number in range(500)])
+    push(redis_client, "x", queue="low")
+    hold(link, max_jobs=450)
+    hold(link, batch=2, max_jobs=1)
+
+    recovery.bury(DEAD)
+
+    assert redis_client.lrange("queue:default", 0, -1)[::-1] == [f"{number:03}".encode() for number in range(500)]
+    assert redis_client.smembers("queues") == {b"default"}
+
+
+def test_an_inbox_is_emptied_and_looked_at_again(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks
+) -> None:
+    """Redis may have moved a job there in the last instant, or after it."""
+    hold(link)
+    inbox = f"sidekiq_py:inbox:{DEAD}:low"
+    redis_client.lpush(inbox, "first")
+    assert recovery.bury(DEAD) == 1
+    redis_client.lpush(inbox, "second")
+    clocks.pass_seconds(30)
+
+    assert recovery.look() == 1
+    assert redis_client.lrange("queue:low", 0, -1) == [b"first", b"second"]
+
+
+def test_who_departed_is_forgotten_after_a_minute(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks
+) -> None:
+    """But not with something of his still to be brought back."""
+    hold(link)
+    recovery.bury(DEAD)
+    clocks.pass_seconds(59)
+    recovery.look()
+    assert redis_client.hexists("sidekiq_py:departed", DEAD)
+
+    clocks.pass_seconds(2)
+    recovery.look()
+    assert redis_client.exists("sidekiq_py:departed") == 0
+
+
+def test_a_job_that_was_settled_meanwhile_is_not_brought_back(
+    recovery: Recovery, link: Link, redis_client: redis.Redis
+) -> None:
+    """Each is moved only if it is still in flight."""
+    push(redis_client, "a", "b")
+    first, _ = hold(link)
+    redis_client.hdel(f"sidekiq_py:inflight:{DEAD}", first)
+
+    assert recovery.bury(DEAD) == 1
+    assert redis_client.lrange("queue:default", 0, -1) == [b"b"]
+
+
+def test_a_job_that_cannot_go_back_does_not_keep_the_others(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks
+) -> None:
+    """It stays in flight, and is tried again."""
+    push(redis_client, "a", queue="odd")
+    push(redis_client, "b")
+    hold(link, max_jobs=9)
+    fetch(link, ("odd", 0), owner=DEAD, registration="", batch=2)
+    redis_client.set("queue:odd", "a string")
+
+    assert recovery.bury(DEAD) == 1
+    redis_client.delete("queue:odd")
+    clocks.pass_seconds(100)
+    assert recovery.look() == 1
+    assert redis_client.lrange("queue:odd", 0, -1) == [b"a"]
+
+
+def test_an_owner_that_says_nothing_readable_is_recovered_by_its_lease(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks
+) -> None:
+    """Whoever wrote it."""
+    push(redis_client, "a")
+    hold(link, "not json")
+    end_lease(redis_client)
+    recovery.look()
+    clocks.pass_seconds(11)
+
+    assert recovery.look() == 1
+
+
+# ---- poison pills
+
+
+def die_with(job: bytes, recovery: Recovery, link: Link, client: redis.Redis, *, batch: int) -> None:
+    """A process takes what is queued and dies; its jobs come back."""
+    client.hdel("sidekiq_py:departed", DEAD)
+    hold(link, batch=batch, max_jobs=10)
+    assert job in held(client, DEAD).values()
+    recovery.bury(DEAD)
+
+
+def test_the_third_death_after_a_start_mark_goes_to_dead(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, buried: list[tuple[bytes, BaseException]]
+) -> None:
+    """The first death only makes a suspect of it: whether it had started nobody knows."""
+    push(redis_client, "poison")
+    for batch in range(1, 5):
+        assert redis_client.zcard("dead") == 0
+        die_with(b"poison", recovery, link, redis_client, batch=batch)
+
+    assert redis_client.zrange("dead", 0, -1, withscores=True) == [(b"poison", T0)]
+    assert redis_client.llen("queue:default") == 0
+    assert redis_client.exists("sidekiq_py:suspects") == 0
+    [(raw, error)] = buried
+    assert raw == b"poison"
+    assert isinstance(error, PoisonPillError)
+
+
+def test_jobs_in_a_buffer_bear_no_death(recovery: Recovery, link: Link, redis_client: redis.Redis) -> None:
+    """However often the process dies around them."""
+    innocents = [f"innocent {number}" for number in range(9)]
+    push(redis_client, "poison", *innocents)
+    die_with(b"poison", recovery, link, redis_client, batch=1)
+    for batch in range(2, 5):
+        die_with(b"poison", recovery, link, redis_client, batch=batch)
+
+    assert redis_client.zrange("dead", 0, -1) == [b"poison"]
+    assert redis_client.llen("queue:default") == 9
+    assert all(bytes(record).startswith(b"0:") for record in redis_client.hvals("sidekiq_py:suspects"))
+
+
+@pytest.mark.parametrize(("hours", "is_dead"), [(71, True), (73, False)])
+def test_deaths_count_for_72_hours(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks, hours: int, is_dead: bool
+) -> None:
+    """A job that dies once a week is no poison."""
+    push(redis_client, "poison")
+    for batch in range(1, 4):
+        die_with(b"poison", recovery, link, redis_client, batch=batch)
+    clocks.pass_seconds(hours * 3600)
+
+    die_with(b"poison", recovery, link, redis_client, batch=4)
+
+    assert (redis_client.zcard("dead") == 1) is is_dead
+    if not is_dead:
+        assert redis_client.hget("sidekiq_py:suspects", digest(b"poison")) == f"1:{clocks.now:.3f}".encode()
+
+
+def test_suspects_are_remembered_for_72_hours(recovery: Recovery, link: Link, redis_client: redis.Redis) -> None:
+    """No longer: the key goes by itself."""
+    push(redis_client, "poison")
+    die_with(b"poison", recovery, link, redis_client, batch=1)
+
+    assert 0 < redis_client.ttl("sidekiq_py:suspects") <= DEATHS_WINDOW_SECONDS
+
+
+# ---- where a process lives
+
+
+def test_this_process_is_not_dead() -> None:
+    """And says so in JSON that it reads back."""
+    about = registration(HERE, ["default"])
+
+    assert parse_registration(about.encode()) == (HERE, ["default"])
+    assert json.loads(about)["pid"] == os.getpid()
+    assert not HERE.is_provably_dead()
+
+
+def test_a_child_that_was_killed_and_not_waited_for_is_dead() -> None:
+    """A zombie runs nothing."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        os.write(write, registration(ProcessPlace.here(), []).encode())
+        os._exit(0)
+    os.close(write)
+    place, _ = parse_registration(os.read(read, 4096))
+    os.close(read)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    assert place.pid == pid
+    assert place.is_provably_dead()
+    os.waitpid(pid, 0)
+    assert place.is_provably_dead()
+
+
+@pytest.mark.parametrize("changed", ["boot", "pid_namespace"])
+def test_a_process_elsewhere_is_never_provably_dead(changed: str) -> None:
+    """Its number means nothing here."""
+    nobody = ProcessPlace(HERE.boot, HERE.pid_namespace, 2**22 + 1, 1)
+
+    assert nobody.is_provably_dead()
+    assert not replace(nobody, **{changed: "other"}).is_provably_dead()  # type: ignore[arg-type]

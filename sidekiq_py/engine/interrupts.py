@@ -2,9 +2,8 @@
 Exceptions that come from outside into a running job: the soft time limit, and Shutdown at the deadline of a stop.
 
 CPython can have an exception raised in another thread. It strikes at some later instruction, so it must be armed only
-while
-the job itself runs: never while the job is being settled, and never in the next one. A thread that blocks in C code (a
-database driver, `time.sleep`) is struck when it comes back.
+while the job itself runs: never while the job is being settled, and never in the next one. A thread that blocks in C
+code (a database driver, `time.sleep`) is struck when it comes back.
 """
 
 import ctypes
@@ -17,6 +16,9 @@ from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
 
 INTERRUPTS = (Shutdown, SoftTimeLimitError)
+
+# With so many limits it is worth a look which of their jobs still run.
+_MANY_LIMITS = 256
 
 _set_async_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
@@ -65,13 +67,21 @@ class SoftLimits:
     def __init__(self) -> None:
         self._change = threading.Condition()
         self._heap: list[tuple[float, int, Guard, UnitOfWork]] = []
+        self._clear_at = _MANY_LIMITS
         self._order = itertools.count()
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
+    @property
+    def watched(self) -> int:
+        """How many limits are kept, those of some jobs among them that have ended."""
+        return len(self._heap)
+
     def watch(self, guard: Guard, unit: UnitOfWork, seconds: float) -> None:
         """Interrupt *unit* if *guard*'s thread still performs it in *seconds*."""
         with self._change:
+            if len(self._heap) >= self._clear_at:
+                self._drop_ended()
             heapq.heappush(self._heap, (monotonic() + seconds, next(self._order), guard, unit))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="sidekiq.limits", daemon=True)
@@ -83,6 +93,12 @@ class SoftLimits:
         with self._change:
             self._is_closed = True
             self._change.notify()
+
+    def _drop_ended(self) -> None:
+        # One long job at the top would otherwise keep the limits, and payloads, of all that ran after it.
+        self._heap = [entry for entry in self._heap if entry[2].performing is entry[3]]
+        heapq.heapify(self._heap)
+        self._clear_at = max(_MANY_LIMITS, 2 * len(self._heap))
 
     def _run(self) -> None:
         with self._change:

@@ -70,7 +70,9 @@ def start_ruby(ruby_release: RubyRelease, redis_url: str, tmp_path: Path) -> Ite
             nonlocal count
             count += 1
             options.setdefault("log_path", tmp_path / f"ruby-{count}.log")
-            return workers.enter_context(RubySidekiq(ruby_release, redis_url=redis_url, **options))
+            worker = RubySidekiq(ruby_release, redis_url=redis_url, **options)
+            workers.callback(worker.print_log_tail)
+            return workers.enter_context(worker)
 
         yield start
 
@@ -93,6 +95,7 @@ def start_python(ruby_release: RubyRelease, redis_url: str, tmp_path: Path) -> I
             options["environment"] = pinned | options.get("environment", {})
             require = options.pop("require", PYTHON_JOBS)
             worker = WorkerProcess(require, redis_url=redis_url, arguments=arguments, **options)
+            workers.callback(worker.print_log_tail)
             return workers.enter_context(worker)
 
         yield start

@@ -51,7 +51,7 @@ module FixtureDeeds
   end
 
   # A backtrace in the arguments makes recorded failures the same on every machine.
-  def do_raise(message = "boom", error_class = "FixtureError", backtrace = nil)
+  def do_raise(message = "boom", error_class = "FixtureError", backtrace = nil, *)
     error = Object.const_get(error_class).new(message)
     error.set_backtrace(backtrace) if backtrace
     raise error

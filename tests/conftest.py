@@ -69,6 +69,8 @@ def start_worker(redis_url: str, tmp_path: Path) -> Iterator[Callable[..., Worke
         def start(require: str, **options: object) -> WorkerProcess:
             options.setdefault("redis_url", redis_url)
             options.setdefault("python_path", [tmp_path])
-            return workers.enter_context(WorkerProcess(require, **options))  # type: ignore[arg-type]
+            worker = WorkerProcess(require, **options)  # type: ignore[arg-type]
+            workers.callback(worker.print_log_tail)
+            return workers.enter_context(worker)
 
         yield start

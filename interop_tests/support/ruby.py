@@ -19,6 +19,9 @@ from tests.support.worker_process import REPOSITORY, SidekiqProcess
 RUBY_FIXTURES = REPOSITORY / "ruby_fixtures"
 RUN_TIMEOUT_SECONDS = 60.0
 
+# In the C locale Ruby takes what Redis says for ASCII.
+UTF8 = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
 # Ruby code of a test is the body of a method, and its value comes back as JSON. The marker keeps it apart from what the
 # code or a gem prints.
 RESULT_MARKER = "==> result: "
@@ -109,12 +112,12 @@ def run_ruby(
         [*release.ruby, "-r", "json", "-r", "sidekiq", "-r", "sidekiq/api", *requires, "-", json.dumps(values)],
         input=script,
         capture_output=True,
-        text=True,
         check=False,
         timeout=RUN_TIMEOUT_SECONDS,
-        env={**os.environ, **release.environment, "REDIS_URL": redis_url},
+        encoding="utf-8",
+        env={**os.environ, **UTF8, **release.environment, "REDIS_URL": redis_url},
     )
-    results = [line for line in ran.stdout.splitlines() if line.startswith(RESULT_MARKER)]
+    results = [line for line in ran.stdout.split("\n") if line.startswith(RESULT_MARKER)]
     if ran.returncode != 0 or not results:
         raise AssertionError(f"Ruby failed ({ran.returncode}) in\n{code}\nstderr:\n{ran.stderr}\nstdout:\n{ran.stdout}")
     return json.loads(results[-1].removeprefix(RESULT_MARKER))[0]
@@ -157,7 +160,7 @@ class RubySidekiq(SidekiqProcess):
         super().__init__(
             command,
             redis_url=redis_url,
-            environment={**release.environment, **poll, **(environment or {})},
+            environment={**UTF8, **release.environment, **poll, **(environment or {})},
             log_path=log_path,
         )
 

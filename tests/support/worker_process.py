@@ -31,7 +31,9 @@ class SidekiqProcess:
     A worker process that registers itself in Redis under `processes`.
 
     Starting does not wait: `wait_until_ready` does. As a context manager it starts, waits, and in the end stops; when
-    the block failed, the end of the log is printed for pytest to show.
+    a block of its own failed, the end of the log is printed for pytest to show; fixtures print it in any case, which
+    pytest shows for failed tests. A process that a fixture started and will stop
+    may be used as one once more, to stop it earlier.
 
     Args:
         command: The program and its arguments.
@@ -71,7 +73,7 @@ class SidekiqProcess:
     ) -> None:
         self.leave()
         if error is not None:
-            print(f"{self!r}: the end of its log:\n{self.log_tail()}", file=sys.stderr)
+            self.print_log_tail()
 
     @property
     def pid(self) -> int:
@@ -92,8 +94,14 @@ class SidekiqProcess:
         """The last lines of the log."""
         return tail(self.log_path)
 
+    def print_log_tail(self) -> None:
+        """Print the last lines of the log, for whoever reads a failed test."""
+        print(f"{self!r}: the end of its log:\n{self.log_tail()}\n", file=sys.stderr)
+
     def start(self) -> Self:
-        """Start the process."""
+        """Start the process; nothing happens if it runs already."""
+        if self.is_running:
+            return self
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 tied_to_this_process(self._command),

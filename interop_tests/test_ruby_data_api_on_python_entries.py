@@ -118,7 +118,7 @@ def test_ruby_retries_all_and_kills_all_of_python(
     ruby("Sidekiq::RetrySet.new.kill_all")
 
     dead = [json.loads(raw)["jid"] for raw in members(redis_client, "dead")]
-    assert sorted(queued) == sorted(dead) == sorted(jids)
+    assert sorted(queued) == sorted(dead) == sorted(str(jid) for jid in jids)
     assert redis_client.zcard("retry") == 0
 
 

@@ -17,6 +17,7 @@ from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, ReplyLostErro
 from sidekiq_py.outgoing import ClientChain, Order
 from sidekiq_py.redis_access import versions
 from sidekiq_py.redis_access.async_pool import AsyncPool
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import absolute_at
@@ -25,6 +26,8 @@ from sidekiq_py.wire.payload import absolute_at
 class AsyncClient:
     """
     Pushes jobs to one Redis; may be used from several loops, one after the other or side by side.
+
+    Clients of the same Redis share its connections; those of a loop are closed when it shuts down, or by `close`.
 
     Args:
         redis_url: Where; without it and without *pool*, where the program is configured to.
@@ -37,7 +40,7 @@ class AsyncClient:
 
     def _adopt(self, twin: Client) -> None:
         self._twin = twin
-        self._pool = AsyncPool(twin.pool)
+        self._pool = _awaited(twin.pool)
 
     @classmethod
     def of(cls, twin: Client) -> "AsyncClient":
@@ -177,6 +180,11 @@ def for_job(definition: JobDefinition) -> AsyncClient:
 def of_pool(pool: Any) -> AsyncClient:
     """The awaited twin of `client.of_pool(pool)`."""
     return pool if isinstance(pool, AsyncClient) else _twin_of(client.of_pool(pool))
+
+
+@lru_cache(maxsize=64)
+def _awaited(pool: Pool) -> AsyncPool:
+    return AsyncPool(pool)
 
 
 @lru_cache(maxsize=64)

@@ -137,6 +137,7 @@ def order_of_call_bulk(
 ) -> BulkOrder:
     """What `perform_bulk` asks for."""
     options = dict(set_options or {})
+    at = options.pop("at", None) if at is None else at
     is_plain = not any(key in options for key in _OF_ONE_PUSH)
     fields = {**options, "class": definition.name, "args": []}
     return checked(BulkOrder(fields, definition, args, at, _spread(spread_interval), batch_size, is_plain))

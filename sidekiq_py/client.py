@@ -23,7 +23,7 @@ from sidekiq_py.redis_access import push as redis_push
 from sidekiq_py.redis_access import versions
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 from sidekiq_py.registry import JobDefinition
-from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_dialect import dump_args
 from sidekiq_py.wire.payload import absolute_at
 
@@ -36,6 +36,8 @@ Jids = list[str | None]
 class Client:
     """
     Pushes jobs to one Redis. Safe in threads and across fork.
+
+    Clients of the same Redis share its connections, so that one made for a single push costs nothing.
 
     Args:
         redis_url: Where; without it and without *pool*, where the program is configured to.
@@ -50,9 +52,8 @@ class Client:
         if pool is not None:
             self.pool = pool if isinstance(pool, Pool) else _adopted(pool)
         else:
-            self.pool = Pool(RedisSettings(redis_url) if redis_url else settings.redis)
-        pinned = Dialect.pinned(sidekiq_version, settings.float_text) if sidekiq_version else settings.pinned_dialect()
-        self.detection = Detection(pinned, settings.float_text, lambda: versions.infos(self.pool))
+            self.pool = _pool_at(RedisSettings(redis_url) if redis_url else settings.redis)
+        self.detection = _detection_for(self.pool, sidekiq_version or settings.sidekiq_version, settings.float_text)
         self.middleware: ClientChain = program.client_middleware
         """Wraps every push; the program's own, until another chain is put in its place."""
 
@@ -282,10 +283,22 @@ def _of_pool(pool: Any) -> Client:
     return Client(pool=pool)
 
 
+@lru_cache(maxsize=64)
+def _pool_at(settings: RedisSettings) -> Pool:
+    return Pool(settings)
+
+
+@lru_cache(maxsize=64)
 def _adopted(pool: Any) -> Pool:
     from sidekiq_py.redis_access.adopted_pool import pool_of
 
-    return pool_of(pool)
+    return _pool_at(RedisSettings(pool)) if isinstance(pool, str) else pool_of(pool)
+
+
+@lru_cache(maxsize=64)
+def _detection_for(pool: Pool, sidekiq_version: str | None, float_text: FloatText | None) -> Detection:
+    pinned = Dialect.pinned(sidekiq_version, float_text) if sidekiq_version else None
+    return Detection(pinned, float_text, lambda: versions.infos(pool))
 
 
 def _make_default() -> Client:
@@ -297,5 +310,8 @@ def _make_default() -> Client:
 @program.when_changed
 def _forget_clients() -> None:
     global _default
+    if _default is not None:
+        _default.close()
     _default = None
     _of_pool.cache_clear()
+    _detection_for.cache_clear()

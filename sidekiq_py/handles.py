@@ -189,6 +189,8 @@ class Setter(Handle[P]):
         self._options = dict(options)
         self._pool = self._options.pop("pool", None)
         self._is_sync = self._options.pop("sync", False) is True
+        if "at" in self._options and not isinstance(self._options["at"], (list, tuple)):
+            self._options["at"] = moment(self._options["at"])
         wait, until = self._options.pop("wait", None), self._options.pop("wait_until", None)
         self._interval: float | None = None
         if until is not None:

@@ -76,7 +76,7 @@ interceptor: Interceptor | None = None
 after_commit: AfterCommit | None = None
 
 is_plain = True
-"""Pushes go straight to Redis: nothing intercepts or defers them, and arguments are strict. Kept by `_tell`."""
+"""Pushes go straight to Redis: nothing intercepts or defers them, and arguments are strict."""
 
 default_job_options: Mapping[str, Any] = {}
 """Of the present settings; the same object until they change."""
@@ -153,14 +153,14 @@ def intercept(taker: Interceptor | None) -> None:
     """Hand every push to *taker* before Redis; None ends it."""
     global interceptor
     interceptor = taker
-    _tell()
+    _take_stock()
 
 
 def push_after_commit(hook: AfterCommit | None) -> None:
     """Hand every single push to *hook*, which may put it off until a transaction is committed; None ends it."""
     global after_commit
     after_commit = hook
-    _tell()
+    _take_stock()
 
 
 def when_changed(listener: Callable[[], None]) -> Callable[[], None]:
@@ -170,12 +170,17 @@ def when_changed(listener: Callable[[], None]) -> Callable[[], None]:
 
 
 def _tell() -> None:
+    _take_stock()
+    for listener in _listeners:
+        listener()
+
+
+def _take_stock() -> None:
+    """What a push looks at, so that it has to look at two names only."""
     global is_plain, default_job_options
     is_strict = _settings is None or _settings.strict_args == "raise"
     is_plain = interceptor is None and after_commit is None and is_strict
     default_job_options = {} if _settings is None else _settings.default_job_options
-    for listener in _listeners:
-        listener()
 
 
 def _redis_from_environment() -> RedisSettings:

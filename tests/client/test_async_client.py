@@ -1,0 +1,134 @@
+"""The client that is awaited, on real loops."""
+
+import asyncio
+import json
+
+import pytest
+import redis
+import redis.asyncio
+
+import sidekiq_py as sidekiq
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.redis_access.adopted_pool import AdoptedPool
+from tests.client.conftest import Pushed, masked
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("configured")
+
+
+def test_every_awaited_call_leaves_what_the_other_one_leaves(pushed: Pushed) -> None:
+    """Byte for byte but for jid and times."""
+    job = sidekiq.ruby_job("A", queue="q", retry=2)
+
+    async def push() -> None:
+        await job.aperform_async(1)
+        await job.set(tags=["x"]).aperform_async(1)
+        await job.aperform_bulk([[1], [2]])
+        await sidekiq.AsyncClient().push({"class": "B", "args": [], "queue": "q", "x": 1})
+        await sidekiq.AsyncClient().push_bulk({"class": "B", "args": [[1]], "queue": "q"})
+        await job.aperform_at(4e9, 1)
+        await job.aperform_in(4e9, 1)
+
+    asyncio.run(push())
+    awaited = [masked(raw) for raw in pushed.queue("q") + [raw for raw, _ in pushed.schedule()]]
+    pushed._client.flushall()
+    job.perform_async(1)
+    job.set(tags=["x"]).perform_async(1)
+    job.perform_bulk([[1], [2]])
+    sidekiq.Client().push({"class": "B", "args": [], "queue": "q", "x": 1})
+    sidekiq.Client().push_bulk({"class": "B", "args": [[1]], "queue": "q"})
+    job.perform_at(4e9, 1)
+    job.perform_in(4e9, 1)
+
+    assert awaited == [masked(raw) for raw in pushed.queue("q") + [raw for raw, _ in pushed.schedule()]]
+
+
+def test_one_client_serves_one_loop_after_the_other(pushed: Pushed) -> None:
+    """Each loop has connections of its own, which end with it: no warning of one that was left open."""
+    client = sidekiq.AsyncClient()
+
+    for _ in range(3):
+        asyncio.run(client.push({"class": "A", "args": []}))
+
+    assert len(pushed.queue()) == 3
+
+
+def test_a_loop_that_ends_leaves_no_connection_behind(redis_client: redis.Redis) -> None:
+    """The server sees none more than before."""
+    before = len(redis_client.client_list(_type="normal"))
+
+    asyncio.run(sidekiq.ruby_job("A").aperform_async())
+
+    assert eventually(lambda: len(redis_client.client_list(_type="normal")) == before)
+
+
+def test_many_pushes_side_by_side(pushed: Pushed) -> None:
+    """Each has a connection to itself while it waits."""
+    job = sidekiq.ruby_job("A")
+
+    async def push() -> list[str | None]:
+        return await asyncio.gather(*(job.aperform_async(n) for n in range(50)))
+
+    jids = asyncio.run(push())
+
+    assert len(set(jids)) == len(pushed.queue()) == 50
+
+
+def test_a_cancelled_push_gives_no_connection_back_with_a_reply_to_come(
+    redis_server: RedisServer, pushed: Pushed
+) -> None:
+    """The next push reads its own reply."""
+
+    async def push() -> str | None:
+        async with sidekiq.AsyncClient() as client:
+            await client.push({"class": "A", "args": [0]})
+            with redis_server.paused(), pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.push({"class": "A", "args": [1]}), 0.05)
+            return await client.push({"class": "A", "args": [2]})
+
+    jid = asyncio.run(push())
+
+    assert json.loads(pushed.queue()[-1])["jid"] == jid
+
+
+def test_a_block_of_via_holds_for_awaited_calls(redis_url: str, pushed: Pushed) -> None:
+    """Per task, as context variables are."""
+    other = redis_url.removesuffix("/0") + "/1"
+
+    async def push() -> None:
+        with sidekiq.AsyncClient.via(other):
+            await sidekiq.ruby_job("A").aperform_async()
+
+    asyncio.run(push())
+
+    assert pushed.queue() == []
+
+
+def test_a_pool_of_redis_py_s_asyncio_half_is_taken_over(redis_url: str, pushed: Pushed) -> None:
+    """Its address and credentials, also for the calls that block."""
+    pool = redis.asyncio.ConnectionPool.from_url(redis_url)
+
+    asyncio.run(sidekiq.AsyncClient(pool=pool).push({"class": "A", "args": []}))
+    sidekiq.Client(pool=pool).push({"class": "A", "args": []})
+
+    assert len(pushed.queue()) == 2
+
+
+def test_by_unix_socket(redis_server: RedisServer, pushed: Pushed) -> None:
+    """As from any URL."""
+    asyncio.run(sidekiq.AsyncClient(redis_server.socket_url).push({"class": "A", "args": []}))
+
+    assert len(pushed.queue()) == 1
+
+
+def test_a_pool_that_cannot_be_awaited_is_refused(redis_url: str) -> None:
+    """With the way round it."""
+
+    class OwnConnection(redis.Connection):
+        pass
+
+    pool = redis.ConnectionPool(connection_class=OwnConnection)
+
+    with pytest.raises(ConfigError, match="cannot be awaited"):
+        asyncio.run(sidekiq.AsyncClient(pool=AdoptedPool(pool)).push({"class": "A", "args": []}))

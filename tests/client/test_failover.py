@@ -1,0 +1,195 @@
+"""A push when the way to Redis breaks, or the server is no longer the primary."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from sidekiq_py.errors import PushOutcomeUnknownError, RedisConnectionError, RedisReplyError
+from tests.client.conftest import Pushed
+from tests.client.interposer import Exchange, Interposer, forward, forward_and_hang_up
+from tests.support.redis_server import RedisServer
+
+Push = Callable[[str], Any]
+
+
+def by_client(url: str) -> Any:
+    """The client that blocks."""
+    client = sidekiq.Client(url)
+    try:
+        return client.push({"class": "A", "args": [1]})
+    finally:
+        client.close()
+
+
+def by_async_client(url: str) -> Any:
+    """The client that is awaited."""
+
+    async def push() -> str | None:
+        async with sidekiq.AsyncClient(url) as client:
+            return await client.push({"class": "A", "args": [1]})
+
+    return asyncio.run(push())
+
+
+def by_bulk(url: str) -> Any:
+    """A slice of one job."""
+    client = sidekiq.Client(url)
+    try:
+        return client.push_bulk({"class": "A", "args": [[1]]})
+    finally:
+        client.close()
+
+
+ALL = pytest.mark.parametrize("push", [by_client, by_async_client, by_bulk])
+
+
+@pytest.fixture(autouse=True)
+def _pinned() -> None:
+    sidekiq.configure(sidekiq_version="7")
+
+
+def refuse(exchange: Exchange) -> None:
+    """The server became a replica."""
+    exchange.answer(b"-READONLY You can't write against a read only replica.\r\n" * 2)
+
+
+@ALL
+def test_what_a_former_primary_refuses_is_sent_again_on_a_fresh_connection(
+    push: Push, redis_server: RedisServer, pushed: Pushed
+) -> None:
+    """Once, and so it stands there once."""
+    with Interposer(redis_server.port, refuse, forward) as between:
+        assert push(between.url)
+
+    assert (len(pushed.queue()), between.connections) == (1, 2)
+
+
+@ALL
+def test_a_second_refusal_is_an_error(push: Push, redis_server: RedisServer, pushed: Pushed) -> None:
+    """One more try, not many."""
+    with Interposer(redis_server.port, refuse) as between, pytest.raises(RedisReplyError) as caught:
+        push(between.url)
+
+    assert (caught.value.code, between.connections) == ("READONLY", 2)
+
+
+def take_the_job_and_refuse_the_queue(exchange: Exchange) -> None:
+    """The server became the primary between the two commands."""
+    lpush = exchange.request[exchange.request.index(b"*3\r\n$5\r\nLPUSH") :]
+    exchange._upstream.sendall(lpush)
+    exchange.answer(b"-READONLY You can't write against a read only replica.\r\n" + exchange._upstream.recv(65536))
+
+
+@ALL
+def test_only_the_command_that_was_refused_is_sent_again(push: Push, redis_server: RedisServer, pushed: Pushed) -> None:
+    """Or the job would be there twice."""
+    with Interposer(redis_server.port, take_the_job_and_refuse_the_queue, forward) as between:
+        assert push(between.url)
+
+    assert (len(pushed.queue()), pushed.queues()) == (1, {b"default"})
+
+
+def test_a_scheduled_job_stays_scheduled_when_it_is_sent_again(redis_server: RedisServer, pushed: Pushed) -> None:
+    """Sidekiq 6.4.1 to 7.2 push it at once then."""
+
+    def refuse_one(exchange: Exchange) -> None:
+        exchange.answer(b"-NOREPLICAS Not enough good replicas to write.\r\n")
+
+    with Interposer(redis_server.port, refuse_one, forward) as between:
+        sidekiq.Client(between.url).push({"class": "A", "args": [], "at": 4_000_000_000})
+
+    assert (pushed.queue(), [score for _, score in pushed.schedule()]) == ([], [4_000_000_000])
+
+
+@ALL
+def test_a_lost_reply_says_that_the_job_may_be_enqueued(push: Push, redis_server: RedisServer, pushed: Pushed) -> None:
+    """It is not sent again: it would then be there twice. The error names the jid."""
+    with Interposer(redis_server.port, forward_and_hang_up) as between:
+        with pytest.raises(PushOutcomeUnknownError, match="may have been enqueued") as caught:
+            push(between.url)
+
+    [raw] = pushed.queue()
+    assert caught.value.jids[0].encode() in raw
+    assert between.connections == 1
+
+
+@ALL
+def test_redis_out_of_reach_is_no_doubt(push: Push) -> None:
+    """Nothing was sent, so nothing is enqueued."""
+    with pytest.raises(RedisConnectionError, match="out of reach"):
+        push("redis://127.0.0.1:1/0")
+
+
+@ALL
+def test_a_refusal_of_another_kind_is_raised_at_once(push: Push, new_redis_server: Callable[..., RedisServer]) -> None:
+    """Memory that is full stays full."""
+    server = new_redis_server(config={"maxmemory": "1"})
+
+    with pytest.raises(RedisReplyError) as caught:
+        push(server.url)
+
+    assert caught.value.code == "OOM"
+
+
+def test_an_idle_connection_that_the_server_has_closed_is_noticed(
+    new_redis_server: Callable[..., RedisServer],
+) -> None:
+    """Before a job is risked on it."""
+    server = new_redis_server()
+    client = sidekiq.Client(server.url)
+    client.push({"class": "A", "args": []})
+    server.cut_connections()
+    client.pool._free[-1].released_at -= 1
+
+    assert client.push({"class": "A", "args": []})
+    client.close()
+
+
+def test_an_async_connection_that_the_server_has_closed_is_noticed(
+    new_redis_server: Callable[..., RedisServer],
+) -> None:
+    """The loop sees the end of it even at once."""
+    server = new_redis_server()
+
+    async def push_twice() -> str | None:
+        async with sidekiq.AsyncClient(server.url) as client:
+            await client.push({"class": "A", "args": []})
+            await asyncio.to_thread(server.cut_connections)
+            await asyncio.sleep(0)
+            return await client.push({"class": "A", "args": []})
+
+    assert asyncio.run(push_twice())
+
+
+def test_a_bulk_push_that_loses_a_reply_names_the_jobs_in_doubt(redis_server: RedisServer, pushed: Pushed) -> None:
+    """Those of the slices before are enqueued, those after are not."""
+    slices = 0
+
+    def hang_up_at_the_second(exchange: Exchange) -> None:
+        nonlocal slices
+        slices += 1
+        (exchange.forward if slices == 1 else exchange.forward_and_hang_up)()
+
+    with Interposer(redis_server.port, hang_up_at_the_second) as between:
+        with pytest.raises(PushOutcomeUnknownError) as caught:
+            sidekiq.ruby_job("A").set(pool=between.url).perform_bulk([[n] for n in range(6)], batch_size=2)
+
+    assert len(caught.value.jids) == 2
+    assert len(pushed.queue()) == 4
+
+
+def test_a_bad_argument_in_a_later_slice_leaves_the_connection_usable(
+    configured: str, redis_client: redis.Redis
+) -> None:
+    """The reply that was still to come does not answer the next command."""
+    job = sidekiq.ruby_job("A")
+
+    with pytest.raises(TypeError):
+        job.perform_bulk([[1], [{2}]], batch_size=1)
+    job.perform_async(3)
+
+    assert redis_client.llen("queue:default") == 2

@@ -3,7 +3,8 @@ Server middleware of both kinds around jobs of both kinds.
 
 Around an `async def` job an `async def` middleware is awaited on the loop. A plain one gets a thread, in which its
 `call_next()` blocks until the job has really ended: it must not be shown a coroutine that has only been made. Around a
-plain job an `async def` middleware is driven to its end on a loop of its own, in the job's thread.
+plain job an `async def` middleware is driven to its end on a loop of its own, in the job's thread. An object may spare
+both: one with an `async def acall` beside its plain `__call__` is asked in the job's own way.
 """
 
 import asyncio
@@ -67,6 +68,8 @@ async def ainvoke(
 
     if is_async(middleware):
         return await middleware(job, payload, queue, call_next)
+    if hasattr(middleware, "acall"):
+        return await middleware.acall(job, payload, queue, call_next)
     return await _InThread(call_next).run(middleware, job, payload, queue)
 
 

@@ -68,7 +68,8 @@ class LazyGroup(click.Group):
             raise click.ClickException(str(error)) from error
 
 
-def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    """Print which release this is, and exit."""
     if not wanted or ctx.resilient_parsing:
         return
     from importlib.metadata import PackageNotFoundError, version
@@ -82,7 +83,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool)
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version, help="Show the version."
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=show_version, help="Show the version."
 )
 def main() -> None:
     """

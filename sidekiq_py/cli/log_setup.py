@@ -13,6 +13,7 @@ from typing import TextIO
 from sidekiq_py.engine.job_log_level import LevelGate
 from sidekiq_py.engine.line_handler import LineHandler
 from sidekiq_py.logs import LOGGED_ATTRIBUTES, make_formatter
+from sidekiq_py.wire.dialect import Dialect
 
 
 def set_up_logging(
@@ -62,6 +63,18 @@ def pick_format(environment: Mapping[str, str], generation: int, *, is_terminal:
     if generation >= 8 and (not is_terminal or environment.get("NO_COLOR")):
         return "plain"
     return "pretty"
+
+
+def log_generation(sidekiq_version: str | None) -> int:
+    """The major version whose log format fits a pinned release; where none is pinned, that of most releases."""
+    return (Dialect.pinned(sidekiq_version) if sidekiq_version else Dialect.unknown()).version[0]
+
+
+def remove_line_handlers() -> None:
+    """Take away what `set_up_logging` has put up, in a child whose parent had set it up for itself."""
+    root = logging.getLogger()
+    for handler in [own for own in root.handlers if isinstance(own, LineHandler)]:
+        root.removeHandler(handler)
 
 
 def _writes_to_terminal(handler: logging.Handler) -> bool:

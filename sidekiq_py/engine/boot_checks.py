@@ -34,6 +34,7 @@ def check_redis(pool: Pool) -> ServerInfo:
             "Set maxmemory-policy to noeviction, and keep caches on another server",
             policy,
         )
+    _log.info("Working on %s at %s", server, redact(pool.settings.url))
     return server
 
 

@@ -1,0 +1,132 @@
+"""
+From options to a launcher that can run: environment, program, logging.
+
+The order matters. The program is imported before logging is set up, so that its own set-up is seen and kept, and before
+the settings are settled, as its code may say where Redis is.
+"""
+
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import click
+
+from sidekiq_py import client, program
+from sidekiq_py.cli.log_setup import log_generation, set_up_logging
+from sidekiq_py.cli.program_files import import_all
+from sidekiq_py.cli.settings import Options, make_config
+from sidekiq_py.config import Config
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.redis_access.pool import redact
+from sidekiq_py.registry import registry
+
+_log = logging.getLogger("sidekiq")
+
+NO_JOBS = (
+    "no job is declared, so whatever this worker fetches it could not run. Name the modules that declare your jobs: "
+    "sidekiq-py worker -r myapp.jobs. A job is a function under @sidekiq.job, or a subclass of sidekiq.Job"
+)
+
+
+def load_program(options: Options) -> Config:
+    """
+    Import the program and settle its settings.
+
+    Raises:
+        ConfigError: A setting is unusable or a module is missing.
+        click.ClickException: A module raised, or declares no job.
+    """
+    for name in ("APP_ENV", "RAILS_ENV", "RACK_ENV"):
+        os.environ[name] = options.environment
+    _configure(options, only_flags=False)
+    import_all(options.requires, options.directory)
+    if os.environ.get("DJANGO_SETTINGS_MODULE"):
+        from sidekiq_py.contrib.django_worker import set_up
+
+        set_up()
+    _configure(options, only_flags=True)
+    if not len(registry):
+        raise click.ClickException(NO_JOBS)
+    settings = program.settings()
+    config = make_config(
+        options,
+        redis=settings.redis,
+        sidekiq_version=settings.sidekiq_version,
+        float_text=settings.float_text,
+    )
+    return replace(config, is_single_slot_child=config.processes is not None and config.concurrency == 1)
+
+
+def start_logging(options: Options, sidekiq_version: str | None) -> None:
+    """Let log lines come out, in the form of the release that is pinned."""
+    set_up_logging(
+        format_name=options.log_format,
+        level=options.log_level,
+        generation=log_generation(sidekiq_version),
+        environment=options.variables,
+        attributes=options.logged_attributes,
+    )
+
+
+def make_launcher(options: Options, on_epoch: Callable[[str], None] = lambda owner: None) -> Launcher:
+    """
+    A launcher that is ready to start.
+
+    Args:
+        on_epoch: As for `Launcher`.
+    """
+    config = load_program(options)
+    start_logging(options, config.sidekiq_version)
+    _log.info("Running in Python %s, %s environment", platform.python_version(), config.environment)
+    _log.info("%d jobs declared; queues: %s", len(registry), ", ".join(_queue_names(config)))
+    if sys.stdout.isatty():
+        click.echo(banner(config))
+    return Launcher(
+        config,
+        registry=registry,
+        hooks=program.hooks,
+        server_middleware=program.server_middleware,
+        client=client.current(),
+        on_epoch=on_epoch,
+    )
+
+
+def banner(config: Config) -> str:
+    """What a person at the terminal wants to know first."""
+    queues = ", ".join(
+        f"{queue.name},{queue.weight}" if queue.weight else queue.name
+        for capsule in config.capsules
+        for queue in capsule.queues
+    )
+    lines = [
+        click.style("sidekiq-py worker", bold=True) + f" ({config.environment})",
+        f"  Redis    {redact(config.redis.url)}",
+        f"  queues   {queues}",
+        f"  threads  {config.concurrency}, and up to {config.async_concurrency} async jobs",
+        f"  jobs     {', '.join(sorted(definition.name for definition in registry))}",
+        "Ctrl-C stops it; a second one does not wait for busy jobs.",
+    ]
+    return "\n".join(lines)
+
+
+def _configure(options: Options, *, only_flags: bool) -> None:
+    """Tell the client side, which the program may use as soon as it is imported; its own code goes over the file."""
+    settings = {
+        "redis_url": options.redis_url,
+        "sidekiq_version": options.sidekiq_version,
+        "float_text": options.float_text,
+    }
+    given = {
+        name: value
+        for name, value in settings.items()
+        if value is not None and (name in options.flags or not only_flags)
+    }
+    if given:
+        program.configure(**given)  # type: ignore[arg-type]
+
+
+def _queue_names(config: Config) -> list[str]:
+    return list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))

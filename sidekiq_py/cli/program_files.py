@@ -1,0 +1,137 @@
+"""
+Imports the program's modules that `-r` names.
+
+A name may be that of a module or package as in `import`, or the path of a .py file, of a package, or of a directory
+with a `jobs` module in it. A package brings its module `jobs` along. The current directory can be imported from, as
+with `python -m`.
+"""
+
+import sys
+import traceback
+from importlib import import_module, invalidate_caches
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+
+import click
+
+from sidekiq_py.errors import ConfigError
+
+_JOBS = "jobs"
+_OUR_FOLDER = str(Path(__file__).parent)
+
+
+def import_all(names: tuple[str, ...], directory: Path) -> None:
+    """
+    Import what `-r` names, in order.
+
+    Args:
+        directory: Where the program was started.
+
+    Raises:
+        ConfigError: A name leads nowhere, or to Ruby.
+        click.ClickException: A module of the program raised; its traceback is on standard error.
+    """
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+    invalidate_caches()
+    for name in names:
+        module = _module_name(name, directory)
+        import_named(module, name)
+        if (
+            module.rpartition(".")[2] != _JOBS
+            and hasattr(sys.modules[module], "__path__")
+            and _exists(f"{module}.jobs")
+        ):
+            import_named(f"{module}.{_JOBS}", name)
+
+
+def import_named(module: str, given_as: str) -> None:
+    """
+    Import *module*.
+
+    Args:
+        given_as: What the user wrote, for messages.
+    """
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise _failure(module, error) from error
+        raise ConfigError(
+            f"there is no module {given_as!r} (-r); give a module's dotted name as in 'import', "
+            f"seen from {Path.cwd()}, or the path of a .py file or package"
+        ) from None
+    except Exception as error:
+        raise _failure(module, error) from error
+
+
+def _module_name(name: str, directory: Path) -> str:
+    """The dotted name under which *name* can be imported; where its folder cannot be found so far, it is made to be."""
+    path = directory / name
+    if name.endswith(".rb") or (path / "config" / "application.rb").exists():
+        raise ConfigError(f"{name} (-r) is Ruby; name the Python modules that declare jobs: -r myapp.jobs")
+    if path.is_file() and path.suffix == ".py":
+        return _dotted(path.resolve().with_suffix(""))
+    if path.is_dir() and (path / "__init__.py").exists():
+        return _dotted(path.resolve())
+    if path.is_dir() and ("/" in name or not _exists(name)):
+        return _jobs_in(path, name)
+    if name.endswith(".py") or "/" in name:
+        raise ConfigError(f"there is no {name} (-r) in {directory}")
+    return name
+
+
+def _jobs_in(path: Path, name: str) -> str:
+    if not (path / f"{_JOBS}.py").exists() and not (path / _JOBS).is_dir():
+        raise ConfigError(f"{name} (-r) is no package and has no {_JOBS}.py; name the modules that declare jobs")
+    sys.path.insert(0, str(path.resolve()))
+    return _JOBS
+
+
+def _dotted(path: Path) -> str:
+    """
+    The name of the module at *path*, seen from the nearest folder that is imported from.
+
+    The program imports its modules by that name, too: under another one they would be loaded twice.
+    """
+    root = path.parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    known = [Path(entry).resolve() for entry in sys.path if entry]
+    above = [folder for folder in known if root.is_relative_to(folder)]
+    if above:
+        root = max(above, key=lambda folder: len(folder.parts))
+    else:
+        sys.path.insert(0, str(root))
+    parts = path.relative_to(root).parts
+    if not all(part.isidentifier() for part in parts):
+        raise ConfigError(f"{path}.py cannot be imported (-r): {'.'.join(parts)} is no module name; rename the file")
+    return ".".join(parts)
+
+
+def _brings_jobs(module: str) -> bool:
+    is_package = hasattr(sys.modules[module], "__path__")
+    return is_package and module.rpartition(".")[2] != _JOBS and _exists(f"{module}.{_JOBS}")
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _failure(module: str, error: Exception) -> click.ClickException:
+    """Shows where in the program it broke; the steps that led there through the import system say nothing."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and _is_machinery(trace):
+        trace = trace.tb_next
+    if trace is not None:
+        sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
+    return click.ClickException(f"{module} (-r) could not be imported: {type(error).__name__}: {error}")
+
+
+def _is_machinery(trace: TracebackType) -> bool:
+    file = trace.tb_frame.f_code.co_filename
+    return file.startswith((_OUR_FOLDER, "<frozen importlib")) or file == import_module.__code__.co_filename

@@ -1,0 +1,143 @@
+"""`sidekiq-py worker`: Ruby's flags, and those that only a Python worker has."""
+
+import gc
+import os
+import sys
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from sidekiq_py.cli import show_version
+from sidekiq_py.cli.connection import complete_queue
+from sidekiq_py.cli.log_setup import log_generation, remove_line_handlers, set_up_logging
+from sidekiq_py.cli.settings import FETCHERS, Options, make_config, read_all
+from sidekiq_py.config import Config
+from sidekiq_py.errors import SidekiqError
+from sidekiq_py.logs import FORMAT_NAMES
+
+_GONE = {
+    "daemon": "-d was removed in Sidekiq 6: let systemd, a container or another supervisor keep the worker",
+    "logfile": "-L was removed in Sidekiq 6: the worker logs to standard output; redirect that",
+    "pidfile": "-P was removed in Sidekiq 6: systemd and containers know the process id",
+    "index": "-i was removed in Sidekiq 6: leave it out",
+}
+
+
+@click.command()
+@click.option("-c", "--concurrency", type=int, metavar="INT", help="Threads that run jobs (5; 10 for Sidekiq 6).")
+@click.option("-e", "--environment", metavar="ENV", help="Name of the environment; else APP_ENV, RAILS_ENV, RACK_ENV.")
+@click.option("-g", "--tag", metavar="TAG", help="Shown beside the process in the Web UI.")
+@click.option(
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="QUEUE[,WEIGHT]",
+    shell_complete=complete_queue,
+    help="A queue to work on, in order of precedence or by weight; may be given many times.",
+)
+@click.option(
+    "-r",
+    "--require",
+    multiple=True,
+    metavar="MODULE|PATH",
+    help="Module, .py file or package that declares jobs; may be given many times.",
+)
+@click.option("-t", "--timeout", type=float, metavar="SECONDS", help="What busy jobs are given at a stop (25).")
+@click.option("-v", "--verbose", is_flag=True, default=None, help="Log at debug level.")
+@click.option("-C", "--config", "config_file", metavar="PATH", help="YAML file (config/sidekiq.yml).")
+@click.option("-u", "--redis-url", metavar="URL", help="Where Redis is; else REDIS_PROVIDER, REDIS_URL.")
+@click.option("--processes", type=int, metavar="N", help="Keep N child processes at work.")
+@click.option("--max-memory-mb", type=int, metavar="MB", help="Replace a child that holds more than this.")
+@click.option("--async-concurrency", type=int, metavar="N", help="async def jobs that run at once in a process (100).")
+@click.option("--fetcher", type=click.Choice(FETCHERS), help="reliable keeps a job in Redis until it is settled.")
+@click.option("--lease-seconds", type=float, metavar="SECONDS", help="After this long unheard of, jobs come back (30).")
+@click.option("--sidekiq-version", metavar="VERSION", help="Release of the Ruby side, as 7.3.2; else found out.")
+@click.option("--float-text", type=click.Choice(("ruby", "json3")), help="How the Ruby side's json gem writes floats.")
+@click.option("--no-job-log", "skip_default_job_logging", is_flag=True, default=None, help="No start and done lines.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warn, error or fatal (info).")
+@click.option("--log-format", type=click.Choice(FORMAT_NAMES), help="As Ruby's formats of these names.")
+@click.option("-d", "--daemon", is_flag=True, default=None, hidden=True)
+@click.option("-L", "--logfile", hidden=True)
+@click.option("-P", "--pidfile", hidden=True)
+@click.option("-i", "--index", hidden=True)
+@click.option(
+    *("-V", "--version"),
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=show_version,
+    help="Show the version.",
+)
+def worker(**given: Any) -> NoReturn:
+    """
+    Run a worker process.
+
+    Flags go over the YAML file, the file over the defaults, as in Ruby. TERM and INT stop the worker, TSTP only lets it
+    fetch no more, TTIN shows what its threads do, USR2 reopens log files; with --processes, HUP restarts the children
+    one after the other.
+    """
+    flags = {name: value for name, value in given.items() if value not in (None, ())}
+    for name, advice in _GONE.items():
+        if name in flags:
+            raise click.UsageError(advice)
+    sys.exit(run(read_all(flags, variables=os.environ, directory=Path.cwd())))
+
+
+def run(options: Options) -> int:
+    """Work until told to stop; the exit code."""
+    # What is unusable is told before anything is imported.
+    config = make_config(options)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # What a job prints shows when it is printed, not kilobytes later.
+        sys.stdout.reconfigure(line_buffering=True)
+    return _work(options) if config.processes is None else _supervise(options, config)
+
+
+def _work(options: Options) -> int:
+    from sidekiq_py.cli.boot import make_launcher
+
+    launcher = make_launcher(options)
+    settle_memory()
+    return launcher.run()
+
+
+def _supervise(options: Options, config: Config) -> int:
+    from sidekiq_py.engine.child import run_child
+    from sidekiq_py.engine.family import Parent
+    from sidekiq_py.engine.supervisor import Supervisor
+
+    def be_child(parent: Parent) -> int:
+        # The program may set up logging itself, as in a worker without a parent.
+        remove_line_handlers()
+        try:
+            from sidekiq_py.cli.boot import make_launcher
+
+            return run_child(parent, lambda on_epoch: make_launcher(options, on_epoch))
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
+        except SidekiqError as error:
+            click.echo(f"Error: {error}", err=True)
+            return 1
+
+    set_up_logging(
+        format_name=options.log_format,
+        level=options.log_level,
+        generation=log_generation(config.sidekiq_version),
+        environment=options.variables,
+    )
+    limit_kb = None if config.max_memory_mb is None else config.max_memory_mb * 1024
+    return Supervisor(config, config.processes or 1, be_child, limit_kb).run()
+
+
+def settle_memory() -> None:
+    """
+    Put what was loaded so far out of the garbage collector's sight: none of it will ever be garbage.
+
+    Ruby does as much before it starts to work (`Process.warmup`).
+    """
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,173 @@
+"""Workers to kill, a ledger to check them by, and a line about each test's books in the report."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.ledger import Balance, Ledger, balance, stock
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+from tests.support.worker_process import REPOSITORY, SidekiqProcess
+
+_LINES = pytest.StashKey[list[str]]()
+
+pytestmark = pytest.mark.kill
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A place for the books of all tests."""
+    config.stash[_LINES] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder bears the marker."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.kill)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The books, at the end of the report."""
+    lines = terminalreporter.config.stash[_LINES]
+    if lines:
+        terminalreporter.section("ledger")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[[object], None]:
+    """Adds a line to the books: `report(books)`."""
+
+    def note(line: object) -> None:
+        text = f"{request.node.name}: {line}"
+        request.config.stash[_LINES].append(text)
+        print(text)
+
+    return note
+
+
+class KillWorker(SidekiqProcess):
+    """
+    One run of `tests.support.kill_worker`.
+
+    Args:
+        redis_url: Where the test looks.
+        settings: As of `kill_worker.Settings`; its own `redis_url` may lead through a proxy.
+    """
+
+    def __init__(self, redis_url: str, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        super().__init__(
+            [sys.executable, "-m", "tests.support.kill_worker", json.dumps(settings)],
+            redis_url=redis_url,
+            environment={"PYTHONPATH": str(REPOSITORY)},
+        )
+
+
+@dataclass
+class Fleet:
+    """
+    Workers on one Redis, and the books of their jobs.
+
+    Attributes:
+        deaths: When each process that was killed was sent its death.
+        in_flight_at_deaths: How many jobs the killed had in flight, all together.
+    """
+
+    redis_url: str
+    client: redis.Redis
+    ledger: Ledger
+    exits: ExitStack
+    worker_url: str = ""
+    defaults: dict[str, Any] = field(default_factory=dict)
+    deaths: dict[int, float] = field(default_factory=dict)
+    in_flight_at_deaths: int = 0
+
+    def start(self, *, wait: bool = True, **settings: Any) -> KillWorker:
+        """Start a worker."""
+        base = {"redis_url": self.worker_url or self.redis_url, "ledger": str(self.ledger.path), **self.defaults}
+        worker = KillWorker(self.redis_url, {**base, **settings}).start()
+        self.exits.callback(worker.stop, 10)
+        if wait:
+            worker.wait_until_ready()
+        return worker
+
+    def kill(self, worker: KillWorker) -> int:
+        """SIGKILL; how many jobs it had in flight."""
+        self.deaths[worker.pid] = time.monotonic()
+        worker.kill()
+        count = self.in_flight_of(worker.pid)
+        self.in_flight_at_deaths += count
+        return count
+
+    def owners_of(self, pid: int) -> list[str]:
+        """Under which names a process holds jobs, or held some lately."""
+        names = {*self.client.hkeys("sidekiq_py:owners"), *self.client.hkeys("sidekiq_py:departed")}
+        names |= {key.removeprefix(b"sidekiq_py:inflight:") for key in self.client.keys("sidekiq_py:inflight:*")}
+        return sorted(name.decode() for name in names if name.split(b":")[-3] == str(pid).encode())
+
+    def in_flight_of(self, pid: int) -> int:
+        """How many jobs a process has in flight."""
+        return sum(self.client.hlen(f"sidekiq_py:inflight:{owner}") for owner in self.owners_of(pid))
+
+    @property
+    def in_flight(self) -> int:
+        """How many jobs all processes have in flight or in an inbox."""
+        return sum(len(jobs) for name, jobs in stock(self.client).items() if name.startswith("sidekiq_py:"))
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs stand in queues."""
+        return sum(len(jobs) for name, jobs in stock(self.client).items() if name.startswith("queue:"))
+
+    @property
+    def due(self) -> int:
+        """How many jobs stand in `retry` and `schedule` though their time has come."""
+        return sum(int(self.client.zcount(name, "-inf", time.time())) for name in ("retry", "schedule"))
+
+    def wait_until_done(self, within_seconds: float = 60) -> None:
+        """Until no job is due, queued or in flight."""
+        eventually(lambda: not (self.due or self.waiting or self.in_flight), within_seconds, every_seconds=0.05)
+
+    def books(self, pushed: int) -> Balance:
+        """Close them."""
+        return balance(self.client, self.ledger, pushed)
+
+
+@pytest.fixture
+def fleet(redis_url: str, redis_client: redis.Redis, tmp_path: Path) -> Iterator[Fleet]:
+    """Workers on the shared server."""
+    with ExitStack() as exits:
+        yield Fleet(redis_url, redis_client, Ledger(tmp_path / "ledger"), exits)
+
+
+@pytest.fixture
+def durable_server(new_redis_server: Callable[..., RedisServer]) -> RedisServer:
+    """A server that keeps every write on disk before it answers."""
+    return new_redis_server(appendonly=True)
+
+
+@pytest.fixture
+def durable_fleet(durable_server: RedisServer, tmp_path: Path) -> Iterator[Fleet]:
+    """Workers on a server that may be restarted."""
+    with ExitStack() as exits:
+        client = durable_server.client(retry_on_error=[redis.ConnectionError], socket_timeout=30)
+        exits.callback(client.close)
+        yield Fleet(durable_server.url, client, Ledger(tmp_path / "ledger"), exits)
+
+
+@pytest.fixture
+def proxy(redis_server: RedisServer) -> Iterator[CuttingProxy]:
+    """Before the shared server."""
+    with CuttingProxy(redis_server.port) as one:
+        yield one

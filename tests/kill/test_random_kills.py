@@ -1,0 +1,44 @@
+"""Workers are killed at random moments while they work through many jobs."""
+
+import random
+import time
+from collections.abc import Callable
+
+from tests.kill.conftest import Fleet
+from tests.support.ledger import job_text, push_jobs
+
+JOBS = 20_000
+WORKERS = 3
+# A success is handed in within some milliseconds; a process that is short of CPU takes longer.
+JUST_BEFORE_SECONDS = 1.0
+
+
+def test_nothing_is_lost_while_workers_are_killed(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """What runs twice was in flight in a process that was killed: it ran, or had ended just before."""
+    draw = random.Random(20_000)
+    push_jobs(fleet.client, [job_text(number, args=[draw.choice([0, 0.001, 0.003])]) for number in range(JOBS)])
+    workers = [fleet.start(wait=False) for _ in range(WORKERS)]
+
+    while fleet.client.llen("queue:default"):
+        time.sleep(draw.uniform(0.05, 0.5))
+        victim = draw.randrange(WORKERS)
+        fleet.kill(workers[victim])
+        workers[victim] = fleet.start(wait=False)
+    fleet.wait_until_done()
+
+    books = fleet.books(JOBS)
+    again = [runs for runs in fleet.ledger.runs_by_number().values() if len(runs) > 1]
+    firsts = [run for runs in again for run in runs[:-1]]
+    ages = [fleet.deaths[run.pid] - run.end for run in firsts if run.end is not None]
+    report(
+        f"{books}; kills={len(fleet.deaths)} in_flight_at_deaths={fleet.in_flight_at_deaths} "
+        f"cut_off={sum(run.end is None for run in firsts)} ended_just_before={len(ages)} "
+        f"oldest_of_them={max(ages, default=0) * 1000:.1f}ms"
+    )
+    assert books.lost == ()
+    assert books.doubled == ()
+    assert books.once + books.again == JOBS
+    assert len(firsts) <= fleet.in_flight_at_deaths
+    assert all(run.pid in fleet.deaths for run in firsts)
+    assert max(ages, default=0) < JUST_BEFORE_SECONDS
+    assert fleet.ledger.overlaps(fleet.deaths) == []

@@ -1,0 +1,38 @@
+"""Ask every question and print one table; with a path, also write it there as a page."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import drain, footprint, ground, latency, push, sleepers
+
+QUESTIONS = (drain, push, sleepers, latency, footprint)
+
+PAGE = """# Benchmarks
+
+Written by `make bench` on {date}: {machine}. Both sides of every ratio ran in this one run on the same Redis. The
+machine was shared and noisy, so read ratios and not absolute times. What each row means stands at the head of its
+script in `bench/`.
+
+| Question | Answer |
+|---|---|
+{rows}
+"""
+
+
+def main() -> None:
+    """Run all."""
+    rows: list[tuple[str, str]] = []
+    for question in QUESTIONS:
+        print(f"\n{(question.__doc__ or '').strip().splitlines()[0]}", flush=True)
+        for name, value in question.run():
+            rows.append((name, value))
+            print(f"  {name:55} {value}", flush=True)
+    if len(sys.argv) > 1:
+        table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+        page = PAGE.format(date=datetime.now(UTC).date(), machine=ground.machine(), rows=table)
+        Path(sys.argv[1]).write_text(page)
+
+
+if __name__ == "__main__":
+    main()

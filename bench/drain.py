@@ -1,0 +1,113 @@
+"""
+How fast does one process drain a full queue?
+
+Ours (concurrency 10, reliable fetch) against the real Ruby Sidekiq on the same Redis, and against a bare loop: ten
+threads, a batch script into an in-flight list, a shared deque, `orjson.loads`, a call, and an LREM per job riding on
+the next fetch. Read the ratios: "x Ruby" above 1 is faster than Ruby, "of bare" is the share of the bare loop that
+the engine leaves.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import orjson
+import redis
+
+from bench import ground
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+
+BARE_FETCH = """
+local jobs = redis.call('RPOP', KEYS[1], ARGV[1])
+if jobs then redis.call('LPUSH', KEYS[2], unpack(jobs)) end
+return jobs
+"""
+
+
+def bare_loop_rate(url: str, client: "redis.Redis[bytes]", count: int) -> float:
+    """Jobs a second of the loop that does nothing but the unavoidable."""
+    client.delete(ground.QUEUE)
+    ground.load(client, "NoOp", count)
+    link = Pool(RedisSettings(url)).new_link()
+    script = link.command("SCRIPT", "LOAD", BARE_FETCH)
+    jobs: deque[bytes] = deque()
+    done: deque[bytes] = deque()
+    lock = threading.Lock()
+    is_over = threading.Event()
+
+    def refill() -> bool:
+        acknowledged = [done.popleft() for _ in range(len(done))]
+        commands = [("LREM", "bench:inflight", -1, raw) for raw in acknowledged]
+        found = link.batch([*commands, ("EVALSHA", script, 2, ground.QUEUE, "bench:inflight", 1000)])[-1]
+        jobs.extend(found or ())
+        return bool(found)
+
+    def no_op(number: int, text: str) -> None:
+        pass
+
+    def work() -> None:
+        while not is_over.is_set():
+            try:
+                raw = jobs.popleft()
+            except IndexError:
+                with lock:
+                    if not jobs and not refill():
+                        is_over.set()
+                continue
+            no_op(*orjson.loads(raw)["args"])
+            done.append(raw)
+
+    threads = [threading.Thread(target=work) for _ in range(10)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    refill()
+    seconds = time.perf_counter() - began
+    link.close()
+    return count / seconds
+
+
+def rates(
+    worker: Callable[..., object], url: str, client: "redis.Redis[bytes]", count: int, rounds: int
+) -> list[float]:
+    """Jobs a second over several drains under one worker, the first not counted."""
+    found = [count / ground.drain_seconds(client, "NoOp", count) for _ in range(rounds + 1)]
+    return found[1:]
+
+
+def run(count: int = 100_000, rounds: int = 3) -> list[tuple[str, str]]:
+    """The rows of the table."""
+    rows: list[tuple[str, str]] = []
+    with ground.redis_server() as url, redis.Redis.from_url(url) as client:
+        bare = ground.median([bare_loop_rate(url, client, count) for _ in range(rounds)])
+        client.flushall()
+        with ground.python_worker(url, "-c", "10", "--no-job-log"):
+            ours = ground.median(rates(ground.python_worker, url, client, count, rounds))
+            long_queue = 1_000_000 / ground.drain_seconds(client, "NoOp", 1_000_000)
+            short_queue = ground.median([10_000 / ground.drain_seconds(client, "NoOp", 10_000) for _ in range(5)])
+        client.flushall()
+        rows.append(("drain 100,000 no-op jobs, no log: ours", f"{ours:,.0f}/s"))
+        rows.append(("… of the bare loop", f"{ours / bare:.0%} of {bare:,.0f}/s"))
+        rows.append(("a queue of 1,000,000 against one of 10,000", f"{long_queue / short_queue:.2f} x the rate"))
+        with ground.python_worker(url, "-c", "10"):
+            logged = ground.median(rates(ground.python_worker, url, client, count, 1))
+        client.flushall()
+        if ground.has_ruby():
+            with ground.ruby_worker(url, "-c", "10"):
+                theirs = ground.median(rates(ground.ruby_worker, url, client, count, 1))
+            client.flushall()
+            with ground.ruby_worker(url, "-c", "10", env={"BENCH_LOG": "1"}):
+                theirs_logged = ground.median(rates(ground.ruby_worker, url, client, count, 1))
+            rows.append(("… x Ruby Sidekiq", f"{ours / theirs:.1f} x {theirs:,.0f}/s"))
+            rows.append(
+                ("with the default log to a file: x Ruby", f"{logged / theirs_logged:.1f} x {theirs_logged:,.0f}/s")
+            )
+    return rows
+
+
+if __name__ == "__main__":
+    for name, value in run():
+        print(f"{name:55} {value}")

@@ -1,0 +1,62 @@
+"""
+What does it weigh?
+
+Time to import the client side, and the memory of an idle worker, both beside a bare `import redis`.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import redis
+
+from bench import ground
+
+ROUNDS = 11
+
+
+def import_seconds(statement: str) -> float:
+    """Median time of a Python process that only imports."""
+    env = {**os.environ, "PYTHONPATH": str(ground.ROOT)}
+    program = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
+    command = [sys.executable, "-c", program]
+    return ground.median(
+        [float(subprocess.run(command, env=env, capture_output=True, check=True).stdout) for _ in range(ROUNDS)]
+    )
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024 / 1024
+
+
+def bare_redis_mb() -> float:
+    """Resident memory of a process that has imported redis-py and waits."""
+    process = subprocess.Popen([sys.executable, "-c", "import redis; input()"], stdin=subprocess.PIPE)
+    time.sleep(1)
+    try:
+        return rss_mb(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run() -> list[tuple[str, str]]:
+    """The rows of the table."""
+    bare_seconds = import_seconds("import redis")
+    ours_seconds = import_seconds("import sidekiq_py")
+    with ground.redis_server() as url, redis.Redis.from_url(url):
+        with ground.python_worker(url, "-c", "10") as worker:
+            time.sleep(2)
+            worker_mb = rss_mb(worker.pid)
+    return [
+        ("import sidekiq_py above import redis", f"{(ours_seconds - bare_seconds) * 1e3:.1f} ms"),
+        ("an idle worker above import redis", f"{worker_mb - bare_redis_mb():.1f} MB"),
+    ]
+
+
+if __name__ == "__main__":
+    for name, value in run():
+        print(f"{name:55} {value}")

@@ -1,0 +1,156 @@
+"""What every question here stands on: a Redis of its own, workers of both languages, jobs to drain."""
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+ROOT = Path(__file__).resolve().parent.parent
+QUEUE = "queue:default"
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@contextmanager
+def redis_server() -> Iterator[str]:
+    """A server without persistence; gives its URL."""
+    port = free_port()
+    command = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    client = redis.Redis(port=port)
+    try:
+        wait_for(lambda: _answers(client), 10)
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        client.close()
+        server.kill()
+        server.wait()
+
+
+def _answers(client: "redis.Redis[bytes]") -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def wait_for(check: Callable[[], object], seconds: float, every: float = 0.002) -> None:
+    """Until *check* is true."""
+    end = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > end:
+            raise TimeoutError(f"nothing came of {check} in {seconds} s")
+        time.sleep(every)
+
+
+def load(client: "redis.Redis[bytes]", job_class: str, count: int) -> None:
+    """Fill the default queue with payloads as Sidekiq 6.4.1 writes them."""
+    client.sadd("queues", "default")
+    for start in range(0, count, 1000):
+        client.lpush(
+            QUEUE,
+            *[
+                b'{"retry":true,"queue":"default","args":[%d,"x"],"class":"%s","jid":"0123456789abcdef%08x",'
+                b'"created_at":1700000000.1234567,"enqueued_at":1700000000.1235678}' % (i, job_class.encode(), i)
+                for i in range(start, min(count, start + 1000))
+            ],
+        )
+
+
+@contextmanager
+def python_worker(url: str, *arguments: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of ours on `bench.jobs`, ready to fetch."""
+    command = [sys.executable, "-m", "sidekiq_py", "worker", "-r", "bench.jobs", *arguments]
+    with _worker(command, url, env or {}) as process:
+        yield process
+
+
+@contextmanager
+def ruby_worker(url: str, *arguments: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """The real Sidekiq on `bench/jobs.rb`."""
+    command = ["sidekiq", "-r", str(ROOT / "bench" / "jobs.rb"), *arguments]
+    with _worker(command, url, env or {}) as process:
+        yield process
+
+
+def has_ruby() -> bool:
+    """The real Sidekiq is installed."""
+    return shutil.which("sidekiq") is not None
+
+
+@contextmanager
+def _worker(command: list[str], url: str, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "REDIS_URL": url, "PYTHONPATH": str(ROOT), **env},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        client = redis.Redis.from_url(url)
+        try:
+            wait_for(lambda: client.scard("processes") or process.poll() is not None, 30)
+            if process.poll() is not None:
+                log.seek(0)
+                raise RuntimeError(f"{command[0]} ended at once: {log.read().decode(errors='replace')[-2000:]}")
+            yield process
+        finally:
+            client.close()
+            process.terminate()
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def drain_seconds(client: "redis.Redis[bytes]", job_class: str, count: int) -> float:
+    """Fill the queue at once under a worker that is at work; seconds until nothing is queued or in flight."""
+    client.rename(_prepared(client, job_class, count), QUEUE)
+    began = time.perf_counter()
+    wait_for(lambda: client.llen(QUEUE) == 0 and not _in_flight(client), 300)
+    return time.perf_counter() - began
+
+
+def _prepared(client: "redis.Redis[bytes]", job_class: str, count: int) -> str:
+    client.delete(QUEUE)
+    load(client, job_class, count)
+    client.rename(QUEUE, "bench:prepared")
+    return "bench:prepared"
+
+
+def _in_flight(client: "redis.Redis[bytes]") -> bool:
+    owners = client.hkeys("sidekiq_py:owners")
+    return any(client.hlen(b"sidekiq_py:inflight:" + owner) for owner in owners)
+
+
+def machine() -> str:
+    """What this ran on, in a line."""
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.processor(),
+    )
+    server = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
+    version = server.split("v=")[1].split()[0] if "v=" in server else "?"
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, Redis {version}"
+
+
+def median(values: list[float]) -> float:
+    """The middle one."""
+    return sorted(values)[len(values) // 2]

@@ -1,0 +1,36 @@
+"""The jobs that are measured."""
+
+import asyncio
+import os
+import time
+from typing import Any
+
+import sidekiq_py as sidekiq
+
+_stamps = os.open(os.environ["BENCH_STAMPS"], os.O_WRONLY | os.O_APPEND) if "BENCH_STAMPS" in os.environ else None
+
+
+@sidekiq.job(name="NoOp")
+def no_op(number: int, text: str) -> None:
+    """Nothing."""
+
+
+@sidekiq.job(name="Sleeper")
+def sleeper(number: int, text: str) -> None:
+    """A tenth of a second in which nothing is done."""
+    time.sleep(0.1)
+
+
+@sidekiq.job(name="Stamp")
+def stamp(sent: float) -> None:
+    """Writes down how long it took to get here."""
+    if _stamps is not None:
+        os.write(_stamps, b"%.9f\n" % (time.monotonic() - sent))
+
+
+if os.environ.get("BENCH_ASYNC"):
+
+    @sidekiq.job(name="AsyncSleeper")
+    async def async_sleeper(number: int, text: str) -> Any:
+        """The same on the event loop."""
+        await asyncio.sleep(0.1)

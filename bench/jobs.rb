@@ -1,0 +1,9 @@
+# The jobs that are measured, for the real Sidekiq.
+require "sidekiq"
+
+Sidekiq.logger.level = Logger::WARN unless ENV["BENCH_LOG"]
+
+class NoOp
+  include Sidekiq::Worker
+  def perform(number, text); end
+end

@@ -73,21 +73,23 @@ class IterableJob(Job):
     _runtime_seconds: float = 0.0
     _is_cancelled: bool = False
 
-    def build_enumerator(self, *args: Any, cursor: Any) -> Iterable[tuple[Any, Any]] | None:
+    # Any parameters here let a subclass name its own.
+
+    def build_enumerator(self, *args: Any, **keywords: Any) -> Iterable[tuple[Any, Any]] | None:
         """
         The items from *cursor* on, each with its own cursor: a JSON value that leads back to this item.
 
         Args:
             args: The job's.
-            cursor: Where to go on; None at the first run.
+            keywords: `cursor`, where to go on; None at the first run.
 
         Returns:
             Pairs of item and cursor; None to do nothing.
         """
         raise NotImplementedError(f"{type(self).__name__} must define build_enumerator")
 
-    def each_iteration(self, item: Any, *args: Any) -> None:
-        """Process one item."""
+    def each_iteration(self, *args: Any, **keywords: Any) -> None:
+        """Process one item, which comes first; the job's args come behind it."""
         raise NotImplementedError(f"{type(self).__name__} must define each_iteration")
 
     def on_start(self) -> None:

@@ -11,11 +11,12 @@ The class form of a job, as in Ruby:
 Each run has an instance of its own. `async def perform` works too.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from inspect import iscoroutinefunction
 from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sidekiq_py import declaration
+from sidekiq_py.client import Jids
 from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.handles import Handle, Interval, Moment, Setter
 from sidekiq_py.parameters import Parameters
@@ -151,6 +152,31 @@ class Job:
     def set(cls, options: Mapping[str, Any] | None = None, /, **more: Any) -> Setter[...]:
         """The same job with other options: `HardWorker.set(queue="low").perform_async(1)`."""
         return _handle_of(cls).set(options, **more)
+
+    @classmethod
+    def perform_bulk(
+        cls,
+        args: Iterable[Sequence[Any]],
+        *,
+        batch_size: int | None = None,
+        at: Moment | Sequence[Moment] | None = None,
+        spread_interval: Interval | None = None,
+    ) -> Jids:
+        """Enqueue many jobs in few round trips; as `Handle.perform_bulk`."""
+        return _handle_of(cls).perform_bulk(args, batch_size=batch_size, at=at, spread_interval=spread_interval)
+
+    @classmethod
+    async def aperform_bulk(
+        cls,
+        args: Iterable[Sequence[Any]],
+        *,
+        batch_size: int | None = None,
+        at: Moment | Sequence[Moment] | None = None,
+        spread_interval: Interval | None = None,
+    ) -> Jids:
+        """`perform_bulk`, awaited."""
+        handle = _handle_of(cls)
+        return await handle.aperform_bulk(args, batch_size=batch_size, at=at, spread_interval=spread_interval)
 
     @classmethod
     def retry_in(cls, block: B) -> B:

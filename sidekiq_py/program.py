@@ -133,7 +133,9 @@ def configure(
         changes["default_job_options"] = dict(default_job_options)
     if sidekiq_version is not None:
         changes["sidekiq_version"] = sidekiq_version
-    changed = replace(settings(), **changes)
+    # Where Redis is given the environment has no say, not even a wrong one.
+    present = Settings(changes["redis"]) if _settings is None and "redis" in changes else settings()
+    changed = replace(present, **changes)
     changed.pinned_dialect()
     _settings = changed
     _tell()

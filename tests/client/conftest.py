@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -25,7 +26,7 @@ def _as_at_the_start() -> Iterator[None]:
 class Pushed:
     """What stands in Redis."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: Any) -> None:
         self._client = client
 
     def queue(self, name: str = "default") -> list[bytes]:

@@ -94,9 +94,9 @@ class Interposer:
                 threading.Thread(target=self._serve, args=(client, plan), daemon=True).start()
 
     def _serve(self, client: socket.socket, plan: Plan) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._upstream_port)) as upstream:
-            with contextlib.suppress(OSError):
-                while request := client.recv(1 << 20):
-                    exchange = Exchange(request, client, upstream)
-                    # redis-py introduces itself when it connects.
-                    (forward if b"CLIENT" in request or b"SELECT" in request else plan)(exchange)
+        server = socket.create_connection(("127.0.0.1", self._upstream_port))
+        with client, server, contextlib.suppress(OSError):
+            while request := client.recv(1 << 20):
+                exchange = Exchange(request, client, server)
+                # redis-py introduces itself when it connects.
+                (forward if b"CLIENT" in request or b"SELECT" in request else plan)(exchange)

@@ -108,9 +108,11 @@ def test_a_scheduled_job_stays_scheduled_when_it_is_sent_again(redis_server: Red
 @ALL
 def test_a_lost_reply_says_that_the_job_may_be_enqueued(push: Push, redis_server: RedisServer, pushed: Pushed) -> None:
     """It is not sent again: it would then be there twice. The error names the jid."""
-    with Interposer(redis_server.port, forward_and_hang_up) as between:
-        with pytest.raises(PushOutcomeUnknownError, match="may have been enqueued") as caught:
-            push(between.url)
+    with (
+        Interposer(redis_server.port, forward_and_hang_up) as between,
+        pytest.raises(PushOutcomeUnknownError, match="may have been enqueued") as caught,
+    ):
+        push(between.url)
 
     [raw] = pushed.queue()
     assert caught.value.jids[0].encode() in raw
@@ -174,9 +176,11 @@ def test_a_bulk_push_that_loses_a_reply_names_the_jobs_in_doubt(redis_server: Re
         slices += 1
         (exchange.forward if slices == 1 else exchange.forward_and_hang_up)()
 
-    with Interposer(redis_server.port, hang_up_at_the_second) as between:
-        with pytest.raises(PushOutcomeUnknownError) as caught:
-            sidekiq.ruby_job("A").set(pool=between.url).perform_bulk([[n] for n in range(6)], batch_size=2)
+    with (
+        Interposer(redis_server.port, hang_up_at_the_second) as between,
+        pytest.raises(PushOutcomeUnknownError) as caught,
+    ):
+        sidekiq.ruby_job("A").set(pool=between.url).perform_bulk([[n] for n in range(6)], batch_size=2)
 
     assert len(caught.value.jids) == 2
     assert len(pushed.queue()) == 4

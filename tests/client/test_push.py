@@ -162,7 +162,12 @@ def test_a_jid_and_a_created_at_that_are_given_are_kept(pushed: Pushed) -> None:
 def test_middleware_sees_the_declared_job_or_the_name(pushed: Pushed) -> None:
     """A name is all there is of a job that is not declared here."""
     seen: list[Any] = []
-    sidekiq.client_middleware.add(lambda job, payload, queue, call_next: seen.append((job, queue)) or call_next())
+
+    def look(job: Any, payload: dict[str, Any], queue: str, call_next: Any) -> Any:
+        seen.append((job, queue))
+        return call_next()
+
+    sidekiq.client_middleware.add(look)
     declared = sidekiq.job(name="A", queue="q")(lambda: None)
 
     declared.perform_async()

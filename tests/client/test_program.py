@@ -1,0 +1,109 @@
+"""What a program sets, and what importing it costs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program
+from sidekiq_py.errors import ConfigError, SidekiqError
+from sidekiq_py.wire.dialect import Dialect, FloatText
+from tests.client.conftest import Pushed
+from tests.support.worker_process import REPOSITORY
+
+
+def test_without_configuration_the_environment_decides(
+    monkeypatch: pytest.MonkeyPatch, redis_url: str, pushed: Pushed
+) -> None:
+    """REDIS_PROVIDER names the variable, as in Ruby."""
+    monkeypatch.setenv("REDIS_PROVIDER", "MY_REDIS")
+    monkeypatch.setenv("MY_REDIS", redis_url)
+
+    sidekiq.ruby_job("A").perform_async()
+
+    assert len(pushed.queue()) == 1
+
+
+def test_a_later_setting_leaves_the_others(redis_url: str) -> None:
+    """Only what is given changes."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="8")
+    sidekiq.configure(float_text="ruby")
+
+    settings = program.settings()
+    assert settings.redis.url == redis_url
+    assert settings.pinned_dialect() == Dialect.pinned("8", FloatText.RUBY)
+
+
+def test_jobs_may_be_declared_before_the_program_is_configured(redis_url: str, pushed: Pushed) -> None:
+    """And the address may change between two pushes."""
+    job = sidekiq.ruby_job("A")
+    sidekiq.configure(redis_url="redis://127.0.0.1:1/0", sidekiq_version="7")
+    with pytest.raises(SidekiqError):
+        job.perform_async()
+
+    sidekiq.configure(redis_url=redis_url)
+    job.perform_async()
+
+    assert len(pushed.queue()) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"redis_url": "localhost:6379"}, "redis://"),
+        ({"sidekiq_version": "latest"}, "'8'"),
+        ({"float_text": "python"}, "'json3'"),
+        ({"strict_args": "maybe"}, "'warn'"),
+    ],
+)
+def test_an_unusable_setting_is_refused_and_nothing_changes(settings: dict[str, str], said: str) -> None:
+    """The message says what would be usable."""
+    before = program.settings()
+
+    with pytest.raises(ConfigError, match=said):
+        sidekiq.configure(**settings)  # type: ignore[arg-type]
+
+    assert program.settings() == before
+
+
+def test_every_public_name_is_there() -> None:
+    """Those of the worker may come with it."""
+    for name in sidekiq.__all__:
+        if name != "embed":
+            assert getattr(sidekiq, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        sidekiq.nope  # noqa: B018
+
+
+def test_enqueuing_imports_nothing_that_only_workers_need(redis_url: str) -> None:
+    """The first push neither."""
+    code = (
+        "import sys, redis; before = set(sys.modules)\n"
+        "import sidekiq_py as sidekiq\n"
+        f"sidekiq.configure(redis_url={redis_url!r}, sidekiq_version='8')\n"
+        "sidekiq.ruby_job('A').perform_async(1, 2.5, 'x')\n"
+        "print(*sorted(set(sys.modules) - before), sep='\\n')\n"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+
+    loaded = set(ran.stdout.split())
+    needless = ("sidekiq_py.engine", "sidekiq_py.api", "sidekiq_py.config", "click", "yaml", "kombu", "uuid", "decimal")
+    assert not [name for name in loaded if name.startswith(needless)]
+    assert not {"sidekiq_py.running", "sidekiq_py.async_client", "sidekiq_py.bulk", "logging.config"} & loaded
+
+
+def test_a_program_may_be_run_from_any_folder(tmp_path: Path) -> None:
+    """Nothing is read from the working directory."""
+    ran = subprocess.run(
+        [sys.executable, "-c", "import sidekiq_py; print(sidekiq_py.Job.__name__)"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stdout == "Job\n"

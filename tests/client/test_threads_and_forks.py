@@ -1,0 +1,105 @@
+"""Pushes from many threads, and from both sides of a fork."""
+
+import json
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py.jids import new_jid, new_jids
+from tests.client.conftest import Pushed
+
+pytestmark = pytest.mark.usefixtures("configured")
+
+
+def in_a_child(action: Callable[[], object]) -> None:
+    """Run *action* in a forked child and wait for it; it must not raise."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            action()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_jid_is_24_hexadecimal_digits() -> None:
+    """As Ruby's `SecureRandom.hex(12)`."""
+    assert len(new_jid()) == 24
+    assert int(new_jid(), 16) >= 0
+    assert len(set(new_jids(1000))) == 1000
+
+
+def test_threads_push_side_by_side(pushed: Pushed) -> None:
+    """Every job arrives once, under a jid of its own."""
+    job = sidekiq.ruby_job("A")
+    jids: list[str | None] = []
+
+    def push_many(number: int) -> None:
+        jids.extend([job.perform_async(number, n) for n in range(100)])
+        jids.extend(job.perform_bulk([[number, n] for n in range(100)], batch_size=30))
+
+    threads = [threading.Thread(target=push_many, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(set(jids)) == 1600
+    assert {json.loads(raw)["jid"] for raw in pushed.queue()} == set(jids)
+
+
+def test_a_forked_child_gives_other_jids_than_its_parent() -> None:
+    """What was in store at the fork is forgotten there."""
+    new_jid()
+    reader, writer = os.pipe()
+
+    in_a_child(lambda: os.write(writer, "".join(new_jid() for _ in range(100)).encode()))
+
+    text = os.read(reader, 2400).decode()
+    child = {text[start : start + 24] for start in range(0, 2400, 24)}
+    assert len(child) == 100
+    assert child.isdisjoint(new_jid() for _ in range(1000))
+    os.close(reader)
+    os.close(writer)
+
+
+def test_parent_and_child_push_each_on_connections_of_its_own(pushed: Pushed) -> None:
+    """Replies never get mixed up, and the parent's connection outlives the child."""
+    job = sidekiq.ruby_job("A")
+    job.perform_async("before")
+
+    for _ in range(3):
+        in_a_child(lambda: [job.perform_async("child") for _ in range(50)])
+        job.perform_async("parent")
+
+    words = [json.loads(raw)["args"][0] for raw in pushed.queue()]
+    assert (words.count("child"), words.count("parent")) == (150, 3)
+
+
+def test_a_time_limit_between_two_replies_leaves_no_reply_behind(pushed: Pushed) -> None:
+    """What strikes in the middle of a push closes its connection: the next one reads its own replies."""
+    client = sidekiq.Client()
+    client.push({"class": "A", "args": [0]})
+    link = client.pool.acquire()
+    receive, calls = type(link).receive, 0
+
+    def strike(self: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise TimeoutError("the job's time is up")
+        return receive(self)  # type: ignore[arg-type]
+
+    client.pool.release(link)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(link), "receive", strike)
+        with pytest.raises(TimeoutError):
+            client.push({"class": "A", "args": [1]})
+
+    assert client.pool.command("ECHO", "mine") == b"mine"

@@ -1,0 +1,305 @@
+"""Pushes that wait for a commit: the hook, Django, SQLAlchemy."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py.errors import ArgumentTypeError, RedisConnectionError
+from sidekiq_py.transactions import immediately, transactional_push
+from tests.client.conftest import Pushed
+
+pytestmark = pytest.mark.usefixtures("configured")
+
+
+class Ledger:
+    """A transaction of the test's own."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.waiting: list[Callable[[], None]] = []
+
+    def __call__(self, push: Callable[[], None]) -> bool:
+        if self.is_open:
+            self.waiting.append(push)
+        return self.is_open
+
+    def commit(self) -> None:
+        """Make the pushes."""
+        self.is_open = False
+        for push in self.waiting:
+            push()
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    """The hook of this program."""
+    ledger = Ledger()
+    transactional_push(ledger)
+    return ledger
+
+
+def test_a_push_waits_for_the_commit_and_its_jid_does_not(ledger: Ledger, pushed: Pushed) -> None:
+    """The jid that was returned is the job's."""
+    jid = sidekiq.ruby_job("A").perform_async(1)
+    assert pushed.queue() == []
+
+    ledger.commit()
+
+    assert json.loads(pushed.queue()[0])["jid"] == jid
+
+
+def test_the_payload_is_that_of_an_immediate_push(ledger: Ledger, pushed: Pushed) -> None:
+    """Key for key."""
+    sidekiq.ruby_job("A", retry=3).set(tags=["x"]).perform_async(1)
+
+    ledger.commit()
+
+    assert list(json.loads(pushed.queue()[0])) == [
+        "retry",
+        "queue",
+        "tags",
+        "args",
+        "class",
+        "jid",
+        "created_at",
+        "enqueued_at",
+    ]
+
+
+def test_without_an_open_transaction_the_push_is_made_at_once(ledger: Ledger, pushed: Pushed) -> None:
+    """The hook says so."""
+    ledger.is_open = False
+
+    sidekiq.ruby_job("A").perform_async(1)
+
+    assert len(pushed.queue()) == 1
+
+
+def test_arguments_are_checked_and_copied_at_the_call(ledger: Ledger, pushed: Pushed) -> None:
+    """What happens to them until the commit is nobody's business."""
+    value = [1]
+    sidekiq.ruby_job("A").perform_async(value)
+    value.append(2)
+
+    with pytest.raises(ArgumentTypeError, match=r"args\[0\]"):
+        sidekiq.ruby_job("A").perform_async({1})
+    ledger.commit()
+
+    assert json.loads(pushed.queue()[0])["args"] == [[1]]
+
+
+def test_scheduled_jobs_wait_and_bulk_pushes_do_not(ledger: Ledger, pushed: Pushed) -> None:
+    """As in Ruby."""
+    sidekiq.ruby_job("A").perform_at(4e9)
+    sidekiq.ruby_job("A").perform_bulk([[1]])
+
+    assert (len(pushed.queue()), pushed.schedule()) == (1, [])
+    ledger.commit()
+    assert len(pushed.schedule()) == 1
+
+
+def test_an_awaited_push_waits_as_well(ledger: Ledger, pushed: Pushed) -> None:
+    """For the same commit."""
+    jid = asyncio.run(sidekiq.ruby_job("A").aperform_async(1))
+
+    ledger.commit()
+
+    assert json.loads(pushed.queue()[0])["jid"] == jid
+
+
+def test_a_push_can_be_made_at_once_all_the_same(ledger: Ledger, pushed: Pushed) -> None:
+    """Within the block."""
+    with immediately():
+        sidekiq.ruby_job("A").perform_async(1)
+
+    assert len(pushed.queue()) == 1
+
+
+def test_a_hook_can_be_taken_away(ledger: Ledger, pushed: Pushed) -> None:
+    """Then every push is made at once."""
+    transactional_push(None)
+
+    sidekiq.ruby_job("A").perform_async(1)
+
+    assert len(pushed.queue()) == 1
+
+
+@pytest.fixture
+def atomic() -> Iterator[Callable[[], Any]]:
+    """Django's `transaction.atomic` on a database in memory."""
+    django = pytest.importorskip("django")
+    from django.conf import settings
+
+    if not settings.configured:
+        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+        django.setup()
+    from django.db import connections, transaction
+
+    from sidekiq_py.contrib.django import transactional_push as with_django
+
+    with_django()
+    yield transaction.atomic
+    connections.close_all()
+
+
+def test_django_s_commit_makes_the_push(atomic: Callable[[], Any], pushed: Pushed) -> None:
+    """That of the outermost block."""
+    with atomic():
+        with atomic():
+            sidekiq.ruby_job("A").perform_async(1)
+        assert pushed.queue() == []
+
+    assert len(pushed.queue()) == 1
+
+
+def test_django_s_rollback_drops_the_push(atomic: Callable[[], Any], pushed: Pushed) -> None:
+    """Also that of a savepoint alone."""
+    with atomic():
+        sidekiq.ruby_job("A").perform_async("kept")
+        with contextlib.suppress(LookupError), atomic():
+            sidekiq.ruby_job("A").perform_async("dropped")
+            raise LookupError
+
+    assert [json.loads(raw)["args"] for raw in pushed.queue()] == [["kept"]]
+
+
+def test_outside_of_django_s_blocks_the_push_is_made_at_once(atomic: Callable[[], Any], pushed: Pushed) -> None:
+    """There is nothing to wait for."""
+    sidekiq.ruby_job("A").perform_async(1)
+
+    assert len(pushed.queue()) == 1
+
+
+@pytest.fixture
+def session() -> Iterator[Any]:
+    """A session on a database in memory, which is the current one."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    from sqlalchemy.orm import Session
+
+    from sidekiq_py.contrib import sqlalchemy as adapter
+
+    adapter.transactional_push()
+    engine = sqlalchemy.create_engine("sqlite://")
+    with Session(engine) as session, adapter.using(session):
+        yield session
+    engine.dispose()
+
+
+def work(session: Any) -> None:
+    """Begin a transaction as programs do: by using the session."""
+    from sqlalchemy import text
+
+    session.execute(text("select 1"))
+
+
+def test_a_session_s_commit_makes_the_push(session: Any, pushed: Pushed) -> None:
+    """And the next transaction begins with none."""
+    work(session)
+    sidekiq.ruby_job("A").perform_async(1)
+    assert pushed.queue() == []
+
+    session.commit()
+    work(session)
+    session.commit()
+
+    assert len(pushed.queue()) == 1
+
+
+def test_a_session_s_rollback_drops_the_push(session: Any, pushed: Pushed) -> None:
+    """Also if a commit follows later."""
+    work(session)
+    sidekiq.ruby_job("A").perform_async(1)
+
+    session.rollback()
+    work(session)
+    session.commit()
+
+    assert pushed.queue() == []
+
+
+def test_a_savepoint_s_pushes_stand_or_fall_with_it(session: Any, pushed: Pushed) -> None:
+    """And, once it is released, with what is around it."""
+    work(session)
+    sidekiq.ruby_job("A").perform_async("outer")
+    with session.begin_nested():
+        sidekiq.ruby_job("A").perform_async("released")
+    savepoint = session.begin_nested()
+    sidekiq.ruby_job("A").perform_async("dropped")
+    savepoint.rollback()
+    assert pushed.queue() == []
+
+    session.commit()
+
+    assert [json.loads(raw)["args"] for raw in pushed.queue()] == [["outer"], ["released"]]
+
+
+def test_a_released_savepoint_falls_with_what_is_around_it(session: Any, pushed: Pushed) -> None:
+    """Nothing of the transaction was kept."""
+    work(session)
+    with session.begin_nested():
+        sidekiq.ruby_job("A").perform_async("released")
+
+    session.rollback()
+    work(session)
+    session.commit()
+
+    assert pushed.queue() == []
+
+
+def test_a_flush_within_the_transaction_is_no_end_of_it(session: Any, pushed: Pushed) -> None:
+    """It opens and closes a transaction of its own inside."""
+    work(session)
+    sidekiq.ruby_job("A").perform_async(1)
+
+    session.flush()
+
+    assert pushed.queue() == []
+    session.commit()
+    assert len(pushed.queue()) == 1
+
+
+def test_a_session_without_a_transaction_has_nothing_to_wait_for(session: Any, pushed: Pushed) -> None:
+    """It begins one when it is used."""
+    sidekiq.ruby_job("A").perform_async(1)
+
+    assert len(pushed.queue()) == 1
+
+
+def test_a_registry_of_sessions_knows_the_current_one(pushed: Pushed) -> None:
+    """Without a session in it, none is made."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    from sqlalchemy.orm import scoped_session, sessionmaker
+
+    from sidekiq_py.contrib import sqlalchemy as adapter
+
+    engine = sqlalchemy.create_engine("sqlite://")
+    sessions = scoped_session(sessionmaker(engine))
+    adapter.transactional_push(sessions)
+    sidekiq.ruby_job("A").perform_async("at once")
+    assert not sessions.registry.has()
+
+    work(sessions())
+    sidekiq.ruby_job("A").perform_async("later")
+    before = len(pushed.queue())
+    sessions.commit()
+
+    assert (before, len(pushed.queue())) == (1, 2)
+    sessions.remove()
+    engine.dispose()
+
+
+def test_a_push_that_fails_after_the_commit_does_not_take_the_others_with_it(session: Any, pushed: Pushed) -> None:
+    """The first error is raised in the end; the rows are committed all the same."""
+    work(session)
+    sidekiq.ruby_job("A").set(pool="redis://127.0.0.1:1/0").perform_async("lost")
+    sidekiq.ruby_job("A").perform_async("made")
+
+    with pytest.raises(RedisConnectionError):
+        session.commit()
+
+    assert len(pushed.queue()) == 1

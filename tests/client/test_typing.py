@@ -1,0 +1,63 @@
+"""A wrong argument to a push is an error of the type checker."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.worker_process import REPOSITORY
+
+PROGRAM = """\
+import sidekiq_py as sidekiq
+
+@sidekiq.job(queue="low")
+def declared(name: str, count: int = 1) -> bool:
+    return True
+
+class HardWorker(sidekiq.Job):
+    def perform(self, name: str) -> None: ...
+
+class Import(sidekiq.IterableJob):
+    def each_iteration(self, item: object, path: str) -> None: ...
+
+async def awaited() -> None:
+    await declared.aperform_async("bob", "x")  # wrong
+    await declared.aperform_in(5, "bob")
+    await HardWorker.aperform_async(5)  # wrong
+
+declared.perform_async("bob", count=5)
+declared.perform_async(5)  # wrong
+declared.perform_async()  # wrong
+declared.perform_in(60, "bob", 5)
+declared.perform_in(60, "bob", "x")  # wrong
+declared.perform_in("60", "bob")  # wrong
+declared.set(queue="x").perform_async("bob")
+declared.set(queue="x").perform_async(5)  # wrong
+declared.perform_inline("bob", nope=1)  # wrong
+plain: bool = declared("bob")
+text: str = declared("bob")  # wrong
+HardWorker.perform_async("bob")
+HardWorker.perform_async(5)  # wrong
+HardWorker.perform_in(5, "bob")
+HardWorker.perform_at(4e9, 5)  # wrong
+Import.perform_async("path")
+sidekiq.ruby_job("A").perform_async(1, "x", [])
+jid: str | None = declared.perform_async("bob")
+"""
+
+
+def test_a_wrong_argument_is_an_error_where_it_stands(tmp_path: Path) -> None:
+    """And a right one is none, under `--strict`."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--no-pretty", str(program)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    lines = {int(line.split(":")[1]) for line in found.stdout.splitlines() if "program.py" in line and "error" in line}
+    wrong = {number for number, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# wrong")}
+    assert lines == wrong, found.stdout + found.stderr

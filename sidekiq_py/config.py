@@ -31,6 +31,23 @@ class QueueConfig:
         if self.weight < 0:
             raise ConfigError(f"queue {self.name!r} has weight {self.weight}; weights are 0 or more")
 
+    @classmethod
+    def parse(cls, given: object) -> "QueueConfig":
+        """
+        A queue as flags, files and code write it: `"critical"`, `"critical,3"` or `("critical", 3)`.
+
+        Raises:
+            ConfigError: It has no name, or a weight that is no whole number.
+        """
+        parts = given.split(",") if isinstance(given, str) else given
+        name, *rest = parts if isinstance(parts, list | tuple) and parts else (parts,)
+        if name in (None, "", [], ()):
+            raise ConfigError(f"{given!r} names no queue; name it, as in critical,3")
+        weight = str(rest[0]) if rest else "0"
+        if not weight.isdecimal():
+            raise ConfigError(f"queue {name!r} has weight {weight!r}; weights are whole numbers, 0 or more")
+        return cls(str(name), int(weight))
+
 
 @dataclass(frozen=True, slots=True)
 class CapsuleConfig:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from sidekiq_py.cli import values
-from sidekiq_py.cli.yaml_file import find_default_file, read_options
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.logs import FORMAT_NAMES, LOGGED_ATTRIBUTES, level_number
 from sidekiq_py.redis_access.pool import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 
+DEFAULT_FILES = ("sidekiq.yml", "sidekiq.yml.erb")
 FETCHERS = ("reliable", "basic")
 
 # Option → field of Config and how it is read. Every other key of the file ends in `Config.extra`.
@@ -129,11 +129,20 @@ def read_all(flags: Mapping[str, Any], *, variables: Mapping[str, str], director
     path = Path(named_file) if named_file is not None else find_default_file(_home(given.get("require"), directory))
     options: dict[str, Any] = {}
     if path is not None:
+        # Only now: a worker without a file can do without a YAML parser in memory.
+        from sidekiq_py.cli.yaml_file import read_options
+
         options = read_options(directory / path, section=environment, environment=variables)
     merged = {**options, **given}
     if merged.get("concurrency") is None and variables.get("RAILS_MAX_THREADS"):
         merged["concurrency"] = values.positive_integer(variables["RAILS_MAX_THREADS"], "RAILS_MAX_THREADS")
     return Options(merged, environment, frozenset(given), variables, directory)
+
+
+def find_default_file(directory: Path) -> Path | None:
+    """The configuration file of an application in *directory*, if it has one."""
+    candidates = [directory / "config" / name for name in DEFAULT_FILES]
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def environment_name(flag: str | None, variables: Mapping[str, str]) -> str:
@@ -219,22 +228,15 @@ def parse_queues(given: Any, name: str, major: int | None) -> tuple[QueueConfig,
         entries = [given]
     if not isinstance(entries, Iterable):
         raise ConfigError(f'{name} is {given!r}; it must be a list of names, [name, weight] or "name,weight"')
-    queues = tuple(_queue(entry, name) for entry in entries)
+    try:
+        queues = tuple(QueueConfig.parse(entry) for entry in entries)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
     names = [queue.name for queue in queues]
     twice = next((queue for queue in names if names.count(queue) > 1), None)
     if major == 6 and twice is not None:
         raise ConfigError(f"{name}: {twice} cannot be defined twice")
     return queues
-
-
-def _queue(entry: Any, name: str) -> QueueConfig:
-    parts = entry.split(",") if isinstance(entry, str) else entry
-    if not isinstance(parts, list | tuple):
-        parts = [parts]
-    if not parts or parts[0] in (None, ""):
-        raise ConfigError(f"{name}: {entry!r} names no queue")
-    weight = parts[1] if len(parts) > 1 else 0
-    return QueueConfig(str(parts[0]), values.whole_number(weight, f"{name}: the weight of {parts[0]}"))
 
 
 def _home(require: Any, directory: Path) -> Path:

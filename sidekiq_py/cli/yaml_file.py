@@ -17,7 +17,6 @@ import yaml
 from sidekiq_py.cli import erb
 from sidekiq_py.errors import ConfigError
 
-DEFAULT_NAMES = ("sidekiq.yml", "sidekiq.yml.erb")
 _SYMBOL = re.compile(r":.+", re.DOTALL)
 
 
@@ -30,12 +29,6 @@ class _Symbol:
 
 class _RubyLoader(yaml.SafeLoader):
     """YAML as Ruby's `safe_load` with symbols and aliases reads it: no tag makes an object."""
-
-
-def find_default_file(directory: Path) -> Path | None:
-    """The configuration file of an application in *directory*, if it has one."""
-    candidates = [directory / "config" / name for name in DEFAULT_NAMES]
-    return next((path for path in candidates if path.is_file()), None)
 
 
 def read_options(path: Path, *, section: str, environment: Mapping[str, str]) -> dict[str, Any]:

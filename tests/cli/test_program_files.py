@@ -1,0 +1,132 @@
+"""What `-r` may name. Each case in an interpreter of its own, as imports leave traces."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_JOB = "import sidekiq_py\n@sidekiq_py.job()\ndef work(): ...\n"
+_PROGRAM = """
+import sys
+from pathlib import Path
+import click
+from sidekiq_py.cli.program_files import import_all
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.registry import registry
+try:
+    import_all(tuple(sys.argv[1:]), Path.cwd())
+    print(",".join(sorted(definition.name for definition in registry)))
+except (ConfigError, click.ClickException) as error:
+    print("refused:", error)
+"""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Path:
+    """A directory with jobs in every usual place."""
+    for place in (
+        "tasks.py",
+        "shop/__init__.py",
+        "shop/jobs.py",
+        "shop/mail/__init__.py",
+        "shop/mail/letters.py",
+        "bare/jobs.py",
+        "src/store/__init__.py",
+        "src/store/jobs.py",
+        "loose/odd-name.py",
+    ):
+        file = tmp_path / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("" if file.name == "__init__.py" else _JOB)
+    (tmp_path / "rails" / "config").mkdir(parents=True)
+    (tmp_path / "rails" / "config" / "application.rb").touch()
+    (tmp_path / "nothing").mkdir()
+    return tmp_path
+
+
+def load(directory: Path, *names: str, path: str = "") -> tuple[str, str]:
+    """The names of the jobs that were declared, or the refusal; and what stood on standard error."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *names],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": f"{path}:{ROOT}", "PATH": "/usr/bin:/bin", "PYTHONSAFEPATH": "1"},
+    )
+    return ran.stdout.strip(), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "declared"),
+    [
+        ("tasks", "tasks.work"),
+        ("tasks.py", "tasks.work"),
+        ("./tasks.py", "tasks.work"),
+        ("shop.jobs", "shop.jobs.work"),
+        ("shop", "shop.jobs.work"),
+        ("./shop", "shop.jobs.work"),
+        ("shop/jobs.py", "shop.jobs.work"),
+        ("shop/mail/letters.py", "shop.mail.letters.work"),
+        ("./bare", "jobs.work"),
+        ("bare/jobs.py", "bare.jobs.work"),
+    ],
+)
+def test_jobs_are_named_as_the_program_itself_imports_them(application: Path, name: str, declared: str) -> None:
+    """Under a second name a module would be loaded twice, and its jobs would have other names on the wire."""
+    assert load(application, name)[0] == declared
+
+
+def test_a_source_folder_on_the_path_is_heeded(application: Path) -> None:
+    """src/store is `store` where the program is run with PYTHONPATH=src, and also where nobody said so."""
+    assert load(application, "src/store/jobs.py", path=str(application / "src"))[0] == "store.jobs.work"
+
+
+def test_a_file_elsewhere_is_imported_from_the_folder_of_its_package(application: Path, tmp_path: Path) -> None:
+    """The worker may be started anywhere."""
+    assert load(application / "nothing", str(application / "shop" / "jobs.py"))[0] == "shop.jobs.work"
+
+
+def test_several_modules_are_imported_in_order(application: Path) -> None:
+    """`-r` may be given many times."""
+    assert load(application, "tasks", "shop.mail.letters")[0] == "shop.mail.letters.work,tasks.work"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere", "there is no module 'nowhere' (-r)"),
+        ("shop.nowhere", "there is no module 'shop.nowhere' (-r)"),
+        ("nowhere.py", "there is no nowhere.py (-r)"),
+        ("./nowhere", "there is no ./nowhere (-r)"),
+        ("./nothing", "./nothing (-r) is no package and has no jobs.py"),
+        ("./rails", "./rails (-r) is Ruby"),
+        ("app.rb", "app.rb (-r) is Ruby"),
+        ("loose/odd-name.py", "is no module name; rename the file"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_refused_with_advice(application: Path, name: str, message: str) -> None:
+    """The commonest slip when a worker is first started."""
+    assert message in load(application, name)[0]
+
+
+def test_an_error_in_the_program_shows_where_it_is(application: Path) -> None:
+    """Its own frames and no others."""
+    (application / "tasks.py").write_text("def f():\n    raise RuntimeError('no database')\nf()\n")
+
+    refusal, trace = load(application, "tasks")
+
+    assert refusal == "refused: tasks (-r) could not be imported: RuntimeError: no database"
+    assert trace.splitlines()[1].strip().startswith(f'File "{application}/tasks.py", line 3')
+
+
+def test_a_module_that_the_program_misses_is_its_own_error(application: Path) -> None:
+    """Not to be mistaken for a mistyped -r."""
+    (application / "tasks.py").write_text("import not_installed\n")
+
+    refusal, trace = load(application, "tasks")
+
+    assert refusal == "refused: tasks (-r) could not be imported: ModuleNotFoundError: No module named 'not_installed'"
+    assert "tasks.py" in trace

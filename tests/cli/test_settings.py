@@ -1,0 +1,224 @@
+"""What flags, file and environment come to."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidekiq_py.cli import erb
+from sidekiq_py.cli.settings import Options, make_config, read_all
+from sidekiq_py.cli.yaml_file import parse_options
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.wire.dialect import FloatText
+
+
+def options(directory: Path, yaml: str = "", variables: dict[str, str] | None = None, **flags: Any) -> Options:
+    """The options of a worker started in *directory*, whose file holds *yaml*."""
+    if yaml:
+        (directory / "config").mkdir()
+        (directory / "config" / "sidekiq.yml").write_text(yaml)
+    return read_all(flags, variables=variables or {}, directory=directory)
+
+
+def config(directory: Path, yaml: str = "", **rest: Any) -> Config:
+    """The settings that follow."""
+    return make_config(options(directory, yaml, **rest))
+
+
+def test_without_a_word_the_defaults_of_sidekiq_7_and_8_hold(tmp_path: Path) -> None:
+    """Five threads on the queue `default`, tagged with the directory's name."""
+    settings = config(tmp_path)
+
+    assert settings.capsules == (CapsuleConfig("default", 5, (QueueConfig("default"),)),)
+    assert (settings.environment, settings.tag, settings.job_log) == ("development", tmp_path.name, True)
+
+
+def test_a_pinned_sidekiq_6_has_ten_threads(tmp_path: Path) -> None:
+    """Each release's own default."""
+    assert config(tmp_path, sidekiq_version="6").concurrency == 10
+    assert make_config(options(tmp_path), sidekiq_version="6.0.4").concurrency == 10
+
+
+def test_queues_are_strict_weighted_or_random_by_their_weights(tmp_path: Path) -> None:
+    """As capsules of Sidekiq 7 and 8 decide it; a file's `name,weight` is read as on the command line."""
+    modes = [
+        config(tmp_path, queues=queues).capsules[0].mode
+        for queues in (("a", "b"), ("a,3", "b"), ("a,1", "b,1"), ("a,0", "b"))
+    ]
+
+    assert modes == ["strict", "weighted", "random", "strict"]
+    [capsule] = config(tmp_path, "queues: ['a,3', [b, 2], c]").capsules
+    assert capsule.queues == (QueueConfig("a", 3), QueueConfig("b", 2), QueueConfig("c"))
+
+
+def test_capsules_have_queues_and_threads_of_their_own(tmp_path: Path) -> None:
+    """The top level is the capsule `default`."""
+    yaml = """
+        :concurrency: 4
+        :capsules:
+          :unsafe:
+            :queues: [[imports, 1], [exports, 1]]
+            :concurrency: 1
+    """
+
+    assert config(tmp_path, yaml).capsules == (
+        CapsuleConfig("default", 4, (QueueConfig("default"),)),
+        CapsuleConfig("unsafe", 1, (QueueConfig("imports", 1), QueueConfig("exports", 1))),
+    )
+
+
+def test_settings_that_only_a_python_worker_has_stand_in_the_file_too(tmp_path: Path) -> None:
+    """One file for the whole fleet: Ruby keeps keys that it does not know."""
+    yaml = """
+        sidekiq_version: 8
+        float_text: ruby
+        fetcher: basic
+        processes: 3
+        max_memory_mb: 512
+        async_concurrency: 500
+        lease_seconds: 12.5
+        skip_default_job_logging: true
+        redis_url: redis://jobs:6379/2
+        log_format: json
+        log_level: warn
+        logged_job_attributes: [bid, tenant]
+        :scheduler: {tick: 5}
+    """
+    found = options(tmp_path, yaml)
+    settings = make_config(found)
+
+    assert (settings.sidekiq_version, settings.float_text) == ("8", FloatText.RUBY)
+    assert (settings.fetcher, settings.processes, settings.max_memory_mb) == ("basic", 3, 512)
+    assert (settings.async_concurrency, settings.lease_seconds, settings.job_log) == (500, 12.5, False)
+    assert (found.redis_url, found.log_format, found.log_level) == ("redis://jobs:6379/2", "json", logging.WARNING)
+    assert found.logged_attributes == ("bid", "tenant")
+    assert settings.extra == {"scheduler": {"tick": 5}}
+
+
+def test_what_the_program_configured_goes_over_the_file(tmp_path: Path) -> None:
+    """As Ruby's `configure_server` does; flags are told to the program again after its import."""
+    found = options(tmp_path, "sidekiq_version: 7\nfloat_text: ruby")
+
+    settings = make_config(found, sidekiq_version="8", float_text=FloatText.JSON3)
+
+    assert (settings.sidekiq_version, settings.float_text) == ("8", FloatText.JSON3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "level"),
+    [
+        ({}, {}, logging.INFO),
+        ({"verbose": True}, {}, logging.DEBUG),
+        ({}, {"DEBUG_INVOCATION": "1"}, logging.DEBUG),
+        ({"log_level": "ERROR", "verbose": True}, {}, logging.ERROR),
+    ],
+)
+def test_the_log_level_follows_flags_and_systemd(
+    tmp_path: Path, flags: dict[str, Any], variables: dict[str, str], level: int
+) -> None:
+    """`RestartMode=debug` of systemd sets a variable that Sidekiq 8 heeds."""
+    assert options(tmp_path, variables=variables, **flags).log_level == level
+
+
+def test_a_release_directory_of_capistrano_is_not_the_tag(tmp_path: Path) -> None:
+    """/srv/shop/releases/20261120 belongs to `shop`. Source: Sidekiq 8.1.7, component.rb, `default_tag`."""
+    release = tmp_path / "shop" / "releases" / "20261120074200"
+    release.mkdir(parents=True)
+
+    assert config(release).tag == "shop"
+    assert config(tmp_path, require=(str(release),)).tag == "shop"
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        ("concurrency: 0", "concurrency is 0; it must be a whole number, 1 or more"),
+        ("concurrency: many", "concurrency is 'many'"),
+        ("concurrency: yes", "concurrency is True"),
+        ("timeout: -1", "timeout is -1; it must be a number more than 0"),
+        ("timeout: soon", "timeout is 'soon'"),
+        ("queues: 5", "queues is 5; it must be a list"),
+        ("queues: [[a, many]]", "queues: queue 'a' has weight 'many'"),
+        ("queues: ['']", "queues: '' names no queue"),
+        ("capsules: [a]", "capsules must map a name"),
+        ("capsules: {a: 1}", "capsule a must hold queues and concurrency"),
+        ("capsules: {a: {concurrency: 0}}", "capsules: a: concurrency is 0"),
+        ("fetcher: careful", "fetcher is 'careful'; it must be one of reliable, basic"),
+        ("log_format: xml", "log_format is 'xml'; it must be one of pretty"),
+        ("log_level: loud", "log_level is 'loud'"),
+        ("max_memory_mb: 100", "max_memory_mb limits the children"),
+        ("labels: [[a]]", "labels is"),
+        ("sidekiq_version: next", "sidekiq_version is 'next'"),
+        ("lease_seconds: 0.5", "lease_seconds is 0.5"),
+    ],
+)
+def test_an_unusable_value_is_named_with_what_would_do(tmp_path: Path, yaml: str, message: str) -> None:
+    """A worker that starts with other settings than those asked for does harm quietly."""
+    found = options(tmp_path, yaml)
+
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+        (make_config(found), found.log_level, found.log_format)
+
+
+def test_rails_max_threads_must_be_a_number(tmp_path: Path) -> None:
+    """As in Ruby, where `Integer()` refuses it."""
+    with pytest.raises(ConfigError, match="RAILS_MAX_THREADS is 'auto'"):
+        options(tmp_path, variables={"RAILS_MAX_THREADS": "auto"})
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("a: 1\nb: <%= Rails.env %>", 2, "'Rails'"),
+        ("<%= ENV['A'].presence || 5 %>", 1, ".presence"),
+        ("\n\n<% if ENV['A'] %>", 3, "is a Ruby statement"),
+        ("<%= Integer(ENV['A']) %>", 1, "'Integer'"),
+        ('<%= ENV["A_#{1}"] %>', 1, "a string with #{}"),
+        ("<%= ENV['A'] + 1 %>", 1, "at '+ 1'"),
+        ("<%= ENV[A] %>", 1, "'A' where a string was expected"),
+        ("<%= %>", 1, "something is missing"),
+        ("<%= ENV['A'] ENV['B'] %>", 1, "'ENV' is unexpected"),
+        ("a: <%= 5", 1, "never closed"),
+    ],
+)
+def test_other_ruby_is_refused_by_line(text: str, line: int, reason: str) -> None:
+    """Guessing what Ruby would have made of it is worse than an error."""
+    with pytest.raises(ConfigError) as refused:
+        erb.render(text, {"A": "1"}, source="config/sidekiq.yml")
+
+    assert f"config/sidekiq.yml, line {line}: " in str(refused.value)
+    assert reason in str(refused.value)
+
+
+def test_ruby_in_a_yaml_comment_is_passed_over() -> None:
+    """What is commented out has no value anyway."""
+    assert erb.render("# <%= Rails.env %>\na: <%= 1 %>", {}, source="x") == "# \na: 1"
+
+
+@pytest.mark.parametrize("text", ["- a", "just text"])
+def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
+    """Options have names."""
+    with pytest.raises(ConfigError, match=r"x holds a .*; it must be a mapping"):
+        parse_options(text, section="development", source="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a: 1\nb: !ruby/object:Gem::Installer {}",
+            "x, line 2: the tag !ruby/object:Gem::Installer would make an object",
+        ),
+        ("a: !!python/object/apply:os.system [ls]", "would make an object"),
+        ("a: 2026-01-01", "x, line 1: a date or time has no use here"),
+        ("a:\n\t- b", "x, line 2"),
+    ],
+)
+def test_what_yaml_could_make_but_options_cannot_be_is_refused_by_line(text: str, message: str) -> None:
+    """No tag makes an object."""
+    with pytest.raises(ConfigError) as refused:
+        parse_options(text, section="development", source="x")
+
+    assert message in str(refused.value)

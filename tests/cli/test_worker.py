@@ -1,0 +1,265 @@
+"""`sidekiq-py worker` as its users run it: a process of its own, on real Redis."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from sidekiq_py.client import Client
+from tests.support.waiting import eventually
+from tests.support.worker_process import WorkerProcess
+
+JOBS = "tests.cli.worker_jobs"
+StartWorker = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def client(redis_url: str) -> Client:
+    """Pushes to the shared server."""
+    return Client(redis_url, sidekiq_version="7")
+
+
+def info_of(worker: WorkerProcess, redis_client: redis.Redis) -> dict[str, object]:
+    """What the worker says of itself in Redis."""
+    info: dict[str, object] = json.loads(redis_client.hget(worker.identity, "info"))
+    return info
+
+
+def test_flags_and_file_reach_the_process(start_worker: StartWorker, redis_client: redis.Redis, tmp_path: Path) -> None:
+    """Ruby's Web UI shows them: queues with weights, threads, tag and labels."""
+    (tmp_path / "sidekiq.yml").write_text(":concurrency: 3\n:labels: [fast]\nproduction:\n  :queues: [[a, 2], b]\n")
+
+    worker = start_worker(JOBS, arguments=["-C", str(tmp_path / "sidekiq.yml"), "-e", "production", "-g", "shop"])
+
+    info = info_of(worker, redis_client)
+    assert info["queues"] == ["a", "b"]
+    assert info["concurrency"] == 3
+    assert info["tag"] == "shop"
+    assert "fast" in info["labels"]  # type: ignore[operator]
+
+
+def test_lines_of_engine_and_program_are_in_rubys_form(start_worker: StartWorker, client: Client) -> None:
+    """The program's own message bears the job, and what it prints shows at once."""
+    worker = start_worker(JOBS, arguments=["-e", "staging"])
+
+    jid = client.push({"class": "Note", "args": ["this"]})
+
+    lines = eventually(lambda: [line for line in worker.log.splitlines() if "INFO: done" in line] and worker.log)
+    form = rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{3}}Z pid={worker.pid} tid=\w+ class=Note jid={jid}"
+    assert re.search(rf"^{form} INFO: start$", lines, re.MULTILINE)
+    assert re.search(rf"^{form} INFO: noted this$", lines, re.MULTILINE)
+    assert re.search(rf"^{form} elapsed=\d\.\d+ INFO: done$", lines, re.MULTILINE)
+    assert "printed this in staging" in lines
+
+
+def test_no_job_log_leaves_out_start_and_done(start_worker: StartWorker, client: Client) -> None:
+    """Half of what a short job costs can be saved."""
+    worker = start_worker(JOBS, arguments=["--no-job-log", "--log-format", "json"])
+
+    client.push({"class": "Note", "args": ["that"]})
+
+    eventually(lambda: "noted that" in worker.log)
+    messages = [json.loads(line)["msg"] for line in worker.log.splitlines() if line.startswith("{")]
+    assert not {"start", "done"} & set(messages)
+
+
+def test_term_stops_it_with_code_0(start_worker: StartWorker, client: Client, redis_client: redis.Redis) -> None:
+    """What does not end in time goes back to its queue."""
+    worker = start_worker(JOBS, arguments=["-t", "0.2"])
+    client.push({"class": "Sleep", "args": [60]})
+    eventually(lambda: "class=Sleep" in worker.log)
+
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert redis_client.llen("queue:default") == 1
+
+
+def test_ttin_shows_what_each_thread_does(start_worker: StartWorker, client: Client) -> None:
+    """Without a debugger, in the log."""
+    worker = start_worker(JOBS)
+    jid = client.push({"class": "Sleep", "args": [60]})
+    eventually(lambda: "class=Sleep" in worker.log)
+
+    worker.send_signal(signal.SIGTTIN)
+
+    eventually(lambda: re.search(rf"sidekiq\.default/processor runs Sleep jid={jid} queue=default for ", worker.log))
+    assert "in sleep: time.sleep(seconds)" in worker.log
+    worker.kill()
+
+
+def test_a_child_that_dies_is_replaced_and_the_parent_ends_with_code_0(
+    start_worker: StartWorker, client: Client, redis_client: redis.Redis
+) -> None:
+    """`--processes` keeps its number; every child imports the program for itself."""
+    worker = start_worker(JOBS, arguments=["--processes", "2", "-c", "1"])
+    worker.wait_until_ready(processes=2)
+    before = set(worker.identities())
+
+    client.push({"class": "Die", "args": [], "retry": 0})
+
+    eventually(lambda: len(set(worker.identities()) - before) == 1, within_seconds=20)
+    assert "ended with exit code 3" in worker.log
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_child_whose_program_cannot_start_says_why(redis_url: str, tmp_path: Path) -> None:
+    """The parent imports nothing, so it is the child that finds out."""
+    worker = WorkerProcess("no_such_jobs", redis_url=redis_url, arguments=["--processes", "1"]).start()
+
+    eventually(lambda: "there is no module 'no_such_jobs' (-r)" in worker.log)
+
+    eventually(lambda: "the next one starts in" in worker.log)
+    worker.stop()
+
+
+def test_systemd_hears_of_the_worker(start_worker: StartWorker, tmp_path: Path) -> None:
+    """As a unit of Type=notify."""
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+        line.bind(path)
+        line.settimeout(10)
+        worker = start_worker(JOBS, environment={"NOTIFY_SOCKET": path})
+
+        assert line.recv(100) == b"READY=1"
+
+        worker.send_signal(signal.SIGTERM)
+        assert line.recv(100) == b"STOPPING=1"
+        assert worker.wait() == 0
+
+
+def test_the_programs_own_logging_is_kept(start_worker: StartWorker, client: Client, tmp_path: Path) -> None:
+    """A program that calls `basicConfig` gets its own form, for the engine's lines, too."""
+    (tmp_path / "logged_jobs.py").write_text(
+        "import logging\nlogging.basicConfig(format='own|%(name)s|%(message)s', level=logging.INFO)\n"
+        "from tests.cli.worker_jobs import *\n"
+    )
+    worker = start_worker("logged_jobs", arguments=["--processes", "1"])
+
+    jid = client.push({"class": "Note", "args": ["so"]})
+
+    eventually(lambda: f"own|sidekiq.job|done class=Note jid={jid}" in worker.log)
+    assert "own|app|noted so" in worker.log
+
+
+def test_what_the_program_configures_goes_over_the_environment(
+    start_worker: StartWorker, redis_url: str, tmp_path: Path
+) -> None:
+    """As a `configure_server` block does in Ruby."""
+    (tmp_path / "configured_jobs.py").write_text(
+        f"import sidekiq_py\nsidekiq_py.configure(redis_url={redis_url!r}, sidekiq_version='8')\n"
+        "from tests.cli.worker_jobs import *\n"
+    )
+
+    worker = start_worker("configured_jobs", environment={"REDIS_URL": "redis://nowhere.invalid:1"})
+
+    assert f"at {redis_url}" in worker.log
+    # The form of the release that is pinned: the level stands first.
+    assert re.search(r"^INFO 20\d\d-", worker.log, re.MULTILINE)
+
+
+def test_the_jobs_of_django_apps_are_found_and_get_fresh_connections(
+    start_worker: StartWorker, client: Client, tmp_path: Path
+) -> None:
+    """With DJANGO_SETTINGS_MODULE set, a worker needs no -r."""
+    application = tmp_path / "shop"
+    application.mkdir()
+    (application / "__init__.py").touch()
+    (application / "jobs.py").write_text(
+        "import sidekiq_py\n"
+        "from django.db import connection\n"
+        "@sidekiq_py.job(name='Ask')\n"
+        "def ask():\n"
+        "    with connection.cursor() as cursor:\n"
+        "        cursor.execute('SELECT 40 + 2')\n"
+        "        print('answer', cursor.fetchone()[0], id(connection.connection))\n"
+    )
+    (tmp_path / "site_settings.py").write_text(
+        "SECRET_KEY = 'x'\nUSE_TZ = True\nINSTALLED_APPS = ['shop']\n"
+        "DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': ':memory:', 'CONN_MAX_AGE': 0}}\n"
+    )
+
+    worker = start_worker([], arguments=["-c", "1"], environment={"DJANGO_SETTINGS_MODULE": "site_settings"})
+    client.push({"class": "Ask", "args": []})
+
+    eventually(lambda: "answer 42" in worker.log)
+
+
+def test_help_names_rubys_flags_and_those_of_python_workers() -> None:
+    """One page."""
+    shown = run("--help").output
+
+    flags = ["-c", "-e", "-g", "-q", "-r", "-t", "-v", "-C", "-V", "--processes", "--async-concurrency", "--no-job-log"]
+    flags += ["--log-level", "--log-format", "--fetcher", "--sidekiq-version", "--float-text", "--lease-seconds"]
+    assert [flag for flag in flags if flag not in shown] == []
+
+
+@pytest.mark.parametrize("flag", ["-d", "-Lx.log", "-Px.pid", "-i1"])
+def test_flags_that_sidekiq_6_took_away_are_refused_with_advice(flag: str) -> None:
+    """Deploy scripts of old carry them."""
+    result = run(flag)
+
+    assert result.exit_code == 2
+    assert "was removed in Sidekiq 6" in result.output
+
+
+def test_a_worker_without_jobs_does_not_start(redis_url: str, tmp_path: Path) -> None:
+    """It would fetch jobs that it cannot run."""
+    (tmp_path / "idle.py").touch()
+
+    ran = start_and_fail(tmp_path, "-r", "idle", redis_url=redis_url)
+
+    assert ran.returncode == 1
+    assert "no job is declared" in ran.stderr
+    assert "sidekiq-py worker -r myapp.jobs" in ran.stderr
+
+
+def test_a_redis_out_of_reach_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """Exit code 1, so that a supervisor starts it again later; no traceback, no password."""
+    ran = start_and_fail(tmp_path, "-r", JOBS, redis_url="redis://:hush@127.0.0.1:1/0")
+
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("Error: Redis is out of reach")
+    assert "hush" not in ran.stderr + ran.stdout
+
+
+def test_a_shared_file_that_requires_ruby_needs_a_flag(redis_url: str, tmp_path: Path) -> None:
+    """The Rails team's sidekiq.yml may name its own files to load."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "sidekiq.yml").write_text(":require: ./config/environment.rb\n")
+
+    ran = start_and_fail(tmp_path, redis_url=redis_url)
+
+    assert ran.returncode == 2
+    assert "is Ruby; name the Python modules that declare jobs: -r myapp.jobs" in ran.stderr
+
+
+def run(*arguments: str) -> Result:
+    """The command in this process; only for what ends before a worker starts."""
+    from sidekiq_py.cli import main
+
+    return CliRunner().invoke(main, ["worker", *arguments], prog_name="sidekiq-py")
+
+
+def start_and_fail(directory: Path, *arguments: str, redis_url: str) -> "subprocess.CompletedProcess[str]":
+    """A worker that is not expected to start."""
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.run(
+        [sys.executable, "-m", "sidekiq_py", "worker", *arguments],
+        cwd=directory,
+        env={**os.environ, "REDIS_URL": redis_url, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )

@@ -1,13 +1,14 @@
 """Ruby and Python processes side by side on the same queues."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 import redis
 
 from interop_tests.conftest import RunRuby, StartPython, StartRuby
 from interop_tests.support import python_jobs
-from interop_tests.support.ledger import LEDGER, lines
+from interop_tests.support.ledger import LEDGER, entries, lines
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("python_client")
@@ -58,3 +59,28 @@ def test_a_mixed_fleet_runs_each_job_once_and_its_counters_add_up(
     assert ruby("stats = Sidekiq::Stats.new; [stats.processed, stats.failed]") == [JOBS + FAILING, FAILING]
     assert redis_client.smembers("processes") == set()
     assert (redis_client.zcard("retry"), redis_client.zcard("dead")) == (0, 0)
+
+
+def test_a_mixed_fleet_loses_nothing_when_its_python_process_is_killed(
+    redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
+) -> None:
+    """Python is killed twice in the middle of its work and started again: every job ran, few ran twice."""
+    start_ruby(concurrency=2)
+    ruby("1000.times { |number| FixtureJob.perform_async('ledger_and_sleep', key, number, 0.005) }", key=LEDGER)
+
+    for _ in range(2):
+        worker = start_python("-c", "5")
+        eventually(partial(has_run, redis_client, worker.pid, at_least=50))
+        worker.kill()
+    start_python("-c", "5")
+
+    eventually(lambda: set(entries(redis_client)) == set(range(1_000)), within_seconds=30)
+    runs = Counter(entries(redis_client))
+    again = {entry: count for entry, count in runs.items() if count > 1}
+    assert len(again) <= 40, again
+    assert (redis_client.llen("queue:default"), redis_client.zcard("retry"), redis_client.zcard("dead")) == (0, 0, 0)
+
+
+def has_run(client: redis.Redis, pid: int, *, at_least: int) -> bool:
+    """Whether the process has run that many jobs."""
+    return sum(line["pid"] == pid for line in lines(client)) >= at_least

@@ -188,6 +188,41 @@ def test_the_buttons_of_the_busy_page_quiet_and_stop_a_python_process(
     assert worker.wait(within_seconds=3 * BEAT_SECONDS) == 0
 
 
+def test_ruby_sees_each_child_of_a_python_parent_and_stops_them_all(
+    redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
+) -> None:
+    """A child that was stopped from Ruby is not replaced; when all are, the parent leaves in peace."""
+    parent = start_python("--processes", "2", "-c", "2").wait_until_ready(processes=2)
+
+    expected = [[identity, 2] for identity in sorted(parent.identities())]
+
+    seen = ruby("Sidekiq::ProcessSet.new.map { |process| [process.identity, process['concurrency']] }.sort")
+    ruby("Sidekiq::ProcessSet.new.each(&:stop!)")
+
+    assert seen == expected
+    assert parent.wait(within_seconds=3 * BEAT_SECONDS) == 0
+    assert redis_client.smembers("processes") == set()
+
+
+def test_sidekiqmon_prints_python_processes(ruby: RunRuby, start_python: StartPython) -> None:
+    """Ruby's command-line monitor lists the process, its threads and its queues."""
+    worker = start_python("-c", "3", "-q", "critical", "-q", "low", "--tag", "our-tag")
+
+    printed = ruby(
+        """
+        require "sidekiq/monitor"
+        require "stringio"
+        printed, $stdout = $stdout, StringIO.new
+        Sidekiq::Monitor::Status.new.display("all")
+        $stdout.string.tap { $stdout = printed }
+        """
+    )
+
+    assert f"{worker.identity} [our-tag]" in printed
+    assert "Threads: 3 (0 busy)" in printed
+    assert "critical, low" in printed
+
+
 def test_the_dashboard_renders_with_python_alone(ruby: RunRuby, start_python: StartPython) -> None:
     """Every page of the Web UI comes without an error while only Python is there."""
     start_python()

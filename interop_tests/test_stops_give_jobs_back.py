@@ -61,3 +61,22 @@ def test_what_a_killed_python_had_in_flight_is_not_lost_to_the_fleet(
 
     eventually(lambda: redis_client.llen(LEDGER) == 2, within_seconds=20)
     assert lines(redis_client)[1]["by"] == "ruby"
+
+
+def test_ruby_tidying_up_behind_a_killed_python_does_not_lose_its_jobs(
+    redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
+) -> None:
+    """Ruby removes our entry from `processes` once its hash has expired; recovery does not depend on it."""
+    doomed = start_python("-q", "default")
+    ruby('FixtureJob.perform_async("ledger_and_wait_for", key, 1, gate)', key=LEDGER, gate=GATE)
+    eventually(lambda: redis_client.llen(LEDGER) == 1)
+    identity = doomed.identity
+    doomed.kill()
+    redis_client.delete(identity)
+
+    ruby("Sidekiq::ProcessSet.new")
+    assert redis_client.smembers("processes") == set()
+    open_gate(redis_client)
+    start_python("-q", "default")
+
+    eventually(lambda: redis_client.llen(LEDGER) == 2, within_seconds=20)

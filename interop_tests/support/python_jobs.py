@@ -164,6 +164,12 @@ def never_dead_job(deed: str, *rest: Any) -> None:
     DEEDS[deed](*rest)
 
 
+@sidekiq.job(name="RetryQueueJob", retry_queue="slow")
+def retry_queue_job(deed: str, *rest: Any) -> None:
+    """Retried in a queue of its own."""
+    DEEDS[deed](*rest)
+
+
 @sidekiq.job(name="PythonJob", queue="python")
 def python_job(deed: str, *rest: Any) -> None:
     """Ruby knows its name and only enqueues it."""

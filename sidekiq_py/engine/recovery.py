@@ -82,6 +82,10 @@ class Recovery:
         self._forget_the_returned()
         return self._collect()
 
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._link.close()
+
     def bury(self, name: str) -> int:
         """An owner is known to be dead: bring its jobs back at once."""
         self._fence(name, certain=True)
@@ -102,6 +106,8 @@ class Recovery:
         return now - seen.since > 2 * self._config.lease_beat_seconds
 
     def _fence(self, name: str, *, certain: bool) -> None:
+        if certain:
+            recover.forget_process(self._link, name.rpartition(":")[0])
         if in_flight.fence(self._link, name, certain=certain, now=now_seconds()):
             _log.warning("%s is dead; its jobs go back to their queues", name)
         self._missing.pop(name, None)

@@ -68,6 +68,12 @@ def has_lease(link: Link, owner: str) -> bool:
     return bool(link.command("EXISTS", keys.lease(owner)))
 
 
+def forget_process(link: Link, identity: str) -> None:
+    """Take a process that is known to be dead out of what Web UIs show: its last beat would linger for a minute."""
+    names = [identity, keys.work(identity), keys.work(identity, suffix="workers"), keys.signals(identity)]
+    link.batch([("SREM", keys.PROCESSES, identity), ("UNLINK", *names)])
+
+
 def strike_off(link: Link, owner: str) -> None:
     """Nothing can come from a departed owner any more."""
     link.command("HDEL", keys.DEPARTED, owner)

@@ -1,0 +1,148 @@
+"""A worker inside this very process."""
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from sidekiq_py import client, program
+from sidekiq_py.errors import ConfigError, RedisConnectionError
+from sidekiq_py.registry import registry
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def configured(redis_url: str) -> Iterator[None]:
+    """A program of its own on the emptied server."""
+    program.reset()
+    program.configure(redis_url=redis_url, sidekiq_version="7")
+    kept = list(registry)
+    registry.clear()
+    yield
+    client.current().close()
+    registry.clear()
+    for definition in kept:
+        registry.add(definition)
+    program.reset()
+
+
+def test_it_works_beside_the_program_until_it_is_stopped(redis_client: redis.Redis) -> None:
+    """Jobs that the program enqueues run in its own process."""
+    seen: list[tuple[str, str]] = []
+
+    @sidekiq.job(name="Seen", queue="mine")
+    def see(text: str) -> None:
+        seen.append((text, threading.current_thread().name))
+
+    worker = sidekiq.embed(queues=["mine,2", ("other", 1)])
+    worker.start()
+    see.perform_async("first")
+    eventually(lambda: seen)
+    worker.stop()
+    see.perform_async("second")
+
+    assert seen == [("first", "sidekiq.default/processor")]
+    assert redis_client.llen("queue:mine") == 1
+
+
+def test_it_says_that_it_is_embedded_and_takes_no_signals(redis_client: redis.Redis) -> None:
+    """The Web UI then offers no buttons, and Ctrl-C belongs to the program."""
+    sidekiq.job(name="Any")(print)
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    with sidekiq.embed(concurrency=3) as worker:
+        info = json.loads(eventually(lambda: redis_client.hget(worker.identity, "info")))
+
+        assert (info["embedded"], info["concurrency"], info["queues"]) == (True, 3, ["default"])
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_starting_and_stopping_may_be_repeated() -> None:
+    """Web servers call their hooks more than once."""
+    ran = threading.Event()
+    sidekiq.job(name="Any")(ran.set)
+    worker = sidekiq.embed()
+
+    worker.stop()
+    worker.start()
+    worker.start()
+    first = worker.identity
+    worker.stop()
+    worker.stop()
+    worker.start()
+    second = worker.identity
+    registry.find("Any").job.perform_async()  # type: ignore[union-attr]
+    ran.wait(5)
+    worker.stop()
+
+    assert ran.is_set()
+    assert first != second
+    assert worker.identity is None
+
+
+def test_quiet_lets_it_fetch_no_more(redis_client: redis.Redis) -> None:
+    """Before a deploy the program may let its jobs run out."""
+    ran = threading.Event()
+    job = sidekiq.job(name="Any")(ran.set)
+
+    with sidekiq.embed() as worker:
+        worker.quiet()
+        job.perform_async()
+
+        eventually(lambda: redis_client.hget(worker.identity, "quiet") == b"true")
+    assert redis_client.llen("queue:default") == 1
+    assert not ran.is_set()
+
+
+def test_a_busy_job_is_cut_off_at_the_deadline_and_goes_back(redis_client: redis.Redis) -> None:
+    """The caller chooses how long its own end may take."""
+    started = threading.Event()
+
+    @sidekiq.job(name="Endless")
+    def endless() -> None:
+        started.set()
+        while True:
+            threading.Event().wait(0.01)
+
+    worker = sidekiq.embed()
+    worker.start()
+    endless.perform_async()
+    started.wait(5)
+    worker.stop(timeout_seconds=0.1)
+
+    assert redis_client.llen("queue:default") == 1
+
+
+def test_without_jobs_it_does_not_start() -> None:
+    """It would fetch what it cannot run."""
+    with pytest.raises(ConfigError, match="no job is declared"):
+        sidekiq.embed().start()
+
+
+def test_settings_are_those_of_a_worker() -> None:
+    """Anything that a `Config` knows; a slip is named."""
+    assert sidekiq.embed(shutdown_timeout_seconds=8, fetcher="basic").config.shutdown_timeout_seconds == 8
+
+    with pytest.raises(ConfigError, match=r"embed does not know this setting: .*colour"):
+        sidekiq.embed(colour="red")
+
+
+def test_a_redis_out_of_reach_is_told_at_the_start(new_redis_server: Callable[..., RedisServer]) -> None:
+    """And the worker may be started again once it is there."""
+    sidekiq.job(name="Any")(lambda: None)
+    server = new_redis_server()
+    program.configure(redis_url=server.url)
+    server.stop()
+    worker = sidekiq.embed()
+
+    with pytest.raises(RedisConnectionError):
+        worker.start()
+
+    server.start()
+    worker.start()
+    worker.stop()

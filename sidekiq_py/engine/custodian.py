@@ -2,7 +2,7 @@
 The thread that keeps this process's claim to its jobs, and brings back the jobs of others that died.
 
 Each beat: renew the lease, compare what is in flight with what is known here, look after the dead. It runs no code of
-    the program's, so nothing that a program does can cost it its lease.
+the program's, so nothing that a program does can cost it its lease.
 """
 
 import logging
@@ -21,7 +21,12 @@ _log = logging.getLogger("sidekiq")
 
 
 class Custodian:
-    """Starts, beats until stopped. Stopping twice, or before a start, is fine."""
+    """
+    Starts, beats until stopped. Stopping twice, or before a start, is fine.
+
+    Args:
+        report: Told of errors; it must not wait for handlers of the program, nor must the recovery's `on_buried`.
+    """
 
     def __init__(
         self,
@@ -53,6 +58,7 @@ class Custodian:
         if self._thread.is_alive():
             self._thread.join(timeout=self._link.timeout_seconds + 1)
         self._link.close()
+        self._recovery.close()
 
     def bury(self, owner: str) -> None:
         """An owner is known to be dead: look after it at once."""

@@ -12,14 +12,16 @@ ended, or when this process ends.
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sidekiq_py.client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine import identity as identities
+from sidekiq_py.engine.aside import Aside
 from sidekiq_py.engine.attempt import HardLimitWatch, Surroundings
 from sidekiq_py.engine.basic import BasicFetcher
 from sidekiq_py.engine.boot_checks import check_redis
@@ -56,6 +58,8 @@ _log = logging.getLogger("sidekiq")
 
 # What a job is given to heed Shutdown. Source: Sidekiq 6.4 and later, manager.rb.
 _GRACE_SECONDS = 3.0
+# For handlers of the program that are still to be called.
+_HANDLERS_SECONDS = 3.0
 
 
 class Launcher:
@@ -89,9 +93,11 @@ class Launcher:
         self._pool = Pool(config.redis)
         self._state = WorkState()
         self._limits = SoftLimits()
+        self._aside = Aside()
         self.signals = SignalInbox()
         self._is_stopping = False
         self._stop_once = threading.Lock()
+        self._left: list[UnitOfWork] = []
         self._quiet_once = threading.Lock()
         self._deadline = 0.0
         self._pinned = config.pinned_dialect()
@@ -122,7 +128,7 @@ class Launcher:
         )
         recovery = Recovery(config, self._pool.new_link(), self._ownership, on_buried=self._announce_buried)
         self._custodian = Custodian(
-            self._pool.new_link(), self._ownership, recovery, config.lease_beat_seconds, hooks.report
+            self._pool.new_link(), self._ownership, recovery, config.lease_beat_seconds, self._report_aside
         )
         self._heartbeat = Heartbeat(
             self._facts(),
@@ -172,7 +178,7 @@ class Launcher:
         stubborn = self._stop_heeding_signals()
         service.close()
         if stubborn:
-            exit_at_once(0)
+            self._let_go_and_exit(0)
         return 0
 
     def start(self) -> None:
@@ -217,7 +223,8 @@ class Launcher:
             timeout_seconds: Instead of the config's.
 
         Returns:
-            The threads whose jobs did not heed Shutdown: they still run, and the process should end at once.
+            The threads whose jobs did not heed Shutdown: they still run, and the process should end at once. These jobs
+            stay in flight under the name of an owner that has left, and go back when others look after it.
         """
         seconds = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         self._deadline = monotonic() + seconds
@@ -231,10 +238,12 @@ class Launcher:
             self._heartbeat.stop()
             self._custodian.stop()
             left = self._state.snapshot()
+            self._left = [job.unit for job in left]
             self._hooks.fire("exit")
+            self._aside.stop(_HANDLERS_SECONDS)
             for manager in self._managers:
                 manager.fetcher.close()
-            self._leave([job.unit for job in left])
+            self._leave()
             if self._loop is not None and not left:
                 self._loop.close()
             return [job.tid for job in left]
@@ -345,20 +354,30 @@ class Launcher:
     def _flush_metrics(self) -> None:
         self._metrics.flush(self._pool, now=now_seconds(), dialect=self.dialect())
 
+    def _report_aside(self, error: BaseException, context: dict[str, Any]) -> None:
+        self._aside.call(lambda: self._hooks.report(error, context))
+
     def _announce_buried(self, raw: bytes, error: BaseException) -> None:
-        self._hooks.report(error, {"context": "Poison pill", "jobstr": raw})
+        self._report_aside(error, {"context": "Poison pill", "jobstr": raw})
         try:
-            self._hooks.announce_death(parse_job(raw), error)
+            payload = parse_job(raw)
         except PayloadError:
-            pass
+            return
+        self._aside.call(lambda: self._hooks.announce_death(payload, error))
 
     def _wait_until_idle(self, deadline: Callable[[], float]) -> bool:
         pause = threading.Event()
-        while not all(manager.is_idle for manager in self._managers) or self._state.busy:
+        while self._is_busy:
             if monotonic() >= deadline():
                 return False
             pause.wait(0.02)
         return True
+
+    @property
+    def _is_busy(self) -> bool:
+        # A job that was handed to the loop runs a moment later.
+        is_loop_busy = self._loop is not None and self._loop.running > 0
+        return is_loop_busy or self._state.busy > 0 or not all(manager.is_idle for manager in self._managers)
 
     def _cut_off(self) -> None:
         _log.info("Pausing to allow jobs to finish: the time is up, raising Shutdown in %d jobs", self._state.busy)
@@ -370,20 +389,33 @@ class Launcher:
         if not self._wait_until_idle(lambda: end):
             _log.warning("%d jobs did not heed Shutdown; they go back to their queues", self._state.busy)
 
-    def _leave(self, left: list[UnitOfWork]) -> None:
-        """Strike this process off; what it still holds goes back. The last step: somebody may take it at once."""
+    def _leave(self) -> None:
+        """Strike this process off; whatever it still holds goes back, but for what still runs here."""
         try:
             self._flush_metrics()
             if self.config.fetcher == "reliable":
-                self._pool.run(lambda link: self._ownership.leave(link, now_seconds()))
-            elif left:
-                self._managers[0].fetcher.requeue(left)
+                running = {unit.field for unit in self._left}
+                self._pool.run(lambda link: self._ownership.leave(link, now_seconds(), but=running))
+            elif self._left:
+                self._managers[0].fetcher.requeue(self._left)
         except RedisError as error:
             _log.warning("Redis is out of reach; whoever finds this process dead brings its jobs back: %s", error)
         self._pool.close()
 
+    def _let_go_and_exit(self, code: int) -> None:
+        """
+        The very last step: what still runs goes back to its queue, and in the same breath its threads end.
 
-def exit_at_once(code: int) -> None:
-    """End the process without waiting for threads that do not stop."""
-    logging.shutdown()
-    os._exit(code)
+        Somebody else may start these jobs as soon as Redis has read the command, so its reply is not waited for; if the
+        command is lost, whoever looks after this owner brings them back.
+        """
+        link = self._pool.new_link()
+        try:
+            link.connect()
+            logging.shutdown()
+            # The threads that are about to end must not get a turn between the command and the exit.
+            sys.setswitchinterval(1e-6)
+            if self.config.fetcher == "reliable":
+                self._ownership.let_go(link, [unit.field for unit in self._left])
+        finally:
+            os._exit(code)

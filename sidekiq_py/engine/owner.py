@@ -9,7 +9,7 @@ epoch still does can touch a later run of the same job.
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sidekiq_py.clock import monotonic
@@ -178,12 +178,23 @@ class Ownership:
             _log.info("gave back %d jobs whose fetch had lost its reply", moved)
         return moved
 
-    def leave(self, link: Link, now: float) -> None:
-        """Strike this owner off, though nobody here may have heard of its entry, and give back whatever it holds."""
+    def leave(self, link: Link, now: float, *, but: Collection[bytes] = ()) -> None:
+        """
+        Strike this owner off, though nobody here may have heard of its entry, and give back whatever it holds.
+
+        Args:
+            but: The fields of jobs that still run here; `let_go` puts them back.
+        """
         owner = self.current
         in_flight.fence(link, owner.name, certain=True, now=now)
-        in_flight.give_back(link, owner.name, in_flight.sorted_by_batch(in_flight.fields(link, owner.name)))
+        fields = [field for field in in_flight.fields(link, owner.name) if field not in but]
+        in_flight.give_back(link, owner.name, in_flight.sorted_by_batch(fields))
         recover.empty_inboxes(link, owner.name, self._queues)
+
+    def let_go(self, link: Link, fields: Sequence[bytes]) -> None:
+        """Give jobs back without waiting for the reply: this process is about to end, and they with it."""
+        if fields:
+            in_flight.give_back_unanswered(link, self.current.name, fields)
 
     def _next_owner(self) -> Owner:
         self._epoch += 1

@@ -193,15 +193,25 @@ def give_back(link: Link, owner: str, fields: Iterable[bytes]) -> list[bytes]:
     moved: list[bytes] = []
     in_reverse = list(fields)[::-1]
     for start in range(0, len(in_reverse), _SLICE):
-        names = [keys.in_flight(owner), keys.QUEUES]
-        arguments: list[Any] = []
-        for field in in_reverse[start : start + _SLICE]:
-            key = keys.queue(split_field(field)[2])
-            if key not in names:
-                names.append(key)
-            arguments += [field, names.index(key, 2) + 1]
-        moved += GIVE_BACK.run(link, names, arguments)
+        moved += GIVE_BACK.run(link, *_give_back_parts(owner, in_reverse[start : start + _SLICE]))
     return moved
+
+
+def give_back_unanswered(link: Link, owner: str, fields: Sequence[bytes]) -> None:
+    """Send `give_back` and read no reply: nothing more can be done with *link*."""
+    link.send(link.pack([GIVE_BACK.full_call(*_give_back_parts(owner, list(fields)[::-1]))]))
+
+
+def _give_back_parts(owner: str, fields: Sequence[bytes]) -> tuple[list[str], list[Any]]:
+    """KEYS and ARGV of `give_back.lua`; what is to run first comes last."""
+    names = [keys.in_flight(owner), keys.QUEUES]
+    arguments: list[Any] = []
+    for field in fields:
+        key = keys.queue(split_field(field)[2])
+        if key not in names[2:]:
+            names.append(key)
+        arguments += [field, names.index(key, 2) + 1]
+    return names, arguments
 
 
 def renew(link: Link, owner: str, lease_ms: int) -> bool:

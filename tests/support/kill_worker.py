@@ -31,7 +31,7 @@ from sidekiq_py.redis_access import in_flight, promote, recover
 from sidekiq_py.redis_access.pool import Link, RedisSettings
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.registry import FunctionDefinition, Registry
-from tests.support.ledger import DIED, ENDED, STARTED, LedgerWriter
+from tests.support.ledger import CUT_OFF, DIED, ENDED, GOES_ON, STARTED, LedgerWriter
 
 SCRIPTS: dict[str, Script] = {
     "fetch": in_flight.FETCH,
@@ -215,7 +215,8 @@ class Program:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
-                time.sleep(0.01)
+                time.sleep(0.001)
+                self._ledger.note(GOES_ON, number)
             except BaseException:  # noqa: BLE001 — that is the point
                 pass
         self._ledger.note(ENDED, number)
@@ -228,7 +229,7 @@ class Program:
             while time.monotonic() < end:
                 time.sleep(0.01)
         except BaseException:
-            self._ledger.note("H", number)
+            self._ledger.note(CUT_OFF, number)
             raise
         self._ledger.note(ENDED, number)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import redis
 
-STARTED, ENDED, DIED = "S", "E", "D"
+STARTED, GOES_ON, CUT_OFF, ENDED, DIED = "S", "G", "C", "E", "D"
 
 
 class LedgerWriter:
@@ -44,13 +44,15 @@ class Run:
 
     Args:
         start: Seconds on the system's monotonic clock.
-        end: The same; None if it never came to its end.
+        seen: When it was last heard of.
+        end: When it came to its end; None if it never did.
     """
 
     number: int
     pid: int
     thread: int
     start: float
+    seen: float
     end: float | None
 
 
@@ -71,17 +73,19 @@ class Ledger:
 
     def runs(self) -> list[Run]:
         """Every run, by the time of its start."""
-        is_open: dict[tuple[int, int, int], float] = {}
+        is_open: dict[tuple[int, int, int], tuple[float, float]] = {}
         runs = []
         for event, number, pid, thread, at in self.lines():
             key = (number, pid, thread)
             if event == STARTED:
                 if key in is_open:
-                    runs.append(Run(number, pid, thread, is_open[key], None))
-                is_open[key] = at
+                    runs.append(Run(*key, *is_open[key], None))
+                is_open[key] = (at, at)
+            elif event in (GOES_ON, CUT_OFF):
+                is_open[key] = (is_open[key][0], at)
             elif event == ENDED:
-                runs.append(Run(number, pid, thread, is_open.pop(key), at))
-        runs += [Run(number, pid, thread, start, None) for (number, pid, thread), start in is_open.items()]
+                runs.append(Run(*key, is_open.pop(key)[0], at, at))
+        runs += [Run(*key, *times, None) for key, times in is_open.items()]
         return sorted(runs, key=lambda run: run.start)
 
     def runs_by_number(self) -> dict[int, list[Run]]:
@@ -110,8 +114,8 @@ class Ledger:
         pairs = []
         for runs in self.runs_by_number().values():
             for first, second in itertools.pairwise(runs):
-                end = first.end if first.end is not None else known.get(first.pid, first.start)
-                if second.start < end:
+                end = first.end if first.end is not None else known.get(first.pid, first.seen)
+                if second.start < max(end, first.seen):
                     pairs.append((first, second))
         return pairs
 

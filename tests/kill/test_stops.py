@@ -1,0 +1,95 @@
+"""Quiet and stop: a job runs in one process at a time, and goes back at once where it is not run."""
+
+import signal
+import time
+from collections.abc import Callable
+
+from tests.kill.conftest import Fleet
+from tests.support.ledger import CUT_OFF, STARTED, job_text, push_jobs
+from tests.support.waiting import eventually
+
+
+def test_jobs_that_ignore_shutdown_run_once_more_and_never_twice_at_a_time(
+    fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """An idle worker takes them in the instant in which they are put back; by then their threads are gone."""
+    first = fleet.start(shutdown_timeout_seconds=0.3)
+    push_jobs(fleet.client, [job_text(number, "stubborn", [6]) for number in range(5)])
+    eventually(lambda: fleet.ledger.count(STARTED) == 5, 10)
+    second = fleet.start()
+
+    first.send_signal(signal.SIGTERM)
+
+    assert first.wait(15) == 0
+    eventually(lambda: fleet.ledger.count(STARTED) == 10, 10)
+    fleet.wait_until_done(15)
+    second.stop()
+    books = fleet.books(5)
+    gaps = [(again.start - once.seen) * 1000 for once, again in fleet.ledger.runs_by_number().values()]
+    report(f"{books}; started again {min(gaps):.1f} to {max(gaps):.1f} ms after the last sign of life")
+    assert fleet.ledger.overlaps() == []
+    assert (books.again, books.lost, books.doubled) == (5, (), ())
+    assert fleet.client.zcard("retry") == 0
+    assert fleet.client.get("stat:processed") == b"5"
+
+
+def test_jobs_that_heed_shutdown_go_back_and_run_elsewhere(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """Each as soon as it has ended, with nothing counted and no retry written."""
+    first = fleet.start(shutdown_timeout_seconds=0.3)
+    push_jobs(fleet.client, [job_text(number, "heedful", [3]) for number in range(8)])
+    eventually(lambda: fleet.ledger.count(STARTED) == 5, 10)
+    second = fleet.start(concurrency=10)
+    eventually(lambda: fleet.ledger.count(STARTED) == 8, 10)
+
+    first.send_signal(signal.SIGTERM)
+
+    assert first.wait(15) == 0
+    fleet.wait_until_done(15)
+    second.stop()
+    books = fleet.books(8)
+    report(f"{books}; cut_off={fleet.ledger.count(CUT_OFF)}")
+    assert fleet.ledger.overlaps() == []
+    assert (fleet.ledger.count(CUT_OFF), books.again, books.lost, books.doubled) == (5, 5, (), ())
+    assert fleet.client.zcard("retry") == 0
+    assert fleet.client.get("stat:processed") == b"8"
+
+
+def test_quiet_gives_the_buffer_back_at_once(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """Jobs that were fetched ahead behind long ones; those that run go on."""
+    worker = fleet.start(concurrency=3, buffer_seconds=60)
+    # Short jobs first, so that the worker fetches ahead; then it is busy with long ones.
+    jobs = [job_text(number) for number in range(2000)]
+    jobs += [job_text(2000 + number, "stubborn", [2]) for number in range(3)]
+    jobs += [job_text(2003 + number) for number in range(100)]
+    push_jobs(fleet.client, jobs)
+    eventually(lambda: fleet.ledger.count(STARTED) >= 2003, 15)
+
+    worker.send_signal(signal.SIGTSTP)
+    asked_at = time.monotonic()
+
+    eventually(lambda: fleet.in_flight_of(worker.pid) <= 3, 1)
+    took = time.monotonic() - asked_at
+    fleet.start()
+    eventually(lambda: fleet.ledger.count(STARTED) == 2103, 10)
+    fleet.wait_until_done(10)
+    books = fleet.books(2103)
+    report(f"{books}; the buffer was back after {took * 1000:.0f} ms")
+    assert (books.once, books.lost, books.doubled) == (2103, (), ())
+
+
+def test_a_worker_that_stops_in_order_leaves_nothing_behind(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """In the middle of many jobs: none runs twice, none is in flight, and no owner stands in the books."""
+    push_jobs(fleet.client, [job_text(number, args=[0.001]) for number in range(5000)])
+    for _ in range(3):
+        worker = fleet.start(wait=False)
+        before = fleet.ledger.count(STARTED)
+        eventually(lambda before=before: fleet.ledger.count(STARTED) > before + 200, 10)
+        assert worker.stop() == 0
+        assert fleet.in_flight == 0
+        assert fleet.client.hlen("sidekiq_py:owners") == 0
+
+    books = fleet.books(5000)
+    report(books)
+    assert (books.again, books.lost, books.doubled) == (0, (), ())
+    assert books.waiting == fleet.client.llen("queue:default") == 5000 - books.once
+    assert int(fleet.client.get("stat:processed") or 0) == books.once

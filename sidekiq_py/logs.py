@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from sidekiq_py.engine import tid
+from sidekiq_py import tid
 
 # The payload of the job that the running thread or task works on.
 running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_running_payload", default=None)

@@ -9,8 +9,8 @@ import logging
 import threading
 from typing import Protocol
 
+from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
-from sidekiq_py.engine import tid
 from sidekiq_py.engine.attempt import Ending, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.interrupts import INTERRUPTS, Guard, SoftLimits

@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Iterable
 from types import FrameType
 
+from sidekiq_py import tid
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.engine import tid
 from sidekiq_py.engine.work_state import RunningJob, WorkState
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.payload import parse_job

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from sidekiq_py import tid
 from sidekiq_py.cli.log_setup import pick_format, set_up_logging
-from sidekiq_py.engine import tid
 from sidekiq_py.engine.job_logger import JobLogger
 from sidekiq_py.engine.line_handler import LineHandler
 from sidekiq_py.logs import PlainFormatter

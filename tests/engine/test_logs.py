@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from sidekiq_py import logs
-from sidekiq_py.engine import tid
+from sidekiq_py import logs, tid
 from tests.support.missing_tools import skip_or_fail
 
 AT = 1_700_000_000.25

@@ -2,8 +2,8 @@
 
 import threading
 
+from sidekiq_py import tid
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine import tid
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.thread_dump import thread_dump
 from sidekiq_py.engine.work_state import WorkState

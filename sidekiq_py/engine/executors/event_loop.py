@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
-from sidekiq_py.engine import tid
 from sidekiq_py.engine.attempt import Ending, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError

@@ -3,7 +3,7 @@
 import os
 import threading
 
-from sidekiq_py.engine import tid
+from sidekiq_py import tid
 
 
 def test_base_36_is_that_of_ruby() -> None:

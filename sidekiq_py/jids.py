@@ -12,11 +12,17 @@ _BYTES = 12
 _DIGITS = 2 * _BYTES
 _AT_ONCE = 256
 
+_getpid = os.getpid
+
 _store: deque[str] = deque()
+_owner = os.getpid()
 
 
 def new_jid() -> str:
     """An id that no other job bears."""
+    # uWSGI forks without telling Python, so no hook would do.
+    if _owner != _getpid():
+        _start_afresh()
     try:
         return _store.popleft()
     except IndexError:
@@ -31,4 +37,7 @@ def new_jids(count: int) -> list[str]:
     return [digits[start : start + _DIGITS] for start in range(0, _DIGITS * count, _DIGITS)]
 
 
-os.register_at_fork(after_in_child=_store.clear)
+def _start_afresh() -> None:
+    global _owner
+    _store.clear()
+    _owner = _getpid()

@@ -152,6 +152,24 @@ class Link:
             self.close()
             raise
 
+    def send_whole(self, packed: bytes) -> None:
+        """
+        Send what is done only when all of it has arrived, but for what may be repeated.
+
+        It is sent once more, on a fresh socket, where an open one breaks: the end was not sent, so not executed.
+        """
+        sock = _socket_of(self._connection)
+        if sock is not None:
+            try:
+                sock.sendall(packed)
+                return
+            except OSError:
+                self.close()
+            except BaseException:
+                self.close()
+                raise
+        self.send([packed])
+
     def receive(self) -> Any:
         """The next reply."""
         try:

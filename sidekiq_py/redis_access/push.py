@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import hiredis
 
-from sidekiq_py.errors import RedisConnectionError, RedisReplyError
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.pool import FAILOVER_CODES, Link, Pool
 from sidekiq_py.wire import keys
 
@@ -49,10 +49,9 @@ def push_one(pool: Pool, queue: str, payload: bytes) -> None:
         RedisError: As `execute`.
     """
     head = _heads.get(queue) or _remember_head(queue)
-    packed = [b"%b%d\r\n%b\r\n" % (head, len(payload), payload)]
     link = pool.acquire()
     try:
-        _send(link, packed)
+        link.send_whole(b"%b%d\r\n%b\r\n" % (head, len(payload), payload))
         try:
             link.receive()
         except RedisReplyError as error:
@@ -120,7 +119,7 @@ class Stream:
         link = self._link
         assert link is not None
         self._settle(link)
-        _send(link, [b"".join(commands)])
+        link.send_whole(b"".join(commands))
         self._pending = commands
 
     def settle(self) -> None:
@@ -139,17 +138,6 @@ class Stream:
 def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]]) -> RedisReplyError | None:
     """The first refusal that another try would not mend, or None."""
     return next((error for _, error in refusals if error.code not in FAILOVER_CODES), None)
-
-
-def _send(link: Link, commands: Sequence[bytes]) -> None:
-    """Send one push; once more on a fresh socket where the old one broke: its end was not sent, so not executed."""
-    was_open = link.is_open
-    try:
-        link.send(commands)
-    except RedisConnectionError:
-        if not was_open:
-            raise
-        link.send(commands)
 
 
 def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisReplyError]]:

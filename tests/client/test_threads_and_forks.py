@@ -1,5 +1,6 @@
 """Pushes from many threads, and from both sides of a fork."""
 
+import ctypes
 import json
 import os
 import threading
@@ -65,6 +66,22 @@ def test_a_forked_child_gives_other_jids_than_its_parent() -> None:
     child = {text[start : start + 24] for start in range(0, 2400, 24)}
     assert len(child) == 100
     assert child.isdisjoint(new_jid() for _ in range(1000))
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_fork_that_python_is_not_told_of_is_noticed_too() -> None:
+    """uWSGI forks so."""
+    new_jid()
+    reader, writer = os.pipe()
+
+    pid = ctypes.PyDLL(None).fork()
+    if pid == 0:
+        os.write(writer, new_jid().encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+    assert os.read(reader, 24).decode() != new_jid()
     os.close(reader)
     os.close(writer)
 

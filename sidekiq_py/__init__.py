@@ -22,6 +22,7 @@ from sidekiq_py.program import client_middleware, configure, hooks, server_middl
 
 if TYPE_CHECKING:
     from sidekiq_py.async_client import AsyncClient as AsyncClient
+    from sidekiq_py.engine.embedding import embed as embed
     from sidekiq_py.iterable import IterableJob as IterableJob
     from sidekiq_py.iterable import cancel as cancel
     from sidekiq_py.job_class import Job as Job

@@ -12,7 +12,7 @@ from sidekiq_py import tid
 from sidekiq_py.cli.log_setup import pick_format, set_up_logging
 from sidekiq_py.engine.job_logger import JobLogger
 from sidekiq_py.engine.line_handler import LineHandler
-from sidekiq_py.logs import PlainFormatter
+from sidekiq_py.logs import PlainFormatter, running_payload
 
 PAYLOAD = {"class": "HardWorker", "jid": "7", "args": []}
 SetUp = Callable[..., io.StringIO]
@@ -24,6 +24,7 @@ def own_logging() -> Iterator[None]:
     root, ours = logging.getLogger(), [logging.getLogger("sidekiq"), logging.getLogger("sidekiq.job")]
     before = [(logger, logger.level, logger.handlers[:], logger.filters[:]) for logger in (root, *ours)]
     yield
+    running_payload.set(None)
     for logger, level, handlers, filters in before:
         logger.setLevel(level)
         logger.handlers[:], logger.filters[:] = handlers, filters

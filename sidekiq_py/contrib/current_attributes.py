@@ -1,0 +1,192 @@
+"""
+Values that belong to a request and to every job that follows from it: the user, the tenant, the locale.
+
+    current = Attributes(user_id=None, tenant=None)
+    persist(current)
+
+    current.user_id = 7              # in the request; in each job that is enqueued from here on it is 7 again
+
+Rails does the same with `ActiveSupport::CurrentAttributes` and `Sidekiq::CurrentAttributes.persist`; both sides read
+each other's values, matched by the order in which they are persisted. `persist_locale` carries `I18n.locale` so.
+
+In Redis: `cattr`, then `cattr_1`, `cattr_2` for further ones. Up to Sidekiq 7 an object; in 8 pairs in Active Job's
+encoding. Both are read; what is written follows the release. Source: Sidekiq 6.4.1 to 8.1.7,
+middleware/current_attributes.rb and middleware/i18n.rb.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from types import MappingProxyType
+from typing import Any
+
+from sidekiq_py import client, program
+from sidekiq_py.active_job.arguments import deserialize, serialize
+from sidekiq_py.active_job.rails import Rails
+from sidekiq_py.active_job.values import Symbol
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.wire.dialect import Dialect
+
+Payload = dict[str, Any]
+
+LOCALE = "locale"
+
+
+class Attributes:
+    """
+    Named values of the running request or job; each thread and each asyncio task has its own.
+
+    Args:
+        defaults: Every attribute, and what it is where nobody has set it.
+    """
+
+    __slots__ = ("_defaults", "_values")
+
+    _defaults: dict[str, Any]
+    _values: ContextVar[Mapping[str, Any]]
+
+    def __init__(self, **defaults: Any) -> None:
+        own = [name for name in defaults if hasattr(type(self), name)]
+        if own:
+            raise ConfigError(f"{own[0]!r} cannot be the name of an attribute; {type(self).__name__} has that itself")
+        object.__setattr__(self, "_defaults", defaults)
+        object.__setattr__(self, "_values", ContextVar("sidekiq_current_attributes", default=MappingProxyType({})))
+
+    def __repr__(self) -> str:
+        return f"<Attributes {self.attributes}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._defaults:
+            raise AttributeError(f"there is no attribute {name!r}; declared are {', '.join(self._defaults) or 'none'}")
+        return self._values.get().get(name, self._defaults[name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        getattr(self, name)
+        self._values.set({**self._values.get(), name: value})
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What has been set here."""
+        return dict(self._values.get())
+
+    @contextmanager
+    def set(self, **values: Any) -> Iterator[None]:
+        """Other values for the length of a block."""
+        for name in values:
+            getattr(self, name)
+        mark = self._values.set({**self._values.get(), **values})
+        try:
+            yield
+        finally:
+            self._values.reset(mark)
+
+    def reset(self) -> None:
+        """Forget what has been set, as at the end of a request."""
+        self._values.set({})
+
+    def begin(self, values: Mapping[str, Any]) -> Token[Mapping[str, Any]]:
+        """Take these values and no others; names that are not declared are dropped. `end` takes the mark."""
+        return self._values.set({name: value for name, value in values.items() if name in self._defaults})
+
+    def end(self, mark: Token[Mapping[str, Any]]) -> None:
+        """As it was before `begin`."""
+        self._values.reset(mark)
+
+
+locale = Attributes(name=None)
+"""The language of the running request or job: `locale.name`."""
+
+
+def persist(*groups: Attributes) -> None:
+    """
+    Carry these attributes along with every job that this program enqueues, and give them to every job that it runs.
+
+    Args:
+        groups: In the order in which the Ruby side names its classes.
+    """
+    keyed = {key_at(index): group for index, group in enumerate(groups)}
+    _install(_Keeper(keyed, _write, read))
+
+
+def persist_locale() -> None:
+    """Carry `locale.name` along: the key `locale`, which Rails jobs run under and which theirs bring to ours."""
+    _install(_Keeper({LOCALE: locale}, lambda values, dialect: values["name"], lambda stored: {"name": stored}))
+
+
+def key_at(index: int) -> str:
+    """The payload's key for the group at *index*."""
+    return "cattr" if index == 0 else f"cattr_{index}"
+
+
+def read(stored: Any) -> dict[str, Any]:
+    """
+    The values under a payload's `cattr`, in either form.
+
+    Raises:
+        DeserializationError: One of them cannot be read, or its record could not be found.
+    """
+    pairs = [list(pair) for pair in stored.items()] if isinstance(stored, dict) else stored
+    return {str(name): value for name, value in deserialize(pairs)}
+
+
+def _write(values: dict[str, Any], dialect: Dialect) -> Any:
+    if not dialect.current_attributes_as_pairs:
+        return values
+    return serialize([[Symbol(name), value] for name, value in values.items()], Rails.beside(dialect))
+
+
+class _Keeper:
+    """Both middlewares of a set of keys: `save` around a push, the object itself around a run."""
+
+    def __init__(
+        self,
+        groups: Mapping[str, Attributes],
+        write: Callable[[dict[str, Any], Dialect], Any],
+        load: Callable[[Any], dict[str, Any]],
+    ) -> None:
+        self._groups = groups
+        self._write = write
+        self._load = load
+
+    def save(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
+        """
+        Add what has been set here.
+
+        A payload that has the key already keeps it: a retry or a due job is pushed by a process that has other values.
+        """
+        for key, group in self._groups.items():
+            values = group.attributes
+            if values and payload.get(key) is None:
+                payload[key] = self._write(values, client.current().detection.last)
+        return call_next()
+
+    def __call__(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
+        """Give a job in a thread the values that it was enqueued with, and take away what it sets."""
+        marks = self._begin(payload)
+        try:
+            return call_next()
+        finally:
+            self._end(marks)
+
+    async def acall(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
+        """The same for an `async def` job."""
+        marks = self._begin(payload)
+        try:
+            return await call_next()
+        finally:
+            self._end(marks)
+
+    def _begin(self, payload: Payload) -> list[Token[Mapping[str, Any]]]:
+        stored = {key: payload.get(key) for key in self._groups}
+        values = [{} if stored[key] is None else self._load(stored[key]) for key in self._groups]
+        return [group.begin(own) for group, own in zip(self._groups.values(), values, strict=True)]
+
+    def _end(self, marks: list[Token[Mapping[str, Any]]]) -> None:
+        for group, mark in zip(self._groups.values(), marks, strict=True):
+            group.end(mark)
+
+
+def _install(keeper: _Keeper) -> None:
+    program.client_middleware.add(keeper.save)
+    # Outermost, so that the program's own middleware finds the values set. Source: 8.1.7 prepends it.
+    program.server_middleware.prepend(keeper)

@@ -1,0 +1,226 @@
+"""Values that follow from a request into its jobs, and from Ruby into Python and back."""
+
+import asyncio
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py import client, program
+from sidekiq_py.contrib.current_attributes import Attributes, locale, persist, persist_locale, read
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.registry import FunctionDefinition
+from sidekiq_py.running import arun, run
+from tests.support.missing_tools import skip_or_fail
+
+PAIRS = [[{"_aj_serialized": "ActiveJob::Serializers::SymbolSerializer", "value": "user_id"}, 7]]
+
+# Prints what Ruby's own middleware saves, and what it makes of the payload in standard input.
+_RUBY = """
+require "json"; require "sidekiq"; require "sidekiq/middleware/current_attributes"
+require "active_support/all"; require "active_job"; require "globalid"; ActiveJob::Base
+class Current < ActiveSupport::CurrentAttributes
+  attribute :user_id, :tenant
+end
+payload = JSON.parse($stdin.read)
+loaded = nil
+Sidekiq::CurrentAttributes::Load.new(Current).call(nil, payload, nil) { loaded = Current.attributes.dup }
+Current.user_id = 7
+saved = {}
+Sidekiq::CurrentAttributes::Save.new(Current).call(nil, saved, nil, nil) {}
+puts JSON.generate(loaded: loaded, saved: saved, pairs: ActiveJob::Arguments.serialize(Current.attributes))
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_program(redis_url: str) -> Iterator[None]:
+    """A program for Sidekiq 7, without middleware before and after."""
+    program.reset()
+    program.configure(redis_url=redis_url, sidekiq_version="7")
+    yield
+    client.current().close()
+    locale.reset()
+    program.reset()
+
+
+def enqueued(**fields: Any) -> dict[str, Any]:
+    """The payload of a job that is enqueued here and now."""
+    payload: dict[str, Any] = {"class": "Any", "args": [], "queue": "default", "jid": "1", **fields}
+    return program.client_middleware.invoke("Any", payload, "default", lambda: payload)  # type: ignore[no-any-return]
+
+
+def perform(payload: dict[str, Any], job: Any) -> Any:
+    """What *job* returns when a worker runs it with *payload*."""
+    return run(FunctionDefinition("Any", {}, job, job), payload, "default", program.server_middleware)
+
+
+def test_what_is_set_in_a_request_is_there_in_its_jobs_and_in_theirs() -> None:
+    """The jobs that a job enqueues belong to the same request."""
+    current = Attributes(user_id=None, tenant="none")
+    persist(current)
+
+    with current.set(user_id=7):
+        first = enqueued()
+    second = perform(first, lambda: (current.user_id, current.tenant, enqueued()))
+
+    assert first["cattr"] == {"user_id": 7}
+    assert second[:2] == (7, "none")
+    assert second[2]["cattr"] == {"user_id": 7}
+    assert current.user_id is None
+
+
+def test_nothing_is_added_where_nothing_is_set() -> None:
+    """Payloads stay as they are for programs and requests without values."""
+    persist(Attributes(user_id=None))
+
+    assert "cattr" not in enqueued()
+
+
+def test_a_job_that_is_pushed_again_keeps_what_it_was_enqueued_with() -> None:
+    """The poller's push runs through the same middleware, in a process with other values."""
+    current = Attributes(user_id=None)
+    persist(current)
+
+    with current.set(user_id=8):
+        assert enqueued(cattr={"user_id": 7})["cattr"] == {"user_id": 7}
+
+
+def test_what_a_job_sets_does_not_reach_the_next_one() -> None:
+    """Both run in the same thread."""
+    current = Attributes(user_id=None)
+    persist(current)
+
+    def first() -> None:
+        current.user_id = 99
+
+    perform({"args": [], "cattr": {"user_id": 7}}, first)
+
+    assert perform({"args": []}, lambda: current.user_id) is None
+
+
+def test_several_groups_have_keys_by_their_order() -> None:
+    """As Ruby numbers several classes."""
+    one, two, three = Attributes(a=None), Attributes(b=None), Attributes(c=None)
+    persist(one, two, three)
+
+    one.a, three.c = 1, 3
+    payload = enqueued()
+    seen = perform({**payload, "cattr_1": {"b": 2}}, lambda: (one.a, two.b, three.c))
+
+    assert (payload["cattr"], payload["cattr_2"], "cattr_1" in payload) == ({"a": 1}, {"c": 3}, False)
+    assert seen == (1, 2, 3)
+
+
+def test_names_that_are_not_declared_are_dropped_from_payloads_and_refused_in_code() -> None:
+    """The other side may know more of them; a slip in the program is an error."""
+    current = Attributes(user_id=None)
+    persist(current)
+
+    assert perform({"args": [], "cattr": {"user_id": 7, "shard": 3}}, lambda: current.attributes) == {"user_id": 7}
+    with pytest.raises(AttributeError, match="there is no attribute 'shard'; declared are user_id"):
+        current.shard = 3
+    with pytest.raises(AttributeError), current.set(shard=3):
+        pass
+    with pytest.raises(ConfigError, match="'reset' cannot be the name"):
+        Attributes(reset=1)
+
+
+def test_sidekiq_8_gets_pairs_and_both_forms_are_read() -> None:
+    """Older releases cannot read pairs, so they are written only for 8."""
+    program.configure(sidekiq_version="8")
+    current = Attributes(user_id=None)
+    persist(current)
+    current.user_id = 7
+
+    assert enqueued()["cattr"] == PAIRS
+    assert read(PAIRS) == read({"user_id": 7}) == {"user_id": 7}
+
+
+def test_each_thread_and_each_task_has_its_own_values() -> None:
+    """Requests and jobs run side by side."""
+    current = Attributes(user_id=None)
+    persist(current)
+    gate = threading.Barrier(2)
+    seen: dict[int, Any] = {}
+
+    def in_thread(user_id: int) -> None:
+        current.user_id = user_id
+        gate.wait()
+        seen[user_id] = current.user_id
+
+    async def in_task() -> Any:
+        await asyncio.sleep(0)
+        return current.user_id
+
+    async def main() -> list[Any]:
+        definition = FunctionDefinition("Any", {}, in_task, in_task, is_async=True)
+        payloads = [{"args": [], "cattr": {"user_id": user_id}} for user_id in (3, 4)]
+        return await asyncio.gather(
+            *(arun(definition, payload, "default", program.server_middleware) for payload in payloads)
+        )
+
+    threads = [threading.Thread(target=in_thread, args=(user_id,)) for user_id in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert seen == {1: 1, 2: 2}
+    assert asyncio.run(main()) == [3, 4]
+    assert current.user_id is None
+
+
+def test_the_locale_goes_along() -> None:
+    """A Rails job's language is there in ours, and in what ours enqueues."""
+    persist_locale()
+
+    payload = perform({"args": [], "locale": "de"}, lambda: (locale.name, enqueued()))
+
+    assert payload[0] == "de"
+    assert payload[1]["locale"] == "de"
+    assert "locale" not in enqueued()
+    assert perform({"args": []}, lambda: locale.name) is None
+
+
+def test_a_real_push_carries_them(redis_client: Any) -> None:
+    """At the end of the payload, where Ruby's middleware puts them."""
+    current = Attributes(user_id=None)
+    persist(current)
+    persist_locale()
+
+    with current.set(user_id=7), locale.set(name="fr"):
+        sidekiq.ruby_job("HardWorker").perform_async(1)
+
+    raw = redis_client.lindex("queue:default", 0)
+    payload = json.loads(raw)
+    assert (payload["cattr"], payload["locale"]) == ({"user_id": 7}, "fr")
+
+
+@pytest.mark.ruby
+def test_ruby_reads_what_is_written_here_and_writes_the_same() -> None:
+    """Sidekiq 6.4.1's own middleware on both ends, and Rails' encoding of the pairs."""
+    current = Attributes(user_id=None, tenant=None)
+    persist(current)
+    with current.set(user_id=7):
+        payload = enqueued()
+        program.configure(sidekiq_version="8")
+        pairs = enqueued()["cattr"]
+
+    advice = "no Ruby with Sidekiq and Rails; on Debian: apt-get install ruby-sidekiq ruby-activejob"
+    command = ["ruby", "-W0", "-e", _RUBY]
+    try:
+        ran = subprocess.run(command, input=json.dumps(payload), capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        skip_or_fail(advice, switch="SIDEKIQ_PY_REQUIRE_RUBY")
+    if "LoadError" in ran.stderr:
+        skip_or_fail(advice, switch="SIDEKIQ_PY_REQUIRE_RUBY")
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+
+    assert answer["loaded"] == {"user_id": 7}
+    assert answer["saved"]["cattr"] == payload["cattr"]
+    assert answer["pairs"] == pairs

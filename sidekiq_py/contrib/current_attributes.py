@@ -67,6 +67,11 @@ class Attributes:
     @property
     def attributes(self) -> dict[str, Any]:
         """What has been set here."""
+        return {name: value for name, value in self._values.get().items() if name in self._defaults}
+
+    @property
+    def carried(self) -> dict[str, Any]:
+        """The same, with what came along under names that are not declared here: it goes on to the next job."""
         return dict(self._values.get())
 
     @contextmanager
@@ -85,8 +90,8 @@ class Attributes:
         self._values.set({})
 
     def begin(self, values: Mapping[str, Any]) -> Token[Mapping[str, Any]]:
-        """Take these values and no others; names that are not declared are dropped. `end` takes the mark."""
-        return self._values.set({name: value for name, value in values.items() if name in self._defaults})
+        """Take these values and no others; `end` takes the mark."""
+        return self._values.set(dict(values))
 
     def end(self, mark: Token[Mapping[str, Any]]) -> None:
         """As it was before `begin`."""
@@ -102,7 +107,8 @@ def persist(*groups: Attributes) -> None:
     Carry these attributes along with every job that this program enqueues, and give them to every job that it runs.
 
     Args:
-        groups: In the order in which the Ruby side names its classes.
+        groups: In the order in which the Ruby side names its classes. Names that only the other side declares are carried
+            on unseen, so `persist(Attributes())` hands everything from a job to the jobs that it enqueues.
     """
     keyed = {key_at(index): group for index, group in enumerate(groups)}
     _install(_Keeper(keyed, _write, read))
@@ -155,7 +161,7 @@ class _Keeper:
         A payload that has the key already keeps it: a retry or a due job is pushed by a process that has other values.
         """
         for key, group in self._groups.items():
-            values = group.attributes
+            values = group.carried
             if values and payload.get(key) is None:
                 payload[key] = self._write(values, client.current().detection.last)
         return call_next()

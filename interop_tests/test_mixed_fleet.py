@@ -66,7 +66,7 @@ def test_a_mixed_fleet_loses_nothing_when_its_python_process_is_killed(
 ) -> None:
     """Python is killed twice in the middle of its work and started again: every job ran, few ran twice."""
     start_ruby(concurrency=2)
-    ruby("1000.times { |number| FixtureJob.perform_async('ledger_and_sleep', key, number, 0.005) }", key=LEDGER)
+    ruby("1000.times { |number| FixtureJob.perform_async('sleep_and_ledger', key, number, 0.005) }", key=LEDGER)
 
     for _ in range(2):
         worker = start_python("-c", "5")
@@ -77,10 +77,12 @@ def test_a_mixed_fleet_loses_nothing_when_its_python_process_is_killed(
     eventually(lambda: set(entries(redis_client)) == set(range(1_000)), within_seconds=30)
     runs = Counter(entries(redis_client))
     again = {entry: count for entry, count in runs.items() if count > 1}
-    assert len(again) <= 40, again
-    assert (redis_client.llen("queue:default"), redis_client.zcard("retry"), redis_client.zcard("dead")) == (0, 0, 0)
+    print(f"ran twice: {again}")
+    assert len(again) <= 10
+    eventually(lambda: redis_client.llen("queue:default") == 0)
+    assert (redis_client.zcard("retry"), redis_client.zcard("dead")) == (0, 0)
 
 
 def has_run(client: redis.Redis, pid: int, *, at_least: int) -> bool:
     """Whether the process has run that many jobs."""
-    return sum(line["pid"] == pid for line in lines(client)) >= at_least
+    return len([line for line in lines(client) if line["pid"] == pid]) >= at_least

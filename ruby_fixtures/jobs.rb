@@ -94,6 +94,11 @@ module FixtureDeeds
     sleep(seconds)
   end
 
+  def do_sleep_and_ledger(key, entry, seconds)
+    sleep(seconds)
+    do_ledger(key, entry)
+  end
+
   def do_ledger_and_wait_for(key, entry, gate_key)
     do_ledger(key, entry)
     do_wait_for(gate_key)

@@ -72,6 +72,11 @@ def _ledger_and_sleep(key: str, entry: Any, seconds: float) -> None:
     _sleep(seconds)
 
 
+def _sleep_and_ledger(key: str, entry: Any, seconds: float) -> None:
+    _sleep(seconds)
+    _ledger(key, entry)
+
+
 def _ledger_and_wait_for(key: str, entry: Any, gate_key: str) -> None:
     _ledger(key, entry)
     _wait_for(gate_key)
@@ -98,6 +103,7 @@ DEEDS: dict[str, Callable[..., None]] = {
     "write": _write,
     "ledger": _ledger,
     "ledger_and_sleep": _ledger_and_sleep,
+    "sleep_and_ledger": _sleep_and_ledger,
     "ledger_and_wait_for": _ledger_and_wait_for,
     "echo": _echo,
     "exit": _exit,

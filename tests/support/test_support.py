@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import redis
@@ -124,3 +125,40 @@ def test_a_worker_that_cannot_start_fails_with_the_end_of_its_log(redis_url: str
 
     with pytest.raises(AssertionError, match=r"ended with"):
         worker.wait_until_ready()
+
+
+def test_a_worker_is_ready_when_it_stands_in_redis(
+    redis_client: redis.Redis, start_worker: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    """The identity found is the one that Redis lists, and its process id is the one that signals go to."""
+    (tmp_path / "no_jobs.py").write_text("")
+
+    worker = start_worker("no_jobs", arguments=["-c", "1"])
+
+    assert redis_client.smembers("processes") == {worker.identity.encode()}
+    assert worker.identity.split(":")[1] == str(worker.pid)
+
+
+def test_a_worker_of_a_fixture_may_be_stopped_by_a_context(
+    redis_client: redis.Redis, start_worker: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    """It is not started a second time, and it is gone after the block."""
+    (tmp_path / "no_jobs.py").write_text("")
+    worker = start_worker("no_jobs", arguments=["-c", "1"])
+    pid_before = worker.pid
+
+    with worker as same:
+        pid_within = same.pid
+
+    assert (pid_before, worker.is_running, worker.stop()) == (pid_within, False, 0)
+    assert redis_client.smembers("processes") == set()
+
+
+def test_a_frozen_worker_is_stopped_all_the_same(start_worker: Callable[..., WorkerProcess], tmp_path: Path) -> None:
+    """A test that fails while its worker is frozen must not leave it behind."""
+    (tmp_path / "no_jobs.py").write_text("")
+    worker = start_worker("no_jobs", arguments=["-c", "1"])
+
+    worker.freeze()
+
+    assert worker.stop() == 0

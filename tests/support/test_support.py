@@ -12,6 +12,13 @@ from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
+ONE_JOB = """
+import sidekiq_py as sidekiq
+
+@sidekiq.job
+def nothing(): ...
+"""
+
 
 def test_the_server_answers_on_its_port_and_on_its_socket(redis_server: RedisServer) -> None:
     """Both addresses lead to the same server."""
@@ -131,9 +138,9 @@ def test_a_worker_is_ready_when_it_stands_in_redis(
     redis_client: redis.Redis, start_worker: Callable[..., WorkerProcess], tmp_path: Path
 ) -> None:
     """The identity found is the one that Redis lists, and its process id is the one that signals go to."""
-    (tmp_path / "no_jobs.py").write_text("")
+    (tmp_path / "one_job.py").write_text(ONE_JOB)
 
-    worker = start_worker("no_jobs", arguments=["-c", "1"])
+    worker = start_worker("one_job", arguments=["-c", "1"])
 
     assert redis_client.smembers("processes") == {worker.identity.encode()}
     assert worker.identity.split(":")[1] == str(worker.pid)
@@ -143,8 +150,8 @@ def test_a_worker_of_a_fixture_may_be_stopped_by_a_context(
     redis_client: redis.Redis, start_worker: Callable[..., WorkerProcess], tmp_path: Path
 ) -> None:
     """It is not started a second time, and it is gone after the block."""
-    (tmp_path / "no_jobs.py").write_text("")
-    worker = start_worker("no_jobs", arguments=["-c", "1"])
+    (tmp_path / "one_job.py").write_text(ONE_JOB)
+    worker = start_worker("one_job", arguments=["-c", "1"])
     pid_before = worker.pid
 
     with worker as same:
@@ -156,8 +163,8 @@ def test_a_worker_of_a_fixture_may_be_stopped_by_a_context(
 
 def test_a_frozen_worker_is_stopped_all_the_same(start_worker: Callable[..., WorkerProcess], tmp_path: Path) -> None:
     """A test that fails while its worker is frozen must not leave it behind."""
-    (tmp_path / "no_jobs.py").write_text("")
-    worker = start_worker("no_jobs", arguments=["-c", "1"])
+    (tmp_path / "one_job.py").write_text(ONE_JOB)
+    worker = start_worker("one_job", arguments=["-c", "1"])
 
     worker.freeze()
 

@@ -7,6 +7,7 @@ What most programs that enqueue never call (`aperform_…`, `perform_inline`) is
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from time import time
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
 from sidekiq_py import client
@@ -14,6 +15,7 @@ from sidekiq_py.client import Client, Jids
 from sidekiq_py.outgoing import LEAST_MOMENT, moment, span_seconds
 from sidekiq_py.parameters import Parameters
 from sidekiq_py.registry import JobDefinition
+from sidekiq_py.wire.payload import absolute_at
 
 if TYPE_CHECKING:
     from sidekiq_py.async_client import AsyncClient
@@ -106,7 +108,7 @@ class Handle(Generic[P]):
             self.definition,
             args,
             fit=self._parameters.fit_many,
-            set_options=self._set_options(),
+            set_options=self._bulk_options(),
             batch_size=batch_size,
             at=at,
             spread_interval=spread_interval,
@@ -148,7 +150,7 @@ class Handle(Generic[P]):
             self.definition,
             args,
             fit=self._parameters.fit_many,
-            set_options=self._set_options(),
+            set_options=self._bulk_options(),
             batch_size=batch_size,
             at=at,
             spread_interval=spread_interval,
@@ -177,6 +179,9 @@ class Handle(Generic[P]):
         return async_client.for_job(self.definition)
 
     def _set_options(self) -> Mapping[str, Any] | None:
+        return None
+
+    def _bulk_options(self) -> Mapping[str, Any] | None:
         return None
 
 
@@ -230,6 +235,10 @@ class Setter(Handle[P]):
 
     def _set_options(self) -> Mapping[str, Any] | None:
         return self._options
+
+    def _bulk_options(self) -> Mapping[str, Any] | None:
+        at = None if self._interval is None else absolute_at(self._interval, time())
+        return self._options if at is None else {**self._options, "at": at}
 
 
 def _interval_to(when: Moment) -> float:

@@ -6,6 +6,7 @@ not 25 times in a worker.
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any, NoReturn
@@ -91,8 +92,7 @@ class Parameters:
         """The signature; from the first call on its limits are known, so that most pushes need no look at it."""
         if self._signature is None and self._function is not None:
             try:
-                # Of a decorated function the decorator's own: it may add or take away arguments.
-                whole = inspect.signature(self._function, follow_wrapped=False)
+                whole = _signature_of(self._function)
             except (TypeError, ValueError):
                 self._function = None
             else:
@@ -103,6 +103,16 @@ class Parameters:
 
     def _refuse(self, why: str) -> NoReturn:
         raise ArgumentTypeError(f"{self._name} {why}", "args")
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Of a decorated function the decorator's own: it may add or take away arguments."""
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        # Annotations may name what is imported for type checkers only.
+        return inspect.signature(function, follow_wrapped=False, annotation_format=Format.STRING)
+    return inspect.signature(function, follow_wrapped=False)
 
 
 def _limits(signature: inspect.Signature | None) -> tuple[float, float]:

@@ -100,6 +100,18 @@ def test_one_moment_for_all_and_one_for_each(pushed: Pushed) -> None:
     }
 
 
+def test_set_may_put_a_bulk_push_off(pushed: Pushed) -> None:
+    """By seconds or to a moment."""
+    job = sidekiq.ruby_job("A")
+
+    job.set(wait=60).perform_bulk([[1]])
+    job.set(wait_until=datetime(2100, 1, 1, tzinfo=UTC)).perform_bulk([[2]])
+    job.set(wait=-60).perform_bulk([[3]])
+
+    assert [json.loads(raw)["args"] for raw, _ in pushed.schedule()] == [[1], [2]]
+    assert [json.loads(raw)["args"] for raw in pushed.queue()] == [[3]]
+
+
 def test_a_spread_interval_scatters_the_jobs(pushed: Pushed) -> None:
     """At random from now on; below five seconds it counts as five."""
     before = time.time()

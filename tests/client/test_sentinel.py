@@ -38,7 +38,7 @@ def sentinel_url(primary: RedisServer, new_redis_server: Callable[..., RedisServ
 
     def knows_the_primary() -> bool:
         try:
-            return asked.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "jobs") is not None
+            return bool(asked.sentinel_get_master_addr_by_name("jobs"))
         except redis.ConnectionError:
             return False
 

@@ -107,7 +107,8 @@ def persist(*groups: Attributes) -> None:
     Carry these attributes along with every job that this program enqueues, and give them to every job that it runs.
 
     Args:
-        groups: In the order in which the Ruby side names its classes. Names that only the other side declares are carried
+        groups: In the order in which the Ruby side names its classes. Names that only the other side declares are
+        carried
             on unseen, so `persist(Attributes())` hands everything from a job to the jobs that it enqueues.
     """
     keyed = {key_at(index): group for index, group in enumerate(groups)}

@@ -12,6 +12,7 @@ from sidekiq_py.errors import PushOutcomeUnknownError, RedisConnectionError, Red
 from tests.client.conftest import Pushed
 from tests.client.interposer import Exchange, Interposer, forward, forward_and_hang_up
 from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
 
 Push = Callable[[str], Any]
 
@@ -145,7 +146,9 @@ def test_an_idle_connection_that_the_server_has_closed_is_noticed(
     client = sidekiq.Client(server.url)
     client.push({"class": "A", "args": []})
     server.cut_connections()
-    client.pool._free[-1].released_at -= 1
+    link = client.pool._free[-1]
+    eventually(lambda: link.wait_readable(0))
+    link.released_at -= 1
 
     assert client.push({"class": "A", "args": []})
     client.close()
@@ -160,8 +163,10 @@ def test_an_async_connection_that_the_server_has_closed_is_noticed(
     async def push_twice() -> str | None:
         async with sidekiq.AsyncClient(server.url) as client:
             await client.push({"class": "A", "args": []})
+            [links] = client._pool._loops.values()
             await asyncio.to_thread(server.cut_connections)
-            await asyncio.sleep(0)
+            while not links.free[0]._connection._reader.at_eof():
+                await asyncio.sleep(0.001)
             return await client.push({"class": "A", "args": []})
 
     assert asyncio.run(push_twice())

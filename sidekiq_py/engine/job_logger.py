@@ -6,8 +6,8 @@ Two lines a job are a good part of what a short job costs, so there are two ways
 program's own, such as an error tracker's) it goes through the standard library as any record does. Which way is
 open is looked up once a second.
 
-Measured on one thread, two lines a job to a file, on two shared cores: see `bench/job_log.py`. Source: Sidekiq 6.4.1
-and 8.1.7, job_logger.rb.
+Two lines a job to a file cost some 10 µs of CPU by the first way and 28 by the second (`bench/job_log.py`). Source:
+Sidekiq 6.4.1 and 8.1.7, job_logger.rb.
 """
 
 import logging

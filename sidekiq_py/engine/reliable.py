@@ -81,7 +81,7 @@ class ReliableFetcher:
         )
         waited_for = capsule.queue_names[: config.idle_waiters]
         self._waits_for_all = len(waited_for) == len(capsule.queue_names)
-        self._waiters = Waiters(pool, ownership, waited_for, config.idle_poll_seconds)
+        self._waiters = Waiters(pool, ownership, waited_for, config.idle_poll_seconds, self._note_trouble)
 
         self._jobs: deque[UnitOfWork] = deque()
         self._size = BatchSize(config.buffer_seconds)
@@ -251,11 +251,15 @@ class ReliableFetcher:
         while not self._is_quiet and not self._jobs:
             try:
                 if is_due:
+                    owner = self._ownership.current
                     with self._fetch_lock:
                         self._refill(self._idle)
                         self._note_online()
                     if self._jobs:
                         return
+                    if owner is not self._ownership.current:
+                        # The next epoch can wait for jobs only when a fetch has entered it.
+                        continue
                 is_due = self._watch()
             except RedisError as error:
                 self._note_offline(error)
@@ -321,13 +325,11 @@ class ReliableFetcher:
         marked: bytes | None = None
         try:
             plan = self._plan(owner, batch, wanted, takes_lone)
-            replies = self._exchange(gathered, in_flight.FETCH.call(*plan.command_parts()))
-            reply = replies[-1]
+            reply = self._exchange(gathered, in_flight.FETCH.call(*plan.command_parts()))
             if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
                 reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
             marked = self._take_in(owner, reply, now)
         except RedisError as error:
-            self._settler.restore(gathered)
             if isinstance(error, ReplyLostError | RedisConnectionError):
                 self._note_trouble()
             raise
@@ -358,24 +360,28 @@ class ReliableFetcher:
             may_take_marked=takes_lone,
         )
 
-    def _exchange(self, gathered: dict[Owner, list[UnitOfWork]], fetch: tuple[Any, ...]) -> list[Any]:
-        """Acknowledgements and fetch in one round trip; the replies, the fetch's last."""
+    def _exchange(self, gathered: dict[Owner, list[UnitOfWork]], fetch: tuple[Any, ...]) -> Any:
+        """Acknowledgements and fetch in one round trip; the fetch's reply. What is not taken is kept for later."""
         day = utc_day(now_seconds())
-        handed_in = [
-            (owner, fields[start : start + 1000])
+        slices = [
+            (owner, part, [unit.field for unit in part])
             for owner, units in gathered.items()
-            for fields in [[unit.field for unit in units]]
-            for start in range(0, len(fields), 1000)
+            for part in (units[start : start + 1000] for start in range(0, len(units), 1000))
         ]
-        parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, fields in handed_in]
-        replies = self._link.batch([*[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch])
-        for (owner, fields), part, reply in zip(handed_in, parts, replies, strict=False):
+        parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
+        try:
+            replies = self._link.batch([*[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch])
+        except BaseException:
+            self._settler.restore(gathered)
+            raise
+        for (owner, units, fields), reply in zip(slices, replies, strict=False):
             if isinstance(reply, RedisReplyError):
-                if reply.code != "NOSCRIPT":
-                    raise reply
-                self._link.command(*in_flight.ACKNOWLEDGE.full_call(*part))
-            forget(owner, fields)
-        return replies
+                # The settler hands them in by itself; the fetch beside them may have brought jobs.
+                self._settler.restore({owner: units})
+                self._arm_keeper()
+            else:
+                forget(owner, fields)
+        return replies[-1]
 
     def _take_in(self, owner: Owner, reply: Any, asked_at: float) -> bytes | None:
         """Put the fetched jobs into the buffer; returns the field of a marked one, which comes alone."""
@@ -468,9 +474,10 @@ class ReliableFetcher:
             self._has_trouble = False
             with self._service_lock:
                 self._ownership.give_back_strangers(self._service_link)
+            self._settler.flush()
             self._note_online()
-        if self._settler.has_pending and monotonic() - self._settler.flushed_at > _TICK_SECONDS:
-            self._flush()
+        elif self._settler.has_pending and monotonic() - self._settler.flushed_at > _TICK_SECONDS:
+            self._settler.flush()
         self._read_late_arrivals()
         if self._is_quiet:
             self._give_back_buffer(older_than=None)

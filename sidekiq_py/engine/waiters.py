@@ -7,12 +7,12 @@ the in-flight hash before this process hears of it.
 """
 
 import select
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner, Ownership
-from sidekiq_py.errors import RedisConnectionError, RedisReplyError
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.pool import Link, Pool
 from sidekiq_py.wire import keys
@@ -25,13 +25,15 @@ BLOCK_SECONDS = 2
 class Waiter:
     """One queue's connection."""
 
-    __slots__ = ("batch", "cool_until", "link", "owner", "queue")
+    __slots__ = ("batch", "cool_until", "link", "overdue_at", "owner", "queue")
 
     def __init__(self, link: Link, queue: str) -> None:
         self.link = link
         self.queue = queue
         self.owner: Owner | None = None
         self.batch = 0
+        # When the reply must have come; a network that is gone without a word closes no connection.
+        self.overdue_at = 0.0
         # A queue whose job could not be claimed (paused, or kept for later) is not waited on until then.
         self.cool_until = 0.0
 
@@ -47,6 +49,7 @@ class Waiter:
         # A waiter never takes a job that must run alone; the leader's fetch does.
         parts = in_flight.claim_parts(owner.name, batch, self.queue, may_take_marked=False)
         self.owner, self.batch = owner, batch
+        self.overdue_at = monotonic() + self.link.timeout_seconds
         self.link.send(
             self.link.pack((("BLMOVE", queue, inbox, "RIGHT", "LEFT", BLOCK_SECONDS), in_flight.CLAIM.call(*parts)))
         )
@@ -68,6 +71,11 @@ class Waiter:
             return unit
         finally:
             self.close_batch()
+
+    def give_up(self) -> None:
+        """Wait no longer for a reply that is overdue."""
+        self.link.close()
+        self.close_batch()
 
     def close_batch(self) -> None:
         """Nothing is awaited any more; what may come all the same counts as a stranger."""
@@ -101,13 +109,22 @@ class Waiters:
     Args:
         queues: Each gets a connection.
         cool_seconds: For how long a queue is left alone after a job there could not be claimed.
+        on_trouble: Called after a lost connection: what it carried may have been done.
     """
 
-    def __init__(self, pool: Pool, ownership: Ownership, queues: Sequence[str], cool_seconds: float) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        ownership: Ownership,
+        queues: Sequence[str],
+        cool_seconds: float,
+        on_trouble: Callable[[], None] = lambda: None,
+    ) -> None:
         seconds = BLOCK_SECONDS + pool.settings.socket_timeout_seconds
         self._waiters = [Waiter(pool.new_link(timeout_seconds=seconds), name) for name in queues]
         self._ownership = ownership
         self._cool_seconds = cool_seconds
+        self._on_trouble = on_trouble
 
     @property
     def any_open(self) -> bool:
@@ -152,6 +169,9 @@ class Waiters:
             RedisError: A connection broke; what it held will be found as a stranger.
         """
         by_fd = {waiter.link.fileno(): waiter for waiter in self._waiters if self._is_alive(waiter)}
+        if by_fd:
+            patience = max(0.0, min(waiter.overdue_at for waiter in by_fd.values()) - monotonic())
+            seconds = patience if seconds is None else min(seconds, patience)
         poll = select.poll()
         for fd in by_fd:
             poll.register(fd, select.POLLIN)
@@ -164,12 +184,18 @@ class Waiters:
             if fd == wake_fd:
                 continue
             try:
-                unit = by_fd[fd].receive(self._cool_seconds)
+                unit = by_fd.pop(fd).receive(self._cool_seconds)
             except Exception as error:  # noqa: BLE001 — the other waiters' jobs must not be dropped with it
                 trouble = error
                 continue
             if unit is not None:
                 units.append(unit)
+        for waiter in by_fd.values():
+            if monotonic() >= waiter.overdue_at:
+                waiter.give_up()
+                trouble = ReplyLostError(f"no word on {waiter.queue} for {waiter.link.timeout_seconds:g} seconds")
+        if trouble is not None:
+            self._on_trouble()
         if trouble is not None and not units:
             raise trouble
         return units, wake_fd in ready

@@ -8,39 +8,54 @@ Python and Ruby processes share one Redis through Sidekiq.
 
     hard_worker.perform_async("bob", 5)
 
-The public names are re-exported here; nothing is defined here. What a program that only enqueues can do without is
-imported when it is first asked for.
+The public names are re-exported here, each imported when it is first asked for: a test run that has the pytest plug-in
+installed, or a program that only enqueues, pays for nothing else. Nothing is defined here.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_py.client import Client
-from sidekiq_py.errors import Shutdown, SidekiqError, SoftTimeLimitError
-from sidekiq_py.jobs import job, registry, ruby_job
-from sidekiq_py.program import client_middleware, configure, hooks, server_middleware
-
 if TYPE_CHECKING:
     from sidekiq_py.async_client import AsyncClient as AsyncClient
+    from sidekiq_py.client import Client as Client
     from sidekiq_py.engine.embedding import embed as embed
+    from sidekiq_py.errors import Shutdown as Shutdown
+    from sidekiq_py.errors import SidekiqError as SidekiqError
+    from sidekiq_py.errors import SoftTimeLimitError as SoftTimeLimitError
     from sidekiq_py.iterable import IterableJob as IterableJob
     from sidekiq_py.iterable import cancel as cancel
     from sidekiq_py.job_class import Job as Job
+    from sidekiq_py.jobs import job as job
+    from sidekiq_py.jobs import ruby_job as ruby_job
+    from sidekiq_py.program import client_middleware as client_middleware
+    from sidekiq_py.program import configure as configure
+    from sidekiq_py.program import on as on
+    from sidekiq_py.program import on_death as on_death
+    from sidekiq_py.program import on_error as on_error
+    from sidekiq_py.program import server_middleware as server_middleware
     from sidekiq_py.running import CurrentJob as CurrentJob
     from sidekiq_py.running import current_job as current_job
 
-on = hooks.on
-on_error = hooks.on_error
-on_death = hooks.on_death
-
-_LAZY = {
+_HOMES = {
     "AsyncClient": "sidekiq_py.async_client",
+    "Client": "sidekiq_py.client",
     "CurrentJob": "sidekiq_py.running",
     "IterableJob": "sidekiq_py.iterable",
     "Job": "sidekiq_py.job_class",
+    "Shutdown": "sidekiq_py.errors",
+    "SidekiqError": "sidekiq_py.errors",
+    "SoftTimeLimitError": "sidekiq_py.errors",
     "cancel": "sidekiq_py.iterable",
+    "client_middleware": "sidekiq_py.program",
+    "configure": "sidekiq_py.program",
     "current_job": "sidekiq_py.running",
     "embed": "sidekiq_py.engine.embedding",
+    "job": "sidekiq_py.jobs",
+    "on": "sidekiq_py.program",
+    "on_death": "sidekiq_py.program",
+    "on_error": "sidekiq_py.program",
+    "ruby_job": "sidekiq_py.jobs",
+    "server_middleware": "sidekiq_py.program",
 }
 
 __all__ = [
@@ -57,21 +72,23 @@ __all__ = [
     "configure",
     "current_job",
     "embed",
-    "hooks",
     "job",
     "on",
     "on_death",
     "on_error",
-    "registry",
     "ruby_job",
     "server_middleware",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
-    if module is None:
+    home = _HOMES.get(name)
+    if home is None:
         raise AttributeError(f"module 'sidekiq_py' has no attribute {name!r}")
-    value = getattr(import_module(module), name)
+    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

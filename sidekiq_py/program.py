@@ -26,6 +26,10 @@ server_middleware: Chain[ServerMiddleware] = Chain()
 hooks = Hooks()
 """Lifecycle events, error and death handlers."""
 
+on = hooks.on
+on_error = hooks.on_error
+on_death = hooks.on_death
+
 
 class Outgoing(NamedTuple):
     """

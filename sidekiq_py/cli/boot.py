@@ -82,7 +82,7 @@ def make_launcher(options: Options, on_epoch: Callable[[str], None] = lambda own
     start_logging(options, config.sidekiq_version)
     _log.info("Running in Python %s, %s environment", platform.python_version(), config.environment)
     _log.info("%d jobs declared; queues: %s", len(registry), ", ".join(_queue_names(config)))
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and config.processes is None:
         click.echo(banner(config))
     return Launcher(
         config,

@@ -27,6 +27,8 @@ RUNS = [
     "first_failure",
     "second_failure",
     "first_failure_retry_queue",
+    "first_failure_retry_in",
+    "second_failure_retry_in",
     "first_failure_scheduled",
     "retry_absent_is_taken_from_the_class",
     "retry_as_text_counts_as_25",
@@ -59,7 +61,7 @@ def test_a_push_leaves_the_bytes_that_ruby_left(recorded: Recording, redis_clien
 def test_a_failure_leaves_the_bytes_that_ruby_left(
     situation: str, redis_client: redis.Redis, start_python: StartPython
 ) -> None:
-    """The bytes that Ruby fetched are run by Python; the error's class is Python's, the rest is as Ruby wrote it."""
+    """What Ruby fetched is run by Python; the error's class is Python's, the rest is Ruby's, and so is the delay."""
     recorded = recording(situation)
     redis_client.lpush(f"queue:{recorded.input['queue']}", recorded.before)
 
@@ -69,6 +71,23 @@ def test_a_failure_leaves_the_bytes_that_ruby_left(
     [member] = members(redis_client, recorded.key)
     ours = json.loads(member)["error_class"].encode()
     assert masked(member.replace(ours, b"FixtureError")) == masked(recorded.members[0])
+    least, most = delays_of_ruby(recorded, json.loads(member)["retry_count"])
+    assert least <= delay_seconds(redis_client, recorded.key, member) <= most + 1
+
+
+def delays_of_ruby(recorded: Recording, retry_count: int) -> tuple[float, float]:
+    """The bounds of the delay for any draw of jitter from 0 to 9, from the delay that one draw gave."""
+    recorded_delay = recorded.scores[0] - recorded.input["now"]
+    if recorded.key == "dead":
+        return 0, 0
+    without_jitter = recorded_delay - recorded.input["random"] * (retry_count + 1)
+    return without_jitter - 0.001, without_jitter + 9 * (retry_count + 1)
+
+
+def delay_seconds(client: redis.Redis, set_name: str, member: bytes) -> float:
+    """How long after its last failure an entry is due."""
+    payload = json.loads(member)
+    return float(client.zscore(set_name, member) or 0) - float(payload.get("retried_at", payload["failed_at"]))
 
 
 def test_malformed_payloads_go_to_the_dead_set_as_they_came(

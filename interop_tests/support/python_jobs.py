@@ -146,6 +146,17 @@ def _one_second(_count: int, _error: BaseException, _payload: dict[str, Any]) ->
     return 1
 
 
+@sidekiq.job(name="RetryInJob")
+def retry_in_job(deed: str, *rest: Any) -> None:
+    """Retried after 100, 200, 300, ... seconds."""
+    DEEDS[deed](*rest)
+
+
+@retry_in_job.retry_in
+def _hundreds(count: int, _error: BaseException, _payload: dict[str, Any]) -> int:
+    return (count + 1) * 100
+
+
 @sidekiq.job(name="BacktraceJob", backtrace=True)
 def backtrace_job(deed: str, *rest: Any) -> None:
     """Keeps its backtrace in the payload."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError
@@ -157,7 +157,7 @@ def tied_to_this_process(command: Sequence[str]) -> list[str]:
     return [setpriv, "--pdeathsig", "KILL", "--", *command]
 
 
-def end(process: subprocess.Popen[bytes], within_seconds: float) -> int:
+def end(process: subprocess.Popen[Any], within_seconds: float) -> int:
     """Send TERM, wait, and kill what is still there then; the exit code."""
     process.terminate()
     try:

@@ -1,0 +1,56 @@
+"""The step that kills a Python worker while it runs a job."""
+
+from collections.abc import Callable
+
+from sidekiq_py.demo.programs import Program
+from sidekiq_py.demo.record import NotSeenError
+from sidekiq_py.demo.stage import Sent, Stage
+from sidekiq_py.wire import keys
+
+
+def kill_and_recover(
+    stage: Stage,
+    job: Sent,
+    worker: Program,
+    *,
+    start: Callable[[], Program],
+    begun: str,
+    let_go: str,
+    done: str,
+) -> None:
+    """
+    Kill *worker* with SIGKILL in the middle of *job*, and see a new worker run it.
+
+    Args:
+        start: Starts the new worker.
+        begun, done: What the job prints when it starts, and when it ends.
+        let_go: The file in the stage's folder that holds the job up.
+    """
+    screen = stage.screen
+    screen.output(worker.label, worker.said(job.jid, begun))
+    _show_in_flight(stage, job)
+    worker.kill()
+    screen.command(f"kill -KILL {worker.pid}")
+    screen.say(
+        "The worker is gone, and had no time to clean up. A job that Ruby's BRPOP takes exists in its process alone; "
+        "this one still stands in Redis:"
+    )
+    _show_in_flight(stage, job)
+    (stage.folder / let_go).unlink()
+    successor = start()
+    told = stage.tape.wait_for("RPUSH", job.told.key, job.jid, after=job.told)
+    if told.payload != job.told.payload:
+        raise NotSeenError(f"the job came back with other bytes: {told.payload}")
+    screen.say(f"A new Python worker (pid {successor.pid}) sees that the owner is dead, and gives the same bytes back:")
+    screen.redis(told.line, told.payload)
+    stage.performed(successor, job, done)
+
+
+def _show_in_flight(stage: Stage, job: Sent) -> None:
+    for owner in stage.pool.command("HKEYS", keys.OWNERS):
+        key = keys.in_flight(owner.decode())
+        for raw in stage.pool.command("HVALS", key):
+            if job.jid.encode() in raw:
+                stage.screen.redis(f"HVALS {key}", raw.decode())
+                return
+    raise NotSeenError(f"{job.jid} in flight, in the hash of any owner")

@@ -1,0 +1,29 @@
+"""Python's side of the demo, as a service beside a Rails application would have it."""
+
+import logging
+import os
+import time
+from pathlib import Path
+
+import sidekiq_py as sidekiq
+
+_log = logging.getLogger("sidekiq")
+_LONG_SECONDS = 60.0
+
+
+class ModelNotLoadedError(Exception):
+    """What the job raises while the demo keeps its model away."""
+
+
+@sidekiq.job(name="FraudCheck", queue="python")
+def fraud_check(order: str, amount: float) -> None:
+    """Runs in Python; Ruby enqueues it by its name."""
+    folder = Path(os.environ["SIDEKIQ_DEMO_FOLDER"])
+    if (folder / "model_missing").exists():
+        raise ModelNotLoadedError("the scoring model is not on this machine yet")
+    if (folder / "slow_bureau").exists():
+        _log.info("asking the credit bureau about %s ...", order)
+        deadline = time.monotonic() + _LONG_SECONDS
+        while (folder / "slow_bureau").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    _log.info("order %s over %s looks honest", order, amount)

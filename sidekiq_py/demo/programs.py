@@ -1,0 +1,217 @@
+"""The programs of the demo: a worker and a console in each language."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sidekiq_py
+from sidekiq_py.demo.record import NotSeenError, Record
+from sidekiq_py.embedded import end, tied_to_this_process
+
+_RUBY_FOLDER = Path(__file__).parent / "ruby"
+_STOP_SECONDS = 12.0
+_ASK_SECONDS = 30.0
+
+
+class Program:
+    """
+    One child process and the lines it prints.
+
+    Args:
+        name: For messages.
+        label: Before what it prints.
+        command: The program and its arguments.
+        folder: Where it runs.
+        environment: Its variables, all of them.
+    """
+
+    def __init__(
+        self, name: str, label: str, command: Sequence[str], *, folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.label = label
+        self.lines: Record[str] = Record()
+        self._begin = 0
+        self._process = subprocess.Popen(
+            tied_to_this_process(command),
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # Ctrl-C is for the demo, which then ends its programs in order.
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, name=f"sidekiq.demo/{name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is still there."""
+        return self._process.poll() is None
+
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input."""
+        stdin = self._process.stdin
+        if stdin is None or not self.is_running:
+            raise NotSeenError(f"{self.name} is gone; the end of its output:\n{self.tail()}")
+        stdin.write(line + "\n")
+        stdin.flush()
+
+    def begin(self) -> None:
+        """From now on only what it prints next is looked at."""
+        self._begin = self.lines.position()
+
+    def said(self, jid: str, text: str) -> str:
+        """
+        What it printed of a job, from *text* on to the end of the line.
+
+        Raises:
+            NotSeenError: It did not come in time.
+        """
+        what = f"{self.name} printing {text!r} of {jid}"
+        line = self.lines.wait_for(lambda line: f"jid={jid}" in line and text in line, what, since=self._begin)
+        return line[line.rindex(text) :]
+
+    def tail(self) -> str:
+        """The last lines it printed."""
+        return "\n".join(self.lines.last(15)) or "(it printed nothing)"
+
+    def stop(self) -> int:
+        """Send TERM and wait; the exit code."""
+        code = end(self._process, _STOP_SECONDS)
+        self._close()
+        return code
+
+    def kill(self) -> None:
+        """End it, and what it has started, as a crash would (SIGKILL)."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        self._close()
+
+    def _read(self) -> None:
+        stdout = self._process.stdout
+        for line in stdout or ():
+            self.lines.add(line.rstrip("\n"))
+
+    def _close(self) -> None:
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Ruby:
+    """
+    The Ruby of this machine.
+
+    Args:
+        version: Ruby's own.
+        sidekiq_version: Of the gem.
+    """
+
+    version: str
+    sidekiq_version: str
+
+
+def find_ruby() -> Ruby | None:
+    """Ruby with Sidekiq, or None."""
+    if shutil.which("ruby") is None or shutil.which("sidekiq") is None:
+        return None
+    question = 'require "sidekiq"; print RUBY_VERSION, " ", Sidekiq::VERSION'
+    answer = subprocess.run(
+        ["ruby", "-e", question], capture_output=True, text=True, check=False, timeout=_ASK_SECONDS
+    ).stdout.split()
+    return Ruby(*answer) if len(answer) == 2 else None
+
+
+def python_worker(jobs: str, queue: str, *, redis_url: str, folder: Path) -> Program:
+    """`sidekiq-py worker -r <jobs> -q <queue>`."""
+    command = [sys.executable, "-m", "sidekiq_py", "worker", "-r", jobs, "-q", queue, "-c", "2", "-t", "5"]
+    # The demo may run from a source tree that is not installed.
+    path = os.pathsep.join(filter(None, [str(Path(sidekiq_py.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    variables = {**_environment(redis_url, folder), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return Program("the Python worker", "python", command, folder=folder, environment=variables)
+
+
+def ruby_worker(queue: str, *, redis_url: str, folder: Path) -> Program:
+    """`sidekiq -r <jobs> -q <queue>`."""
+    command = ["sidekiq", "-r", str(_RUBY_FOLDER / "jobs.rb"), "-q", queue, "-c", "2", "-t", "5"]
+    return Program("the Ruby worker", "ruby", command, folder=folder, environment=_environment(redis_url, folder))
+
+
+class RubyConsole:
+    """A Ruby program that enqueues, as a Rails application would: it runs the lines that it is given."""
+
+    language = "ruby"
+
+    def __init__(self, *, redis_url: str, folder: Path) -> None:
+        command = ["ruby", str(_RUBY_FOLDER / "console.rb")]
+        self._program = Program("Ruby", "ruby", command, folder=folder, environment=_environment(redis_url, folder))
+
+    def run(self, line: str) -> Any:
+        """
+        The value of a line of Ruby, by way of JSON.
+
+        Raises:
+            NotSeenError: Ruby raised an error, or did not answer.
+        """
+        position = self._program.lines.position()
+        self._program.tell(line)
+        answer = self._program.lines.wait_for(
+            lambda text: text.startswith("=> "), f"Ruby's answer to {line}", since=position
+        )
+        value = json.loads(answer.removeprefix("=> "))
+        if "error" in value:
+            raise NotSeenError(f"Ruby raised {value['error']} in {line}")
+        return value["value"]
+
+    def stop(self) -> None:
+        """End it."""
+        self._program.kill()
+
+
+class PythonConsole:
+    """
+    Runs lines of Python here, so that what the screen shows is what was run.
+
+    Args:
+        names: What the lines may use.
+    """
+
+    language = "python"
+
+    def __init__(self, **names: Any) -> None:
+        self._names = names
+
+    def run(self, line: str) -> Any:
+        """The value of an expression; `name = expression` keeps it for later lines."""
+        name, assigns, expression = line.partition(" = ")
+        value = eval(expression if assigns else line, self._names)
+        if assigns:
+            self._names[name] = value
+        return value
+
+
+def _environment(redis_url: str, folder: Path) -> dict[str, str]:
+    # REDIS_PROVIDER would lead both languages to another Redis.
+    kept = {name: value for name, value in os.environ.items() if name != "REDIS_PROVIDER"}
+    return {**kept, "REDIS_URL": redis_url, "SIDEKIQ_DEMO_FOLDER": str(folder)}

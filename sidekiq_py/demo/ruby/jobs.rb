@@ -1,0 +1,35 @@
+# frozen_string_literal: true
+
+# Ruby's side of the demo, as a Rails application would have it.
+
+require "sidekiq"
+
+DEMO_JOB = defined?(Sidekiq::Job) ? Sidekiq::Job : Sidekiq::Worker
+
+# redis-rb 4.8 warns at each SADD of Sidekiq 6.4.1.
+if defined?(Redis) && Redis.respond_to?(:silence_deprecations=)
+  Redis.silence_deprecations = true
+  Redis.sadd_returns_boolean = false
+end
+
+class MailServerDown < StandardError; end
+
+# Runs in Ruby.
+class SendReceipt
+  include DEMO_JOB
+  sidekiq_options queue: "mailers"
+
+  def perform(order, email)
+    if File.exist?(File.join(ENV.fetch("SIDEKIQ_DEMO_FOLDER"), "mail_server_down"))
+      raise MailServerDown, "mail.example.com does not answer"
+    end
+
+    logger.info { "receipt for #{order} sent to #{email}" }
+  end
+end
+
+# Runs in Python; Ruby knows its name and its queue, and enqueues it.
+class FraudCheck
+  include DEMO_JOB
+  sidekiq_options queue: "python"
+end

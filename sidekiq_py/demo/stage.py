@@ -1,0 +1,163 @@
+"""What the steps of the demo share: one private Redis, the programs on it, the screen, and the moves that recur."""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from sidekiq_py.api import ProcessSet
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.demo import programs
+from sidekiq_py.demo.programs import Program
+from sidekiq_py.demo.record import NotSeenError, wait_until
+from sidekiq_py.demo.screen import Screen
+from sidekiq_py.demo.tape import Tape, Told
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.wire import keys
+
+
+class Console(Protocol):
+    """
+    Runs a line of code and gives its value.
+
+    Args:
+        language: As the screen shows it.
+    """
+
+    language: str
+
+    def run(self, line: str) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """
+    A job on its way.
+
+    Args:
+        told: What Redis was told of it last.
+    """
+
+    jid: str
+    told: Told
+
+
+@dataclass(slots=True)
+class Stage:
+    """
+    The running demo.
+
+    Args:
+        folder: Where the demo keeps what the jobs look at.
+    """
+
+    screen: Screen
+    pool: Pool
+    tape: Tape
+    folder: Path
+    workers: list[Program] = field(default_factory=list)
+
+    def start_python(self, jobs: str, queue: str) -> Program:
+        """
+        Start a Python worker.
+
+        Args:
+            jobs: The module that declares them.
+            queue: What it works.
+        """
+        url = self.pool.settings.url
+        return self._started(programs.python_worker(jobs, queue, redis_url=url, folder=self.folder))
+
+    def start_ruby(self, queue: str) -> Program:
+        """Start a Ruby worker."""
+        return self._started(programs.ruby_worker(queue, redis_url=self.pool.settings.url, folder=self.folder))
+
+    def wait_for_heartbeats(self) -> None:
+        """Wait until every worker that was started has entered itself in Redis."""
+        for worker in self.workers:
+            wait_until(partial(_beats, worker), f"a heartbeat of {worker.name} (pid {worker.pid})")
+
+    def enqueue(self, console: Console, line: str, *, queue: str) -> Sent:
+        """Run a line that enqueues a job, and show the line and what Redis was told."""
+        return self._send(console, line, "LPUSH", keys.queue(queue))
+
+    def schedule(self, console: Console, line: str) -> Sent:
+        """Run a line that schedules a job, and show the line and what Redis was told."""
+        return self._send(console, line, "ZADD", keys.SCHEDULE)
+
+    def begin_step(self) -> None:
+        """Look only at what comes from now on."""
+        self.tape.begin()
+        for worker in self.workers:
+            worker.begin()
+
+    def enqueued_again(self, job: Sent, *, queue: str) -> Told:
+        """Wait until a job is moved to a queue, and show what the move changed in its bytes."""
+        told = self.tape.wait_for("LPUSH", keys.queue(queue), job.jid, after=job.told)
+        self.screen.redis(told.line, told.payload, before=job.told.payload)
+        return told
+
+    def due(self, job: Sent, *, queue: str) -> None:
+        """The same for a job that was scheduled, and say how punctual the poller was."""
+        told = self.enqueued_again(job, queue=queue)
+        late_ms = (told.at_seconds - float(job.told.number)) * 1000
+        self.screen.note(f"{late_ms:.0f} ms after its time")
+
+    def failed(self, job: Sent, worker: Program) -> Sent:
+        """Wait until a failed job stands in the retry set, and show what was added to its bytes."""
+        worker.said(job.jid, "fail")
+        told = self.tape.wait_for("ZADD", keys.RETRY, job.jid, after=job.told)
+        self.screen.redis(told.line, told.payload, before=job.told.payload)
+        return Sent(job.jid, told)
+
+    def hurry(self, console: Console, line: str, job: Sent, *, cause: str) -> None:
+        """Make a retry due soon by a line of code, say so, and show what Redis was told."""
+        in_seconds = float(job.told.number) - now_seconds()
+        self.screen.say(
+            f"The score is the time of the next try, {in_seconds:.0f} s from now. {cause} Nobody wants to watch a "
+            "clock, so this demo moves the retry to one second from now, by the data API:"
+        )
+        console.run(line)
+        told = self.tape.wait_for("ZADD|ZINCRBY", keys.RETRY, job.jid, after=job.told)
+        self.screen.code(console.language, line, None)
+        self.screen.redis(f"{told.line} (the bytes stay)")
+        self.screen.say("The second is over, and a poller moves the job back to its queue:")
+
+    def performed(self, worker: Program, job: Sent, text: str) -> None:
+        """Wait until a worker has run a job, and show what the job printed, from *text* on."""
+        shown = worker.said(job.jid, text)
+        worker.said(job.jid, "done")
+        self.screen.output(worker.label, shown)
+
+    def introduce_python(self, worker: Program, job_class: str, queue: str) -> None:
+        """Say who the Python worker is."""
+        version = ".".join(str(part) for part in sys.version_info[:3])
+        self.screen.row(
+            "python", f'sidekiq_py on Python {version}, pid {worker.pid}, runs {job_class} from the queue "{queue}"'
+        )
+
+    def close(self) -> None:
+        """End every program that still runs."""
+        for worker in self.workers:
+            if worker.is_running:
+                worker.kill()
+        self.pool.close()
+
+    def _started(self, worker: Program) -> Program:
+        self.workers.append(worker)
+        return worker
+
+    def _send(self, console: Console, line: str, command: str, key: str) -> Sent:
+        jid = str(console.run(line))
+        told = self.tape.wait_for(command, key, jid)
+        self.screen.code(console.language, line, json.dumps(jid))
+        self.screen.redis(told.line, told.payload)
+        return Sent(jid, told)
+
+
+def _beats(worker: Program) -> bool:
+    if not worker.is_running:
+        raise NotSeenError(f"{worker.name} ended at once; its output:\n{worker.tail()}")
+    return worker.pid in [process.pid for process in ProcessSet()]

@@ -1,0 +1,88 @@
+"""Everything that Redis is told about jobs while the demo runs, and waiting for a part of it."""
+
+import threading
+from typing import NamedTuple
+
+from sidekiq_py.demo.record import Record
+from sidekiq_py.redis_access.monitor import Command, watch
+from sidekiq_py.redis_access.pool import Pool
+
+# The private server is gone long before.
+_TIMEOUT_SECONDS = 3600.0
+_NAMES = frozenset((b"LPUSH", b"RPUSH", b"ZADD", b"ZINCRBY"))
+
+
+class Told(NamedTuple):
+    """
+    One command that put a job somewhere.
+
+    Args:
+        position: On the tape.
+        at_seconds: Of the server's clock, since the epoch.
+        number: The score of ZADD, the increment of ZINCRBY, else "".
+        payload: The job's bytes.
+    """
+
+    position: int
+    at_seconds: float
+    name: str
+    key: str
+    number: str
+    payload: str
+
+    @property
+    def line(self) -> str:
+        """The command without the payload."""
+        return " ".join(word for word in (self.name, self.key, self.number) if word)
+
+
+class Tape:
+    """
+    Records what a server is told.
+
+    Args:
+        pool: To the server.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._record: Record[Told] = Record()
+        self._begin = 0
+        commands = watch(pool.new_link(timeout_seconds=_TIMEOUT_SECONDS))
+
+        def look_on() -> None:
+            for command in commands:
+                if command.words and command.words[0].upper() in _NAMES:
+                    self._record.add(_told(self._record.position(), command))
+
+        threading.Thread(target=look_on, name="sidekiq.demo/tape", daemon=True).start()
+
+    def begin(self) -> None:
+        """From now on only what comes is looked at."""
+        self._begin = self._record.position()
+
+    def wait_for(self, names: str, key: str, jid: str, *, after: Told | None = None) -> Told:
+        """
+        The first command on *key* about a job.
+
+        Args:
+            names: Of the command, such as `LPUSH`; several are separated by `|`.
+            jid: The job's id, or whatever else its bytes contain.
+            after: Look at what came later than this; else at all since `begin`.
+
+        Raises:
+            NotSeenError: It did not come in time.
+        """
+        wanted = names.split("|")
+        return self._record.wait_for(
+            lambda told: told.name in wanted and told.key == key and jid in told.payload,
+            f"{names} {key} of {jid}",
+            since=self._begin if after is None else after.position + 1,
+        )
+
+
+def _told(position: int, command: Command) -> Told:
+    words = [word.decode("utf-8", "backslashreplace") for word in command.words]
+    # redis-rb spells the names small.
+    name = words[0].upper()
+    number = words[2] if name.startswith("Z") else ""
+    return Told(position, command.at_seconds, name, words[1], number, words[-1])

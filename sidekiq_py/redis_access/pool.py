@@ -98,16 +98,29 @@ class Link:
     """
     One connection.
 
+    Args:
+        connection: Its first; not connected yet.
+        timeout_seconds: For a reply.
+        find_again: Makes the connections after the first, where the server may have moved.
+
     Raises from every call:
         RedisConnectionError: Nothing was executed.
         ReplyLostError: The command was sent, its reply was not read: it may have been executed.
         RedisReplyError: Redis answered with an error.
     """
 
-    __slots__ = ("_connection", "generation", "released_at", "timeout_seconds")
+    __slots__ = ("_connection", "_find_again", "_is_refused", "generation", "released_at", "timeout_seconds")
 
-    def __init__(self, connection: AbstractConnection, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        timeout_seconds: float,
+        find_again: Callable[[float], AbstractConnection] | None = None,
+    ) -> None:
         self._connection = connection
+        self._find_again = find_again
+        # The server has said that it is no longer the primary: the next command goes to another one.
+        self._is_refused = False
         self.timeout_seconds = timeout_seconds
         self.released_at = 0.0
         # Goes up with every new socket, so that a caller can tell an unbroken connection.
@@ -125,7 +138,16 @@ class Link:
         Returns:
             A reply for each; an error reply stands in the list as a `RedisReplyError`.
         """
-        self.send(self.pack(commands))
+        packed = self.pack(commands)
+        self.connect()
+        try:
+            self.send(packed)
+        except RedisConnectionError as error:
+            if len(commands) > 1:
+                raise ReplyLostError(
+                    f"{error}; the first of {len(commands)} commands may have been executed"
+                ) from error
+            raise
         replies: list[Any] = []
         for _ in commands:
             try:
@@ -140,11 +162,12 @@ class Link:
 
     def send(self, packed: Sequence[bytes] | bytes) -> None:
         """Send packed commands; read as many replies as there were."""
-        connection = self._connection
-        if _socket_of(connection) is None:
+        if self._is_refused:
+            self.close()
+        if _socket_of(self._connection) is None:
             self.connect()
         try:
-            connection.send_packed_command(packed, check_health=False)
+            self._connection.send_packed_command(packed, check_health=False)
         except (redis.RedisError, OSError) as error:
             self.close()
             raise RedisConnectionError(f"Redis is out of reach: {self._reason(error)}") from error
@@ -177,7 +200,7 @@ class Link:
             reply = self._connection._parser.read_response()
         except (redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError) as error:
             raise reply_error(error) from None
-        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+        except (redis.ConnectionError, redis.TimeoutError, redis.InvalidResponse, OSError) as error:
             self.close()
             raise ReplyLostError(f"the connection broke before Redis answered: {self._reason(error)}") from error
         except BaseException:
@@ -185,13 +208,17 @@ class Link:
             self.close()
             raise
         if isinstance(reply, redis.ResponseError):
-            raise reply_error(reply)
+            refusal = reply_error(reply)
+            self._is_refused = refusal.code in FAILOVER_CODES
+            raise refusal
         return reply
 
     def connect(self) -> None:
         """Open the socket if it is closed."""
         if _socket_of(self._connection) is not None:
             return
+        if self._find_again is not None and self.generation > 0:
+            self._connection = self._find_again(self.timeout_seconds)
         try:
             self._connection.connect()
         except (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError) as error:
@@ -216,6 +243,7 @@ class Link:
 
     def close(self) -> None:
         """Close the socket; the next command opens a new one."""
+        self._is_refused = False
         self._connection.disconnect()
 
     @property
@@ -257,7 +285,9 @@ class Pool:
     def new_link(self, *, timeout_seconds: float | None = None) -> Link:
         """A link that the pool does not take back; *timeout_seconds* for a reply."""
         seconds = self.settings.socket_timeout_seconds if timeout_seconds is None else timeout_seconds
-        return Link(self._make(seconds), seconds)
+        # A host name is looked up at each connection anyway; sentinels have to be asked.
+        find_again = self._make if "+sentinel://" in self.settings.url else None
+        return Link(self._make(seconds), seconds, find_again)
 
     def acquire(self) -> Link:
         """A free link, or a new one."""

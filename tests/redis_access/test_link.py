@@ -1,0 +1,118 @@
+"""One connection: what it says about a command that may or may not have been executed, and where it goes next."""
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import redis
+
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
+from tests.support.redis_server import RedisServer
+
+
+@pytest.fixture
+def two_servers(new_redis_server: Callable[..., RedisServer]) -> tuple[RedisServer, RedisServer]:
+    """A primary, and what will be the primary after a failover."""
+    first, second = (new_redis_server(config={"shutdown-timeout": "0"}) for _ in range(2))
+    return first, second
+
+
+def demote(server: RedisServer, primary: RedisServer) -> None:
+    """Make a replica of a server."""
+    client = server.client()
+    client.replicaof("127.0.0.1", primary.port)
+    client.close()
+
+
+def make(server: RedisServer) -> redis.Connection:
+    """A connection that is not connected yet."""
+    return redis.Connection(host="127.0.0.1", port=server.port, protocol=2)
+
+
+def test_a_link_leaves_a_server_that_is_no_longer_the_primary(two_servers: tuple[RedisServer, RedisServer]) -> None:
+    """Nothing else would make it: such a server answers reads, and closes no connection."""
+    first, second = two_servers
+    link = Link(make(first), 5, lambda seconds: make(second))
+    link.command("SET", "a", "1")
+    demote(first, second)
+
+    with pytest.raises(RedisReplyError, match="READONLY"):
+        link.command("SET", "a", "2")
+    link.command("SET", "a", "3")
+
+    with ExitStack() as exits:
+        client = second.client()
+        exits.callback(client.close)
+        assert client.get("a") == b"3"
+    link.close()
+
+
+def test_the_replies_behind_a_refusal_are_still_read(two_servers: tuple[RedisServer, RedisServer]) -> None:
+    """The connection is left with the next command, not between two replies."""
+    first, second = two_servers
+    link = Link(make(first), 5, lambda seconds: make(second))
+    link.connect()
+    demote(first, second)
+
+    refused, answered = link.batch([("SET", "a", "1"), ("ECHO", "here")])
+
+    assert (getattr(refused, "code", None), answered) == ("READONLY", b"here")
+    link.close()
+
+
+class BreaksWhileSending(redis.Connection):
+    """Its socket takes the first bytes and then no more."""
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        """Send pushes only in part."""
+        packed = b"".join([command] if isinstance(command, bytes) else command)
+        if b"LPUSH" not in packed:
+            super().send_packed_command(command, check_health)
+            return
+        assert isinstance(self._sock, socket.socket)
+        self._sock.sendall(packed[:40])
+        raise redis.ConnectionError("broken pipe")
+
+
+def test_the_first_of_many_commands_may_have_been_executed_when_sending_breaks(redis_server: RedisServer) -> None:
+    """Nobody may send all of them again; a single command was not executed."""
+    link = Link(BreaksWhileSending(host="127.0.0.1", port=redis_server.port, protocol=2), 5)
+
+    with pytest.raises(ReplyLostError, match="the first of 2 commands"):
+        link.batch([("LPUSH", "queue:a", "1"), ("LPUSH", "queue:b", "1")])
+    with pytest.raises(RedisConnectionError):
+        link.batch([("LPUSH", "queue:a", "1")])
+    link.close()
+
+
+def test_where_nobody_listens_nothing_was_executed() -> None:
+    """Also of many commands."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    link = Pool(RedisSettings(f"redis://127.0.0.1:{port}/0")).new_link()
+
+    with pytest.raises(RedisConnectionError):
+        link.batch([("PING",), ("PING",)])
+
+
+def answer_as_a_web_server(listener: socket.socket) -> None:
+    """To whatever is asked after the greeting."""
+    other, _ = listener.accept()
+    with other:
+        while request := other.recv(65536):
+            other.sendall(b"+OK\r\n" * request.count(b"SETINFO") or b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_a_reply_that_is_no_reply_counts_as_lost() -> None:
+    """Whoever answers there, the command may have been executed."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        link = Pool(RedisSettings(f"redis://127.0.0.1:{listener.getsockname()[1]}/0")).new_link()
+        threading.Thread(target=answer_as_a_web_server, args=(listener,)).start()
+
+        with pytest.raises(ReplyLostError):
+            link.command("PING")
+    assert not link.is_open

@@ -38,15 +38,12 @@ def watch(link: Link) -> Iterator[Command]:
 
     Args:
         link: Of its own, with a long timeout: it serves nothing else from here on.
+
+    Raises:
+        RedisError: Redis refuses MONITOR, or is out of reach.
     """
-    try:
-        link.command("MONITOR")
-        while True:
-            command = parse(link.receive())
-            if command is not None:
-                yield command
-    except RedisError:
-        return
+    link.command("MONITOR")
+    return _commands(link)
 
 
 def parse(line: bytes) -> Command | None:
@@ -57,6 +54,16 @@ def parse(line: bytes) -> Command | None:
     at, sender, words = match.groups()
     plain = tuple(_ESCAPE.sub(_unescaped, word) for word in _WORD.findall(words))
     return Command(float(at), sender.decode("utf-8", "replace"), plain)
+
+
+def _commands(link: Link) -> Iterator[Command]:
+    try:
+        while True:
+            command = parse(link.receive())
+            if command is not None:
+                yield command
+    except RedisError:
+        return
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:

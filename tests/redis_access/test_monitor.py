@@ -17,15 +17,14 @@ EVERY_BYTE = bytes(range(256))
 def seen(redis_url: str, redis_client: redis.Redis) -> Iterator[list[Command]]:
     """Fills while the test runs."""
     commands: list[Command] = []
-    link = Pool(RedisSettings(redis_url)).new_link(timeout_seconds=60)
+    seen_commands = watch(Pool(RedisSettings(redis_url)).new_link(timeout_seconds=60))
 
     def look_on() -> None:
-        for command in watch(link):
+        for command in seen_commands:
             commands.append(command)
 
     thread = threading.Thread(target=look_on)
     thread.start()
-    eventually(lambda: redis_client.ping() and commands)
     yield commands
     redis_client.client_kill_filter(_type="normal", skipme=True)
     thread.join()

@@ -81,7 +81,7 @@ class Ending:
             RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered.
         """
         if isinstance(error, Interrupted):
-            self._interrupted(unit, payload)
+            self._interrupted(unit, payload, definition)
         else:
             self._fail(unit, payload, definition, error)
 
@@ -113,9 +113,13 @@ class Ending:
         if outcome.announce_death:
             around.hooks.announce_death(outcome.payload, error)
 
-    def _interrupted(self, unit: UnitOfWork, payload: Payload) -> None:
+    def _interrupted(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None) -> None:
         """An iterable job has saved where it is: back to its queue, in the same step that ends this attempt."""
-        again = self._around.repush(payload)
+        try:
+            again = self._around.repush(payload)
+        except Exception as error:  # noqa: BLE001 — a client middleware that raises must not keep the job in flight
+            self._fail(unit, payload, definition, error)
+            return
         vital: list[tuple[Any, ...]] = []
         if again is not None:
             queue, raw = again

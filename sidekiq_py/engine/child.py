@@ -31,7 +31,8 @@ def run_child(parent: Parent, make_launcher: MakeLauncher) -> int:
             launcher.bury(message.details[0])
         elif message.word == "KILLED":
             seconds, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
-            parent.say("SETTLED", "1" if launcher.settle_overdue(owner, field.encode(), seconds) else "0")
+            answers = {True: "yes", False: "no", None: "later"}
+            parent.say("SETTLED", answers[launcher.settle_overdue(owner, field.encode(), seconds)])
 
     parent.listen(hear, on_end=lambda: launcher.signals.put("TERM"))
     return launcher.run(on_ready=lambda: parent.say("READY"))

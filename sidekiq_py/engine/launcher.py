@@ -261,13 +261,13 @@ class Launcher:
         for manager in self._managers:
             manager.watch_hard_limits(watch)
 
-    def settle_overdue(self, owner: str, field: bytes, seconds: str) -> bool:
-        """A sibling's job ran past its hard limit: settle it as failed. False if it had ended, or Redis is away."""
+    def settle_overdue(self, owner: str, field: bytes, seconds: str) -> bool | None:
+        """A sibling's job ran past its hard limit: settle it as failed. False: it had ended; None: Redis is away."""
         try:
-            return self._pool.run(lambda link: settle_overdue(self._surroundings, link, owner, field, seconds))
+            return settle_overdue(self._surroundings, self._pool, owner, field, seconds)
         except RedisError as error:
             self._hooks.report(error, {"context": "a job past its hard limit could not be settled"})
-            return False
+            return None
 
     def _obey(self, name: str | None) -> None:
         if name in ("TSTP", "USR1"):

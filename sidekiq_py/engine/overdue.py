@@ -2,7 +2,7 @@
 Settles the job of another process that ran past its hard limit, before that process is killed.
 
 The killed job counts as failed and goes its way from there: retry, or dead. It is not recovered as the job of a dead
-    owner, which would run it again at once.
+owner, which would run it again at once.
 """
 
 import random
@@ -11,13 +11,13 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine import retry
 from sidekiq_py.engine.attempt import Surroundings
 from sidekiq_py.engine.settle import utc_day
-from sidekiq_py.errors import HardTimeLimitError, PayloadError
+from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.pool import Link, Pool
 from sidekiq_py.wire.payload import parse_job
 
 
-def settle_overdue(around: Surroundings, link: Link, owner: str, field: bytes, seconds: str) -> bool:
+def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, seconds: str) -> bool:
     """
     End the job as failed.
 
@@ -31,7 +31,7 @@ def settle_overdue(around: Surroundings, link: Link, owner: str, field: bytes, s
     Raises:
         RedisError: Redis is out of reach.
     """
-    raw = in_flight.raw_of(link, owner, field)
+    raw = pool.run(lambda link: in_flight.raw_of(link, owner, field))
     if raw is None:
         return False
     now = now_seconds()
@@ -39,6 +39,8 @@ def settle_overdue(around: Surroundings, link: Link, owner: str, field: bytes, s
     try:
         payload = parse_job(raw)
         definition = around.registry.find(payload["class"])
+        if definition is not None and definition.resolve is not None:
+            definition = definition.resolve(payload)
     except PayloadError:
         payload, definition = {}, None
     outcome = retry.after_failure(
@@ -53,7 +55,17 @@ def settle_overdue(around: Surroundings, link: Link, owner: str, field: bytes, s
         report=around.hooks.report,
     )
     counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=True)]
-    if not in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters):
+
+    def settle(link: Link) -> bool:
+        return in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters)
+
+    try:
+        was_in_flight = pool.run(settle, idempotent=False)
+    except ReplyLostError:
+        # Sent again it writes nothing if it went through, and its process stands still: nobody else can have ended it.
+        pool.run(settle)
+        was_in_flight = True
+    if not was_in_flight:
         return False
     around.hooks.report(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
     if outcome.announce_death:

@@ -7,7 +7,7 @@ the thread goes on to the next.
 
 import logging
 import threading
-from typing import Protocol
+from typing import Any, Protocol
 
 from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
@@ -20,6 +20,8 @@ from sidekiq_py.running import run
 from sidekiq_py.wire.payload import parse_job
 
 _log = logging.getLogger("sidekiq")
+
+_PAUSE_SECONDS = 1.0
 
 
 class AsyncExecutor(Protocol):
@@ -55,6 +57,8 @@ class Processor:
         self._guard: Guard | None = None
         self._watch: HardLimitWatch | None = None
         self._tid = ""
+        # The job whose success has been handed in: whatever goes wrong after that is no failure of it.
+        self._ended: UnitOfWork | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def __repr__(self) -> str:
@@ -87,21 +91,39 @@ class Processor:
     def _run(self) -> None:
         self._guard = Guard()
         self._tid = tid.current()
-        take = self._fetcher.take
         while True:
-            unit = take()
-            if unit is None:
+            try:
+                self._work()
                 return
+            except BaseException as error:  # noqa: BLE001 — a thread lost here would never be replaced
+                self._report(error, {"context": "Internal error while fetching"})
+                threading.Event().wait(_PAUSE_SECONDS)
+
+    def _work(self) -> None:
+        take = self._fetcher.take
+        while (unit := take()) is not None:
             try:
                 self._process(unit)
-            except Exception as error:  # noqa: BLE001 — a thread lost here would never be replaced
-                self._around.hooks.report(
-                    error, {"context": "Internal error; the job stays in flight", "jobstr": unit.raw}
-                )
-            except INTERRUPTS:
-                _log.debug("an interrupt came after its job had ended")
+            except BaseException as error:  # noqa: BLE001 — as above
+                self._rescue(unit, error)
             finally:
                 self._around.state.running.pop(self._tid, None)
+
+    def _rescue(self, unit: UnitOfWork, error: BaseException) -> None:
+        """Something went wrong beside the job: it must not stay in flight for as long as this process lives."""
+        self._report(error, {"context": "Internal error", "jobstr": unit.raw})
+        if self._ended is unit:
+            return
+        try:
+            settle_or_leave(lambda: self._ending.failed(unit, {}, None, error))
+        except BaseException as failure:  # noqa: BLE001 — as above
+            self._report(failure, {"context": "Internal error; the job stays in flight", "jobstr": unit.raw})
+
+    def _report(self, error: BaseException, context: dict[str, Any]) -> None:
+        try:
+            self._around.hooks.report(error, context)
+        except BaseException:  # noqa: BLE001 — a handler that calls sys.exit() ends nothing here
+            _log.exception("an error handler failed")
 
     def _process(self, unit: UnitOfWork) -> None:
         started = monotonic()
@@ -138,6 +160,7 @@ class Processor:
             watch.end()
         seconds = monotonic() - started
         if failure is None:
+            self._ended = unit
             self._fetcher.acknowledge(unit, seconds)
             logger.done(seconds)
         else:

@@ -35,6 +35,7 @@ _YOUNG_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 10.0
 _MEMORY_LOOK_SECONDS = 5.0
 _SETTLE_SECONDS = 10.0
+_SETTLE_AGAIN_SECONDS = 1.0
 
 RunChild = Callable[[Parent], int]
 
@@ -250,7 +251,7 @@ class Supervisor:
         elif message.word == "END":
             child.limit = None
         elif message.word == "SETTLED" and self._settling is not None and self._settling[1] is child:
-            self._finish_settling(was_ours=message.details[0] == "1")
+            self._finish_settling(message.details[0])
 
     def _obey(self, name: str) -> None:
         if name in ("TERM", "INT"):
@@ -356,23 +357,26 @@ class Supervisor:
         child.is_to_be_replaced = True
         helper.down.write("KILLED", limit.seconds, limit.owner, limit.field)
 
-    def _finish_settling(self, *, was_ours: bool) -> None:
+    def _finish_settling(self, answer: str) -> None:
         assert self._settling is not None
         child, _ = self._settling
         self._settling = None
-        if was_ours:
+        limit = child.limit
+        if answer == "yes":
             _log.warning(
-                "a job ran past its hard limit of %s s: child %d is killed",
-                child.limit and child.limit.seconds,
-                child.pid,
+                "a job ran past its hard limit of %s s: child %d is killed", limit and limit.seconds, child.pid
             )
             self._kill(child)
+            return
+        if limit is not None and answer == "later":
+            # Killed now, it would come back as the job of a dead owner and run again at once.
+            limit.due, limit.frozen_until = monotonic() + _SETTLE_AGAIN_SECONDS, None
         else:
             # It had ended in that very moment.
             child.limit = None
-            child.is_leaving = False
-            child.is_to_be_replaced = False
-            self._signal(child, signal.SIGCONT)
+        child.is_leaving = False
+        child.is_to_be_replaced = False
+        self._signal(child, signal.SIGCONT)
 
     def _kill(self, child: Child) -> None:
         child.limit = None

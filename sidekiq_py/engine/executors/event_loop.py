@@ -143,8 +143,7 @@ class EventLoop:
         seconds = monotonic() - started
         try:
             if failure is None:
-                # Never by this thread: 0 seconds says that the acknowledgement may wait for others.
-                run.fetcher.acknowledge(run.unit, 0.0)
+                await self._acknowledge(run)
                 around.logger.done(seconds)
             else:
                 around.logger.fail(seconds)
@@ -173,11 +172,23 @@ class EventLoop:
             return error
         return None
 
-    async def _settle(self, run: _Run, failure: BaseException) -> None:
-        def settle() -> None:
-            settle_or_leave(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure))
+    async def _acknowledge(self, run: _Run) -> None:
+        def acknowledge() -> None:
+            # Never by this thread: 0 seconds says that the acknowledgement may wait for others.
+            run.fetcher.acknowledge(run.unit, 0.0)
 
-        await asyncio.shield(self._loop.run_in_executor(self._settling, settle))
+        if run.unit.is_marked:
+            # The end of a suspect is a script of its own.
+            await self._aside(acknowledge)
+        else:
+            acknowledge()
+
+    async def _settle(self, run: _Run, failure: BaseException) -> None:
+        await self._aside(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure))
+
+    async def _aside(self, settle: Callable[[], None]) -> None:
+        """What waits for Redis would stop all other jobs of the loop."""
+        await asyncio.shield(self._loop.run_in_executor(self._settling, settle_or_leave, settle))
 
     def _release(self, run: _Run) -> None:
         self._runs.pop(run.unit, None)

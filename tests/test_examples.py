@@ -1,0 +1,91 @@
+"""The examples run as they stand, against real Redis and, where it is there, real Ruby."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.support.missing_tools import skip_or_fail
+from tests.support.waiting import eventually
+from tests.support.worker_process import REPOSITORY, SOURCE_ROOTS, SidekiqProcess, WorkerProcess
+
+EXAMPLES = REPOSITORY / "examples"
+ENQUEUE_FOR_RUBY, PYTHON_WORKER = EXAMPLES / "enqueue_for_ruby", EXAMPLES / "python_worker"
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(redis_url: str) -> Run:
+    """Runs a program in an example's folder, on the shared Redis, and gives what it printed."""
+
+    def run_here(folder: Path, *command: str) -> str:
+        environment = {**os.environ, "REDIS_URL": redis_url, "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS))}
+        ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    return run_here
+
+
+@pytest.fixture
+def ruby() -> str:
+    """The program, where Sidekiq comes with it."""
+    if shutil.which("sidekiq") is None:
+        skip_or_fail("no Ruby Sidekiq; on Debian: apt-get install ruby-sidekiq", switch="SIDEKIQ_PY_REQUIRE_RUBY")
+    return "ruby"
+
+
+def test_python_enqueues_for_ruby(run: Run, redis_client: redis.Redis) -> None:
+    """What is printed are the ids of the jobs in Redis; their options are those of the Ruby class."""
+    printed = run(ENQUEUE_FOR_RUBY, sys.executable, "enqueue.py")
+
+    queued = [json.loads(raw) for raw in redis_client.lrange("queue:mailers", 0, -1)]
+    scheduled = [json.loads(raw) for raw in redis_client.zrange("schedule", 0, -1)]
+    assert {job["jid"] for job in [*queued, *scheduled]} == set(re.findall(r"[0-9a-f]{24}", printed))
+    assert (len(queued), len(scheduled)) == (3, 1)
+    assert {(job["class"], job["retry"]) for job in queued} == {("SendReceipt", 5)}
+
+
+@pytest.mark.ruby
+def test_ruby_runs_what_the_example_enqueued(run: Run, ruby: str, redis_url: str) -> None:
+    """A real Sidekiq process with the example's own class."""
+    command = ["sidekiq", "-r", str(ENQUEUE_FOR_RUBY / "jobs.rb"), "-q", "mailers"]
+
+    with SidekiqProcess(command, redis_url=redis_url) as worker:
+        run(ENQUEUE_FOR_RUBY, sys.executable, "enqueue.py")
+
+        for order in ("A-1001", "A-1003", "A-1004"):
+            assert eventually(lambda order=order: f"receipt for {order} sent" in worker.log)
+        worker.kill()
+
+
+@pytest.mark.ruby
+def test_python_runs_what_ruby_enqueued(run: Run, ruby: str, redis_url: str) -> None:
+    """At once, after a retry, at its time, and on the event loop."""
+    with WorkerProcess("fraud", redis_url=redis_url, arguments=["-q", "python"], python_path=[PYTHON_WORKER]) as worker:
+        run(PYTHON_WORKER, ruby, "enqueue.rb")
+
+        for done in (
+            "order A-1001 over 99.5",
+            "order A-1003 over 7.25",
+            "the rate of EUR",
+            "order A-1002 over 12000.0",
+        ):
+            assert eventually(lambda done=done: done in worker.log, within_seconds=20)
+        assert "BureauBusyError: nobody looks at A-1002 now" in worker.log
+
+
+def test_the_python_worker_runs_without_ruby_too(run: Run, redis_url: str) -> None:
+    """The command line writes what Ruby would."""
+    with WorkerProcess("fraud", redis_url=redis_url, arguments=["-q", "python"], python_path=[PYTHON_WORKER]) as worker:
+        run(PYTHON_WORKER, sys.executable, "-m", "sidekiq_py", "push", "FraudCheck", '["A-7", 1.5]', "-q", "python")
+
+        assert eventually(lambda: "order A-7 over 1.5 looks honest" in worker.log)

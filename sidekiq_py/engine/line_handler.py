@@ -13,10 +13,12 @@ import os
 import select
 import sys
 import threading
+import time
 import weakref
 from collections import deque
-from typing import TextIO
+from typing import Any, TextIO
 
+from sidekiq_py.errors import SoftTimeLimitError
 from sidekiq_py.logs import LineFormatter
 
 # What a pipe takes in one piece: lines of several processes that share it are not torn apart.
@@ -25,6 +27,9 @@ _CHUNK_BYTES = 4096
 _ROUNDS = 4
 # More lines than this hang on the queue only if whoever reads the log stands still; then threads wait.
 _CROWD = 1000
+_PAUSE_SECONDS = 0.002
+
+_WRITER = "writer"
 
 
 class LineHandler(logging.Handler):
@@ -43,48 +48,71 @@ class LineHandler(logging.Handler):
         self._stream = stream or sys.stdout
         self._descriptor = _descriptor_of(self._stream)
         self._pending: deque[str] = deque()
-        # Reentrant, as a signal handler may log on top of a line that its thread is writing.
-        self._writing = threading.RLock()
+        # Who writes now. A dict and not a lock: taking a turn is one step whose outcome can be read afterwards, so that
+        # an exception which is raised in this thread from outside (a job's time limit) never leaves a turn taken for
+        # ever.
+        self._turn: dict[str, int] = {}
         self._is_crowded = False
         _start_afresh_after_fork(self)
 
     def __repr__(self) -> str:
         return f"<LineHandler {type(self.line_formatter).__name__} fd={self._descriptor}>"
 
-    @property
-    def is_terminal(self) -> bool:
-        """A person is reading along."""
-        return self._stream.isatty()
+    def handle(self, record: logging.LogRecord) -> bool:
+        """
+        Filter and write *record*.
+
+        Without the lock that other handlers take here: `write_line` needs none, and until Python 3.13 a time limit that
+        strikes a job in the midst of taking it would leave it locked for ever.
+        """
+        # From Python 3.12 on a filter may put another record in its place.
+        passed: Any = self.filter(record)
+        if not passed:
+            return False
+        self.emit(passed if isinstance(passed, logging.LogRecord) else record)
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         """Format and write *record*; a failure is reported as the standard library's handlers do, and not raised."""
         try:
             self.write_line(self.format(record))
+        except SoftTimeLimitError:
+            # It struck the job while it was logging, and is the job's to see.
+            raise
         except Exception:  # noqa: BLE001
             self.handleError(record)
 
     def write_line(self, line: str) -> None:
         """Write *line*, or leave it to the thread that is writing now."""
-        pending = self._pending
+        pending, turn, me = self._pending, self._turn, threading.get_ident()
         pending.append(line)
-        while pending:
-            must_wait = self._is_crowded or len(pending) > _CROWD
-            if not self._writing.acquire(blocking=must_wait):
-                return
-            try:
-                self._drain()
-            finally:
-                self._writing.release()
+        try:
+            while pending:
+                if turn.setdefault(_WRITER, me) == me:
+                    self._drain()
+                    turn.pop(_WRITER, None)
+                elif self._is_crowded or len(pending) > _CROWD:
+                    time.sleep(_PAUSE_SECONDS)
+                else:
+                    return
+        finally:
+            if turn.get(_WRITER) == me:
+                turn.pop(_WRITER, None)
 
     def flush(self) -> None:
         """Wait until everything logged so far has been written."""
-        with self._writing:
+        turn, me = self._turn, threading.get_ident()
+        while turn.setdefault(_WRITER, me) != me:
+            time.sleep(_PAUSE_SECONDS)
+        try:
             self._write_pending()
+        finally:
+            turn.pop(_WRITER, None)
 
     def start_afresh(self) -> None:
         """In a forked child: the parent writes what hangs on its queue, and its writing thread is not here."""
         self._pending.clear()
-        self._writing = threading.RLock()
+        self._turn = {}
         self._is_crowded = False
 
     def _drain(self) -> None:
@@ -92,7 +120,7 @@ class LineHandler(logging.Handler):
             self._write_pending()
             if not self._pending:
                 return
-        # This thread has a job of its own. Threads that log from here on wait for the lock instead of leaving their
+        # This thread has a job of its own. Threads that log from here on wait for their turn instead of leaving their
         # lines to us; what was left to us before is written below.
         self._is_crowded = True
         try:
@@ -103,18 +131,21 @@ class LineHandler(logging.Handler):
     def _write_pending(self) -> None:
         pending = self._pending
         chunk = bytearray()
-        for _ in range(len(pending)):
-            try:
+        try:
+            for _ in range(len(pending)):
                 line = pending.popleft().encode("utf-8", "backslashreplace")
-            except IndexError:
-                break
-            if chunk and len(chunk) + len(line) >= _CHUNK_BYTES:
+                if chunk and len(chunk) + len(line) >= _CHUNK_BYTES:
+                    full, chunk = chunk, bytearray()
+                    self._write(full)
+                chunk += line
+                chunk += b"\n"
+        except IndexError:
+            # A signal handler has logged, and taken along what hung here.
+            pass
+        finally:
+            # Also when the job of this thread is cut off just now: most of these lines are other jobs'.
+            if chunk:
                 self._write(chunk)
-                chunk = bytearray()
-            chunk += line
-            chunk += b"\n"
-        if chunk:
-            self._write(chunk)
 
     def _write(self, data: bytearray) -> None:
         if self._descriptor is None:

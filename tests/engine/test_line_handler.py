@@ -1,5 +1,6 @@
 """Log lines from many threads and processes into one file."""
 
+import ctypes
 import io
 import logging
 import os
@@ -9,6 +10,7 @@ import threading
 from pathlib import Path
 
 from sidekiq_py.engine.line_handler import LineHandler
+from sidekiq_py.errors import SoftTimeLimitError
 from sidekiq_py.logs import PrettyFormatter
 from tests.support.waiting import eventually
 
@@ -118,6 +120,35 @@ def test_lines_go_to_a_stream_without_a_descriptor() -> None:
     assert stream.getvalue().splitlines()[1] == "odd \\ud800"
 
 
+def test_jobs_that_are_cut_off_while_they_log_do_not_silence_the_log(tmp_path: Path) -> None:
+    """A time limit is raised in a thread wherever it is, also between any two steps of writing a line."""
+    logger = logging.Logger("struck")
+
+    def work(is_logging: threading.Event) -> None:
+        try:
+            while True:
+                logger.info("working")
+                is_logging.set()
+        except SoftTimeLimitError:
+            pass
+
+    with (tmp_path / "log").open("w") as file:
+        logger.addHandler(LineHandler(PrettyFormatter(), file))
+        for _ in range(100):
+            events = [threading.Event(), threading.Event()]
+            jobs = [(event, threading.Thread(target=work, args=(event,))) for event in events]
+            for is_logging, thread in jobs:
+                thread.start()
+                is_logging.wait()
+            for _, thread in jobs:
+                strike = ctypes.pythonapi.PyThreadState_SetAsyncExc
+                strike(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SoftTimeLimitError))
+                thread.join()
+        logger.info("the last word")
+
+        assert "the last word" in (tmp_path / "log").read_text()
+
+
 def test_a_forked_child_logs_even_if_a_thread_was_writing() -> None:
     """The child has only the thread that forked: nobody would let go of the parent's lock."""
     program = """
@@ -127,9 +158,10 @@ from sidekiq_py.logs import PrettyFormatter
 handler = LineHandler(PrettyFormatter(), sys.stdout)
 held, done = threading.Event(), threading.Event()
 def hold():
-    with handler._writing:
-        handler._pending.append("the parent's line")
-        held.set(); done.wait()
+    handler._turn["writer"] = threading.get_ident()
+    handler._pending.append("the parent's line")
+    held.set(); done.wait()
+    handler._turn.clear()
 threading.Thread(target=hold).start()
 held.wait()
 child = os.fork()

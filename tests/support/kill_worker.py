@@ -167,7 +167,7 @@ class Program:
         self.registry = Registry()
         self.hooks = Hooks()
         self.chain: Chain[ServerMiddleware] = Chain()
-        for function in (self.tick, self.boom, self.stubborn, self.heedful, self.poison, self.limited, self.mourned):
+        for function in (self.tick, self.boom, self.stubborn, self.heedful, self.poison, self.limited):
             self.registry.add(FunctionDefinition(function.__name__, {}, function, function))
         if settings.has_async_jobs:
             self.registry.add(FunctionDefinition("atick", {}, self.atick, self.atick, is_async=True))
@@ -199,15 +199,10 @@ class Program:
         await asyncio.sleep(seconds)
         self._ledger.note(ENDED, number)
 
-    def boom(self, number: int) -> None:
-        """Fails."""
-        self._ledger.note(STARTED, number)
-        self._ledger.note(ENDED, number)
+    def boom(self, number: int, seconds: float = 0.0) -> None:
+        """Takes *seconds*, and fails."""
+        self.tick(number, seconds)
         raise ValueError("boom")
-
-    def mourned(self, number: int) -> None:
-        """Fails; with `retry: 0` it dies."""
-        self.boom(number)
 
     def stubborn(self, number: int, seconds: float) -> None:
         """Takes *seconds*, whatever is raised in it."""

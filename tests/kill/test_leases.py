@@ -1,0 +1,173 @@
+"""Who is alive and who is dead: frozen processes, a Redis that was away, Ruby's own clean-up."""
+
+import hashlib
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from interop_tests.support.ruby import RELEASES, run_ruby, why_missing
+from tests.kill.conftest import Fleet
+from tests.support.ledger import STARTED, job_text, push_jobs
+from tests.support.missing_tools import skip_or_fail
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+CONCURRENCY = 5
+
+
+def test_a_worker_that_was_frozen_past_its_lease_drops_what_it_had_not_started(
+    fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """Another one has run its jobs meanwhile. What it was running it may end; nothing of that is written."""
+    jobs = 3000
+    texts = [job_text(number, "boom" if number % 10 == 3 else "tick", [0.003]) for number in range(jobs)]
+    push_jobs(fleet.client, texts)
+    frozen = fleet.start(lease_seconds=2, concurrency=CONCURRENCY)
+    eventually(lambda: fleet.ledger.count(STARTED) > 300)
+    frozen.freeze()
+    held = fleet.in_flight_of(frozen.pid)
+    fleet.start(lease_seconds=2, concurrency=CONCURRENCY)
+
+    eventually(lambda: not fleet.in_flight_of(frozen.pid), 20)
+    fleet.wait_until_done(20)
+    starts_before = fleet.ledger.numbers(STARTED)
+    thawed_at = time.monotonic()
+    frozen.thaw()
+    push_jobs(fleet.client, [job_text(jobs + number, args=[0.003]) for number in range(500)])
+    eventually(lambda: fleet.ledger.count(STARTED) >= jobs + 500, 20)
+    fleet.wait_until_done(20)
+    eventually(lambda: "taken for dead" in frozen.log, 10)
+
+    books = fleet.books(jobs + 500)
+    stale = [run for run in fleet.ledger.runs() if run.start > thawed_at and run.number in starts_before]
+    again = [runs for runs in fleet.ledger.runs_by_number().values() if len(runs) > 1]
+    report(f"{books}; in flight when frozen={held}, started once more after the thaw={len(stale)}")
+    assert held > 0
+    assert books.lost == books.doubled == ()
+    assert stale == []
+    assert len(again) <= held
+    assert fleet.client.zcard("retry") == jobs // 10
+    assert int(fleet.client.get("stat:failed") or 0) == jobs // 10
+    assert int(fleet.client.get("stat:processed") or 0) == jobs + 500
+
+
+def test_a_thawed_worker_goes_on_under_its_next_epoch(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """It fetches again, and its old name is gone."""
+    worker = fleet.start(lease_seconds=2, concurrency=2)
+    push_jobs(fleet.client, [job_text(number, "stubborn", [1]) for number in range(2)])
+    eventually(lambda: fleet.ledger.count(STARTED) == 2)
+    [before] = fleet.owners_of(worker.pid)
+    worker.freeze()
+    other = fleet.start(lease_seconds=2, concurrency=2)
+    eventually(lambda: not fleet.client.hexists("sidekiq_py:owners", before), 20)
+    fleet.wait_until_done(20)
+    other.stop()
+
+    worker.thaw()
+    push_jobs(fleet.client, [job_text(2), job_text(3)])
+
+    fleet.wait_until_done(20)
+    books = fleet.books(4)
+    [now] = [name.decode() for name in fleet.client.hkeys("sidekiq_py:owners")]
+    report(f"{books}; {before.rpartition(':')[2]} -> {now.rpartition(':')[2]}")
+    assert now.rpartition(":")[0] == before.rpartition(":")[0]
+    assert int(now.rpartition(":")[2]) == int(before.rpartition(":")[2]) + 1
+    assert (books.lost, books.doubled) == ((), ())
+    assert int(fleet.client.get("stat:processed") or 0) == 4
+
+
+@pytest.mark.parametrize("outage", ["stopped", "frozen"])
+def test_no_job_is_taken_from_the_living_after_redis_was_away_past_the_lease(
+    durable_fleet: Fleet, durable_server: RedisServer, report: Callable[[object], None], outage: str
+) -> None:
+    """Every lease has run out, and every worker lives."""
+    fleet = durable_fleet
+    workers = [fleet.start(lease_seconds=4, concurrency=2) for _ in range(3)]
+    push_jobs(fleet.client, [job_text(number, args=[9]) for number in range(6)])
+    push_jobs(fleet.client, [job_text(number, args=[0.01]) for number in range(6, 100)])
+    eventually(lambda: fleet.ledger.count(STARTED) >= 6)
+
+    if outage == "stopped":
+        durable_server.stop()
+        time.sleep(6)
+        durable_server.start()
+    else:
+        with durable_server.paused():
+            time.sleep(6)
+    missing = sum(
+        not fleet.client.exists(f"sidekiq_py:lease:{owner.decode()}")
+        for owner in fleet.client.hkeys("sidekiq_py:owners")
+    )
+
+    fleet.wait_until_done(60)
+    books = fleet.books(100)
+    taken = sum(worker.log.count("is dead") for worker in workers)
+    report(f"{books}; leases missing at first sight={missing} of {len(workers)}, owners taken for dead={taken}")
+    assert all(worker.is_running for worker in workers)
+    assert taken == 0
+    assert (books.once, books.again, books.lost, books.doubled) == (100, 0, (), ())
+    assert int(fleet.client.get("stat:processed") or 0) == 100
+
+
+def test_ruby_s_clean_up_of_processes_costs_no_job(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """Ruby's Web UI strikes a dead Python process off its list before anybody has looked after its jobs."""
+    release = RELEASES[0]
+    missing = why_missing(release.name)
+    if missing is not None:
+        skip_or_fail(missing, switch="SIDEKIQ_PY_REQUIRE_RUBY")
+    push_jobs(fleet.client, [job_text(number, args=[0.5]) for number in range(20)])
+    worker = fleet.start(concurrency=10)
+    eventually(lambda: fleet.ledger.count(STARTED) == 10)
+    identity = worker.identity
+    fleet.kill(worker)
+    # A minute after its last beat.
+    fleet.client.delete(identity)
+
+    left = run_ruby(release, "Sidekiq::ProcessSet.new.map { |process| process['identity'] }", fleet.redis_url)
+    members = fleet.client.smembers("processes")
+    fleet.start(concurrency=10)
+    fleet.wait_until_done(20)
+
+    books = fleet.books(20)
+    report(f"{books}; in_flight_at_deaths={fleet.in_flight_at_deaths}")
+    assert left == []
+    assert identity.encode() not in members
+    assert (books.lost, books.doubled) == ((), ())
+    assert books.again == fleet.in_flight_at_deaths == 10
+
+
+def test_a_death_handler_that_hangs_does_not_cost_its_process_the_lease(
+    fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """It is called while others look whether this process lives."""
+    dead = fleet.start(concurrency=1)
+    push_jobs(fleet.client, [job_text(0, "stubborn", [60])])
+    eventually(lambda: fleet.ledger.count(STARTED) == 1)
+    [owner] = fleet.owners_of(dead.pid)
+    [(field, raw)] = fleet.client.hgetall(f"sidekiq_py:inflight:{owner}").items()
+    # As if it had been marked, and had killed two processes before.
+    fleet.client.hdel(f"sidekiq_py:inflight:{owner}", field)
+    fleet.client.hset(f"sidekiq_py:inflight:{owner}", field.replace(b":", b"!"), raw)
+    fleet.client.hset("sidekiq_py:suspects", _digest(raw), f"2:{time.time():.3f}")
+    fleet.kill(dead)
+
+    worker = fleet.start(lease_seconds=2, death_handler_seconds=5)
+    eventually(lambda: fleet.ledger.count("D") == 1)
+    other = fleet.start(lease_seconds=2)
+    push_jobs(fleet.client, [job_text(number, args=[0.05]) for number in range(1, 100)])
+    fleet.wait_until_done(20)
+    time.sleep(3)
+
+    books = fleet.books(100)
+    report(books)
+    assert "is dead" not in other.log
+    assert "taken for dead" not in worker.log
+    assert fleet.client.zcard("dead") == 1
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(20) == 0
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha1(raw, usedforsecurity=False).hexdigest()

@@ -228,11 +228,10 @@ class Program:
             raise
         self._ledger.note(ENDED, number)
 
-    def poison(self, number: int) -> None:
-        """Kills its process."""
+    def poison(self, number: int, seconds: float = 0.05) -> None:
+        """Kills its process, by default not before the innocents around it are at work, too."""
         self._ledger.note(STARTED, number)
-        # Not before the innocents around it are at work, too.
-        time.sleep(0.05)
+        time.sleep(seconds)
         die()
 
     def limited(self, number: int, seconds: float) -> None:

@@ -1,10 +1,12 @@
 """Workers to kill, a ledger to check them by, and a line about each test's books in the report."""
 
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,23 @@ class KillWorker(SidekiqProcess):
         )
 
 
+def end(worker: KillWorker) -> None:
+    """At the end of a test nobody waits for jobs."""
+    if worker.is_running:
+        for pid in children_of(worker.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        worker.kill()
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of a process, from /proc."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
 @dataclass
 class Fleet:
     """
@@ -97,7 +116,7 @@ class Fleet:
         """Start a worker."""
         base = {"redis_url": self.worker_url or self.redis_url, "ledger": str(self.ledger.path), **self.defaults}
         worker = KillWorker(self.redis_url, {**base, **settings}).start()
-        self.exits.callback(worker.stop, 10)
+        self.exits.callback(end, worker)
         if wait:
             worker.wait_until_ready()
         return worker

@@ -22,6 +22,7 @@ from typing import Any
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.keeper import RETRY_SECONDS, TICK_SECONDS, Keeper
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.engine.parking import Parking
 from sidekiq_py.engine.settle import Settler, forget, utc_day
@@ -35,11 +36,9 @@ _log = logging.getLogger("sidekiq")
 
 # A job that ran as long is acknowledged by itself: the round trip weighs little, and a kill would repeat real work.
 _SLOW_SECONDS = 0.005
-_TICK_SECONDS = 0.005
 # What was fetched ahead and has not started by then goes back.
 _GIVE_BACK_SECONDS = 0.020
 _LATE_ARRIVAL_SECONDS = 0.010
-_RETRY_SECONDS = 0.5
 # A leader that waits for a reply from a Redis that hangs cannot be called off.
 _LEADER_EXIT_SECONDS = 5.0
 
@@ -70,12 +69,15 @@ class ReliableFetcher:
         self._room = room
         self._queues = [(name, capsule.weights[name]) for name in capsule.queue_names]
         self._names = {name.encode(): name for name in capsule.queue_names}
+        self._keeper = Keeper(
+            f"sidekiq.{capsule.name}/keeper", self._tick, self._is_needed, on_offline=self._note_offline, report=report
+        )
         self._link = pool.new_link()
         self._service_link = pool.new_link()
         self._service_lock = threading.Lock()
         self._settler = Settler(
             pool.new_link(),
-            on_pending=self._arm_keeper,
+            on_pending=self._keeper.arm,
             on_trouble=self._note_trouble,
             is_given_up=lambda: self._is_closed,
         )
@@ -103,9 +105,6 @@ class ReliableFetcher:
         self._is_closed = False
         self._has_trouble = False
         self._offline_since: float | None = None
-        self._keeper_armed = threading.Event()
-        self._keeper_is_armed = False
-        self._keeper = threading.Thread(target=self._keep, name=f"sidekiq.{capsule.name}/keeper", daemon=True)
 
     def __repr__(self) -> str:
         return f"<ReliableFetcher {self._capsule.name} buffered={len(self._jobs)} idle={self._idle}>"
@@ -128,7 +127,7 @@ class ReliableFetcher:
         while not self._take_the_lead() and monotonic() < give_up_at:
             threading.Event().wait(0.001)
         self._give_back_buffer(older_than=None)
-        self._arm_keeper()
+        self._keeper.arm()
 
     def close(self) -> None:
         """Hand in what is due and let go of all connections."""
@@ -137,8 +136,7 @@ class ReliableFetcher:
             self._settler.flush()
         except RedisError as error:
             _log.warning("some finished jobs could not be acknowledged and will run again: %s", error)
-        self._keeper_armed.set()
-        self._keeper.join(timeout=1)
+        self._keeper.stop()
         self._waiters.close()
         self._link.close()
         with self._service_lock:
@@ -263,7 +261,7 @@ class ReliableFetcher:
                 is_due = self._watch()
             except RedisError as error:
                 self._note_offline(error)
-                self._waiters_idle(_RETRY_SECONDS)
+                self._waiters_idle(RETRY_SECONDS)
                 is_due = True
 
     def _watch(self) -> bool:
@@ -341,7 +339,7 @@ class ReliableFetcher:
         self._low_water = self._left // 4 if ahead else 0
         self._refilled_at = monotonic()
         if self._jobs:
-            self._arm_keeper()
+            self._keeper.arm()
 
     def _within_room(self, wanted: int) -> int:
         room = self._room()
@@ -378,7 +376,7 @@ class ReliableFetcher:
             if isinstance(reply, RedisReplyError):
                 # The settler hands them in by itself; the fetch beside them may have brought jobs.
                 self._settler.restore({owner: units})
-                self._arm_keeper()
+                self._keeper.arm()
             else:
                 forget(owner, fields)
         return replies[-1]
@@ -419,7 +417,7 @@ class ReliableFetcher:
                 self._note_offline(error)
                 if self._is_quiet:
                     return False
-                threading.Event().wait(_RETRY_SECONDS)
+                threading.Event().wait(RETRY_SECONDS)
         return owner is self._ownership.current
 
     # ---- settling
@@ -434,34 +432,7 @@ class ReliableFetcher:
         except RedisError as error:
             self._note_offline(error)
 
-    # ---- the keeper
-
-    def _arm_keeper(self) -> None:
-        if not self._keeper_is_armed:
-            self._keeper_is_armed = True
-            self._keeper_armed.set()
-
-    def _keep(self) -> None:
-        pause = threading.Event()
-        while not self._is_closed:
-            self._keeper_armed.wait()
-            self._keeper_armed.clear()
-            while not self._is_closed:
-                pause.wait(_TICK_SECONDS)
-                try:
-                    self._tick()
-                except RedisError as error:
-                    self._note_offline(error)
-                    pause.wait(_RETRY_SECONDS)
-                except Exception as error:  # noqa: BLE001 — the keeper must outlive any single failure
-                    self._report(error, {"context": "keeper"})
-                    pause.wait(_RETRY_SECONDS)
-                if not self._is_needed():
-                    self._keeper_is_armed = False
-                    # What came between the look and the flag would go unseen.
-                    if self._is_needed():
-                        self._arm_keeper()
-                    break
+    # ---- for the keeper
 
     def _is_needed(self) -> bool:
         nobody_leads = not self._has_leader or self._is_quiet
@@ -476,7 +447,7 @@ class ReliableFetcher:
                 self._ownership.give_back_strangers(self._service_link)
             self._settler.flush()
             self._note_online()
-        elif self._settler.has_pending and monotonic() - self._settler.flushed_at > _TICK_SECONDS:
+        elif self._settler.has_pending and monotonic() - self._settler.flushed_at > TICK_SECONDS:
             self._settler.flush()
         self._read_late_arrivals()
         if self._is_quiet:
@@ -523,7 +494,7 @@ class ReliableFetcher:
     def _note_trouble(self) -> None:
         """A connection broke: what it carried may have been done."""
         self._has_trouble = True
-        self._arm_keeper()
+        self._keeper.arm()
 
     def _note_offline(self, error: RedisError) -> None:
         self._note_trouble()

@@ -2,9 +2,8 @@
 One job's end in one atomic step.
 
 Successes are gathered and go out together: with the next fetch, at once after a slow job, within milliseconds
-    otherwise.
-Every other end is one script of its own: acknowledge, and with it the retry, the dead entry and the counters. Each
-    may be sent again after a lost reply, because a job that is no longer in flight is not settled twice.
+otherwise. Every other end is one script of its own: acknowledge, and with it the retry, the dead entry and the
+counters. Each may be sent again after a lost reply, because a job that is no longer in flight is not settled twice.
 """
 
 import logging

@@ -7,7 +7,7 @@ Every error of the project.
     │   └── JsonParseError                  the bytes are not JSON as any Ruby release reads it
     ├── ArgumentTypeError (TypeError)       an argument has a type that JSON lacks; `place` says which one
     ├── ArgumentValueError (ValueError)     an argument has a value that JSON cannot carry (NaN, a lone surrogate, …)
-    ├── DeserializationError                an Active Job argument cannot be turned into a Python value, or its record found
+    ├── DeserializationError                an Active Job argument has no Python value, or its record is not found
     ├── JobNotFoundError (LookupError)      a payload names a class that no declared job bears
     ├── JobDeclarationError (ValueError)    a job is declared twice, in `__main__` without a name, or with bad options
     ├── RedisError                          anything that Redis or the way to it refused; `redis_access` maps to these

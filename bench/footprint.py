@@ -47,10 +47,9 @@ def run() -> list[tuple[str, str]]:
     """The rows of the table."""
     bare_seconds = import_seconds("import redis")
     ours_seconds = import_seconds("from sidekiq_py import Client, job")
-    with ground.redis_server() as url, redis.Redis.from_url(url):
-        with ground.python_worker(url, "-c", "10") as worker:
-            time.sleep(2)
-            worker_mb = rss_mb(worker.pid)
+    with ground.redis_server() as url, redis.Redis.from_url(url), ground.python_worker(url, "-c", "10") as worker:
+        time.sleep(2)
+        worker_mb = rss_mb(worker.pid)
     return [
         ("from sidekiq_py import Client, job: above import redis", f"{(ours_seconds - bare_seconds) * 1e3:.1f} ms"),
         ("an idle worker above import redis", f"{worker_mb - bare_redis_mb():.1f} MB"),

@@ -108,7 +108,7 @@ def test_a_paused_queue_waits_also_when_a_worker_waits_on_it(fleet: Fleet, repor
 
 
 def test_no_short_job_waits_behind_long_ones(fleet: Fleet, report: Callable[[object], None]) -> None:
-    """Jobs of 1 ms and of 5 s, mixed, with a second process idle. The 99th percentile counts, as machines are shared."""
+    """Jobs of 1 ms and of 5 s, mixed, with a second process idle. The 99th percentile counts: machines are shared."""
     for _ in range(2):
         fleet.start(concurrency=5)
     pushed_at: dict[int, float] = {}

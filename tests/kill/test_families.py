@@ -1,0 +1,182 @@
+"""`--processes N`: children that die, a parent that dies, and jobs past their hard limit."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from tests.kill.conftest import Fleet, KillWorker, children_of
+from tests.support.ledger import STARTED, job_text, push_jobs
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+
+def kill_child(fleet: Fleet, pid: int) -> float:
+    """SIGKILL; when."""
+    fleet.deaths[pid] = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    return fleet.deaths[pid]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def ready(fleet: Fleet, processes: int, **settings: object) -> KillWorker:
+    """A parent whose children all are at work."""
+    return fleet.start(wait=False, processes=processes, **settings).wait_until_ready(processes=processes)
+
+
+def test_the_jobs_of_a_child_that_was_killed_run_at_once_in_its_sibling(
+    fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """The parent tells the sibling who died; nobody waits for a lease, and the child is replaced."""
+    parent = ready(fleet, 2, concurrency=5)
+    push_jobs(fleet.client, [job_text(number, "stubborn", [1.5]) for number in range(5)])
+    eventually(lambda: fleet.ledger.count(STARTED) == 5)
+    victim = fleet.ledger.runs()[0].pid
+    cut_off = {run.number for run in fleet.ledger.runs() if run.pid == victim}
+
+    died_at = kill_child(fleet, victim)
+
+    eventually(lambda: fleet.ledger.count(STARTED) == 5 + len(cut_off), 10)
+    again = [run.start - died_at for run in fleet.ledger.runs() if run.number in cut_off and run.pid != victim]
+    eventually(lambda: len(children_of(parent.pid)) == 2 and victim not in children_of(parent.pid), 10)
+    fleet.wait_until_done(20)
+    books = fleet.books(5)
+    report(
+        f"{books}; {len(cut_off)} jobs ran again {min(again) * 1000:.0f} to {max(again) * 1000:.0f} ms after the kill"
+    )
+    assert max(again) < 1
+    assert (books.lost, books.doubled) == ((), ())
+    assert books.again == len(cut_off)
+    assert fleet.ledger.overlaps(fleet.deaths) == []
+
+
+def test_nothing_is_lost_while_children_are_killed(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """Again and again, while they work; the parent replaces each."""
+    parent = ready(fleet, 3, concurrency=5)
+    jobs = 8000
+    push_jobs(fleet.client, [job_text(number, args=[0.003]) for number in range(jobs)])
+    kills = 0
+    while fleet.client.llen("queue:default"):
+        time.sleep(0.3)
+        family = children_of(parent.pid)
+        if len(family) == 3:
+            kill_child(fleet, family[kills % 3])
+            kills += 1
+    fleet.wait_until_done(60)
+
+    books = fleet.books(jobs)
+    report(f"{books}; kills={kills}")
+    assert parent.is_running
+    assert kills > 1
+    assert (books.lost, books.doubled) == ((), ())
+    assert books.once + books.again == jobs
+    assert fleet.ledger.overlaps(fleet.deaths) == []
+
+
+def test_children_stop_in_order_when_their_parent_is_killed(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """What they run they end; nothing is left in flight."""
+    parent = ready(fleet, 2, concurrency=2)
+    push_jobs(fleet.client, [job_text(number, args=[0.5]) for number in range(8)])
+    eventually(lambda: fleet.ledger.count(STARTED) == 4)
+    family = children_of(parent.pid)
+
+    parent.kill()
+
+    eventually(lambda: not any(is_alive(pid) for pid in family), 15)
+    books = fleet.books(8)
+    report(books)
+    assert not fleet.in_flight
+    assert (books.once, books.waiting, books.again, books.lost) == (4, 4, 0, ())
+
+
+def test_a_parent_that_is_told_to_stop_stops_its_children(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """And ends with 0 when they have."""
+    parent = ready(fleet, 2, concurrency=2, shutdown_timeout_seconds=5)
+    push_jobs(fleet.client, [job_text(number, args=[0.5]) for number in range(8)])
+    eventually(lambda: fleet.ledger.count(STARTED) == 4)
+    family = children_of(parent.pid)
+
+    parent.send_signal(signal.SIGTERM)
+
+    assert parent.wait(15) == 0
+    books = fleet.books(8)
+    report(books)
+    assert not any(is_alive(pid) for pid in family)
+    assert (books.once, books.waiting, books.again, books.lost) == (4, 4, 0, ())
+
+
+def test_a_job_past_its_hard_limit_fails_once_and_its_child_is_replaced(
+    fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """It is settled as failed before its process is killed, so nobody recovers it and runs it again."""
+    parent = ready(fleet, 2, concurrency=1, hard_timeout_seconds=0.5)
+    family = children_of(parent.pid)
+    push_jobs(fleet.client, [job_text(0, "endless", [60]), *[job_text(number) for number in range(1, 50)]])
+
+    eventually(lambda: fleet.client.zcard("retry") == 1, 15)
+    eventually(lambda: set(children_of(parent.pid)) != set(family) and len(children_of(parent.pid)) == 2, 15)
+    parent.wait_until_ready(processes=2)
+    push_jobs(fleet.client, [job_text(number) for number in range(50, 100)])
+    fleet.wait_until_done(15)
+
+    books = fleet.books(100)
+    [retried] = fleet.client.zrange("retry", 0, -1)
+    starts = fleet.ledger.numbers(STARTED)[0]
+    report(f"{books}; starts of the endless job={starts}")
+    assert starts == 1
+    assert json.loads(retried)["error_class"] == "sidekiq_py.errors.HardTimeLimitError"
+    assert json.loads(retried)["retry_count"] == 0
+    assert (books.once, books.lost, books.doubled) == (99, (), ())
+    assert fleet.client.mget("stat:processed", "stat:failed") == [b"100", b"1"]
+    assert fleet.client.exists("sidekiq_py:suspects") == 0
+    assert "was killed by SIGKILL" in parent.log
+
+
+def test_jobs_that_end_just_at_their_hard_limit_are_settled_once(
+    fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """Either they came to their end or they failed; none does both, none does neither."""
+    jobs = 40
+    ready(fleet, 2, concurrency=1, hard_timeout_seconds=0.2)
+    push_jobs(fleet.client, [job_text(n, "endless", [0.15 + 0.1 * n / jobs], retry=3) for n in range(jobs)])
+
+    fleet.wait_until_done(60)
+
+    failed = {json.loads(raw)["args"][0] for raw in fleet.client.zrange("retry", 0, -1)}
+    processed, failures = map(int, fleet.client.mget("stat:processed", "stat:failed"))
+    books = fleet.books(jobs)
+    report(f"{books}; succeeded={processed - failures} failed={len(failed)}")
+    assert (books.lost, books.doubled, books.again) == ((), (), 0)
+    assert processed == jobs
+    assert failures == len(failed)
+    assert 0 < len(failed) < jobs
+
+
+def test_a_hard_limit_is_enforced_when_redis_is_back(
+    durable_fleet: Fleet, durable_server: RedisServer, report: Callable[[object], None]
+) -> None:
+    """Killed while nobody could settle it, the job would come back as the job of a dead process and run again."""
+    fleet = durable_fleet
+    parent = ready(fleet, 2, concurrency=1, hard_timeout_seconds=1, socket_timeout_seconds=0.5)
+    push_jobs(fleet.client, [job_text(0, "endless", [60])])
+    eventually(lambda: fleet.ledger.count(STARTED) == 1)
+
+    with durable_server.paused():
+        time.sleep(3)
+
+    eventually(lambda: fleet.client.zcard("retry") == 1, 15)
+    eventually(lambda: "was killed by SIGKILL" in parent.log, 15)
+    fleet.wait_until_done(15)
+    books = fleet.books(1)
+    report(f"{books}; starts={fleet.ledger.count(STARTED)}")
+    assert fleet.ledger.count(STARTED) == 1
+    assert (books.lost, books.doubled) == ((), ())

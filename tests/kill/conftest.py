@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.ledger import Balance, Ledger, balance, stock
@@ -180,7 +182,8 @@ def durable_server(new_redis_server: Callable[..., RedisServer]) -> RedisServer:
 def durable_fleet(durable_server: RedisServer, tmp_path: Path) -> Iterator[Fleet]:
     """Workers on a server that may be restarted."""
     with ExitStack() as exits:
-        client = durable_server.client(retry_on_error=[redis.ConnectionError], socket_timeout=30)
+        patience = Retry(ConstantBackoff(0.05), 200)
+        client = durable_server.client(retry=patience, retry_on_error=[redis.ConnectionError], socket_timeout=30)
         exits.callback(client.close)
         yield Fleet(durable_server.url, client, Ledger(tmp_path / "ledger"), exits)
 

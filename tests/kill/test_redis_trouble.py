@@ -1,0 +1,161 @@
+"""Redis is restarted, forgets its scripts, is full or turns into a replica, while workers are at work."""
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from tests.kill.conftest import Fleet
+from tests.support.ledger import STARTED, job_text, push_jobs
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+
+def mixed(jobs: int, seconds: float) -> list[str]:
+    """One in ten fails at once and goes to `dead`."""
+    return [job_text(n, "boom", retry=0) if n % 10 == 3 else job_text(n, args=[seconds]) for n in range(jobs)]
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_nothing_is_lost_or_doubled_when_redis_is_restarted(
+    durable_fleet: Fleet, durable_server: RedisServer, report: Callable[[object], None], how: str
+) -> None:
+    """Twice, while three workers are busy; it keeps every write on disk before it answers."""
+    fleet, jobs = durable_fleet, 20_000
+    push_jobs(fleet.client, mixed(jobs, 0.001))
+    workers = [fleet.start() for _ in range(3)]
+    for quota in (4000, 9000):
+        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 30)
+        durable_server.restart(kill=how == "killed")
+
+    fleet.wait_until_done(60)
+
+    books = fleet.books(jobs)
+    report(books)
+    assert all(worker.is_running for worker in workers)
+    assert (books.once, books.again, books.lost, books.doubled) == (jobs, 0, (), ())
+    assert int(fleet.client.get("stat:processed") or 0) == jobs
+    assert int(fleet.client.get("stat:failed") or 0) == fleet.client.zcard("dead") == jobs // 10
+
+
+def test_nothing_is_lost_when_redis_and_workers_are_killed(
+    durable_fleet: Fleet, durable_server: RedisServer, report: Callable[[object], None]
+) -> None:
+    """In any order."""
+    fleet, jobs, draw = durable_fleet, 6000, random.Random(99)
+    push_jobs(fleet.client, mixed(jobs, 0.002))
+    workers = [fleet.start() for _ in range(3)]
+    for quota in (800, 1600, 2400, 3200):
+        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 30)
+        victim = workers.pop(draw.randrange(3))
+        fleet.deaths[victim.pid] = time.monotonic()
+        victim.kill()
+        durable_server.restart(kill=True)
+        workers.append(fleet.start(wait=False))
+
+    fleet.wait_until_done(60)
+
+    books = fleet.books(jobs)
+    report(f"{books}; kills={len(fleet.deaths)}")
+    assert (books.lost, books.doubled) == ((), ())
+    assert books.once + books.again == jobs
+    assert books.again < 200
+    assert fleet.ledger.overlaps(fleet.deaths) == []
+
+
+def test_a_server_that_forgets_its_scripts_costs_nothing(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """Every few milliseconds, in a load that uses all of them."""
+    jobs = 4000
+    fleet.start(queues=[("default", 0), ("low", 0)])
+    fleet.start(queues=[("default", 0), ("low", 0)])
+    flushes = 0
+    for first in range(0, jobs, 40):
+        texts = [job_text(n, "boom", retry=0) if n % 10 == 3 else job_text(n) for n in range(first, first + 20)]
+        push_jobs(fleet.client, texts)
+        push_jobs(fleet.client, [job_text(n) for n in range(first + 20, first + 30)], "low")
+        fleet.client.zadd("schedule", {job_text(n): time.time() - 1 for n in range(first + 30, first + 40)})
+        fleet.client.script_flush()
+        flushes += 1
+        time.sleep(0.005)
+
+    fleet.wait_until_done(30)
+
+    books = fleet.books(jobs)
+    report(f"{books}; flushes={flushes}")
+    assert (books.once, books.again, books.lost, books.doubled) == (jobs, 0, (), ())
+    assert int(fleet.client.get("stat:processed") or 0) == jobs
+
+
+def test_workers_empty_a_redis_that_is_full(durable_fleet: Fleet, report: Callable[[object], None]) -> None:
+    """Nothing more can be pushed; what is there must still run, or it would stay full."""
+    fleet, jobs = durable_fleet, 3000
+    push_jobs(fleet.client, mixed(jobs, 0.0))
+    fleet.client.config_set("maxmemory", 1)
+    with pytest.raises(redis.OutOfMemoryError):
+        push_jobs(fleet.client, [job_text(jobs)])
+
+    workers = [fleet.start(wait=False, lease_seconds=3) for _ in range(2)]
+    fleet.wait_until_done(30)
+    # Past the leases: nobody may be taken for dead because it could not say that it lives.
+    time.sleep(5)
+    fleet.client.config_set("maxmemory", 0)
+
+    books = fleet.books(jobs)
+    report(books)
+    assert (books.once, books.again, books.lost, books.doubled) == (jobs, 0, (), ())
+    assert fleet.client.zcard("dead") == jobs // 10
+    assert not any("is dead" in worker.log for worker in workers)
+    push_jobs(fleet.client, [job_text(jobs)])
+    fleet.wait_until_done(10)
+
+
+def test_workers_follow_a_server_that_refuses_writes_for_a_while(
+    durable_fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """Too few replicas, then enough again: nothing is lost, nothing is done twice, and it is told once."""
+    fleet, jobs = durable_fleet, 6000
+    push_jobs(fleet.client, mixed(jobs, 0.001))
+    worker = fleet.start()
+    for quota in (1000, 2500):
+        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 20)
+        fleet.client.config_set("min-replicas-to-write", 1)
+        time.sleep(1.2)
+        fleet.client.config_set("min-replicas-to-write", 0)
+
+    fleet.wait_until_done(30)
+
+    books = fleet.books(jobs)
+    report(f"{books}; lines of log={len(worker.log.splitlines())}")
+    assert (books.once, books.again, books.lost, books.doubled) == (jobs, 0, (), ())
+    assert int(fleet.client.get("stat:processed") or 0) == jobs
+    # Each job that fails is told, and each outage once or twice by each part.
+    assert len([line for line in worker.log.splitlines() if "boom" not in line]) < 60
+
+
+def test_workers_wait_out_a_demotion(
+    durable_fleet: Fleet,
+    durable_server: RedisServer,
+    new_redis_server: Callable[..., RedisServer],
+    report: Callable[[object], None],
+) -> None:
+    """The server is made a replica and a primary again, and closes no connection."""
+    fleet, jobs = durable_fleet, 4000
+    other = new_redis_server(config={"shutdown-timeout": "0"})
+    push_jobs(fleet.client, mixed(jobs, 0.001))
+    fleet.start()
+    eventually(lambda: fleet.ledger.count(STARTED) > 1000, 20)
+
+    # It never comes to a synchronisation, which would empty it.
+    other.pause()
+    fleet.client.replicaof("127.0.0.1", other.port)
+    time.sleep(1.5)
+    fleet.client.replicaof("NO", "ONE")
+    other.resume()
+
+    fleet.wait_until_done(30)
+    books = fleet.books(jobs)
+    report(books)
+    assert (books.once, books.again, books.lost, books.doubled) == (jobs, 0, (), ())
+    assert durable_server.is_running

@@ -17,7 +17,8 @@ def python(*arguments, cwd=ROOT):
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        # Where the project is installed, its entry point would load the plug-in a second time.
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -3,9 +3,11 @@
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.kill.conftest import Fleet
 from tests.support.ledger import job_text, push_jobs
+from tests.support.worker_process import WorkerProcess
 
 JOBS = 20_000
 WORKERS = 3
@@ -42,3 +44,58 @@ def test_nothing_is_lost_while_workers_are_killed(fleet: Fleet, report: Callable
     assert all(run.pid in fleet.deaths for run in firsts)
     assert max(ages, default=0) < JUST_BEFORE_SECONDS
     assert fleet.ledger.overlaps(fleet.deaths) == []
+
+
+PROGRAM = """
+import os
+import time
+
+import sidekiq_py as sidekiq
+from tests.support.ledger import ENDED, STARTED, LedgerWriter
+
+ledger = LedgerWriter(os.environ["LEDGER"])
+
+
+@sidekiq.job(name="tick")
+def tick(number, seconds):
+    ledger.note(STARTED, number)
+    time.sleep(seconds)
+    ledger.note(ENDED, number)
+"""
+
+
+def test_nothing_is_lost_by_workers_of_the_command_line(
+    fleet: Fleet, report: Callable[[object], None], tmp_path: Path
+) -> None:
+    """As users start them: one alone, and a parent with two children, each killed in turn."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    jobs = 6000
+    push_jobs(fleet.client, [job_text(number, args=[0.01]) for number in range(jobs)])
+
+    def start(*arguments: str) -> WorkerProcess:
+        worker = WorkerProcess(
+            "program",
+            redis_url=fleet.redis_url,
+            arguments=["-c", "5", *arguments],
+            environment={"LEDGER": str(fleet.ledger.path)},
+            python_path=[tmp_path],
+        ).start()
+        fleet.exits.callback(worker.stop)
+        return worker
+
+    workers = [start(), start("--processes", "2")]
+    kills = 0
+    while fleet.client.llen("queue:default"):
+        time.sleep(1)
+        victim = workers[kills % 2]
+        fleet.deaths[victim.pid] = time.monotonic()
+        victim.kill()
+        workers[kills % 2] = start(*([] if kills % 2 == 0 else ["--processes", "2"]))
+        kills += 1
+    fleet.wait_until_done()
+
+    books = fleet.books(jobs)
+    report(f"{books}; kills={kills}")
+    assert (books.lost, books.doubled) == ((), ())
+    assert books.once + books.again == jobs
+    assert books.again <= 20 * kills

@@ -157,6 +157,15 @@ FAULTS: dict[str, Callable[[Countdown], None]] = {
 }
 
 
+def swallow(*args: Any) -> None:
+    """A job that takes whatever it is given."""
+
+
+def choke(*args: Any) -> None:
+    """A job that fails on whatever it is given."""
+    raise ValueError(f"cannot take {args!r}")
+
+
 class Program:
     """What a user would write: jobs, middleware, handlers."""
 
@@ -167,7 +176,8 @@ class Program:
         self.registry = Registry()
         self.hooks = Hooks()
         self.chain: Chain[ServerMiddleware] = Chain()
-        for function in (self.tick, self.boom, self.stubborn, self.heedful, self.poison, self.limited):
+        jobs = (self.tick, self.boom, self.stubborn, self.heedful, self.poison, self.limited, swallow, choke)
+        for function in jobs:
             self.registry.add(FunctionDefinition(function.__name__, {}, function, function))
         if settings.has_async_jobs:
             self.registry.add(FunctionDefinition("atick", {}, self.atick, self.atick, is_async=True))

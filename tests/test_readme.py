@@ -1,0 +1,71 @@
+"""What the README prints runs as it stands."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.support.missing_tools import skip_or_fail
+from tests.support.waiting import eventually
+from tests.support.worker_process import REPOSITORY, SOURCE_ROOTS, WorkerProcess
+
+README = (REPOSITORY / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of that language, in their order."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def run(*command: str, redis_url: str, folder: Path) -> None:
+    """Run a command with the project on its path; it must succeed."""
+    environment = {**os.environ, "REDIS_URL": redis_url, "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS))}
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_first_door_enqueues_for_ruby(redis_url: str, redis_client: redis.Redis, tmp_path: Path) -> None:
+    """From Python and from the shell."""
+    [in_python, _] = blocks("python")
+    [in_shell] = re.findall(r"`sidekiq-py (push .*?)`", README)
+
+    run(sys.executable, "-c", in_python, redis_url=redis_url, folder=tmp_path)
+    run(sys.executable, "-m", "sidekiq_py", *shlex.split(in_shell), redis_url=redis_url, folder=tmp_path)
+
+    jobs = [json.loads(raw) for raw in redis_client.lrange("queue:mailers", 0, -1)]
+    assert [(job["class"], job["args"]) for job in jobs] == [("SendReceipt", ["A-1001", "ann@example.com"])] * 2
+    assert redis_client.zcard("schedule") == 1
+
+
+@pytest.mark.ruby
+def test_the_second_door_runs_what_ruby_enqueues(redis_url: str, tmp_path: Path) -> None:
+    """The module, the worker's command and the Ruby code of the page."""
+    if shutil.which("sidekiq") is None:
+        skip_or_fail("no Ruby Sidekiq; on Debian: apt-get install ruby-sidekiq", switch="SIDEKIQ_PY_REQUIRE_RUBY")
+    [_, module] = blocks("python")
+    [in_ruby] = blocks("ruby")
+    [flags] = re.findall(r"^sidekiq-py worker -r fraud (.*)$", README, re.MULTILINE)
+    (tmp_path / "fraud.py").write_text(module)
+
+    with WorkerProcess("fraud", redis_url=redis_url, arguments=shlex.split(flags), python_path=[tmp_path]) as worker:
+        run("ruby", "-r", "sidekiq", "-e", in_ruby, redis_url=redis_url, folder=tmp_path)
+
+        assert eventually(lambda: "order A-1001 over 99.5 looks honest" in worker.log)
+
+
+@pytest.mark.parametrize(
+    "page", sorted(REPOSITORY.glob("*.md")) + sorted((REPOSITORY / "docs").glob("*.md")), ids=lambda page: page.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link of every page."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", prose)
+
+    assert [link for link in links if not (page.parent / link).exists()] == []

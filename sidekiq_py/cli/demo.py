@@ -1,8 +1,12 @@
 """`sidekiq-py demo`: Python and Ruby on one Redis, step by step."""
 
+import signal
+import sys
+
 import click
 
 _SECONDS_TO_READ = 0.4
+_TERMINATED = 128 + signal.SIGTERM
 
 
 @click.command()
@@ -25,5 +29,7 @@ def demo(pace_seconds: float, no_ruby: bool) -> None:
     """
     from sidekiq_py.demo.run import play
 
+    # The programs of the demo and its folder are cleared away also when it is told to stop.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not play(pace_seconds=pace_seconds, with_ruby=not no_ruby):
         raise click.exceptions.Exit(1)

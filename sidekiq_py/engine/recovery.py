@@ -13,7 +13,7 @@ connection forgets what was remembered.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,10 +76,13 @@ class Recovery:
             RedisError: Redis is out of reach; the next round goes on.
         """
         self._ownership.renew(self._link)
-        for name, about in recover.owners(self._link).items():
-            if name != self._ownership.current.name and self._is_dead(name, about):
-                self._fence(name, certain=parse_registration(about)[0].is_provably_dead())
-        self._forget_the_returned()
+        others = recover.owners(self._link)
+        others.pop(self._ownership.current.name, None)
+        gone = {name for name, about in others.items() if parse_registration(about)[0].is_provably_dead()}
+        silent = self._silent_twice([name for name in others if name not in gone])
+        for name in others:
+            if name in gone or name in silent:
+                self._fence(name, certain=name in gone)
         return self._collect()
 
     def close(self) -> None:
@@ -91,19 +94,18 @@ class Recovery:
         self._fence(name, certain=True)
         return self._collect()
 
-    def _is_dead(self, name: str, about: bytes) -> bool:
-        place, _ = parse_registration(about)
-        if place.is_provably_dead():
-            return True
-        if recover.has_lease(self._link, name):
-            self._missing.pop(name, None)
-            return False
+    def _silent_twice(self, names: Sequence[str]) -> set[str]:
+        """Those whose lease has been missing for more than two beats, as seen over one unbroken connection."""
+        leased = recover.leased(self._link, names)
         now, generation = monotonic(), self._link.generation
-        seen = self._missing.get(name)
-        if seen is None or seen.generation != generation:
-            self._missing[name] = _Missing(now, generation)
-            return False
-        return now - seen.since > 2 * self._config.lease_beat_seconds
+        missing: dict[str, _Missing] = {}
+        for name in names:
+            if name not in leased:
+                seen = self._missing.get(name)
+                is_known = seen is not None and seen.generation == generation
+                missing[name] = seen if seen is not None and is_known else _Missing(now, generation)
+        self._missing = missing
+        return {name for name, seen in missing.items() if now - seen.since > 2 * self._config.lease_beat_seconds}
 
     def _fence(self, name: str, *, certain: bool) -> None:
         if certain:
@@ -112,17 +114,17 @@ class Recovery:
             _log.warning("%s is dead; its jobs go back to their queues", name)
         self._missing.pop(name, None)
 
-    def _forget_the_returned(self) -> None:
-        # After a reconnect what was seen before the break counts for nothing.
-        generation = self._link.generation
-        self._missing = {name: seen for name, seen in self._missing.items() if seen.generation == generation}
-
     def _collect(self) -> int:
         """Bring back what those who departed left behind."""
+        departed = recover.departed(self._link)
+        queues = {name: parse_registration(about)[1] for name, (_, about) in departed.items()}
+        # Most left in order, hundreds of them at a deploy.
+        is_anything_left = recover.is_anything_left(self._link, queues)
         moved = 0
-        for name, (left_at, about) in recover.departed(self._link).items():
-            _, queues = parse_registration(about)
-            found = self._bring_back(name) + recover.empty_inboxes(self._link, name, queues)
+        for name, (left_at, _) in departed.items():
+            found = 0
+            if is_anything_left:
+                found = self._bring_back(name) + recover.empty_inboxes(self._link, name, queues[name])
             if found:
                 _log.info("brought back %d jobs of %s", found, name)
             elif now_seconds() - left_at > _AFTERCARE_SECONDS:

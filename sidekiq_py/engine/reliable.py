@@ -398,7 +398,9 @@ class ReliableFetcher:
         marked = len(reply) == 3 and in_flight.split_field(reply[1])[1]
         for at in range(1, len(reply), 2):
             field = reply[at]
-            name = names.get(field.partition(b":")[2]) or in_flight.split_field(field)[2]
+            # Shorter than to split it; not where the mark stands, as a queue's own name may hold a colon.
+            name = None if marked else names.get(field.partition(b":")[2])
+            name = name or in_flight.split_field(field)[2]
             unit = table[field] = UnitOfWork(reply[at + 1], name, owner, field, marked, now)
             units.append(unit)
         self._jobs.extend(units)

@@ -5,7 +5,7 @@ Reads are plain commands; each step back is one script that writes nothing unles
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,10 +68,30 @@ def has_lease(link: Link, owner: str) -> bool:
     return bool(link.command("EXISTS", keys.lease(owner)))
 
 
+def leased(link: Link, owner_names: Sequence[str]) -> set[str]:
+    """Those of the owners that were heard of lately. One command: every process asks this about every other."""
+    if not owner_names:
+        return set()
+    values = link.command("MGET", *[keys.lease(name) for name in owner_names])
+    return {name for name, value in zip(owner_names, values, strict=True) if value is not None}
+
+
 def forget_process(link: Link, identity: str) -> None:
     """Take a process that is known to be dead out of what Web UIs show: its last beat would linger for a minute."""
     names = [identity, keys.work(identity), keys.work(identity, suffix="workers"), keys.signals(identity)]
     link.batch([("SREM", keys.PROCESSES, identity), ("UNLINK", *names)])
+
+
+def is_anything_left(link: Link, queues_of: Mapping[str, Sequence[str]]) -> bool:
+    """
+    Whether any of these owners left a job behind. One command, however many there are.
+
+    Args:
+        queues_of: Owner to the queues whose inboxes may be its.
+    """
+    names = [keys.in_flight(owner) for owner in queues_of]
+    names += [keys.inbox(owner, queue) for owner, queues in queues_of.items() for queue in queues]
+    return bool(names and link.command("EXISTS", *names))
 
 
 def strike_off(link: Link, owner: str) -> None:

@@ -354,3 +354,20 @@ def test_a_process_elsewhere_is_never_provably_dead(changed: str) -> None:
 
     assert nobody.is_provably_dead()
     assert not replace(nobody, **{changed: "other"}).is_provably_dead()  # type: ignore[arg-type]
+
+
+def test_a_look_costs_few_commands_however_many_processes_there_are(
+    recovery: Recovery, redis_client: redis.Redis
+) -> None:
+    """Every process looks after every other: a command for each would be too many."""
+    names = [f"other:{number}:def:1" for number in range(300)]
+    redis_client.hset("sidekiq_py:owners", mapping=dict.fromkeys(names, ELSEWHERE))
+    redis_client.mset({f"sidekiq_py:lease:{name}": "1" for name in names})
+    gone = f"{T0:.3f} {ELSEWHERE}"
+    redis_client.hset("sidekiq_py:departed", mapping={f"gone:{number}:def:1": gone for number in range(300)})
+    recovery.look()
+    before = redis_client.info("stats")["total_commands_processed"]
+
+    recovery.look()
+
+    assert redis_client.info("stats")["total_commands_processed"] - before < 10

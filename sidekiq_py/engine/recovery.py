@@ -128,9 +128,14 @@ class Recovery:
             if found:
                 _log.info("brought back %d jobs of %s", found, name)
             elif now_seconds() - left_at > _AFTERCARE_SECONDS:
-                recover.strike_off(self._link, name)
+                self._forget(name, queues[name])
             moved += found
         return moved
+
+    def _forget(self, name: str, queues: Sequence[str]) -> None:
+        # What could not go back (its queue's key is of a foreign type) must be found again.
+        if not recover.is_anything_left(self._link, {name: queues}):
+            recover.strike_off(self._link, name)
 
     def _bring_back(self, name: str) -> int:
         moved = 0

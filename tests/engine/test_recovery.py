@@ -231,8 +231,9 @@ def test_a_job_that_cannot_go_back_does_not_keep_the_others(
     redis_client.set("queue:odd", "a string")
 
     assert recovery.bury(DEAD) == 1
-    redis_client.delete("queue:odd")
     clocks.pass_seconds(100)
+    assert recovery.look() == 0
+    redis_client.delete("queue:odd")
     assert recovery.look() == 1
     assert redis_client.lrange("queue:odd", 0, -1) == [b"a"]
 

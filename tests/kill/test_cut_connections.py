@@ -83,7 +83,7 @@ def test_a_cut_connection_costs_no_job_and_doubles_none(
 ) -> None:
     """In the request, before the reply, in the reply; the process lives on, and its in-flight hash becomes empty."""
     fleet.worker_url = proxy.url
-    fleet.start(lease_seconds=6, concurrency=1, queues=[("default", 0), ("low", 0)])
+    fleet.start(lease_seconds=3, concurrency=1, queues=[("default", 0), ("low", 0)])
     pushed = 0
     for where in WHERES:
         proxy.cut(script.digest, where, times=2)

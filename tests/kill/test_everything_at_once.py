@@ -8,15 +8,15 @@ from tests.kill.conftest import Fleet, KillWorker
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.ledger import STARTED, job_text, push_jobs
 
-JOBS = 9000
+JOBS = 6000
 WORKERS = 4
-QUEUES = [["high", 5], ["default", 2], ["low", 1]]
+CAPSULES = {"default": [["default", 2], ["low", 1]], "urgent": [["high", 0]]}
 
 
 def fill(fleet: Fleet, draw: random.Random) -> None:
     """Queues and the schedule; one job in twelve fails and dies."""
     for number in range(JOBS):
-        kind = ("boom", {"retry": 0}) if number % 12 == 3 else ("tick", {})
+        kind = ("boom", {"retry": 0}) if number % 12 == 3 else ("atick" if number % 3 == 1 else "tick", {})
         queue = draw.choice(["high", "default", "low"])
         text = job_text(number, kind[0], [draw.choice([0, 0, 0.002, 0.01])], queue, **kind[1])
         if number % 9 == 4:
@@ -53,7 +53,13 @@ def test_nothing_is_lost_in_a_bad_night(fleet: Fleet, proxy: CuttingProxy, repor
     seed = time.time_ns() % 1_000_000
     draw = random.Random(seed)
     fleet.worker_url = proxy.url
-    fleet.defaults = {"lease_seconds": 2, "queues": QUEUES, "concurrency": 3, "socket_timeout_seconds": 2}
+    fleet.defaults = {
+        "lease_seconds": 2,
+        "capsules": CAPSULES,
+        "concurrency": 3,
+        "socket_timeout_seconds": 2,
+        "has_async_jobs": True,
+    }
     fill(fleet, draw)
     workers = [fleet.start(wait=False) for _ in range(WORKERS)]
     proxy.cut_at_random(draw, one_in=40)

@@ -10,7 +10,7 @@ from tests.kill.conftest import Fleet
 from tests.support.ledger import STARTED, job_text, push_jobs
 from tests.support.waiting import eventually
 
-SECONDS = 6.0
+SECONDS = 4.0
 
 
 def cpu_seconds(pid: int) -> float:

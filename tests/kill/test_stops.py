@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tests.kill.conftest import Fleet
 from tests.support.ledger import CUT_OFF, STARTED, job_text, push_jobs
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
 
@@ -93,3 +94,30 @@ def test_a_worker_that_stops_in_order_leaves_nothing_behind(fleet: Fleet, report
     assert (books.again, books.lost, books.doubled) == (0, (), ())
     assert books.waiting == fleet.client.llen("queue:default") == 5000 - books.once
     assert int(fleet.client.get("stat:processed") or 0) == books.once
+
+
+def test_a_worker_stops_though_redis_is_gone(
+    durable_fleet: Fleet, durable_server: RedisServer, report: Callable[[object], None]
+) -> None:
+    """What it could not hand in runs again when Redis is back: it was in flight all the time."""
+    fleet = durable_fleet
+    worker = fleet.start(shutdown_timeout_seconds=1, socket_timeout_seconds=1)
+    texts = [job_text(0, "boom", [1]), job_text(1, args=[1]), *[job_text(n, "stubborn", [20]) for n in range(2, 5)]]
+    push_jobs(fleet.client, [*texts, *[job_text(n) for n in range(5, 50)]])
+    eventually(lambda: fleet.ledger.count(STARTED) == 5, 10)
+    durable_server.stop()
+    asked_at = time.monotonic()
+    worker.send_signal(signal.SIGTERM)
+
+    code = worker.wait(25)
+    took = time.monotonic() - asked_at
+    durable_server.start()
+
+    books = fleet.books(50)
+    report(f"{books}; it had ended after {took:.1f} s")
+    assert code == 0
+    assert took < 12
+    assert (books.lost, books.doubled) == ((), ())
+    assert fleet.in_flight + fleet.waiting == 50
+    fleet.start()
+    eventually(lambda: fleet.ledger.count(STARTED) == 55, 15)

@@ -60,6 +60,7 @@ class Settings:
         timeout_seconds: The soft limit of the job `limited`.
         hard_timeout_seconds: That of the job `endless`; needs *processes*.
         death_handler_seconds: For how long the death handler blocks.
+        capsules: Names to queues, instead of one capsule of *queues*; each has *concurrency* threads.
     """
 
     redis_url: str
@@ -78,6 +79,7 @@ class Settings:
     death_handler_seconds: float = 0.0
     buffer_seconds: float = 0.010
     has_async_jobs: bool = False
+    capsules: dict[str, list[tuple[str, int]]] | None = None
 
 
 def die() -> None:
@@ -285,11 +287,9 @@ def make_launcher(settings: Settings, on_epoch: Callable[[str], None] = lambda o
     config = Config(
         redis=redis,
         sidekiq_version="6.4.1",
-        capsules=(
-            CapsuleConfig(
-                concurrency=settings.concurrency,
-                queues=tuple(QueueConfig(name, weight) for name, weight in settings.queues),
-            ),
+        capsules=tuple(
+            CapsuleConfig(name, settings.concurrency, tuple(QueueConfig(queue, weight) for queue, weight in queues))
+            for name, queues in (settings.capsules or {"default": settings.queues}).items()
         ),
         job_log=False,
         lease_seconds=settings.lease_seconds,

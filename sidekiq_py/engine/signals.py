@@ -58,3 +58,6 @@ class SignalInbox:
 
         for name in (*NAMES, *more):
             signal.signal(getattr(signal, f"SIG{name}"), handle)
+        # A process that was frozen takes a signal in any of its threads, and Python's handlers run in the main thread
+        # alone: the byte wakes it.
+        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)

@@ -59,12 +59,12 @@ class Waiter:
         owner = self.owner
         assert owner is not None
         try:
-            raw, field = self._replies(owner)
-            if raw is None:
+            has_come, claimed = self._replies(owner)
+            if claimed is None:
+                if has_come:
+                    self.cool_until = monotonic() + cool_seconds
                 return None
-            if field is None:
-                self.cool_until = monotonic() + cool_seconds
-                return None
+            field, raw = claimed
             marked = in_flight.split_field(field)[1]
             unit = UnitOfWork(raw, self.queue, owner, field, marked, monotonic())
             owner.units[field] = unit
@@ -83,23 +83,24 @@ class Waiter:
             self.owner.close_batch(self.batch)
             self.owner = None
 
-    def _replies(self, owner: Owner) -> tuple[bytes | None, bytes | None]:
+    def _replies(self, owner: Owner) -> tuple[bool, tuple[bytes, bytes] | None]:
+        """Whether the move brought a job, and what was claimed: field and bytes. The two need not be the same job."""
         error: RedisReplyError | None = None
-        raw: bytes | None = None
+        has_come = False
         try:
-            raw = self.link.receive()
+            has_come = self.link.receive() is not None
         except RedisReplyError as refusal:
             error = refusal
         try:
-            field: bytes | None = self.link.receive()
+            claimed = self.link.receive()
         except RedisReplyError as refusal:
             if refusal.code != "NOSCRIPT":
                 raise
             parts = in_flight.claim_parts(owner.name, self.batch, self.queue, may_take_marked=False)
-            field = self.link.command(*in_flight.CLAIM.full_call(*parts))
-        if error is not None:
+            claimed = self.link.command(*in_flight.CLAIM.full_call(*parts))
+        if error is not None and claimed is None:
             raise error
-        return raw, field
+        return has_come, tuple(claimed) if claimed is not None else None
 
 
 class Waiters:

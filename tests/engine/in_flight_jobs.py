@@ -34,9 +34,11 @@ def fetch(
 
 
 def claim(link: Link, *, owner: str = OWNER, batch: int = 7, queue: str = "default", may: bool = False) -> bytes | None:
-    """Run `claim.lua`."""
-    field: bytes | None = in_flight.CLAIM.run(link, *in_flight.claim_parts(owner, batch, queue, may_take_marked=may))
-    return field
+    """Run `claim.lua`; the field of what was claimed."""
+    reply: list[bytes] | None = in_flight.CLAIM.run(
+        link, *in_flight.claim_parts(owner, batch, queue, may_take_marked=may)
+    )
+    return reply[0] if reply is not None else None
 
 
 def jobs_of(pairs: list[tuple[bytes, bytes]]) -> list[bytes]:

@@ -6,9 +6,12 @@
 -- ARGV[1] owner   ARGV[2] batch   ARGV[3] the queue's name
 -- ARGV[4] "1": a suspect that already bears a death may be taken
 --
--- Reply: the field of the job, or false: nothing came, or it went back to its queue.
+-- Reply: {field, the job's bytes}, or false: nothing came, or it went back to its queue.
+--
+-- Two moves that are served in one turn land in the inbox before the first claim runs, so the claim behind a move may take
+-- the other move's job. What was claimed stands in this reply; the reply to the move itself says nothing about it.
 
-local job = redis.call('LINDEX', KEYS[3], 0)
+local job = redis.call('LINDEX', KEYS[3], -1)
 if not job then return false end
 
 -- Removes nothing. A script that has written is not refused for want of memory any more.
@@ -16,7 +19,7 @@ redis.call('HDEL', KEYS[1], '')
 
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 or redis.call('SISMEMBER', KEYS[6], ARGV[3]) == 1 then
   redis.call('RPUSH', KEYS[4], job)
-  redis.call('LPOP', KEYS[3])
+  redis.call('RPOP', KEYS[3])
   return false
 end
 
@@ -26,7 +29,7 @@ if redis.call('EXISTS', KEYS[5]) == 1 then
   if deaths then
     if string.sub(deaths, 1, 2) ~= '0:' and ARGV[4] ~= '1' then
       redis.call('LPUSH', KEYS[4], job)
-      redis.call('LPOP', KEYS[3])
+      redis.call('RPOP', KEYS[3])
       return false
     end
     mark = '!'
@@ -35,5 +38,5 @@ end
 
 local field = ARGV[2] .. '.0' .. mark .. ARGV[3]
 redis.call('HSET', KEYS[1], field, job)
-redis.call('LPOP', KEYS[3])
-return field
+redis.call('RPOP', KEYS[3])
+return {field, job}

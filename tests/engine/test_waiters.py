@@ -1,0 +1,104 @@
+"""Blocking moves with their claims."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.owner import Ownership
+from sidekiq_py.engine.waiters import Waiters
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.wire import keys
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def pool(redis_url: str) -> Iterator[Pool]:
+    """Links to the test's Redis."""
+    links = Pool(RedisSettings(redis_url))
+    yield links
+    links.close()
+
+
+@pytest.fixture
+def ownership(redis_client: redis.Redis) -> Ownership:
+    """An owner that is entered."""
+    owned = Ownership("host:1:abc", ["default"], 30)
+    redis_client.hset(keys.OWNERS, owned.current.name, owned.current.about)
+    owned.current.is_registered = True
+    return owned
+
+
+def open_moves(redis_client: redis.Redis) -> int:
+    """How many clients wait in a blocking move."""
+    return sum(client["cmd"] == "blmove" for client in redis_client.client_list())
+
+
+def collected(group: Waiters) -> list[UnitOfWork]:
+    """What has come within a second."""
+    units: list[UnitOfWork] = []
+    end = time.monotonic() + 1
+    while not units and time.monotonic() < end:
+        units += group.collect(None, 0.1)[0]
+    return units
+
+
+def test_two_moves_that_are_served_in_one_turn_do_not_swap_their_jobs(
+    pool: Pool, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """What a unit holds is what stands in flight under its field: the wrong job would be acknowledged otherwise."""
+    groups = [Waiters(pool, ownership, ["default"], 0.05) for _ in range(2)]
+    for group in groups:
+        group.open(())
+    eventually(lambda: open_moves(redis_client) == 2)
+
+    redis_client.lpush(keys.queue("default"), b"first", b"second")
+
+    units = [unit for group in groups for unit in collected(group)]
+    in_flight = redis_client.hgetall(keys.in_flight(ownership.current.name))
+    assert {unit.field: unit.raw for unit in units} == in_flight
+    assert sorted(in_flight.values()) == [b"first", b"second"]
+    for group in groups:
+        group.close()
+
+
+def test_a_move_whose_connection_broke_here_alone_costs_no_job(
+    pool: Pool, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """Redis serves the old move and its claim all the same; what they took is a stranger and goes back."""
+    old = Waiters(pool, ownership, ["default"], 0.05)
+    new = Waiters(pool, ownership, ["default"], 0.05)
+    old.open(())
+    new.open(())
+    eventually(lambda: open_moves(redis_client) == 2)
+    for waiter in old._waiters:
+        waiter.close_batch()
+
+    redis_client.lpush(keys.queue("default"), b"first", b"second")
+
+    [unit] = collected(new)
+    assert redis_client.hget(keys.in_flight(ownership.current.name), unit.field) == unit.raw
+    with pool.link() as link:
+        assert ownership.give_back_strangers(link) == 1
+    [given_back] = redis_client.lrange(keys.queue("default"), 0, -1)
+    assert {given_back, unit.raw} == {b"first", b"second"}
+    old.close()
+    new.close()
+
+
+def test_what_comes_as_the_time_of_a_move_runs_out_is_taken(
+    pool: Pool, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """A claim may find a job that another move has brought."""
+    group = Waiters(pool, ownership, ["default"], 0.05)
+    group.open(())
+    eventually(lambda: open_moves(redis_client) == 1)
+    redis_client.lpush(keys.inbox(ownership.current.name, "default"), b"job")
+
+    units: list[UnitOfWork] = []
+    eventually(lambda: units.extend(group.collect(None, 0.1)[0]) or units, within_seconds=5)
+
+    assert [unit.raw for unit in units] == [b"job"]
+    group.close()

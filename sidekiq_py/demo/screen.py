@@ -58,18 +58,18 @@ class Screen:
     def say(self, text: str) -> None:
         """A paragraph."""
         self._gap()
-        for line in textwrap.wrap(text, self._width - len(_MARGIN)):
+        for line in _wrapped(text, self._width - len(_MARGIN)):
             self._echo(_MARGIN + line)
         self._gap()
         self.pause()
 
     def row(self, label: str, text: str) -> None:
         """A line of a table of two columns, without a pause."""
-        self._labelled(label, "", textwrap.wrap(text, self._room))
+        self._labelled(label, "", _wrapped(text, self._room))
 
     def code(self, language: str, line: str, result: str | None) -> None:
         """A line of code that was run, and what it gave."""
-        self._labelled(language, ">", textwrap.wrap(line, self._room))
+        self._labelled(language, ">", _wrapped(line, self._room))
         if result is not None:
             self._labelled("", "", [f"=> {result}"])
         self.pause()
@@ -88,7 +88,7 @@ class Screen:
             payload: The job's bytes.
             before: The bytes as they were before, to show what differs.
         """
-        self._labelled("redis", "", textwrap.wrap(command, self._room))
+        self._labelled("redis", "", _wrapped(command, self._room))
         if payload is not None:
             for mark, line in lines(parts(payload, before), self._room - 1):
                 sign = _MARK_SIGNS[mark].rjust(_LABEL_WIDTH + len(_MARGIN) - 1)
@@ -102,7 +102,7 @@ class Screen:
 
     def output(self, who: str, text: str) -> None:
         """What a worker printed."""
-        self._labelled(who, ":", textwrap.wrap(text, self._room))
+        self._labelled(who, ":", _wrapped(text, self._room))
 
     def seen(self, text: str) -> None:
         """A fact of this step, now known."""
@@ -153,3 +153,8 @@ class Screen:
     def _echo(self, text: str) -> None:
         self._is_after_gap = False
         click.echo(text.translate(_IN_ASCII) if self._is_ascii else text, color=self._colour)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    # Names of packages have hyphens in them.
+    return textwrap.wrap(text, width, break_on_hyphens=False)

@@ -260,9 +260,13 @@ class ReliableFetcher:
                         continue
                 is_due = self._watch()
             except RedisError as error:
+                is_due = True
+                if isinstance(error, RedisReplyError) and error.code == "OOM":
+                    # Into a full Redis nothing is moved by a blocking command; a fetch goes through.
+                    self._quiet.wait(self._config.idle_poll_seconds)
+                    continue
                 self._note_offline(error)
                 self._waiters_idle(RETRY_SECONDS)
-                is_due = True
 
     def _watch(self) -> bool:
         """Wait on the queues; True if a fetch is due afterwards."""

@@ -15,7 +15,7 @@ def test_jobs_that_ignore_shutdown_run_once_more_and_never_twice_at_a_time(
 ) -> None:
     """An idle worker takes them in the instant in which they are put back; by then their threads are gone."""
     first = fleet.start(shutdown_timeout_seconds=0.3)
-    push_jobs(fleet.client, [job_text(number, "stubborn", [6]) for number in range(5)])
+    push_jobs(fleet.client, [job_text(number, "stubborn", [4.5]) for number in range(5)])
     eventually(lambda: fleet.ledger.count(STARTED) == 5, 10)
     second = fleet.start()
 

@@ -130,6 +130,8 @@ def test_a_worker_is_killed_while_it_moves_due_jobs(
 
     books = fleet.books(JOBS)
     assert (books.lost, books.doubled) == ((), ())
+    # Its lease as the quick poller would end in three seconds.
+    fleet.client.delete("sidekiq_py:poller")
     finish(fleet, JOBS, report)
 
 

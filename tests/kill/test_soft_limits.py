@@ -13,7 +13,7 @@ def test_jobs_that_run_about_as_long_as_their_limit_are_settled_rightly(
     fleet: Fleet, report: Callable[[object], None]
 ) -> None:
     """Thousands, with others between them that have no limit: each succeeds or times out, by its own limit only."""
-    limited, free = 2400, 2400
+    limited, free = 1500, 1500
     texts = [job_text(n, "limited", [LIMIT_SECONDS * 2 * n / limited], retry=3) for n in range(limited)]
     texts += [job_text(limited + n, args=[0.0]) for n in range(free)]
     # Turn by turn.

@@ -101,7 +101,7 @@ class Heartbeat:
         if self._thread is None:
             return
         if self._thread is not threading.current_thread():
-            self._thread.join(timeout=self._pool.settings.socket_timeout_seconds + 1)
+            self._thread.join(timeout=self._pool.join_seconds)
         try:
             beats.clear(self._pool, self._process.identity, dialect=self._dialect())
         except RedisError:

@@ -4,7 +4,8 @@ Starts the parts of a worker process, and stops them by a deadline.
 1. `start`: boot checks, recovery of what dead processes left, heartbeat, managers, poller.
 2. `quiet`: no more jobs are fetched, what has not started goes back.
 3. `stop`: quiet, then busy jobs have until the deadline, then Shutdown is raised in them, then up to three seconds
-   more; what is still left goes back to its queue as the very last step, and the process leaves.
+   more; what is still left goes back to its queue as the very last step, and the process leaves. A Redis that hangs
+   is not waited for beyond that.
 
 Ruby puts busy jobs back first and then stops them, and so runs them twice at a time; here a job goes back when it has
 ended, or when this process ends.
@@ -35,6 +36,7 @@ from sidekiq_py.engine.manager import Manager
 from sidekiq_py.engine.metrics import ExecutionMetrics
 from sidekiq_py.engine.overdue import settle_overdue
 from sidekiq_py.engine.owner import Ownership
+from sidekiq_py.engine.parting import Parting
 from sidekiq_py.engine.poller import Poller
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.engine.reliable import ReliableFetcher
@@ -96,6 +98,7 @@ class Launcher:
         self._aside = Aside()
         self.signals = SignalInbox()
         self._is_stopping = False
+        self._is_leaving = False
         self._stop_once = threading.Lock()
         self._left: list[UnitOfWork] = []
         self._quiet_once = threading.Lock()
@@ -146,7 +149,10 @@ class Launcher:
 
     def dialect(self) -> Dialect:
         """The release to write for: pinned by the config, or what is known of the Ruby processes alive."""
-        return self._pinned or self._client.detection.dialect(now_seconds())
+        if self._pinned is not None:
+            return self._pinned
+        # While it leaves, what was known last is good enough, and costs no wait for a Redis that hangs.
+        return self._client.detection.last if self._is_leaving else self._client.detection.dialect(now_seconds())
 
     @property
     def state(self) -> WorkState:
@@ -228,6 +234,11 @@ class Launcher:
         """
         seconds = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         self._deadline = monotonic() + seconds
+        self._is_leaving = True
+        with Parting(self._pool, self._may_leave_without_redis):
+            return self._stop()
+
+    def _stop(self) -> list[str]:
         self.quiet()
         with self._stop_once:
             self._hooks.fire("shutdown")
@@ -378,6 +389,10 @@ class Launcher:
         # A job that was handed to the loop runs a moment later.
         is_loop_busy = self._loop is not None and self._loop.running > 0
         return is_loop_busy or self._state.busy > 0 or not all(manager.is_idle for manager in self._managers)
+
+    def _may_leave_without_redis(self) -> bool:
+        is_running = self._state.busy > 0 or (self._loop is not None and self._loop.running > 0)
+        return not is_running or monotonic() >= self._deadline + _GRACE_SECONDS
 
     def _cut_off(self) -> None:
         _log.info("Pausing to allow jobs to finish: the time is up, raising Shutdown in %d jobs", self._state.busy)

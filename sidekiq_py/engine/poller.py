@@ -143,7 +143,7 @@ class Poller:
         """End it, and give the lease up, so that another process goes on; a Redis that hangs is not waited for."""
         self.terminate()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=self._pool.settings.socket_timeout_seconds + 1)
+            self._thread.join(timeout=self._pool.join_seconds)
 
     def move_due(self) -> None:
         """

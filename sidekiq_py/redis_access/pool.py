@@ -13,9 +13,10 @@ import select
 import socket
 import struct
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -109,7 +110,16 @@ class Link:
         RedisReplyError: Redis answered with an error.
     """
 
-    __slots__ = ("_connection", "_find_again", "_is_refused", "generation", "released_at", "timeout_seconds")
+    __slots__ = (
+        "__weakref__",
+        "_connection",
+        "_find_again",
+        "_is_abandoned",
+        "_is_refused",
+        "generation",
+        "released_at",
+        "timeout_seconds",
+    )
 
     def __init__(
         self,
@@ -121,6 +131,7 @@ class Link:
         self._find_again = find_again
         # The server has said that it is no longer the primary: the next command goes to another one.
         self._is_refused = False
+        self._is_abandoned = False
         self.timeout_seconds = timeout_seconds
         self.released_at = 0.0
         # Goes up with every new socket, so that a caller can tell an unbroken connection.
@@ -217,6 +228,7 @@ class Link:
         """Open the socket if it is closed."""
         if _socket_of(self._connection) is not None:
             return
+        self._refuse_if_abandoned()
         if self._find_again is not None and self.generation > 0:
             self._connection = self._find_again(self.timeout_seconds)
         try:
@@ -232,8 +244,24 @@ class Link:
         except BaseException:
             self.close()
             raise
+        self._refuse_if_abandoned()
         _let_the_kernel_wait(_socket_of(self._connection), self.timeout_seconds)
         self.generation += 1
+
+    def abandon(self) -> None:
+        """Whoever waits for a reply gets `ReplyLostError` now, and nothing is sent any more. From any thread."""
+        self._is_abandoned = True
+        sock = _socket_of(self._connection)
+        if sock is not None:
+            # TLS would say goodbye first, in the midst of another thread's read.
+            plain = _SystemSocket if isinstance(sock, _SystemSocket) else type(sock)
+            with suppress(OSError):
+                plain.shutdown(sock, socket.SHUT_RDWR)
+
+    def _refuse_if_abandoned(self) -> None:
+        if self._is_abandoned:
+            self.close()
+            raise RedisConnectionError("Redis has not answered for too long: it is not asked any more")
 
     def _reason(self, error: BaseException) -> str:
         """In words; the kernel calls a timeout a resource that is temporarily unavailable."""
@@ -277,7 +305,9 @@ class Pool:
         self.settings = settings
         self._make = _connection_maker(settings)
         self._free: deque[Link] = deque()
+        self._links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
         self._pid = os.getpid()
+        self.is_abandoned = False
 
     def __repr__(self) -> str:
         return f"<Pool {redact(self.settings.url)} free={len(self._free)}>"
@@ -287,7 +317,11 @@ class Pool:
         seconds = self.settings.socket_timeout_seconds if timeout_seconds is None else timeout_seconds
         # A host name is looked up at each connection anyway; sentinels have to be asked.
         find_again = self._make if "+sentinel://" in self.settings.url else None
-        return Link(self._make(seconds), seconds, find_again)
+        link = Link(self._make(seconds), seconds, find_again)
+        self._links[id(link)] = link
+        if self.is_abandoned:
+            link.abandon()
+        return link
 
     def acquire(self) -> Link:
         """A free link, or a new one."""
@@ -355,6 +389,19 @@ class Pool:
         """
         replies = self.run(lambda link: raise_first(link.batch(commands)), idempotent=idempotent)
         return replies
+
+    def abandon(self) -> None:
+        """For a process that leaves: every call that waits for Redis, and every later one, fails at once."""
+        self.is_abandoned = True
+        for reference in self._links.valuerefs():
+            link = reference()
+            if link is not None:
+                link.abandon()
+
+    @property
+    def join_seconds(self) -> float:
+        """How long a thread that has been told to end may still be waiting for this Redis."""
+        return 0.1 if self.is_abandoned else self.settings.socket_timeout_seconds + 1
 
     def close(self) -> None:
         """Close the free links."""

@@ -12,6 +12,7 @@ import redis
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
 from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -116,3 +117,31 @@ def test_a_reply_that_is_no_reply_counts_as_lost() -> None:
         with pytest.raises(ReplyLostError):
             link.command("PING")
     assert not link.is_open
+
+
+def test_an_abandoned_pool_keeps_nobody_waiting(redis_url: str) -> None:
+    """A process that leaves without a Redis that hangs ends all its calls at once, wherever they stand."""
+    pool = Pool(RedisSettings(redis_url))
+    link = pool.new_link()
+    link.connect()
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            link.command("BLPOP", "never", 0)
+        except ReplyLostError as error:
+            ended.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    client = redis.Redis.from_url(redis_url)
+    eventually(lambda: client.info("clients")["blocked_clients"] == 1)
+    client.close()
+
+    pool.abandon()
+
+    waiting.join(2)
+    assert len(ended) == 1
+    for later in (link, pool.new_link()):
+        with pytest.raises(RedisConnectionError, match="not asked any more"):
+            later.command("PING")

@@ -42,6 +42,7 @@ class BasicFetcher:
         self._room = room
         self._is_strict = capsule.mode == "strict"
         self._draws = [name for name, weight in capsule.weights.items() for _ in range(max(weight, 1))]
+        self._async_queues: set[str] = set()
         self._stopping = threading.Event()
         self._has_room = threading.Event()
         self._local = threading.local()
@@ -88,6 +89,10 @@ class BasicFetcher:
         except RedisError as error:
             _log.error("%d jobs are lost, as the basic fetcher holds them nowhere: %s", len(commands), error)
 
+    def note_async(self, queue: str) -> None:
+        """*queue* brings `async def` jobs: leave it alone while the event loop is full."""
+        self._async_queues.add(queue)
+
     def quiet(self) -> None:
         """Fetch no more."""
         self._stopping.set()
@@ -104,15 +109,11 @@ class BasicFetcher:
             link.close()
 
     def _fetch(self) -> UnitOfWork | None:
-        room = self._room()
-        if room is not None and room <= 0:
-            self._has_room.wait(_BLOCK_SECONDS)
-            self._has_room.clear()
-            return None
         link = self._link()
         open_queues = self._open_queues(link)
         if not open_queues:
-            self._stopping.wait(_BLOCK_SECONDS)
+            self._has_room.wait(_BLOCK_SECONDS)
+            self._has_room.clear()
             return None
         found = link.command("BRPOP", *map(keys.queue, open_queues), _BLOCK_SECONDS)
         if found is None:
@@ -123,8 +124,12 @@ class BasicFetcher:
     def _open_queues(self, link: Link) -> list[str]:
         order = self._draws if self._is_strict else random.sample(self._draws, len(self._draws))
         names = list(dict.fromkeys(order))
-        paused = {name.decode() for name in link.command("SMEMBERS", keys.PAUSED)}
+        paused = {name.decode() for name in link.command("SMEMBERS", keys.PAUSED)} | self._full_queues()
         return [name for name in names if name not in paused] if paused else names
+
+    def _full_queues(self) -> set[str]:
+        room = self._room() if self._async_queues else None
+        return self._async_queues if room is not None and room <= 0 else set()
 
     def _link(self) -> Link:
         link: Link | None = getattr(self._local, "link", None)

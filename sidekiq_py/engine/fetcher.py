@@ -56,6 +56,9 @@ class Fetcher(Protocol):
     def requeue(self, units: Sequence[UnitOfWork]) -> None:
         """Put jobs back that are not to be run to their end here. Does not raise: it is made good later if need be."""
 
+    def note_async(self, queue: str) -> None:
+        """*queue* brings `async def` jobs: leave it alone while the event loop is full."""
+
     def quiet(self) -> None:
         """Fetch no more; give back what has not started. Idempotent."""
 

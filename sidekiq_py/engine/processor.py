@@ -6,6 +6,7 @@ the thread goes on to the next.
 """
 
 import logging
+import os
 import threading
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.attempt import Ending, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
+from sidekiq_py.engine.forked import leave_if_forked
 from sidekiq_py.engine.interrupts import INTERRUPTS, Guard, SoftLimits
 from sidekiq_py.errors import JobNotFoundError, PayloadError
 from sidekiq_py.registry import JobDefinition
@@ -57,6 +59,7 @@ class Processor:
         self._guard: Guard | None = None
         self._watch: HardLimitWatch | None = None
         self._tid = ""
+        self._pid = 0
         # The job whose success has been handed in: whatever goes wrong after that is no failure of it.
         self._ended: UnitOfWork | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -91,6 +94,7 @@ class Processor:
     def _run(self) -> None:
         self._guard = Guard()
         self._tid = tid.current()
+        self._pid = os.getpid()
         while True:
             try:
                 self._work()
@@ -141,6 +145,7 @@ class Processor:
             settle_or_leave(lambda: self._ending.failed(unit, payload, None, missing))
             return
         if definition.is_async and self._loop is not None:
+            self._fetcher.note_async(unit.queue)
             if not self._loop.submit(unit, payload, definition, self._ending, self._fetcher):
                 self._fetcher.requeue([unit])
             return
@@ -193,6 +198,7 @@ class Processor:
             guard.performing = None
             if not is_done and failure is None:
                 failure = error
+        leave_if_forked(self._pid, failure)
         if guard.is_requested:
             guard.absorb()
         return failure

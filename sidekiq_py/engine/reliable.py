@@ -49,7 +49,8 @@ class ReliableFetcher:
 
     Args:
         report: Told of errors that nobody else would hear of.
-        room: How many more `async def` jobs may start; None: no such job has been seen.
+        room: How many more `async def` jobs may start; None: none runs. While there is none, queues that have brought
+            such jobs are left alone, and the others are not.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class ReliableFetcher:
         self._left = 0
         self._refilled_at = monotonic()
         self._paused: list[str] = []
+        self._async_queues: set[str] = set()
 
         self._fetch_lock = threading.Lock()
         self._idle_change = Parking()
@@ -210,6 +212,10 @@ class ReliableFetcher:
                 self._note_offline(error)
             forget(owner, fields)
 
+    def note_async(self, queue: str) -> None:
+        """*queue* brings `async def` jobs."""
+        self._async_queues.add(queue)
+
     # ---- idle processors
 
     def _wait(self) -> bool:
@@ -266,16 +272,14 @@ class ReliableFetcher:
                     self._quiet.wait(self._config.idle_poll_seconds)
                     continue
                 self._note_offline(error)
-                self._waiters_idle(RETRY_SECONDS)
+                self._quiet.wait(RETRY_SECONDS)
 
     def _watch(self) -> bool:
         """Wait on the queues; True if a fetch is due afterwards."""
-        room = self._room()
-        if room is not None and room <= 0:
-            self._waiters_idle(None)
-            return True
-        self._waiters.open(self._paused)
-        seconds = None if self._waits_for_all and not self._paused else self._config.idle_poll_seconds
+        full = self._full_queues()
+        self._waiters.open([*self._paused, *full])
+        waits_for_all = self._waits_for_all and not self._paused and not full
+        seconds = None if waits_for_all else self._config.idle_poll_seconds
         cool_until = self._waiters.cool_until
         if cool_until:
             seconds = min(seconds or 1.0, max(0.001, cool_until - monotonic()))
@@ -288,14 +292,10 @@ class ReliableFetcher:
             self._refilled_at = monotonic()
         return was_woken or (seconds is not None and not units)
 
-    def _waiters_idle(self, seconds: float | None) -> None:
-        """Do nothing until woken, or for *seconds*; what waiters bring meanwhile is taken."""
-        units, was_woken = self._waiters.collect(self._wake_read, seconds) if seconds is None else ([], False)
-        self._jobs.extend(units)
-        if seconds is not None:
-            self._quiet.wait(seconds)
-        if was_woken:
-            self._drain_wake()
+    def _full_queues(self) -> set[str]:
+        """The queues to leave alone, as the event loop has no room for what they bring."""
+        room = self._room() if self._async_queues else None
+        return self._async_queues if room is not None and room <= 0 else set()
 
     def _drain_wake(self) -> None:
         try:
@@ -316,8 +316,10 @@ class ReliableFetcher:
         now = monotonic()
         buffered = len(self._jobs)
         ahead = self._size.refilled(max(0, self._left - buffered), now - self._refilled_at)
-        wanted = self._within_room(idle + ahead - buffered)
-        if wanted <= 0 or self._is_quiet:
+        full = self._full_queues()
+        queues = [entry for entry in self._queues if entry[0] not in full]
+        wanted = self._within_room(idle, ahead) - buffered
+        if wanted <= 0 or not queues or self._is_quiet:
             self._low_water = 0
             return
         owner = self._ownership.current
@@ -326,11 +328,11 @@ class ReliableFetcher:
         takes_lone = self._ownership.reserve_lone()
         marked: bytes | None = None
         try:
-            plan = self._plan(owner, batch, wanted, takes_lone)
+            plan = self._plan(owner, batch, queues, wanted, takes_lone)
             reply = self._exchange(gathered, in_flight.FETCH.call(*plan.command_parts()))
             if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
                 reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
-            marked = self._take_in(owner, reply, now)
+            marked = self._take_in(owner, queues, reply, now)
         except RedisError as error:
             if isinstance(error, ReplyLostError | RedisConnectionError):
                 self._note_trouble()
@@ -345,17 +347,24 @@ class ReliableFetcher:
         if self._jobs:
             self._keeper.arm()
 
-    def _within_room(self, wanted: int) -> int:
-        room = self._room()
-        return wanted if room is None else min(wanted, room)
+    def _within_room(self, idle: int, ahead: int) -> int:
+        """How many jobs to have: for the *idle* processors, and *ahead*, as far as they can start."""
+        room = self._room() if self._async_queues else None
+        if room is None:
+            return idle + ahead
+        if len(self._async_queues) == len(self._queues):
+            return min(idle + ahead, max(room, 0))
+        return idle + min(ahead, max(room, 0))
 
-    def _plan(self, owner: Owner, batch: int, wanted: int, takes_lone: bool) -> in_flight.FetchPlan:
+    def _plan(
+        self, owner: Owner, batch: int, queues: Sequence[tuple[str, int]], wanted: int, takes_lone: bool
+    ) -> in_flight.FetchPlan:
         return in_flight.FetchPlan(
             owner=owner.name,
             registration="" if owner.is_registered else owner.about,
             lease_ms=self._ownership.lease_ms,
             batch=batch,
-            queues=self._queues,
+            queues=queues,
             max_jobs=wanted,
             max_bytes=self._config.buffer_bytes,
             seed=random.getrandbits(31),
@@ -385,7 +394,7 @@ class ReliableFetcher:
                 forget(owner, fields)
         return replies[-1]
 
-    def _take_in(self, owner: Owner, reply: Any, asked_at: float) -> bytes | None:
+    def _take_in(self, owner: Owner, queues: Sequence[tuple[str, int]], reply: Any, asked_at: float) -> bytes | None:
         """Put the fetched jobs into the buffer; returns the field of a marked one, which comes alone."""
         if isinstance(reply, RedisReplyError):
             if reply.code != in_flight.FENCED:
@@ -395,7 +404,7 @@ class ReliableFetcher:
         owner.is_registered = True
         owner.confirmed_at = asked_at
         names = self._names
-        self._paused = [self._queues[number][0] for number in reply[0]]
+        self._paused = [queues[number][0] for number in reply[0]]
         table = owner.units
         now = monotonic()
         units = []

@@ -17,6 +17,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 Middleware = Callable[..., Any]
+_Outcome = tuple[Any, BaseException | None]
 
 # Each running `async def` job may hold a thread for its plain middleware; threads are made as they are needed.
 _MOST_THREADS = 4096
@@ -94,7 +95,7 @@ class _InThread:
     def __init__(self, call_next: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._call_next = call_next
         self._loop = asyncio.get_running_loop()
-        self._inner: asyncio.Task[Any] | None = None
+        self._inner: asyncio.Task[_Outcome] | None = None
         self._is_cancelled = False
 
     async def run(self, middleware: Middleware, job: Any, payload: dict[str, Any], queue: str) -> Any:
@@ -122,22 +123,32 @@ class _InThread:
         return done.result()
 
     def _start(self, done: "Future[Any]") -> None:
-        task = self._loop.create_task(self._call_next())
+        task = self._loop.create_task(_outcome_of(self._call_next()))
         self._inner = task
         if self._is_cancelled:
             task.cancel()
         task.add_done_callback(lambda task: _hand_over(task, done))
 
 
-def _hand_over(task: "asyncio.Task[Any]", done: "Future[Any]") -> None:
+async def _outcome_of(coroutine: Coroutine[Any, Any, Any]) -> _Outcome:
+    """What a coroutine came to. A SystemExit that left the task would end the loop and with it every other job."""
+    try:
+        return await coroutine, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 — as said above; the middleware sees it raised
+        return None, error
+
+
+def _hand_over(task: "asyncio.Task[_Outcome]", done: "Future[Any]") -> None:
     if task.cancelled():
         done.set_exception(asyncio.CancelledError())
         return
-    error = task.exception()
+    result, error = task.result()
     if error is not None:
         done.set_exception(error)
     else:
-        done.set_result(task.result())
+        done.set_result(result)
 
 
 def _executor() -> ThreadPoolExecutor:

@@ -7,6 +7,7 @@ hands in. Whatever would block the loop (settling a failure) is done by a thread
 
 import asyncio
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.attempt import Ending, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
+from sidekiq_py.engine.forked import leave_if_forked
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.running import arun
@@ -57,6 +59,8 @@ class EventLoop:
         self._free_slots = deque(range(1, concurrency + 1))
         self._waiting: deque[_Run] = deque()
         self._is_told = False
+        self._pid = 0
+        self._is_closing = False
         self._runs: dict[UnitOfWork, _Run] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="sidekiq.loop", daemon=True)
@@ -100,6 +104,7 @@ class EventLoop:
 
     def close(self) -> None:
         """Stop the loop. What still runs there is abandoned."""
+        self._is_closing = True
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=1)
@@ -111,10 +116,15 @@ class EventLoop:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
+        self._pid = os.getpid()
+        while not self._is_closing:
+            try:
+                # A task of the program that ends by SystemExit ends this call, and so does a job that stops the loop:
+                # the other jobs go on.
+                self._loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 — without this thread no async job would ever run again
+                self._around.hooks.report(error, {"context": "A task of the program ended the event loop; it goes on"})
+        self._loop.close()
 
     def _start_waiting(self) -> None:
         with self._lock:
@@ -138,18 +148,20 @@ class EventLoop:
         started = monotonic()
         around = self._around
         around.state.running[name] = (run.unit, started)
-        around.logger.start(run.payload)
-        failure = await self._perform(run)
-        seconds = monotonic() - started
         try:
+            failure = await self._perform(run)
+            leave_if_forked(self._pid, failure)
+            seconds = monotonic() - started
+            around.metrics.record(run.payload, seconds, is_success(failure))
             if failure is None:
                 await self._acknowledge(run)
                 around.logger.done(seconds)
             else:
-                around.logger.fail(seconds)
                 await self._settle(run, failure)
+                around.logger.fail(seconds)
+        except BaseException as error:  # noqa: BLE001 — whatever goes wrong beside the job, its slot must come free
+            around.hooks.report(error, {"context": "Internal error", "jobstr": run.unit.raw})
         finally:
-            around.metrics.record(run.payload, seconds, is_success(failure))
             around.logger.leave()
             around.state.running.pop(name, None)
             self._release(run)
@@ -158,8 +170,10 @@ class EventLoop:
         limit = run.definition.timeout_seconds
         around = self._around
         deadline = None if limit is None else now_seconds() + limit
+        scope = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit) as scope:
+            around.logger.start(run.payload)
+            async with scope:
                 await arun(run.definition, run.payload, run.unit.queue, around.chain, around.is_stopping, deadline)
         except TimeoutError as error:
             if scope.expired():

@@ -332,6 +332,11 @@ class Launcher:
                     f"{definition.name} is an async def with a hard_timeout, which only a job in a thread can have; "
                     "use timeout= instead, which cancels it"
                 )
+            if definition.hard_timeout_seconds is not None and self.config.fetcher == "basic":
+                raise ConfigError(
+                    f"{definition.name} has a hard_timeout, and the basic fetcher keeps no trace of a job in Redis by "
+                    "which it could be settled: use --fetcher reliable, or timeout= instead"
+                )
             if definition.hard_timeout_seconds is not None and not self.config.is_single_slot_child:
                 raise ConfigError(
                     f"{definition.name} has a hard_timeout, which needs a process of its own for each job: "

@@ -8,11 +8,18 @@ reopens log files. Source: Sidekiq 4.2 to 8.1.7, cli.rb.
 import os
 import select
 import signal
+import threading
 from collections import deque
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 NAMES = ("TERM", "INT", "TSTP", "USR1", "USR2", "TTIN")
+
+# Signal to our handler and the one before it.
+_watched: dict[int, tuple[Any, Any]] = {}
+# By thread: the signals that were blocked before its fork.
+_held = threading.local()
 
 
 class SignalInbox:
@@ -57,7 +64,41 @@ class SignalInbox:
             self.put(signal.Signals(number).name)
 
         for name in (*NAMES, *more):
-            signal.signal(getattr(signal, f"SIG{name}"), handle)
+            number = getattr(signal, f"SIG{name}")
+            _watched[number] = (handle, signal.signal(number, handle))
         # A process that was frozen takes a signal in any of its threads, and Python's handlers run in the main thread
         # alone: the byte wakes it.
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+
+
+def _hold_back() -> None:
+    """Before a fork: no signal may reach the child before it has handlers of its own; Python would forget it."""
+    if _watched:
+        _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _watched)
+
+
+def _let_through() -> None:
+    """After a fork."""
+    mask = getattr(_held, "mask", None)
+    if mask is not None:
+        _held.mask = None
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _unwatch_in_child() -> None:
+    """
+    A forked process heeds signals as the program did before: its inbox is a copy that nobody reads.
+
+    Otherwise a child of `--processes` would not hear TERM until its program is imported, and `multiprocessing` in a job
+    could not terminate what it has started.
+    """
+    for number, (handler, before) in _watched.items():
+        if signal.getsignal(number) is handler:
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+    if _watched:
+        signal.set_wakeup_fd(-1)
+        _watched.clear()
+    _let_through()
+
+
+os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_unwatch_in_child)

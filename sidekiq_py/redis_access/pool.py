@@ -258,6 +258,13 @@ class Link:
             with suppress(OSError):
                 plain.shutdown(sock, socket.SHUT_RDWR)
 
+    def forget_inherited(self) -> None:
+        """In a forked child: the socket is the parent's, who would feel a QUIT or a shutdown; it is closed here alone."""
+        sock = _socket_of(self._connection)
+        if sock is not None:
+            sock.close()
+            setattr(self._connection, "_sock", None)  # noqa: B010
+
     def _refuse_if_abandoned(self) -> None:
         if self._is_abandoned:
             self.close()
@@ -308,6 +315,7 @@ class Pool:
         self._links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
         self._pid = os.getpid()
         self.is_abandoned = False
+        _pools.add(self)
 
     def __repr__(self) -> str:
         return f"<Pool {redact(self.settings.url)} free={len(self._free)}>"
@@ -409,15 +417,24 @@ class Pool:
             self._free.pop().close()
 
     def _start_afresh(self) -> None:
-        # The parent's sockets are shared with this child: they are forgotten, not closed with QUIT or shutdown,
-        # which the parent would feel.
         self._pid = os.getpid()
-        inherited, self._free = self._free, deque()
-        for link in inherited:
-            sock = _socket_of(link._connection)
-            if sock is not None:
-                sock.close()
-                setattr(link._connection, "_sock", None)  # noqa: B010
+        self._free = deque()
+        for reference in self._links.valuerefs():
+            link = reference()
+            if link is not None:
+                link.forget_inherited()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _start_all_afresh() -> None:
+    """A child that lives on would keep the sockets of a worker open after its death, and must never read from one."""
+    for pool in list(_pools):
+        pool._start_afresh()
+
+
+os.register_at_fork(after_in_child=_start_all_afresh)
 
 
 def _socket_of(connection: AbstractConnection) -> socket.socket | None:

@@ -14,7 +14,7 @@ from tests.support.worker_process import WorkerProcess
 StartWorker = Callable[..., WorkerProcess]
 
 JOBS = """
-import multiprocessing, os, sys, time
+import multiprocessing, os, socket, sys, time
 import redis
 import sidekiq_py as sidekiq
 
@@ -48,6 +48,25 @@ def terminate():
     child.join(5)
     tell("codes", str(child.exitcode))
     child.kill()
+
+def connections():
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(name))) as one:
+                found += isinstance(one.getpeername(), tuple)
+        except OSError:
+            pass
+    return found
+
+@sidekiq.job(name="Connections", retry=False)
+def count_connections():
+    here = connections()
+    pid = os.fork()
+    if pid == 0:
+        tell("codes", f"{here > 1} {connections()}")
+        os._exit(0)
+    os.waitpid(pid, 0)
 
 @sidekiq.job(name="Who")
 def who():
@@ -99,3 +118,14 @@ def test_what_a_job_has_forked_can_be_terminated(
     push("Terminate")
 
     assert told(redis_client, "codes", 1) == [str(-signal.SIGTERM).encode()]
+
+
+def test_a_forked_process_holds_none_of_the_workers_connections(
+    worker: WorkerProcess, push: Callable[..., object], redis_client: redis.Redis
+) -> None:
+    """One that lives on would keep them open after the worker's death."""
+    push("Connections")
+
+    assert told(redis_client, "codes", 1) == [b"True 0"]
+    push("Who")
+    assert told(redis_client, "workers", 1) == [str(worker.pid).encode()]

@@ -259,7 +259,7 @@ class Link:
                 plain.shutdown(sock, socket.SHUT_RDWR)
 
     def forget_inherited(self) -> None:
-        """In a forked child: the socket is the parent's, who would feel a QUIT or a shutdown; it is closed here alone."""
+        """In a forked child: close the socket here alone; the parent, whose it is, would feel a QUIT or a shutdown."""
         sock = _socket_of(self._connection)
         if sock is not None:
             sock.close()

@@ -75,6 +75,9 @@ class Launcher:
         server_middleware: Wraps every run.
         client: Pushes what jobs enqueue, what is due and what was interrupted.
         on_epoch: Told the name of each owner that this process becomes; for a parent that watches it.
+
+    Raises:
+        ConfigError: A declared job needs what this process cannot give.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Launcher:
         client: Client,
         on_epoch: Callable[[str], None] = lambda owner: None,
     ) -> None:
+        _refuse_hard_limits(config, registry)
         self.config = config
         self.identity = identities.new_identity()
         self._hooks = hooks
@@ -194,9 +198,7 @@ class Launcher:
         Raises:
             UnsupportedRedisError: This Redis is too old, or a Cluster.
             RedisError: It is out of reach.
-            ConfigError: A declared job needs what this process cannot give.
         """
-        self._refuse_hard_limits()
         check_redis(self._pool)
         self._hooks.fire("startup", reraise=True)
         if self._loop is not None:
@@ -325,24 +327,6 @@ class Launcher:
         for manager in self._managers:
             manager.fetcher.wake()
 
-    def _refuse_hard_limits(self) -> None:
-        for definition in self._registry:
-            if definition.hard_timeout_seconds is not None and definition.is_async:
-                raise ConfigError(
-                    f"{definition.name} is an async def with a hard_timeout, which only a job in a thread can have; "
-                    "use timeout= instead, which cancels it"
-                )
-            if definition.hard_timeout_seconds is not None and self.config.fetcher == "basic":
-                raise ConfigError(
-                    f"{definition.name} has a hard_timeout, and the basic fetcher keeps no trace of a job in Redis by "
-                    "which it could be settled: use --fetcher reliable, or timeout= instead"
-                )
-            if definition.hard_timeout_seconds is not None and not self.config.is_single_slot_child:
-                raise ConfigError(
-                    f"{definition.name} has a hard_timeout, which needs a process of its own for each job: "
-                    "start the worker with --processes N -c 1, or use timeout= instead"
-                )
-
     def _facts(self) -> ProcessFacts:
         config = self.config
         return ProcessFacts(
@@ -439,3 +423,22 @@ class Launcher:
                 self._ownership.let_go(link, [unit.field for unit in self._left])
         finally:
             os._exit(code)
+
+
+def _refuse_hard_limits(config: Config, registry: Registry) -> None:
+    for definition in registry:
+        if definition.hard_timeout_seconds is not None and definition.is_async:
+            raise ConfigError(
+                f"{definition.name} is an async def with a hard_timeout, which only a job in a thread can have; "
+                "use timeout= instead, which cancels it"
+            )
+        if definition.hard_timeout_seconds is not None and config.fetcher == "basic":
+            raise ConfigError(
+                f"{definition.name} has a hard_timeout, and the basic fetcher keeps no trace of a job in Redis by "
+                "which it could be settled: use --fetcher reliable, or timeout= instead"
+            )
+        if definition.hard_timeout_seconds is not None and not config.is_single_slot_child:
+            raise ConfigError(
+                f"{definition.name} has a hard_timeout, which needs a process of its own for each job: "
+                "start the worker with --processes N -c 1, or use timeout= instead"
+            )

@@ -30,9 +30,8 @@ def test_a_hard_limit_that_cannot_be_kept_is_refused(
     registry.add(definition)
     client = Client(redis_url, sidekiq_version="8")
     config = Config(redis=RedisSettings(redis_url), capsules=(CapsuleConfig(concurrency=1),), **options)  # type: ignore[arg-type]
-    launcher = Launcher(config, registry=registry, hooks=Hooks(), server_middleware=Chain(), client=client)
 
     with pytest.raises(ConfigError, match=advice):
-        launcher.start()
+        Launcher(config, registry=registry, hooks=Hooks(), server_middleware=Chain(), client=client)
 
     client.close()

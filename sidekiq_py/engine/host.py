@@ -33,11 +33,12 @@ class ProcessPlace:
     def here(cls) -> "ProcessPlace":
         """This process."""
         pid = os.getpid()
-        return cls(_boot_id(), _pid_namespace(), pid, (_stat_of(pid) or ("", 0))[1])
+        stat = _stat_of(pid)
+        return cls(_boot_id(), _pid_namespace(), pid, stat.start if stat is not None else 0)
 
     def is_provably_dead(self) -> bool:
         """True only if it certainly runs no more; False where that cannot be told from here."""
-        if not self.boot or self.boot != _boot_id() or not self.pid_namespace or self.pid_namespace != _pid_namespace():
+        if not self._is_within_sight():
             return False
         try:
             os.kill(self.pid, 0)
@@ -48,8 +49,26 @@ class ProcessPlace:
         stat = _stat_of(self.pid)
         if stat is None or not self.start:
             return False
-        state, start = stat
-        return state in "ZX" or start != self.start
+        return stat.state in "ZX" or stat.start != self.start
+
+    def cpu_ticks(self) -> int | None:
+        """The CPU time it has used so far; None where that cannot be told from here."""
+        stat = _stat_of(self.pid) if self.start and self._is_within_sight() else None
+        return stat.cpu_ticks if stat is not None and stat.start == self.start else None
+
+    def _is_within_sight(self) -> bool:
+        """Its number means the same process here."""
+        is_this_boot = bool(self.boot) and self.boot == _boot_id()
+        return is_this_boot and bool(self.pid_namespace) and self.pid_namespace == _pid_namespace()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    """What `/proc/<pid>/stat` says; times in clock ticks."""
+
+    state: str
+    start: int
+    cpu_ticks: int
 
 
 def registration(place: ProcessPlace, queues: Sequence[str]) -> str:
@@ -88,12 +107,11 @@ def _pid_namespace() -> str:
         return ""
 
 
-def _stat_of(pid: int) -> tuple[str, int] | None:
-    """State letter and start time of a process."""
+def _stat_of(pid: int) -> _Stat | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     # The name stands in parentheses and may hold any character, parentheses too.
     words = text[text.rindex(")") + 2 :].split()
-    return words[0], int(words[19])
+    return _Stat(state=words[0], start=int(words[19]), cpu_ticks=int(words[11]) + int(words[12]))

@@ -2,7 +2,8 @@
 Brings back the jobs of owners that died.
 
 1. Walk the registry. An owner is dead if its process is provably gone, if its parent says so, or if its lease was seen
-   missing twice, more than two beats apart, over one unbroken connection, while we could renew our own.
+   missing twice, more than two beats apart, over one unbroken connection, while we could renew our own. A process of
+   this machine that uses CPU time meanwhile is not silent: a job of it keeps Python's lock from all other threads.
 2. Fence it: from then on it can neither fetch nor claim.
 3. Put its jobs back, each only if it was still in flight. What was in flight at a death is a suspect; a suspect that
    was marked as started bears a death more, and with the third in 72 hours it goes to `dead`.
@@ -13,13 +14,14 @@ connection forgets what was remembered.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
-from sidekiq_py.engine.host import parse_registration
+from sidekiq_py.engine.host import ProcessPlace, parse_registration
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.redis_access import in_flight, recover
@@ -29,6 +31,8 @@ _log = logging.getLogger("sidekiq")
 
 DEATHS_TO_BURY = 3
 DEATHS_WINDOW_SECONDS = 72 * 3600
+# No call keeps Python's lock for as long; a process that lives on without its worker (an embedded one) may.
+_LONGEST_GRIP_SECONDS = 3600
 # A blocking move is open for two seconds at most; after this nothing can come into an inbox any more.
 _AFTERCARE_SECONDS = 60
 
@@ -39,10 +43,19 @@ class PoisonPillError(SidekiqError):
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """A lease that was not there."""
+    """
+    A lease that was not there.
 
+    Args:
+        first: When it was first seen missing.
+        since: When its process was last seen at work.
+        cpu_ticks: What that had used by then; None where it cannot be told.
+    """
+
+    first: float
     since: float
     generation: int
+    cpu_ticks: int | None
 
 
 class Recovery:
@@ -78,8 +91,9 @@ class Recovery:
         self._ownership.renew(self._link)
         others = recover.owners(self._link)
         others.pop(self._ownership.current.name, None)
-        gone = {name for name, about in others.items() if parse_registration(about)[0].is_provably_dead()}
-        silent = self._silent_twice([name for name in others if name not in gone])
+        places = {name: parse_registration(about)[0] for name, about in others.items()}
+        gone = {name for name, place in places.items() if place.is_provably_dead()}
+        silent = self._silent_twice({name: place for name, place in places.items() if name not in gone})
         for name in others:
             if name in gone or name in silent:
                 self._fence(name, certain=name in gone)
@@ -94,18 +108,24 @@ class Recovery:
         self._fence(name, certain=True)
         return self._collect()
 
-    def _silent_twice(self, names: Sequence[str]) -> set[str]:
+    def _silent_twice(self, places: Mapping[str, ProcessPlace]) -> set[str]:
         """Those whose lease has been missing for more than two beats, as seen over one unbroken connection."""
-        leased = recover.leased(self._link, names)
+        leased = recover.leased(self._link, list(places))
+        self._missing = {name: self._look_at(name, place) for name, place in places.items() if name not in leased}
+        now = monotonic()
+        return {name for name, seen in self._missing.items() if now - seen.since > 2 * self._config.lease_beat_seconds}
+
+    def _look_at(self, name: str, place: ProcessPlace) -> _Missing:
+        """What is known of a process without a lease."""
         now, generation = monotonic(), self._link.generation
-        missing: dict[str, _Missing] = {}
-        for name in names:
-            if name not in leased:
-                seen = self._missing.get(name)
-                is_known = seen is not None and seen.generation == generation
-                missing[name] = seen if seen is not None and is_known else _Missing(now, generation)
-        self._missing = missing
-        return {name for name, seen in missing.items() if now - seen.since > 2 * self._config.lease_beat_seconds}
+        # This very process plainly runs: there an owner without a lease has no worker any more.
+        cpu_ticks = None if place.pid == os.getpid() else place.cpu_ticks()
+        seen = self._missing.get(name)
+        if seen is None or seen.generation != generation:
+            return _Missing(now, now, generation, cpu_ticks)
+        if cpu_ticks != seen.cpu_ticks and now - seen.first < _LONGEST_GRIP_SECONDS:
+            return replace(seen, since=now, cpu_ticks=cpu_ticks)
+        return seen
 
     def _fence(self, name: str, *, certain: bool) -> None:
         if certain:

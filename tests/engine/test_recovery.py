@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +19,8 @@ from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.recovery import DEATHS_WINDOW_SECONDS, PoisonPillError, Recovery
 from sidekiq_py.redis_access.pool import Link, Pool
 from tests.engine.in_flight_jobs import digest, fetch, held, push
+from tests.support.child_process import tied_to_this_process
+from tests.support.waiting import eventually
 
 DEAD = "other:2:def:1"
 HERE = ProcessPlace.here()
@@ -140,6 +145,78 @@ def test_a_process_that_is_gone_from_this_machine_is_dead_at_once(
 
     assert recovery.look() == 1
     assert redis_client.hgetall("sidekiq_py:owners") == {}
+
+
+@pytest.fixture
+def busy_process() -> Iterator[ProcessPlace]:
+    """One of this machine that computes without end."""
+    process = subprocess.Popen(tied_to_this_process([sys.executable, "-c", "while True: pass"]))
+    yield replace(HERE, pid=process.pid, start=start_of(process.pid))
+    process.kill()
+    process.wait()
+
+
+def start_of(pid: int) -> int:
+    """When a process was started, in clock ticks since boot."""
+    with open(f"/proc/{pid}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[19])
+
+
+def work_on(process: ProcessPlace) -> None:
+    """Wait until it has used more CPU time."""
+    before = process.cpu_ticks()
+    eventually(lambda: process.cpu_ticks() != before)
+
+
+def test_a_process_that_computes_without_a_word_is_left_alone(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks, busy_process: ProcessPlace
+) -> None:
+    """A job that keeps Python's lock keeps the lease from being renewed; it must not run a second time beside it."""
+    push(redis_client, "a")
+    hold(link, registration(busy_process, ["default"]))
+    end_lease(redis_client)
+
+    for _ in range(5):
+        assert recovery.look() == 0
+        clocks.pass_seconds(11)
+        work_on(busy_process)
+
+    assert len(held(redis_client, DEAD)) == 1
+
+
+def test_a_process_that_is_frozen_counts_as_silent(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks, busy_process: ProcessPlace
+) -> None:
+    """It uses no CPU time; once it is thawed it finds that its jobs were given to others."""
+    push(redis_client, "a")
+    hold(link, registration(busy_process, ["default"]))
+    end_lease(redis_client)
+    os.kill(busy_process.pid, signal.SIGSTOP)
+    eventually(lambda: state_of(busy_process.pid) == "T")
+
+    assert recovery.look() == 0
+    clocks.pass_seconds(11)
+    assert recovery.look() == 1
+
+
+def state_of(pid: int) -> str:
+    """The letter for what it does."""
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+def test_a_process_that_lives_on_without_its_worker_is_not_waited_for_for_ever(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks, busy_process: ProcessPlace
+) -> None:
+    """A web server whose embedded worker left while Redis was away goes on computing."""
+    push(redis_client, "a")
+    hold(link, registration(busy_process, ["default"]))
+    end_lease(redis_client)
+    recovery.look()
+    clocks.pass_seconds(3601)
+    work_on(busy_process)
+
+    assert recovery.look() == 1
 
 
 def test_a_process_of_this_machine_that_lives_is_left_alone(

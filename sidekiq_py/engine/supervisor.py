@@ -91,6 +91,7 @@ class Supervisor:
         self._deaths_in_a_row = 0
         self._memory_look_at = 0.0
         self._is_stopping = False
+        self._is_quiet = False
         self._signals = SignalInbox()
         self._service = ServiceNotifier(os.environ)
         self._watchdog_seconds = watchdog_seconds(os.environ, os.getpid())
@@ -138,8 +139,6 @@ class Supervisor:
     def _become_child(self, up_read: int, up_write: int, down_read: int, down_write: int) -> None:
         code = 70
         try:
-            for name in ("HUP", "CHLD"):
-                signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_DFL)
             for child in self._children.values():
                 # With a sibling's pipe open here, the sibling would not hear of the parent's end.
                 child.up.close()
@@ -186,6 +185,9 @@ class Supervisor:
                     "child %d was stopped and is not replaced; %d of %d stay", child.pid, self._wanted, self._processes
                 )
             self._deaths_in_a_row = 0
+            return
+        if self._is_stopping and not child.is_ready:
+            # It was still importing the program, and heeds TERM as any process does.
             return
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         _log.warning("child %d %s; its jobs go back to their queues", child.pid, how)
@@ -245,6 +247,8 @@ class Supervisor:
             child.owners.append(message.details[0])
         elif message.word == "READY":
             child.is_ready = True
+            if self._is_quiet:
+                self._signal(child, signal.SIGTSTP)
         elif message.word == "BEGIN":
             seconds, owner, job = message.details[0], message.details[1], " ".join(message.details[2:])
             child.limit = _Limit(seconds, owner, job, monotonic() + float(seconds))
@@ -265,9 +269,13 @@ class Supervisor:
         elif name == "HUP":
             _log.info("Restarting %d children one after the other", len(self._staying()))
             self._rolling = self._staying()
+            self._is_quiet = False
         elif name in ("TSTP", "USR1", "USR2", "TTIN"):
+            self._is_quiet = self._is_quiet or name in ("TSTP", "USR1")
+            # A child that still imports the program would be stopped or ended by these.
             for child in self._children.values():
-                self._signal(child, getattr(signal, f"SIG{name}"))
+                if child.is_ready:
+                    self._signal(child, getattr(signal, f"SIG{name}"))
 
     def _tell_service(self) -> None:
         """Tell systemd, if it listens. By this thread: the parent has no other."""

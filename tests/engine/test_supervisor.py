@@ -1,0 +1,105 @@
+"""The parent of `--processes N` and children that have yet to import their program."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.support.waiting import eventually
+from tests.support.worker_process import WorkerProcess
+
+PROGRAM = """
+import os, pathlib, time
+import sidekiq_py as sidekiq
+
+here = pathlib.Path(__file__).parent
+(here / f"importing-{os.getpid()}").touch()
+while not (here / "gate").exists():
+    time.sleep(0.01)
+exec((here / "at_import").read_text())
+
+@sidekiq.job(name="Nothing")
+def nothing():
+    pass
+"""
+
+
+class Family:
+    """A parent and its children, whose program waits at a gate while it is imported."""
+
+    def __init__(self, folder: Path, redis_url: str) -> None:
+        self._folder = folder
+        (folder / "gated_jobs.py").write_text(PROGRAM)
+        self.at_import("")
+        self.parent = WorkerProcess(
+            "gated_jobs",
+            redis_url=redis_url,
+            arguments=["--processes", "2", "-c", "1", "-t", "1"],
+            python_path=[folder],
+        )
+
+    def at_import(self, code: str) -> None:
+        """What the program does when it is imported from now on."""
+        (self._folder / "at_import").write_text(code)
+
+    def open_gate(self) -> None:
+        """Let imports go on."""
+        (self._folder / "gate").touch()
+
+    @property
+    def imports(self) -> int:
+        """How many processes have begun to import the program."""
+        return len(list(self._folder.glob("importing-*")))
+
+    @property
+    def children(self) -> list[int]:
+        """Of the parent, from /proc."""
+        pid = self.parent.pid
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.fixture
+def family(tmp_path: Path, redis_url: str) -> Iterator[Family]:
+    """Not started yet."""
+    one = Family(tmp_path, redis_url)
+    with at_the_end(one.parent):
+        yield one
+
+
+@contextmanager
+def at_the_end(worker: WorkerProcess) -> Iterator[None]:
+    """Shows the log, and stops the worker."""
+    try:
+        yield
+    finally:
+        worker.print_log_tail()
+        worker.stop(within_seconds=5)
+
+
+def test_term_reaches_children_that_import_their_program(family: Family) -> None:
+    """They end at once, and take no jobs after it."""
+    family.parent.start()
+    eventually(lambda: family.imports == 2, within_seconds=15)
+
+    family.parent.send_signal(signal.SIGTERM)
+
+    assert family.parent.wait(5) == 0
+    assert "was killed by" not in family.parent.log
+
+
+def test_a_family_that_is_quieted_while_it_starts_is_quiet(family: Family, redis_client: redis.Redis) -> None:
+    """A process that still imports would be stopped by TSTP and ended by USR2."""
+    family.parent.start()
+    eventually(lambda: family.imports == 2, within_seconds=15)
+    children = family.children
+
+    for number in (signal.SIGTSTP, signal.SIGUSR2, signal.SIGTTIN):
+        family.parent.send_signal(number)
+    family.open_gate()
+
+    family.parent.wait_until_ready(processes=2)
+    assert family.children == children
+    eventually(lambda: [redis_client.hget(name, "quiet") for name in family.parent.identities()] == [b"true"] * 2)

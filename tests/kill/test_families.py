@@ -180,3 +180,21 @@ def test_a_hard_limit_is_enforced_when_redis_is_back(
     report(f"{books}; starts={fleet.ledger.count(STARTED)}")
     assert fleet.ledger.count(STARTED) == 1
     assert (books.lost, books.doubled) == ((), ())
+
+
+def test_a_rolling_restart_under_load_runs_each_job_once(fleet: Fleet, report: Callable[[object], None]) -> None:
+    """The next child goes only when its successor is at work; what each had fetched goes back."""
+    parent = ready(fleet, 2, concurrency=3)
+    jobs = 6000
+    push_jobs(fleet.client, [job_text(number, args=[0.002]) for number in range(jobs)])
+    family = set(children_of(parent.pid))
+    eventually(lambda: fleet.ledger.count(STARTED) > 300)
+
+    parent.send_signal(signal.SIGHUP)
+
+    fleet.wait_until_done(60)
+    eventually(lambda: not family & set(children_of(parent.pid)) and len(children_of(parent.pid)) == 2, 20)
+    books = fleet.books(jobs)
+    report(f"{books}; processes that ran jobs={len({run.pid for run in fleet.ledger.runs()})}")
+    assert (books.once, books.again, books.lost, books.doubled) == (jobs, 0, (), ())
+    assert int(fleet.client.get("stat:processed") or 0) == jobs

@@ -91,7 +91,9 @@ class ReliableFetcher:
         self._low_water = 0
         self._left = 0
         self._refilled_at = monotonic()
+        # Paused, or foreign: their key is no list.
         self._paused: list[str] = []
+        self._foreign: set[str] = set()
         self._async_queues: set[str] = set()
 
         self._fetch_lock = threading.Lock()
@@ -404,7 +406,8 @@ class ReliableFetcher:
         owner.is_registered = True
         owner.confirmed_at = asked_at
         names = self._names
-        self._paused = [queues[number][0] for number in reply[0]]
+        self._paused = [queues[number if number >= 0 else ~number][0] for number in reply[0]]
+        self._note_foreign({queues[~number][0] for number in reply[0] if number < 0})
         table = owner.units
         now = monotonic()
         units = []
@@ -418,6 +421,15 @@ class ReliableFetcher:
             units.append(unit)
         self._jobs.extend(units)
         return units[0].field if marked else None
+
+    def _note_foreign(self, names: set[str]) -> None:
+        for name in names - self._foreign:
+            _log.error(
+                "queue:%s is no list: something else wrote to this key. The queue is left alone; "
+                "rename or delete the key",
+                name,
+            )
+        self._foreign = names
 
     def _confirm(self, owner: Owner) -> bool:
         """Ask Redis whether *owner* stands, for as long as it takes; False: it does not, or it is time to stop."""

@@ -8,6 +8,7 @@ import redis
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.in_flight import FetchPlan
 from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
 from tests.engine.in_flight_jobs import ABOUT, OWNER, claim, digest, fetch, held, jobs_of, push
 from tests.support.redis_server import RedisServer
@@ -155,16 +156,18 @@ def test_equal_payloads_stay_two_jobs(link: Link, redis_client: redis.Redis) -> 
     assert len(dict(fetch(link))) == len(held(redis_client)) == 2
 
 
-def test_a_queue_of_a_foreign_type_takes_nothing_from_anybody(link: Link, redis_client: redis.Redis) -> None:
-    """The error comes before the first move."""
+def test_a_queue_of_a_foreign_type_is_named_and_keeps_no_other_from_being_served(
+    link: Link, redis_client: redis.Redis
+) -> None:
+    """Its number comes as -1 minus it, so that it can be told from one that is paused."""
     push(redis_client, "a")
     redis_client.set("queue:odd", "a string")
+    redis_client.sadd("paused", "low")
 
-    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
-        fetch(link, ("default", 0), ("odd", 0))
-
-    assert held(redis_client) == {}
-    assert redis_client.llen("queue:default") == 1
+    plan = FetchPlan(
+        OWNER, ABOUT, 30_000, 1, (("low", 0), ("odd", 0), ("default", 0)), 10, 1_000_000, 1, may_take_marked=True
+    )
+    assert in_flight.FETCH.run(link, *plan.command_parts()) == [[0, -2], b"1.0:default", b"a"]
 
 
 # ---- suspects

@@ -13,7 +13,8 @@
 -- ARGV[8] "1": a suspect that already bears a death may be taken
 -- ARGV[9..] the weight of each queue; all "0" is strict order
 --
--- Reply: {numbers of the paused queues, field, bytes, field, bytes, ...}, or the error FENCED.
+-- Reply: {numbers of the paused queues, field, bytes, field, bytes, ...}, or the error FENCED. The number of a queue whose
+-- key is no list is there, too, as -1 minus that number: it must not keep the others from being served.
 --
 -- A job is written into the hash before it leaves its queue: an error in between leaves it there.
 
@@ -55,7 +56,11 @@ local left, taken, tail, tail_from = {}, {}, {}, {}
 local count, bytes = 0, 0
 local is_strict = true
 for i = FIRST, #KEYS do
-  left[i] = is_paused[i] and 0 or redis.call('LLEN', KEYS[i])
+  left[i] = is_paused[i] and 0 or redis.pcall('LLEN', KEYS[i])
+  if type(left[i]) == 'table' then
+    paused[#paused + 1] = FIRST - i - 1
+    left[i] = 0
+  end
   taken[i] = 0
   if weight[i] > 0 then is_strict = false end
 end

@@ -1,0 +1,87 @@
+"""A key of a foreign type stops nothing but what needs that very key."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from sidekiq_py.client import Client
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.middleware import Chain, ServerMiddleware
+from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.registry import FunctionDefinition, Registry
+from tests.support.ledger import job_text
+from tests.support.waiting import eventually
+
+
+class Worker:
+    """One thread, the queues `a` and `x`, and what it was told."""
+
+    def __init__(self, url: str) -> None:
+        self.ran: list[int] = []
+        self.reported: list[str] = []
+        registry = Registry()
+        for name, function in {"run": self.ran.append, "fail": self._fail}.items():
+            registry.add(FunctionDefinition(name, {}, function, function))
+        hooks = Hooks()
+        hooks.on_error(lambda error, context: self.reported.append(f"{context['context']}: {error}"))
+        capsule = CapsuleConfig(concurrency=1, queues=(QueueConfig.parse("a"), QueueConfig.parse("x")))
+        config = Config(
+            redis=RedisSettings(url), sidekiq_version="6.4.1", capsules=(capsule,), job_log=False, embedded=True
+        )
+        self._client = Client(url, sidekiq_version="6.4.1")
+        chain: Chain[ServerMiddleware] = Chain()
+        self.launcher = Launcher(config, registry=registry, hooks=hooks, server_middleware=chain, client=self._client)
+
+    def stop(self) -> None:
+        """End it."""
+        self.launcher.stop(timeout_seconds=1)
+        self._client.close()
+
+    @staticmethod
+    def _fail(*arguments: Any) -> None:
+        raise ValueError("boom")
+
+
+@pytest.fixture
+def start(redis_url: str) -> Iterator[Callable[[], Worker]]:
+    """Starts workers."""
+    started: list[Worker] = []
+
+    def begin() -> Worker:
+        started.append(Worker(redis_url))
+        started[-1].launcher.start()
+        return started[-1]
+
+    yield begin
+    for worker in started:
+        worker.stop()
+
+
+def in_flight(client: redis.Redis) -> int:
+    """How many jobs are."""
+    return sum(client.hlen(key) for key in client.keys("sidekiq_py:inflight:*"))
+
+
+def test_a_queue_that_is_no_list_keeps_no_other_from_being_served(
+    start: Callable[[], Worker], redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is left alone as if it were paused, told of once, and served once its key is repaired."""
+    redis_client.set("queue:x", "foreign")
+    with caplog.at_level(logging.ERROR, "sidekiq"):
+        worker = start()
+        for number in range(3):
+            redis_client.lpush("queue:a", job_text(number, "run"))
+            eventually(lambda number=number: number in worker.ran)
+
+    assert [record.message for record in caplog.records if "queue:x" in record.message] == [
+        "queue:x is no list: something else wrote to this key. The queue is left alone; rename or delete the key"
+    ]
+    assert worker.reported == []
+    redis_client.delete("queue:x")
+    redis_client.lpush("queue:x", job_text(9, "run"))
+    eventually(lambda: 9 in worker.ran)

@@ -93,15 +93,18 @@ def run(options: Options) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         # What a job prints shows when it is printed, not kilobytes later.
         sys.stdout.reconfigure(line_buffering=True)
-    return _work(options) if config.processes is None else _supervise(options, config)
+    if config.processes is None:
+        _work(options)
+    return _supervise(options, config)
 
 
-def _work(options: Options) -> int:
+def _work(options: Options) -> NoReturn:
     from sidekiq_py.cli.boot import make_launcher
+    from sidekiq_py.engine.process_end import end_process
 
     launcher = make_launcher(options)
     settle_memory()
-    return launcher.run()
+    end_process(launcher.run())
 
 
 def _supervise(options: Options, config: Config) -> int:

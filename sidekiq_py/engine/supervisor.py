@@ -25,6 +25,7 @@ from pathlib import Path
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config
 from sidekiq_py.engine.family import LinePipe, Message, Parent, readable
+from sidekiq_py.engine.process_end import end_process
 from sidekiq_py.engine.signals import SignalInbox
 from sidekiq_py.engine.systemd import ServiceNotifier, watchdog_seconds
 
@@ -131,10 +132,13 @@ class Supervisor:
         os.close(down_read)
         child = Child(pid, LinePipe(up_read), LinePipe(down_write), monotonic())
         self._children[pid] = child
+        self._hand_orphans_to(child)
+        return child
+
+    def _hand_orphans_to(self, child: Child) -> None:
         for owner in self._orphans:
             child.down.write("DEAD", owner)
         self._orphans.clear()
-        return child
 
     def _become_child(self, up_read: int, up_write: int, down_read: int, down_write: int) -> None:
         code = 70
@@ -151,8 +155,7 @@ class Supervisor:
         except BaseException:  # noqa: BLE001 — whatever it is, a child must never go on as a second parent
             _log.exception("a child process could not start")
         finally:
-            logging.shutdown()
-            os._exit(code)
+            end_process(code)
 
     def _reap(self) -> None:
         while self._children:
@@ -247,6 +250,8 @@ class Supervisor:
             child.owners.append(message.details[0])
         elif message.word == "READY":
             child.is_ready = True
+            # Nobody was, when these died; the next child may be a pause away.
+            self._hand_orphans_to(child)
             if self._is_quiet:
                 self._signal(child, signal.SIGTSTP)
         elif message.word == "BEGIN":

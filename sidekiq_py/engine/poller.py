@@ -22,7 +22,7 @@ from typing import Any
 from sidekiq_py import clock
 from sidekiq_py.config import Config
 from sidekiq_py.engine.setbacks import Outage, Setbacks
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.redis_access import processes, promote
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.pool import Pool
@@ -118,6 +118,8 @@ class Poller:
         self._setbacks = Setbacks(report)
         self._setbacks_in_this_look = 0
         self._outage = Outage(report, "Error moving due jobs")
+        # The sets whose key is none, once that was reported.
+        self._foreign: set[str] = set()
         self._lease_at = self._look_at = self._clean_at = 0.0
         self.is_quick = False
         self.moved = 0
@@ -157,7 +159,7 @@ class Poller:
             staying = 0
             while not self._end.wait(0) and self._setbacks_in_this_look < MANY_SETBACKS:
                 self._keep_lease()
-                members = promote.due_members(self._pool, set_key, self._now(), skip=staying)
+                members = self._due_members(set_key, staying)
                 staying += self._move_slice(set_key, members)
                 if len(members) < promote.SLICE_JOBS:
                     break
@@ -232,6 +234,21 @@ class Poller:
             _log.debug("the poller's lease was not given up; it ends by itself within %s s", LEASE_SECONDS)
 
     # One slice
+
+    def _due_members(self, set_key: str, skip: int) -> list[bytes]:
+        """Those that are due; none from a key of a foreign type, which must not stop the other set."""
+        try:
+            members = promote.due_members(self._pool, set_key, self._now(), skip=skip)
+        except RedisReplyError as error:
+            if error.code != "WRONGTYPE":
+                raise
+            if set_key not in self._foreign:
+                self._foreign.add(set_key)
+                context = f"{set_key} is no sorted set: something else wrote to this key. Rename or delete it"
+                self._report(error, {"context": context})
+            return []
+        self._foreign.discard(set_key)
+        return members
 
     def _move_slice(self, set_key: str, members: list[bytes]) -> int:
         """Move what can be moved; returns how many of *members* stay in the set."""

@@ -63,9 +63,14 @@ class Moved:
 
 
 def count_due(pool: Pool, now: float) -> list[int]:
-    """How many members of each of `WAITING_SETS` are due: one round trip that carries no payload."""
+    """
+    How many members of each of `WAITING_SETS` are due: one round trip that carries no payload.
+
+    A key of a foreign type counts as one: `due_members` says what is wrong with it.
+    """
     until = score_text(now)
-    return pool.batch([("ZCOUNT", name, "-inf", until) for name in WAITING_SETS])
+    commands = [("ZCOUNT", name, "-inf", until) for name in WAITING_SETS]
+    return pool.run(lambda link: [_count(reply) for reply in link.batch(commands)])
 
 
 def due_members(pool: Pool, set_key: str, now: float, *, skip: int = 0, count: int = SLICE_JOBS) -> list[bytes]:
@@ -97,6 +102,14 @@ def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
 def leave_poller(pool: Pool, identity: str) -> None:
     """Give the lease up, if *identity* has it."""
     pool.run(lambda link: LEAVE_POLLER.run(link, [keys.POLLER_LEASE], [identity]))
+
+
+def _count(reply: int | RedisReplyError) -> int:
+    if isinstance(reply, int):
+        return reply
+    if reply.code != "WRONGTYPE":
+        raise reply
+    return 1
 
 
 def _parts(moves: Sequence[Move]) -> Iterator[list[Move]]:

@@ -224,6 +224,22 @@ def test_a_queue_of_a_foreign_type_keeps_its_jobs_in_the_set(polling: Polling, r
     assert redis_client.zcard("schedule") == 0
 
 
+def test_a_set_of_a_foreign_type_does_not_stop_the_other(polling: Polling, redis_client: redis.Redis) -> None:
+    """Reported once, also where a process looks twenty times a second."""
+    redis_client.set("schedule", "foreign")
+    polling.poller().start()
+    for jid in ("first", "second"):
+        redis_client.zadd("retry", {job(jid): LONG_AGO})
+        eventually(lambda jid=jid: jid in jids(contents(redis_client, "default")))
+
+    assert [context["context"] for _, context in polling.reported] == [
+        "schedule is no sorted set: something else wrote to this key. Rename or delete it"
+    ]
+    redis_client.delete("schedule")
+    redis_client.zadd("schedule", {job("third"): LONG_AGO})
+    eventually(lambda: jids(contents(redis_client, "default")) == ["first", "second", "third"])
+
+
 # The thread
 
 

@@ -3,7 +3,8 @@ One job's end in one atomic step.
 
 Successes are gathered and go out together: with the next fetch, at once after a slow job, within milliseconds
 otherwise. Every other end is one script of its own: acknowledge, and with it the retry, the dead entry and the
-counters. Each may be sent again after a lost reply, because a job that is no longer in flight is not settled twice.
+counters. Each may be sent again after a lost reply, because a job that is no longer in flight is not settled twice. An
+end that Redis refuses for good reasons is put off (`deferred.py`), and the thread goes on.
 """
 
 import logging
@@ -11,9 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.engine.deferred import Deferred, is_lasting
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner
 from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
@@ -22,6 +25,7 @@ from sidekiq_py.redis_access.pool import Link
 
 _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+_TRIES_BEFORE_DEFERRING = 3
 
 Command = tuple[Any, ...]
 
@@ -56,6 +60,7 @@ class Settler:
         self._on_pending = on_pending
         self._on_trouble = on_trouble
         self._is_given_up = is_given_up
+        self._deferred = Deferred(is_given_up)
         self.flushed_at = monotonic()
 
     @property
@@ -112,7 +117,7 @@ class Settler:
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Command], counters: Sequence[Command]) -> bool:
         """
-        End one job, as often as it takes until Redis has said so.
+        End one job, as often as it takes until Redis has said so; put off where it refuses, so that the thread is free.
 
         Returns:
             False if the job was not ours any more.
@@ -126,8 +131,7 @@ class Settler:
         reply_was_lost = False
         while True:
             try:
-                with self._lock:
-                    was_ours = in_flight.settle(self._link, owner.name, unit.field, vital=vital, counters=counters)
+                was_ours = self._end(owner, unit, vital, counters)
                 break
             except RedisError as error:
                 if self._is_given_up():
@@ -139,14 +143,24 @@ class Settler:
                     self._on_trouble()
                 time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
                 tries += 1
-        owner.units.pop(unit.field, None)
+                if tries == _TRIES_BEFORE_DEFERRING and is_lasting(error):
+                    _log.error("a job stays in flight until what Redis refuses is repaired: %s", error)
+                    self._deferred.add(partial(self._end, owner, unit, vital, counters))
+                    return True
         # After a lost reply "not in flight" most likely means that the first try went through.
         return was_ours or reply_was_lost
 
     def close(self) -> None:
         """Let go of the connection."""
+        self._deferred.stop()
         with self._lock:
             self._link.close()
+
+    def _end(self, owner: Owner, unit: UnitOfWork, vital: Sequence[Command], counters: Sequence[Command]) -> bool:
+        with self._lock:
+            was_ours = in_flight.settle(self._link, owner.name, unit.field, vital=vital, counters=counters)
+        owner.units.pop(unit.field, None)
+        return was_ours
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
         fields = [unit.field for unit in units]

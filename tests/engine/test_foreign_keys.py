@@ -76,7 +76,7 @@ def test_a_queue_that_is_no_list_keeps_no_other_from_being_served(
         worker = start()
         for number in range(3):
             redis_client.lpush("queue:a", job_text(number, "run"))
-            eventually(lambda number=number: number in worker.ran)
+            eventually(lambda: len(worker.ran) == number + 1)
 
     assert [record.message for record in caplog.records if "queue:x" in record.message] == [
         "queue:x is no list: something else wrote to this key. The queue is left alone; rename or delete the key"
@@ -85,3 +85,37 @@ def test_a_queue_that_is_no_list_keeps_no_other_from_being_served(
     redis_client.delete("queue:x")
     redis_client.lpush("queue:x", job_text(9, "run"))
     eventually(lambda: 9 in worker.ran)
+
+
+def test_jobs_that_fail_hold_no_thread_while_the_retry_set_is_none(
+    start: Callable[[], Worker], redis_client: redis.Redis
+) -> None:
+    """They stay in flight and this worker's, and are settled once it is repaired."""
+    worker = start()
+    redis_client.set("retry", "foreign")
+    redis_client.lpush("queue:a", job_text(1, "fail"), job_text(2, "fail"), job_text(3, "run"))
+
+    eventually(lambda: worker.ran == [3])
+
+    assert in_flight(redis_client) == 2
+    assert redis_client.get("stat:failed") is None
+    redis_client.delete("retry")
+    eventually(lambda: redis_client.zcard("retry") == 2)
+    assert in_flight(redis_client) == 0
+    assert redis_client.get("stat:failed") == b"2"
+
+
+def test_jobs_whose_end_is_refused_go_back_when_the_worker_stops(
+    start: Callable[[], Worker], redis_client: redis.Redis
+) -> None:
+    """Somebody else may run them again; they are not lost."""
+    worker = start()
+    redis_client.set("retry", "foreign")
+    failing = job_text(1, "fail")
+    redis_client.lpush("queue:a", failing, job_text(2, "run"))
+    eventually(lambda: worker.ran == [2])
+
+    worker.stop()
+
+    assert redis_client.lrange("queue:a", 0, -1) == [failing.encode()]
+    assert in_flight(redis_client) == 0

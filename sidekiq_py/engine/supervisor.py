@@ -181,22 +181,32 @@ class Supervisor:
             self._rolling.remove(child)
         for owner in child.owners:
             self._tell_of_death(owner)
-        if code == 0:
-            if not child.is_to_be_replaced and not self._is_stopping:
-                self._wanted -= 1
-                _log.info(
-                    "child %d was stopped and is not replaced; %d of %d stay", child.pid, self._wanted, self._processes
-                )
-            self._deaths_in_a_row = 0
-            return
+        self._judge_end(child, code)
+
+    def _judge_end(self, child: Child, code: int) -> None:
+        was_rolled_in = self._rolled_in is child
+        if was_rolled_in:
+            self._rolled_in = None
         if self._is_stopping and not child.is_ready:
             # It was still importing the program, and heeds TERM as any process does.
             return
+        if code == 0 and (child.is_ready or child.is_leaving):
+            self._note_stop(child)
+            return
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        _log.warning("child %d %s; its jobs go back to their queues", child.pid, how)
-        if self._rolled_in is child:
+        when = "" if child.is_ready else " before it was ready"
+        _log.warning("child %d %s%s; its jobs go back to their queues", child.pid, how, when)
+        if was_rolled_in:
             self._give_up_rolling()
         self._note_death(child)
+
+    def _note_stop(self, child: Child) -> None:
+        if not child.is_to_be_replaced and not self._is_stopping:
+            self._wanted -= 1
+            _log.info(
+                "child %d was stopped and is not replaced; %d of %d stay", child.pid, self._wanted, self._processes
+            )
+        self._deaths_in_a_row = 0
 
     def _note_death(self, child: Child) -> None:
         if monotonic() - child.born_at > _YOUNG_SECONDS:
@@ -252,7 +262,7 @@ class Supervisor:
             child.is_ready = True
             # Nobody was, when these died; the next child may be a pause away.
             self._hand_orphans_to(child)
-            if self._is_quiet:
+            if self._is_quiet and child.pid in self._children:
                 self._signal(child, signal.SIGTSTP)
         elif message.word == "BEGIN":
             seconds, owner, job = message.details[0], message.details[1], " ".join(message.details[2:])
@@ -336,7 +346,6 @@ class Supervisor:
     def _give_up_rolling(self) -> None:
         _log.error("the restarted program does not start; the children that are at work stay as they are")
         self._rolling.clear()
-        self._rolled_in = None
 
     # ---- hard limits
 

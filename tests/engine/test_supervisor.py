@@ -103,3 +103,23 @@ def test_a_family_that_is_quieted_while_it_starts_is_quiet(family: Family, redis
     family.parent.wait_until_ready(processes=2)
     assert family.children == children
     eventually(lambda: [redis_client.hget(name, "quiet") for name in family.parent.identities()] == [b"true"] * 2)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_restarted_program_that_ends_while_it_is_imported_changes_nothing(family: Family, code: int) -> None:
+    """The family stays as it is, and the next restart works."""
+    family.open_gate()
+    family.parent.start()
+    family.parent.wait_until_ready(processes=2)
+    old = set(family.children)
+    family.at_import(f"os._exit({code})")
+
+    family.parent.send_signal(signal.SIGHUP)
+
+    eventually(lambda: "the restarted program does not start" in family.parent.log, within_seconds=15)
+    assert f"ended with exit code {code} before it was ready" in family.parent.log
+    assert set(family.children) == old
+
+    family.at_import("")
+    family.parent.send_signal(signal.SIGHUP)
+    eventually(lambda: len(family.children) == 2 and not old & set(family.children), within_seconds=15)

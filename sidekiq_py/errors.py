@@ -138,6 +138,10 @@ class UnsupportedRedisError(RedisError):
 class SoftTimeLimitError(SidekiqError):
     """The job ran longer than its `timeout`."""
 
+    # A thread can only be handed the class.
+    def __init__(self, message: str = "the job ran longer than its timeout") -> None:
+        super().__init__(message)
+
 
 class HardTimeLimitError(SidekiqError):
     """The job ran longer than its `hard_timeout`, and its process was killed."""

@@ -8,6 +8,7 @@ but `beat` and `heartbeat` fire once. Source: Sidekiq 8.1.7, config.rb and compo
 
 import logging
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, TypeVar
 
 from sidekiq_py.errors import ConfigError
@@ -70,10 +71,11 @@ class Hooks:
                     raise
 
     def report(self, error: BaseException, context: dict[str, Any]) -> None:
-        """Hand *error* to every error handler; without one it is logged."""
+        """Hand *error* to every error handler; without one it is logged, a job's with its traceback."""
         if not self._errors:
-            _log.warning("%s: %s: %s", context.get("context", "error"), type(error).__name__, error)
-            _log.debug("", exc_info=error)
+            is_a_jobs = "job" in context or "jobstr" in context
+            shown = (type(error), error, _traceback_in_the_program(error)) if is_a_jobs else None
+            _log.warning("%s: %s: %s", context.get("context", "error"), type(error).__name__, error, exc_info=shown)
         for handler in self._errors:
             try:
                 handler(error, context)
@@ -87,3 +89,11 @@ class Hooks:
                 handler(payload, error)
             except Exception as failure:  # noqa: BLE001
                 self.report(failure, {"context": "Error calling death handler", "job": payload})
+
+
+def _traceback_in_the_program(error: BaseException) -> TracebackType | None:
+    """The traceback without the steps by which this library came to the program's code."""
+    step = error.__traceback__
+    while step is not None and step.tb_frame.f_globals.get("__name__", "").startswith("sidekiq_py."):
+        step = step.tb_next
+    return step or error.__traceback__

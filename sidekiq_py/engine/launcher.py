@@ -60,6 +60,8 @@ _log = logging.getLogger("sidekiq")
 
 # What a job is given to heed Shutdown. Source: Sidekiq 6.4 and later, manager.rb.
 _GRACE_SECONDS = 3.0
+# Two signals within this time ask for one stop.
+_ONE_STOP_SECONDS = 1.0
 # For handlers of the program that are still to be called.
 _HANDLERS_SECONDS = 3.0
 
@@ -298,9 +300,11 @@ class Launcher:
         stopping = threading.Thread(target=lambda: stubborn.extend(self.stop()), name="sidekiq.stop")
         _log.info("Shutting down")
         stopping.start()
+        asked_at = monotonic()
         while stopping.is_alive():
             name = self.signals.next(0.05)
-            if name in ("TERM", "INT"):
+            # A process manager that passes Ctrl-C on as TERM means one stop.
+            if name in ("TERM", "INT") and monotonic() - asked_at > _ONE_STOP_SECONDS:
                 self.hurry()
             elif name == "TTIN":
                 self._obey(name)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,6 +96,39 @@ def test_ttin_shows_what_each_thread_does(start_worker: StartWorker, client: Cli
     eventually(lambda: re.search(rf"sidekiq\.default/processor runs Sleep jid={jid} queue=default for ", worker.log))
     assert "in sleep: time.sleep(seconds)" in worker.log
     worker.kill()
+
+
+def test_two_signals_at_once_ask_for_one_stop(
+    start_worker: StartWorker, client: Client, redis_client: redis.Redis
+) -> None:
+    """A process manager passes Ctrl-C on as TERM; busy jobs still have their time."""
+    worker = start_worker(JOBS, arguments=["-t", "20"])
+    client.push({"class": "Sleep", "args": [1.5]})
+    eventually(lambda: "class=Sleep" in worker.log)
+
+    worker.send_signal(signal.SIGINT)
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait(15) == 0
+    assert redis_client.get("stat:processed") == b"1"
+    assert redis_client.llen("queue:default") == 0
+
+
+def test_a_second_signal_later_does_not_wait_for_busy_jobs(
+    start_worker: StartWorker, client: Client, redis_client: redis.Redis
+) -> None:
+    """A person who presses Ctrl-C again means it."""
+    worker = start_worker(JOBS, arguments=["-t", "60"])
+    client.push({"class": "Sleep", "args": [60]})
+    eventually(lambda: "class=Sleep" in worker.log)
+
+    worker.send_signal(signal.SIGINT)
+    eventually(lambda: "Fetching no more" in worker.log)
+    asked_at = time.monotonic()
+    eventually(lambda: time.monotonic() - asked_at > 1.2 and worker.send_signal(signal.SIGINT) is None)
+
+    assert worker.wait(15) == 0
+    assert redis_client.llen("queue:default") == 1
 
 
 def test_a_child_that_dies_is_replaced_and_the_parent_ends_with_code_0(

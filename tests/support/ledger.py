@@ -66,7 +66,8 @@ class Ledger:
     def lines(self) -> list[tuple[str, int, int, int, float]]:
         """Event, number, process, thread, seconds; in the order in which they were written."""
         found = []
-        for line in self.path.read_text().splitlines():
+        # The last line may be in the middle of being written.
+        for line in self.path.read_text().rpartition("\n")[0].splitlines():
             event, number, pid, thread, nanoseconds = line.split()
             found.append((event, int(number), int(pid), int(thread), int(nanoseconds) / 1e9))
         return found

@@ -7,6 +7,7 @@ nothing in it that could hang.
 
 - A child that ends by itself with exit code 0 was stopped on purpose (from a Web UI) and is not replaced; when all
 have ended, the parent ends with 0.
+- Where no child ever becomes ready, the parent gives up after a few tries, with the exit code of the last.
 - A child over the memory limit is asked to stop and replaced.
 - HUP restarts the children one after the other, each with freshly imported code; the next one only when its
 forerunner is ready.
@@ -19,53 +20,23 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config
+from sidekiq_py.engine.child_starts import ChildStarts
 from sidekiq_py.engine.family import LinePipe, Message, Parent, readable
+from sidekiq_py.engine.family_member import Child, Limit, rss_kb_of
 from sidekiq_py.engine.process_end import end_process
 from sidekiq_py.engine.signals import SignalInbox
 from sidekiq_py.engine.systemd import ServiceNotifier, watchdog_seconds
 
 _log = logging.getLogger("sidekiq")
 
-# After a child that died young the next one waits: a program that cannot start must not take the machine.
-_YOUNG_SECONDS = 2.0
-_LONGEST_PAUSE_SECONDS = 10.0
 _MEMORY_LOOK_SECONDS = 5.0
 _SETTLE_SECONDS = 10.0
 _SETTLE_AGAIN_SECONDS = 1.0
 
 RunChild = Callable[[Parent], int]
-
-
-@dataclass(slots=True)
-class _Limit:
-    """A job that runs under a hard limit."""
-
-    seconds: str
-    owner: str
-    field: str
-    due: float
-    frozen_until: float | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Child:
-    """A child as the parent sees it."""
-
-    pid: int
-    up: LinePipe
-    down: LinePipe
-    born_at: float
-    owners: list[str] = field(default_factory=list)
-    limit: _Limit | None = None
-    is_ready: bool = False
-    is_to_be_replaced: bool = False
-    is_leaving: bool = False
-    kill_at: float | None = None
 
 
 class Supervisor:
@@ -88,10 +59,10 @@ class Supervisor:
         self._settling: tuple[Child, Child] | None = None
         self._rolling: list[Child] = []
         self._rolled_in: Child | None = None
-        self._start_at = 0.0
-        self._deaths_in_a_row = 0
+        self._starts = ChildStarts(processes)
         self._memory_look_at = 0.0
         self._is_stopping = False
+        self._exit_code = 0
         self._is_quiet = False
         self._signals = SignalInbox()
         self._service = ServiceNotifier(os.environ)
@@ -105,7 +76,7 @@ class Supervisor:
         while True:
             self._start_missing()
             if not self._children and (self._is_stopping or self._wanted == 0):
-                return 0
+                return self._exit_code
             self._wait()
             self._reap()
             self._enforce_limits()
@@ -116,7 +87,7 @@ class Supervisor:
     # ---- children
 
     def _start_missing(self) -> None:
-        while not self._is_stopping and len(self._staying()) < self._wanted and monotonic() >= self._start_at:
+        while not self._is_stopping and len(self._staying()) < self._wanted and monotonic() >= self._starts.next_at:
             self._fork()
 
     def _staying(self) -> list[Child]:
@@ -198,7 +169,7 @@ class Supervisor:
         _log.warning("child %d %s%s; its jobs go back to their queues", child.pid, how, when)
         if was_rolled_in:
             self._give_up_rolling()
-        self._note_death(child)
+        self._note_death(child, code)
 
     def _note_stop(self, child: Child) -> None:
         if not child.is_to_be_replaced and not self._is_stopping:
@@ -206,16 +177,17 @@ class Supervisor:
             _log.info(
                 "child %d was stopped and is not replaced; %d of %d stay", child.pid, self._wanted, self._processes
             )
-        self._deaths_in_a_row = 0
+        self._starts.note_stop()
 
-    def _note_death(self, child: Child) -> None:
-        if monotonic() - child.born_at > _YOUNG_SECONDS:
-            self._deaths_in_a_row = 0
-            return
-        self._deaths_in_a_row += 1
-        pause = min(0.5 * 2**self._deaths_in_a_row, _LONGEST_PAUSE_SECONDS)
-        self._start_at = monotonic() + pause
-        _log.warning("a child died within %.0f s of its start; the next one starts in %.1f s", _YOUNG_SECONDS, pause)
+    def _note_death(self, child: Child, code: int) -> None:
+        now = monotonic()
+        pause = self._starts.note_death(was_ready=child.is_ready, age_seconds=now - child.born_at, now=now)
+        if self._starts.are_hopeless:
+            _log.error("no child has started in %d tries; each has said above what stopped it", self._starts.tries)
+            self._exit_code = max(code, 1)
+            self._stop()
+        elif pause is not None:
+            _log.warning("a child could not start, or died at once; the next one starts in %.1f s", pause)
 
     def _tell_of_death(self, owner: str) -> None:
         for child in self._staying():
@@ -252,7 +224,7 @@ class Supervisor:
         if self._service.is_wanted and self._watchdog_seconds is not None:
             moments.append(self._ping_at)
         if len(self._staying()) < self._wanted and not self._is_stopping:
-            moments.append(self._start_at)
+            moments.append(self._starts.next_at)
         return max(0.0, min(moments) - now) if moments else None
 
     def _hear(self, child: Child, message: Message) -> None:
@@ -260,13 +232,14 @@ class Supervisor:
             child.owners.append(message.details[0])
         elif message.word == "READY":
             child.is_ready = True
+            self._starts.note_ready()
             # Nobody was, when these died; the next child may be a pause away.
             self._hand_orphans_to(child)
             if self._is_quiet and child.pid in self._children:
                 self._signal(child, signal.SIGTSTP)
         elif message.word == "BEGIN":
             seconds, owner, job = message.details[0], message.details[1], " ".join(message.details[2:])
-            child.limit = _Limit(seconds, owner, job, monotonic() + float(seconds))
+            child.limit = Limit(seconds, owner, job, monotonic() + float(seconds))
         elif message.word == "END":
             child.limit = None
         elif message.word == "SETTLED" and self._settling is not None and self._settling[1] is child:
@@ -274,13 +247,7 @@ class Supervisor:
 
     def _obey(self, name: str) -> None:
         if name in ("TERM", "INT"):
-            if not self._is_stopping:
-                self._service.stopping()
-            self._is_stopping = True
-            self._rolling.clear()
-            deadline = self._config.shutdown_timeout_seconds + 10
-            for child in list(self._children.values()):
-                self._ask_to_stop(child, within_seconds=deadline)
+            self._stop()
         elif name == "HUP":
             _log.info("Restarting %d children one after the other", len(self._staying()))
             self._rolling = self._staying()
@@ -303,6 +270,15 @@ class Supervisor:
             self._service.send("WATCHDOG=1")
 
     # ---- stopping children
+
+    def _stop(self) -> None:
+        if not self._is_stopping:
+            self._service.stopping()
+        self._is_stopping = True
+        self._rolling.clear()
+        deadline = self._config.shutdown_timeout_seconds + 10
+        for child in list(self._children.values()):
+            self._ask_to_stop(child, within_seconds=deadline)
 
     def _ask_to_stop(self, child: Child, *, within_seconds: float) -> None:
         child.is_leaving = True
@@ -364,7 +340,7 @@ class Supervisor:
                 # Nobody could settle the job in time: it comes back as the job of a dead owner.
                 self._kill(child)
 
-    def _freeze(self, child: Child, limit: _Limit) -> None:
+    def _freeze(self, child: Child, limit: Limit) -> None:
         helper = next((other for other in self._staying() if other is not child), None) or self._fork()
         self._signal(child, signal.SIGSTOP)
         # It may have ended in the very moment.
@@ -406,12 +382,3 @@ class Supervisor:
         if self._settling and self._settling[0] is child:
             self._settling = None
         self._signal(child, signal.SIGKILL)
-
-
-def rss_kb_of(pid: int) -> int:
-    """Resident memory of a process in KB; 0 where the system does not tell."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") // 1024

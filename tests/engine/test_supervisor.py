@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from sidekiq_py.engine.child_starts import ChildStarts
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
@@ -123,3 +124,47 @@ def test_a_restarted_program_that_ends_while_it_is_imported_changes_nothing(fami
     family.at_import("")
     family.parent.send_signal(signal.SIGHUP)
     eventually(lambda: len(family.children) == 2 and not old & set(family.children), within_seconds=15)
+
+
+@pytest.mark.parametrize(("code", "ends_with"), [(0, 1), (3, 3)])
+def test_a_family_that_cannot_start_gives_up(family: Family, code: int, ends_with: int) -> None:
+    """Whoever keeps the service sees a failure, as with a worker without children."""
+    family.open_gate()
+    family.at_import(f"os._exit({code})")
+
+    family.parent.start()
+
+    assert family.parent.wait(25) == ends_with
+    assert family.imports == 6
+    assert "no child has started in 6 tries" in family.parent.log
+
+
+def test_a_pause_stays_within_bounds_after_thousands_of_deaths() -> None:
+    """Redis may be away for a day."""
+    starts = ChildStarts(2)
+
+    pauses = [starts.note_death(was_ready=False, age_seconds=1, now=0) for _ in range(5000)]
+
+    assert pauses[:5] == [1, 2, 4, 8, 10]
+    assert pauses[-1] == 10
+    assert starts.next_at == 10
+
+
+def test_a_family_that_has_once_started_does_not_give_up() -> None:
+    """Its children may wait for a Redis that comes back."""
+    starts = ChildStarts(1)
+    starts.note_ready()
+
+    for _ in range(100):
+        starts.note_death(was_ready=False, age_seconds=1, now=0)
+
+    assert not starts.are_hopeless
+
+
+def test_a_child_that_worked_for_a_while_is_replaced_at_once() -> None:
+    """Its death says nothing of the next one's start."""
+    starts = ChildStarts(1)
+    starts.note_ready()
+
+    assert starts.note_death(was_ready=True, age_seconds=3, now=0) is None
+    assert starts.next_at == 0

@@ -1,0 +1,43 @@
+"""A child as the parent of `--processes N` sees it."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sidekiq_py.engine.family import LinePipe
+
+
+@dataclass(slots=True)
+class Limit:
+    """A job that runs under a hard limit."""
+
+    seconds: str
+    owner: str
+    field: str
+    due: float
+    frozen_until: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A child as the parent sees it."""
+
+    pid: int
+    up: LinePipe
+    down: LinePipe
+    born_at: float
+    owners: list[str] = field(default_factory=list)
+    limit: Limit | None = None
+    is_ready: bool = False
+    is_to_be_replaced: bool = False
+    is_leaving: bool = False
+    kill_at: float | None = None
+
+
+def rss_kb_of(pid: int) -> int:
+    """Resident memory of a process in KB; 0 where the system does not tell."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024

@@ -14,7 +14,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -42,6 +43,21 @@ _escaping_json = json.JSONEncoder(separators=(",", ":"), default=str)
 
 # The last whole second that was written, and its text: most lines share it with the line before.
 _second: tuple[int, str] = (-1, "")
+
+
+@contextmanager
+def speaking_of(payload: Mapping[str, Any] | None) -> Iterator[None]:
+    """
+    What this thread or task logs within the block says which job it is about.
+
+    Args:
+        payload: The job's; empty or None where it could not be read.
+    """
+    token = running_payload.set(payload or None)
+    try:
+        yield
+    finally:
+        running_payload.reset(token)
 
 
 def level_number(name: object) -> int | None:

@@ -46,6 +46,7 @@ from sidekiq_py.engine.thread_dump import thread_dump
 from sidekiq_py.engine.work_state import WorkState
 from sidekiq_py.errors import ConfigError, PayloadError, RedisError
 from sidekiq_py.hooks import Hooks
+from sidekiq_py.logs import speaking_of
 from sidekiq_py.middleware import Chain, ServerMiddleware
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.registry import Registry
@@ -362,12 +363,21 @@ class Launcher:
         self._aside.call(lambda: self._hooks.report(error, context))
 
     def _announce_buried(self, raw: bytes, error: BaseException) -> None:
-        self._report_aside(error, {"context": "Poison pill", "jobstr": raw})
         try:
             payload = parse_job(raw)
         except PayloadError:
-            return
-        self._aside.call(lambda: self._hooks.announce_death(payload, error))
+            payload = {}
+        about: dict[str, Any] = {"context": "Poison pill", "jobstr": raw}
+        if payload:
+            about["job"] = payload
+
+        def announce() -> None:
+            with speaking_of(payload):
+                self._hooks.report(error, about)
+                if payload:
+                    self._hooks.announce_death(payload, error)
+
+        self._aside.call(announce)
 
     def _wait_until_idle(self, deadline: Callable[[], float]) -> bool:
         pause = threading.Event()

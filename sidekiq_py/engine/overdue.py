@@ -12,6 +12,7 @@ from sidekiq_py.engine import retry
 from sidekiq_py.engine.attempt import Surroundings
 from sidekiq_py.engine.settle import utc_day
 from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError
+from sidekiq_py.logs import speaking_of
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.pool import Link, Pool
 from sidekiq_py.wire.payload import parse_job
@@ -43,17 +44,18 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, s
             definition = definition.resolve(payload)
     except PayloadError:
         payload, definition = {}, None
-    outcome = retry.after_failure(
-        raw,
-        queue=in_flight.split_field(field)[2],
-        error=error,
-        definition=definition,
-        config=around.config,
-        dialect=around.dialect(),
-        now=now,
-        draw=random.random,
-        report=around.hooks.report,
-    )
+    with speaking_of(payload):
+        outcome = retry.after_failure(
+            raw,
+            queue=in_flight.split_field(field)[2],
+            error=error,
+            definition=definition,
+            config=around.config,
+            dialect=around.dialect(),
+            now=now,
+            draw=random.random,
+            report=around.hooks.report,
+        )
     counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=True)]
 
     def settle(link: Link) -> bool:
@@ -67,7 +69,8 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, s
         was_in_flight = True
     if not was_in_flight:
         return False
-    around.hooks.report(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
-    if outcome.announce_death:
-        around.hooks.announce_death(outcome.payload, error)
+    with speaking_of(payload):
+        around.hooks.report(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
+        if outcome.announce_death:
+            around.hooks.announce_death(outcome.payload, error)
     return True

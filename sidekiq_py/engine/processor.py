@@ -141,8 +141,7 @@ class Processor:
         if definition is not None and definition.resolve is not None:
             definition = definition.resolve(payload)
         if definition is None:
-            missing = JobNotFoundError(str(payload.get("wrapped") or payload["class"]))
-            settle_or_leave(lambda: self._ending.failed(unit, payload, None, missing))
+            self._not_found(unit, payload, started)
             return
         if definition.is_async and self._loop is not None:
             self._fetcher.note_async(unit.queue)
@@ -150,6 +149,15 @@ class Processor:
                 self._fetcher.requeue([unit])
             return
         self._run_here(unit, payload, definition, started)
+
+    def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:
+        """Nobody declared it. As in Ruby, it starts and fails like any other."""
+        missing = JobNotFoundError(str(payload.get("wrapped") or payload["class"]))
+        logger = self._around.logger
+        logger.start(payload)
+        logger.fail(monotonic() - started)
+        settle_or_leave(lambda: self._ending.failed(unit, payload, None, missing))
+        logger.leave()
 
     def _run_here(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float) -> None:
         around = self._around

@@ -23,9 +23,11 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.host import ProcessPlace, parse_registration
 from sidekiq_py.engine.owner import Ownership
-from sidekiq_py.errors import SidekiqError
+from sidekiq_py.errors import PayloadError, SidekiqError
+from sidekiq_py.logs import speaking_of
 from sidekiq_py.redis_access import in_flight, recover
 from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.wire.payload import parse_job
 
 _log = logging.getLogger("sidekiq")
 
@@ -183,8 +185,16 @@ class Recovery:
             f"the process died {DEATHS_TO_BURY} times while this job ran; it was put into the dead set. "
             "Look at memory, native libraries and time limits before it is retried"
         )
-        _log.error("%s: %s", error, raw[:200])
+        with speaking_of(_readable(raw)):
+            _log.error("%s: %s", error, raw[:200].decode(errors="replace"))
         self._on_buried(raw, error)
 
     def _dead_limits(self) -> tuple[int, int]:
         return self._config.dead_max_jobs, self._config.dead_timeout_seconds
+
+
+def _readable(raw: bytes) -> dict[str, Any]:
+    try:
+        return parse_job(raw)
+    except PayloadError:
+        return {}

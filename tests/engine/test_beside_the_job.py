@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,8 +14,10 @@ import redis
 from sidekiq_py.client import Client
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.recovery import PoisonPillError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.iterable import Interrupted
+from sidekiq_py.logs import LineFormatter, PlainFormatter
 from sidekiq_py.middleware import Chain, ClientMiddleware, ServerMiddleware
 from sidekiq_py.redis_access.in_flight import SETTLE
 from sidekiq_py.redis_access.pool import RedisSettings
@@ -47,14 +50,14 @@ class Worker:
         self.registry.add(definition)
         return definition
 
-    def start(self) -> Launcher:
+    def start(self, *, job_log: bool = False) -> Launcher:
         """Start it."""
         server_chain: Chain[ServerMiddleware] = Chain()
         config = Config(
             redis=RedisSettings(self.url),
             sidekiq_version="6.4.1",
             capsules=(CapsuleConfig(concurrency=1),),
-            job_log=False,
+            job_log=job_log,
             embedded=True,
         )
         self.launcher = Launcher(
@@ -76,6 +79,35 @@ def worker(redis_url: str) -> Iterator[Worker]:
     one = Worker(redis_url)
     yield one
     one.stop()
+
+
+class Lines(logging.Handler):
+    """What is logged, as a worker writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.form: LineFormatter = PlainFormatter()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Format where it is logged: the job belongs to that thread."""
+        self.texts.append(self.form.format(record))
+
+    def with_text(self, text: str) -> list[str]:
+        """Those that contain *text*."""
+        return [line for line in self.texts if text in line]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """Listens to the library's loggers."""
+    logger, handler = logging.getLogger("sidekiq"), Lines()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
 
 
 def in_flight(client: redis.Redis) -> int:
@@ -159,7 +191,7 @@ def test_an_async_suspect_clears_its_name(worker: Worker, redis_client: redis.Re
 
 
 def test_a_job_past_its_hard_limit_fails_once_though_the_reply_is_lost(
-    redis_server: RedisServer, redis_url: str, redis_client: redis.Redis
+    redis_server: RedisServer, redis_client: redis.Redis, lines: Lines
 ) -> None:
     """Whoever asked hears that it was settled: the process is to be killed, not to go on."""
     with ExitStack() as exits:
@@ -180,4 +212,44 @@ def test_a_job_past_its_hard_limit_fails_once_though_the_reply_is_lost(
     assert held(redis_client) == {}
     [retried] = redis_client.zrange("retry", 0, -1)
     assert json.loads(retried)["error_class"] == "sidekiq_py.errors.HardTimeLimitError"
+    [reported] = lines.with_text("HardTimeLimitError")
+    assert f" class=run jid={json.loads(retried)['jid']} WARN: " in reported
     assert redis_client.get("stat:failed") == b"1"
+
+
+def test_a_job_that_nobody_declared_starts_and_fails_in_the_log(
+    worker: Worker, redis_client: redis.Redis, lines: Lines
+) -> None:
+    """As in Ruby; every line of it, the error's too, bears class and jid."""
+    text = job_text(1, "Absent")
+    push_jobs(redis_client, [text])
+
+    worker.start(job_log=True)
+    eventually(lambda: redis_client.zcard("retry") == 1)
+    eventually(lambda: lines.with_text("JobNotFoundError"))
+
+    told = lines.with_text(f" class=Absent jid={json.loads(text)['jid']} ")
+    assert [line.splitlines()[0].rsplit("INFO: ")[-1] for line in told[:2]] == ["start", "fail"]
+    assert "JobNotFoundError" in told[2]
+    assert len(told) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [(job_text(1, "run").encode(), " class=run jid="), (b"\xff no job", " ERROR: ")],
+    ids=["a job", "no job"],
+)
+def test_a_poison_pill_is_reported_under_its_name(
+    worker: Worker, redis_client: redis.Redis, lines: Lines, text: bytes, shown: str
+) -> None:
+    """Its bytes are shown as text, and who can be read is named in every line."""
+    launcher = worker.start()
+
+    launcher._custodian._recovery._announce(text)
+
+    eventually(lambda: lines.with_text("Poison pill"))
+    [told] = lines.with_text(text.decode(errors="replace"))
+    assert shown in told
+    [reported] = lines.with_text("Poison pill")
+    assert (" class=run jid=" in reported) == text.startswith(b"{")
+    assert PoisonPillError.__name__ in reported

@@ -6,27 +6,53 @@ Source: Sidekiq 8.1.7, cli.rb, `run`.
 
 import logging
 
-from sidekiq_py.errors import UnsupportedRedisError
-from sidekiq_py.redis_access import server_info
+from sidekiq_py.engine import identity
+from sidekiq_py.errors import ConfigError, RedisReplyError, UnsupportedRedisError
+from sidekiq_py.redis_access import in_flight, server_info
 from sidekiq_py.redis_access.pool import Pool, redact
 from sidekiq_py.redis_access.server_info import ServerInfo
+from sidekiq_py.wire import keys
 
 # LMOVE and BLMOVE, by which a job is never in no place at all.
 OLDEST_REDIS = (6, 2)
 
+_SHARED_KEYS = (
+    keys.QUEUES,
+    keys.PAUSED,
+    keys.SCHEDULE,
+    keys.RETRY,
+    keys.DEAD,
+    keys.PROCESSES,
+    keys.STAT_PROCESSED,
+    keys.STAT_FAILED,
+)
+# What an ACL lets a worker use, beside `<hostname>:*`.
+ACL_KEYS = "~queue* ~paused ~schedule ~retry ~dead ~process* ~stat:* ~j|* ~h|* ~it-* ~profiles ~sidekiq_py:*"
+
 _log = logging.getLogger("sidekiq")
 
 
-def check_redis(pool: Pool) -> ServerInfo:
+def check_redis(pool: Pool, *, keeps_in_flight: bool = True) -> ServerInfo:
     """
     Refuse a server that cannot serve, warn of one that may lose jobs.
 
+    Args:
+        keeps_in_flight: The worker writes keys of ours, as the reliable fetcher does.
+
     Raises:
+        ConfigError: It does not let this user in, lacks the database, or forbids this user what a worker needs.
         UnsupportedRedisError: It is too old, a Cluster or a Sentinel.
         RedisError: It is out of reach.
     """
-    server = server_info.read(pool)
-    refuse_unsupported(server, redact(pool.settings.url))
+    url = redact(pool.settings.url)
+    try:
+        server = server_info.read(pool)
+    except RedisReplyError as error:
+        raise ConfigError(
+            f"{url} does not let this worker in: {error}. A URL is redis://user:password@host:port/database"
+        ) from error
+    refuse_unsupported(server, url)
+    _refuse_forbidden(pool, url, keeps_in_flight=keeps_in_flight)
     policy = server.maxmemory_policy
     if policy is not None and policy != "noeviction":
         _log.warning(
@@ -34,8 +60,27 @@ def check_redis(pool: Pool) -> ServerInfo:
             "Set maxmemory-policy to noeviction, and keep caches on another server",
             policy,
         )
-    _log.info("Working on %s at %s", server, redact(pool.settings.url))
+    _log.info("Working on %s at %s", server, url)
     return server
+
+
+def _refuse_forbidden(pool: Pool, url: str, *, keeps_in_flight: bool) -> None:
+    """Raise if this user may not use the keys of a worker, or run scripts; nothing is written."""
+    names = [keys.queue("default"), *_SHARED_KEYS]
+    owned = [keys.OWNERS, keys.in_flight(""), keys.lease("")] if keeps_in_flight else []
+    try:
+        pool.command("EXISTS", *names, *owned)
+        if keeps_in_flight:
+            # Nobody bears this name, so nothing is renewed.
+            pool.run(lambda link: in_flight.renew(link, "", 1))
+    except RedisReplyError as error:
+        # Whatever else it says may be over in a moment.
+        if error.code != "NOPERM":
+            return
+        raise ConfigError(
+            f"{url} forbids this user what a worker needs: {error}. Let it use the keys {ACL_KEYS} "
+            f"~{identity.hostname()}:* and the commands +@all -@admin -@dangerous +info"
+        ) from error
 
 
 def refuse_unsupported(server: ServerInfo, url: str) -> None:

@@ -202,7 +202,7 @@ class Launcher:
             UnsupportedRedisError: This Redis is too old, or a Cluster.
             RedisError: It is out of reach.
         """
-        check_redis(self._pool)
+        check_redis(self._pool, keeps_in_flight=self.config.fetcher == "reliable")
         self._hooks.fire("startup", reraise=True)
         if self._loop is not None:
             self._loop.start()

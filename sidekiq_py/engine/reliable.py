@@ -108,7 +108,8 @@ class ReliableFetcher:
         self._quiet = threading.Event()
         self._is_closed = False
         self._has_trouble = False
-        self._offline_since: float | None = None
+        # By what fails; "" is everything.
+        self._offline_since: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"<ReliableFetcher {self._capsule.name} buffered={len(self._jobs)} idle={self._idle}>"
@@ -171,7 +172,7 @@ class ReliableFetcher:
                 try:
                     self._refill(0)
                 except RedisError as error:
-                    self._note_offline(error)
+                    self._note_offline(error, "fetching")
                 finally:
                     self._fetch_lock.release()
             owner = unit.owner
@@ -255,25 +256,29 @@ class ReliableFetcher:
         """Fetch or wait until the buffer holds something, or it is time to stop."""
         is_due = True
         while not self._is_quiet and not self._jobs:
+            work = "waiting"
             try:
                 if is_due:
+                    work = "fetching"
                     owner = self._ownership.current
                     with self._fetch_lock:
                         self._refill(self._idle)
-                        self._note_online()
+                        self._note_online(work)
                     if self._jobs:
                         return
                     if owner is not self._ownership.current:
                         # The next epoch can wait for jobs only when a fetch has entered it.
                         continue
+                    work = "waiting"
                 is_due = self._watch()
+                self._note_online(work)
             except RedisError as error:
                 is_due = True
                 if isinstance(error, RedisReplyError) and error.code == "OOM":
                     # Into a full Redis nothing is moved by a blocking command; a fetch goes through.
                     self._quiet.wait(self._config.idle_poll_seconds)
                     continue
-                self._note_offline(error)
+                self._note_offline(error, work)
                 self._quiet.wait(RETRY_SECONDS)
 
     def _watch(self) -> bool:
@@ -473,7 +478,7 @@ class ReliableFetcher:
             with self._service_lock:
                 self._ownership.give_back_strangers(self._service_link)
             self._settler.flush()
-            self._note_online()
+            self._note_online("keeping")
         elif self._settler.has_pending and monotonic() - self._settler.flushed_at > TICK_SECONDS:
             self._settler.flush()
         self._read_late_arrivals()
@@ -523,13 +528,25 @@ class ReliableFetcher:
         self._has_trouble = True
         self._keeper.arm()
 
-    def _note_offline(self, error: RedisError) -> None:
-        self._note_trouble()
-        if self._offline_since is None:
-            self._offline_since = monotonic()
-            self._report(error, {"context": "Redis is out of reach; trying again until it is back"})
+    def _note_offline(self, error: RedisError, work: str = "keeping") -> None:
+        """
+        A call failed.
 
-    def _note_online(self) -> None:
-        if self._offline_since is not None:
-            _log.info("Redis is online, %.1f sec downtime", monotonic() - self._offline_since)
-            self._offline_since = None
+        Args:
+            work: What it was part of. Redis may refuse the one and do the other; while it is away it does nothing.
+        """
+        self._note_trouble()
+        is_first = not self._offline_since
+        is_refused = isinstance(error, RedisReplyError)
+        self._offline_since.setdefault(work if is_refused else "", monotonic())
+        if is_first:
+            what = "refuses what a worker needs" if is_refused else "is out of reach"
+            self._report(error, {"context": f"Redis {what}; trying again until it is back"})
+
+    def _note_online(self, work: str) -> None:
+        if self._offline_since:
+            since = min(self._offline_since.values())
+            self._offline_since.pop("", None)
+            self._offline_since.pop(work, None)
+            if not self._offline_since:
+                _log.info("Redis is online, %.1f sec downtime", monotonic() - since)

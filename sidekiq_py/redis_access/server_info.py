@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.pool import Link, Pool
+
+# Of error replies: nothing that this user asks will be answered.
+_NOT_LET_IN = frozenset({"NOAUTH", "WRONGPASS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,10 @@ def read(pool: Pool) -> ServerInfo:
     Ask the server.
 
     Raises:
+        RedisReplyError: It does not let this user in, or lacks the URL's database.
         RedisError: It is out of reach. What it refuses to tell raises nothing.
     """
+    pool.run(Link.connect)
     facts = _info(pool) or _hello(pool)
     if "maxmemory_policy" not in facts:
         facts.update(_config(pool))
@@ -99,7 +104,9 @@ def _config(pool: Pool) -> dict[str, str]:
 def _ask(pool: Pool, *command: str) -> Any:
     try:
         return pool.command(*command)
-    except RedisReplyError:
+    except RedisReplyError as error:
+        if error.code in _NOT_LET_IN:
+            raise
         return None
 
 

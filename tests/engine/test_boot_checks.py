@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from sidekiq_py.engine.boot_checks import check_redis, refuse_unsupported
-from sidekiq_py.errors import RedisConnectionError, UnsupportedRedisError
+from sidekiq_py.engine.boot_checks import ACL_KEYS, check_redis, refuse_unsupported
+from sidekiq_py.errors import ConfigError, RedisConnectionError, UnsupportedRedisError
 from sidekiq_py.redis_access import server_info
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 from tests.support.redis_server import RedisServer
@@ -73,6 +73,59 @@ def test_a_user_who_may_not_ask_starts_all_the_same(
     assert caplog.records == []
     assert server.redis_version is not None
     assert server.maxmemory_policy == (None if "-info -config" in forbidden else "noeviction")
+
+
+@pytest.mark.parametrize(
+    ("user", "database", "says"),
+    [("nobody:wrong", 0, "NOAUTH invalid username-password pair"), ("", 99, "DB index is out of range.*port/database")],
+)
+def test_a_server_that_lets_nobody_in_is_refused(
+    redis_server: RedisServer, user: str, database: int, says: str
+) -> None:
+    """Nothing that the worker asks would ever be answered."""
+    pool = Pool(RedisSettings(f"redis://{user}@127.0.0.1:{redis_server.port}/{database}"))
+
+    with pytest.raises(ConfigError, match=f"does not let this worker in.*{says}"):
+        check_redis(pool)
+    pool.close()
+
+
+def test_a_server_that_asks_for_a_password_is_refused_without(new_redis_server: Callable[..., RedisServer]) -> None:
+    """It lets everybody connect and answers nothing."""
+    server = new_redis_server()
+    client = server.client()
+    client.config_set("requirepass", "secret")
+    client.close()
+
+    with pytest.raises(ConfigError, match="NOAUTH"):
+        check_redis(Pool(RedisSettings(server.url)))
+
+
+@pytest.mark.parametrize("rules", ["~queue:* ~queues +@all", "~* +@all -@scripting", "~* +@read"])
+def test_a_user_who_may_not_use_our_keys_is_refused_with_what_it_needs(
+    redis_client: redis.Redis, redis_url: str, rules: str
+) -> None:
+    """It would try for ever."""
+    redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", *rules.split())
+    pool = Pool(RedisSettings(redis_url.replace("redis://", "redis://worker:secret@")))
+
+    with pytest.raises(ConfigError, match=r"forbids this user.*~sidekiq_py:\*.*\+@all") as refused:
+        check_redis(pool)
+    pool.close()
+    redis_client.execute_command("ACL", "DELUSER", "worker")
+
+    assert "secret" not in str(refused.value)
+
+
+def test_a_user_who_may_use_what_the_refusal_names_is_taken(redis_client: redis.Redis, redis_url: str) -> None:
+    """The sentence can be followed to the letter."""
+    rules = [*ACL_KEYS.split(), "+@all", "-@admin", "-@dangerous", "+info"]
+    redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", *rules)
+    pool = Pool(RedisSettings(redis_url.replace("redis://", "redis://worker:secret@")))
+
+    check_redis(pool)
+    pool.close()
+    redis_client.execute_command("ACL", "DELUSER", "worker")
 
 
 def test_a_cluster_is_refused_even_where_info_is_forbidden(new_redis_server: Callable[..., RedisServer]) -> None:

@@ -62,6 +62,11 @@ def start(redis_url: str) -> Iterator[Callable[[], Worker]]:
         worker.stop()
 
 
+def wait_for_runs(worker: Worker, count: int) -> None:
+    """Until so many jobs have run."""
+    eventually(lambda: len(worker.ran) == count)
+
+
 def in_flight(client: redis.Redis) -> int:
     """How many jobs are."""
     return sum(client.hlen(key) for key in client.keys("sidekiq_py:inflight:*"))
@@ -76,7 +81,7 @@ def test_a_queue_that_is_no_list_keeps_no_other_from_being_served(
         worker = start()
         for number in range(3):
             redis_client.lpush("queue:a", job_text(number, "run"))
-            eventually(lambda: len(worker.ran) == number + 1)
+            wait_for_runs(worker, number + 1)
 
     assert [record.message for record in caplog.records if "queue:x" in record.message] == [
         "queue:x is no list: something else wrote to this key. The queue is left alone; rename or delete the key"
@@ -119,3 +124,21 @@ def test_jobs_whose_end_is_refused_go_back_when_the_worker_stops(
 
     assert redis_client.lrange("queue:a", 0, -1) == [failing.encode()]
     assert in_flight(redis_client) == 0
+
+
+def test_what_redis_refuses_all_the_time_is_told_once(
+    start: Callable[[], Worker], redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other calls go through meanwhile; they do not say that Redis is back."""
+    redis_client.set("paused", "foreign")
+    with caplog.at_level(logging.INFO, "sidekiq"):
+        worker = start()
+        refusals = redis_client.info("errorstats")["errorstat_WRONGTYPE"]["count"]
+        eventually(lambda: redis_client.info("errorstats")["errorstat_WRONGTYPE"]["count"] > refusals + 4)
+
+    assert [line for line in worker.reported if "Redis" in line and "WRONGTYPE" in line] == worker.reported
+    assert len(worker.reported) == 1
+    assert "online" not in caplog.text
+    redis_client.delete("paused")
+    with caplog.at_level(logging.INFO, "sidekiq"):
+        eventually(lambda: "Redis is online" in caplog.text)

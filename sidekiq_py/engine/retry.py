@@ -92,7 +92,7 @@ class _Failure:
         """Report what went wrong on the way; a report that fails changes nothing."""
         try:
             self.report(problem, {"context": context, **facts})
-        except Exception:  # noqa: BLE001
+        except BaseException:  # noqa: BLE001 - a handler that calls sys.exit(), too
             pass
 
 
@@ -131,10 +131,11 @@ def after_failure(
         return _judge(failure, payload)
     except PayloadError as problem:
         return _keep_as_it_is(failure, payload, problem, "The payload is no usable job; it is kept in dead")
-    except Exception as problem:  # noqa: BLE001 - whatever is wrong with this payload must not cost the job
-        return _keep_as_it_is(failure, payload, problem, "The failure cannot be recorded; the job is kept in dead")
-    except BaseException:  # noqa: BLE001 - the process is being stopped meanwhile: the job runs again elsewhere
+    except Shutdown:
+        # The process is being stopped meanwhile: the job runs again elsewhere.
         return Outcome("requeue", {})
+    except BaseException as problem:  # noqa: BLE001 - whatever is wrong with this payload must not cost the job
+        return _keep_as_it_is(failure, payload, problem, "The failure cannot be recorded; the job is kept in dead")
 
 
 def is_caused_by_shutdown(error: BaseException) -> bool:
@@ -168,7 +169,7 @@ def error_text(error: BaseException) -> str:
     """An exception's message, or Ruby's fixed text where it raises in turn."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001 - taken for a stop, a KeyboardInterrupt here would run the job again at once
         return UNPRINTABLE_ERROR
 
 
@@ -316,7 +317,7 @@ def _bury(failure: _Failure, payload: Payload) -> Outcome:
     return _dead(failure, payload, dump(payload, dialect=failure.dialect), announce_death=True)
 
 
-def _keep_as_it_is(failure: _Failure, payload: Payload, problem: Exception, context: str) -> Outcome:
+def _keep_as_it_is(failure: _Failure, payload: Payload, problem: BaseException, context: str) -> Outcome:
     """The last resort: the bytes that came go to `dead`. Who is not even a job has no death to announce, as in Ruby."""
     failure.tell(problem, context, jobstr=failure.raw)
     return _dead(failure, payload, failure.raw, announce_death=bool(payload))

@@ -19,6 +19,7 @@ from sidekiq_py.engine.retry import (
 )
 from sidekiq_py.errors import Shutdown
 from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.failure import UNPRINTABLE_ERROR
 from tests.engine.failing import Boom, FailingJob, raised
 
 NOW = 1_700_000_000.5
@@ -34,6 +35,10 @@ class Attempt:
         self.draw = draw
         self.reported: list[tuple[BaseException, dict[str, Any]]] = []
 
+    def report(self, problem: BaseException, context: dict[str, Any]) -> None:
+        """The error handler."""
+        self.reported.append((problem, context))
+
     def fail(
         self, raw: bytes | dict[str, Any] = JOB, *, error: BaseException | None = None, job: FailingJob | None = None
     ) -> Outcome:
@@ -47,7 +52,7 @@ class Attempt:
             dialect=self.dialect,
             now=NOW,
             draw=lambda: self.draw,
-            report=lambda problem, context: self.reported.append((problem, context)),
+            report=self.report,
         )
 
 
@@ -302,6 +307,30 @@ def test_a_stop_in_the_exhausted_block_sends_the_job_back() -> None:
         raise Shutdown
 
     assert Attempt().fail({**JOB, "retry": 0}, job=FailingJob(exhausted_block=block)).kind == "requeue"
+
+
+@pytest.mark.parametrize("stray", [KeyboardInterrupt, SystemExit, GeneratorExit, Shutdown])
+def test_an_error_whose_text_raises_what_it_should_not_is_a_failure_as_any(stray: type[BaseException]) -> None:
+    """Given back to its queue, the job would run again at once, and again."""
+
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise stray
+
+    outcome = Attempt().fail(error=raised(Unspeakable()))
+
+    assert outcome.kind == "retry"
+    assert outcome.payload["error_message"] == UNPRINTABLE_ERROR
+
+
+def test_an_error_handler_that_ends_the_program_changes_nothing() -> None:
+    """What cannot be recorded is kept in dead all the same."""
+
+    class Exiting(Attempt):
+        def report(self, problem: BaseException, context: dict[str, Any]) -> None:
+            raise SystemExit(1)
+
+    assert Exiting().fail(b"null").kind == "dead"
 
 
 @pytest.mark.parametrize(

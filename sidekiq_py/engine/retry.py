@@ -9,6 +9,7 @@ Source: Sidekiq 6.4.1, 7.3.2 and 8.1.7, job_retry.rb.
 """
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -41,7 +42,7 @@ class FailingJob(Protocol):
 
     @property
     def retry_in_block(self) -> Callable[[int, BaseException, Payload], Any] | None:
-        """`(count, exception, payload) -> seconds | "kill" | "discard" | None`."""
+        """`(count, exception, payload) -> seconds | "kill" | "discard" | None`; it may change the payload."""
 
     @property
     def exhausted_block(self) -> Callable[[Payload, BaseException], Any] | None:
@@ -258,11 +259,32 @@ def _wanted_delay(failure: _Failure, payload: Payload, count: int) -> int | Lite
     if block is None:
         return None
     try:
-        return _as_delay(block(count, failure.error, payload))
+        return _as_delay(_with_draft(failure, payload, lambda draft: block(count, failure.error, draft)))
     except BaseException as problem:  # noqa: BLE001 - as in Ruby: no failure of this block may cost the job
         name = failure.job.name if failure.job else ""
         failure.tell(problem, f"Failure scheduling retry using the `retry_in` of {name}, falling back to default")
         return None
+
+
+def _with_draft(failure: _Failure, payload: Payload, call: Callable[[Payload], Any]) -> Any:
+    """
+    Call a block with a copy of *payload*, and take over what it has changed.
+
+    In Ruby blocks change the payload itself. Here what they leave must still be this job: an empty one would be lost.
+    """
+    draft = deepcopy(payload)
+    try:
+        return call(draft)
+    finally:
+        try:
+            written = parse_job(dump(draft, dialect=failure.dialect))
+            if (written["class"], written.get("jid")) != (payload["class"], payload.get("jid")):
+                raise PayloadError(f"class and jid are now {written['class']!r} and {written.get('jid')!r}")
+        except Exception as problem:  # noqa: BLE001 - whatever cannot be written
+            failure.tell(problem, "A block spoiled the payload; its changes are dropped", job=payload)
+        else:
+            payload.clear()
+            payload.update(draft)
 
 
 def _as_delay(value: Any) -> int | Literal["kill", "discard"] | None:
@@ -299,7 +321,7 @@ def _exhausted_verdict(failure: _Failure, payload: Payload) -> Any:
     if block is None:
         return None
     try:
-        return block(payload, failure.error)
+        return _with_draft(failure, payload, lambda draft: block(draft, failure.error))
     except Shutdown:
         raise
     except BaseException as problem:  # noqa: BLE001 - a SystemExit in a block is that block's failure

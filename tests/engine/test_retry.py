@@ -1,6 +1,7 @@
 """What becomes of a failed job, beyond what Sidekiq 6.4.1 itself can be asked: newer rules, blocks, and no way out."""
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -378,18 +379,53 @@ def test_a_failure_that_cannot_be_recorded_keeps_the_bytes_in_dead(raw: bytes) -
     assert len(attempt.reported) == 1
 
 
-def test_a_block_that_spoils_the_payload_does_not_lose_the_job() -> None:
-    """What it put in cannot be written, so the bytes that came are kept."""
+def spoil_with(change: Callable[[dict[str, Any]], object]) -> FailingJob:
+    """A job with a `retry_in` that changes the payload."""
 
     def block(count: int, error: BaseException, job: dict[str, Any]) -> int:
-        job["when"] = object()
+        change(job)
         return 5
 
-    attempt = Attempt()
-    outcome = attempt.fail(job=FailingJob(retry_in_block=block))
+    return FailingJob(retry_in_block=block)
 
-    assert (outcome.kind, outcome.member) == ("dead", json.dumps(JOB).encode())
-    assert len(attempt.reported) == 1
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda job: job.clear(),
+        lambda job: job.update(when=object()),
+        lambda job: job.update(args=2),
+        lambda job: job.update(jid="another"),
+        lambda job: job.pop("class"),
+    ],
+)
+def test_a_block_that_spoils_the_payload_does_not_lose_the_job(change: Callable[[dict[str, Any]], object]) -> None:
+    """What it has changed is dropped, and told; the delay that it gave is kept."""
+    attempt = Attempt()
+    outcome = attempt.fail(job=spoil_with(change))
+
+    assert (outcome.kind, outcome.score) == ("retry", NOW + 5)
+    assert json.loads(outcome.member or b"") == outcome.payload
+    assert JOB.items() <= outcome.payload.items()
+    assert [context["context"] for _, context in attempt.reported] == [
+        "A block spoiled the payload; its changes are dropped"
+    ]
+
+
+def test_an_exhausted_block_that_empties_the_payload_does_not_lose_the_job() -> None:
+    """The job is dead as it would have been."""
+    attempt = Attempt()
+    outcome = attempt.fail({**JOB, "retry": 0}, job=FailingJob(exhausted_block=lambda job, error: job.clear()))
+
+    assert outcome.kind == "dead"
+    assert json.loads(outcome.member or b"")["jid"] == "a1"
+
+
+def test_an_exhausted_block_may_keep_its_job_out_of_dead() -> None:
+    """As in Ruby, where it changes the payload itself."""
+    job = FailingJob(exhausted_block=lambda job, error: job.update(dead=False))
+
+    assert Attempt().fail({**JOB, "retry": 0}, job=job).kind == "discarded"
 
 
 def test_errors_are_named_as_python_users_know_them() -> None:

@@ -16,7 +16,7 @@ import click
 
 from sidekiq_py import client, program
 from sidekiq_py.cli.log_setup import log_generation, set_up_logging
-from sidekiq_py.cli.program_files import import_all
+from sidekiq_py.cli.program_files import import_all, set_up_django
 from sidekiq_py.cli.settings import Options, make_config
 from sidekiq_py.config import Config
 from sidekiq_py.engine.launcher import Launcher
@@ -44,9 +44,7 @@ def load_program(options: Options) -> Config:
     _configure(options, only_flags=False)
     import_all(options.requires, options.directory)
     if os.environ.get("DJANGO_SETTINGS_MODULE"):
-        from sidekiq_py.contrib.django_worker import set_up
-
-        set_up()
+        set_up_django(os.environ["DJANGO_SETTINGS_MODULE"])
     _configure(options, only_flags=True)
     if not len(registry):
         raise click.ClickException(NO_JOBS)

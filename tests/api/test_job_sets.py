@@ -7,7 +7,7 @@ import pytest
 
 from sidekiq_py import program
 from sidekiq_py.api import DeadSet, JobSet, RetrySet, ScheduledSet
-from sidekiq_py.errors import PayloadError, RedisReplyError, SidekiqError
+from sidekiq_py.errors import ArgumentTypeError, PayloadError, RedisReplyError, SidekiqError
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 from tests.api.conftest import T0
@@ -278,6 +278,22 @@ def test_a_dead_job_can_be_written_and_announced(pool, redis_client, payload):
 
     assert deaths == ["a"]
     assert redis_client.zcard("dead") == 2
+
+
+def test_text_is_written_to_the_dead_set_as_its_bytes(pool, redis_client, payload):
+    """Ruby's takes a string."""
+    DeadSet().kill(payload("ä").decode())
+
+    assert redis_client.zrange("dead", 0, -1) == [payload("ä")]
+
+
+@pytest.mark.parametrize("member", [{"class": "HardWorker"}, None, 5])
+def test_what_is_no_payload_is_not_killed(pool, redis_client, member):
+    """The message names what was given, and nothing is written."""
+    with pytest.raises(ArgumentTypeError, match=f"bytes or text .* not {type(member).__name__}"):
+        DeadSet().kill(member)
+
+    assert redis_client.exists("dead") == 0
 
 
 def test_all_are_retried_lowest_score_first_in_slices(pool, redis_client, failed):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 from tests.kill.conftest import Fleet
 from tests.support.child_process import tied_to_this_process
@@ -76,7 +78,10 @@ def test_a_worker_follows_a_failover(
 ) -> None:
     """Ordered while the worker is idle, so that Redis itself loses nothing; its owner and lease have gone over, too."""
     with ExitStack() as exits:
-        before, after = primary.client(), replica.client()
+        # Whoever becomes the primary closes all connections.
+        patience = Retry(ConstantBackoff(0.05), 100)
+        before = primary.client()
+        after = replica.client(retry=patience, retry_on_error=[redis.ConnectionError])
         exits.callback(before.close)
         exits.callback(after.close)
         port = sentinel.connection_pool.connection_kwargs["port"]

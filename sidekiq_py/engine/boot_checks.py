@@ -49,7 +49,7 @@ def check_redis(pool: Pool, *, keeps_in_flight: bool = True) -> ServerInfo:
         server = server_info.read(pool)
     except RedisReplyError as error:
         raise ConfigError(
-            f"{url} does not let this worker in: {error}. A URL is redis://user:password@host:port/database"
+            f"{url} does not let this worker in: {str(error).rstrip('.')}. A URL is redis://user:password@host:port/database"
         ) from error
     refuse_unsupported(server, url)
     _refuse_forbidden(pool, url, keeps_in_flight=keeps_in_flight)

@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.adopted_pool import AWAITED, AdoptedPool
-from sidekiq_py.redis_access.pool import Command, Pool, RedisSettings, reply_error
+from sidekiq_py.redis_access.pool import Command, Pool, RedisSettings, reply_error, unknown_option
 from sidekiq_py.redis_access.push import refused_for_good
 
 _SUSPECT_IDLE_SECONDS = 0.25
@@ -186,8 +186,13 @@ class AsyncPool:
             "protocol": 2,
             "health_check_interval": 0,
             "decode_responses": False,
+            "encoding": "utf-8",
+            "encoding_errors": "strict",
         }
-        return kind(**{**options, **common})
+        try:
+            return kind(**{**options, **common})
+        except TypeError as error:
+            raise unknown_option(self.settings.url, error) from error
 
     async def _recipe(self) -> tuple[type[aio.AbstractConnection], dict[str, Any]]:
         if isinstance(self._pool, AdoptedPool):

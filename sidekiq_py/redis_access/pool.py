@@ -9,6 +9,7 @@ was lost may have been executed.
 """
 
 import os
+import re
 import select
 import socket
 import struct
@@ -478,19 +479,42 @@ def _connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConn
     options.pop("max_connections", None)
 
     def make(timeout_seconds: float) -> AbstractConnection:
-        return kind(**{**_common_options(settings, timeout_seconds), **options})
+        try:
+            return kind(**{**_timeouts(settings, timeout_seconds), **options, **_fixed_options()})
+        except TypeError as error:
+            raise unknown_option(settings.url, error) from error
 
     return make
 
 
+def unknown_option(url: str, error: TypeError) -> ConfigError:
+    """For a connection that cannot be made from *url*, because of an option in its query."""
+    named = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if named is None:
+        return ConfigError(f"redis_url is {redact(url)!r}: {error}")
+    return ConfigError(
+        f"redis_url is {redact(url)!r}: {url.split(':', 1)[0]}:// knows no option {named[1]}. Remove it; "
+        "options that begin with ssl_ need rediss://"
+    )
+
+
+def _timeouts(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
+    return {"socket_timeout": timeout_seconds, "socket_connect_timeout": settings.connect_timeout_seconds}
+
+
 def _common_options(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
+    return {**_timeouts(settings, timeout_seconds), **_fixed_options()}
+
+
+def _fixed_options() -> dict[str, Any]:
+    """What all else here rests on, whatever the URL says: how replies look, and that nothing is repeated silently."""
     return {
-        "socket_timeout": timeout_seconds,
-        "socket_connect_timeout": settings.connect_timeout_seconds,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
         "health_check_interval": 0,
         "decode_responses": False,
+        "encoding": "utf-8",
+        "encoding_errors": "strict",
     }
 
 

@@ -132,3 +132,14 @@ def test_a_pool_that_cannot_be_awaited_is_refused(redis_url: str) -> None:
 
     with pytest.raises(ConfigError, match="cannot be awaited"):
         asyncio.run(sidekiq.AsyncClient(pool=AdoptedPool(pool)).push({"class": "A", "args": []}))
+
+
+def test_an_option_that_a_url_cannot_have_is_named(redis_url: str) -> None:
+    """As by the client that blocks."""
+
+    async def push() -> None:
+        async with sidekiq.AsyncClient(f"{redis_url}?nope=1") as client:
+            await client.push({"class": "A", "args": []})
+
+    with pytest.raises(ConfigError, match="redis:// knows no option nope"):
+        asyncio.run(push())

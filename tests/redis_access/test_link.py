@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -145,3 +145,35 @@ def test_an_abandoned_pool_keeps_nobody_waiting(redis_url: str) -> None:
     for later in (link, pool.new_link()):
         with pytest.raises(RedisConnectionError, match="not asked any more"):
             later.command("PING")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "protocol=3",
+        "decode_responses=true",
+        "encoding=latin-1",
+        "retry_on_timeout=true",
+        "health_check_interval=5",
+        "client_name=me",
+        "max_connections=3",
+    ],
+)
+def test_options_of_a_url_do_not_change_what_replies_look_like(redis_url: str, option: str) -> None:
+    """All that reads them rests on bytes and flat lists."""
+    pool = Pool(RedisSettings(f"{redis_url}?{option}"))
+    pool.command("HSET", "h", "name", "é")
+
+    assert pool.command("HGETALL", "h") == [b"name", "é".encode()]
+    pool.close()
+
+
+@pytest.mark.parametrize(("option", "name"), [("nope=1", "nope"), ("ssl_cert_reqs=none", "ssl_cert_reqs")])
+def test_an_option_that_a_url_cannot_have_is_named(redis_url: str, option: str, name: str) -> None:
+    """Without the password."""
+    pool = Pool(RedisSettings(f"{redis_url.replace('//', '//:secret@')}?{option}"))
+
+    with pytest.raises(ConfigError, match=f"redis:// knows no option {name}") as refused:
+        pool.new_link()
+
+    assert "secret" not in str(refused.value)

@@ -17,6 +17,11 @@ from sidekiq_py.redis_access.scan import literal
 
 _LISTED = 25
 _ARGS_WIDTH, _ERROR_WIDTH = 40, 60
+_NOUNS = {
+    "retry": ("retry", "retries"),
+    "schedule": ("scheduled job", "scheduled jobs"),
+    "dead": ("dead job", "dead jobs"),
+}
 
 Action = Callable[[JobSet, Iterator[SortedEntry], Callable[[int], None]], BulkResult]
 
@@ -145,8 +150,11 @@ def _check(choice: Choice) -> None:
 def _confirm(command: str, job_set: JobSet, choice: Choice) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError(f"{command} of many jobs asks first, and there is no terminal to ask on; add --yes")
-    what = f"all {job_set.size:,} jobs" if choice.everything else "all jobs that fit"
-    click.confirm(f"{command.capitalize()} {what} of {job_set.name!r}?", abort=True, err=True)
+    one, many = _NOUNS[job_set.name]
+    size = job_set.size
+    everything = f"1 {one}" if size == 1 else f"all {size:,} {many}"
+    what = everything if choice.everything else f"all {many} that fit"
+    click.confirm(f"{command.capitalize()} {what}?", abort=True, err=True)
 
 
 def _act(job_set: JobSet, choice: Choice, act: Action, label: str, done: str, *, as_json: bool) -> None:
@@ -207,7 +215,7 @@ def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, li
         )
         for entry in entries
     ]
-    echo_table(("JID", when, "QUEUE", "CLASS", "ARGS", "ERROR"), rows)
+    echo_table(("JID", when, "QUEUE", "CLASS", "ARGS", "ERROR"), rows, elastic=("CLASS", "ARGS", "ERROR"))
     size = job_set.size
     if len(entries) == limit and size > limit:
         click.echo(f"{limit} of {size:,} shown; --limit 0 shows all.")

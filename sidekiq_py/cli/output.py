@@ -1,6 +1,7 @@
 """What commands print: tables, times and JSON."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +9,9 @@ from datetime import datetime
 from typing import Any
 
 import click
+
+# A column is not cut shorter to fit the terminal.
+_NARROWEST = 8
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -26,18 +30,23 @@ def echo_json_array(values: Iterable[Any]) -> None:
     click.echo("[]" if opening == "[" else "]")
 
 
-def echo_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
+def echo_table(
+    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), elastic: Sequence[str] = ()
+) -> None:
     """
     Columns as wide as their widest cell.
 
     Args:
         right: Headings of columns with numbers.
+        elastic: Headings of columns that may be cut where the terminal is too narrow for all.
     """
     cells = [tuple(headings), *[tuple(_plain(str(cell)) for cell in row) for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
+    if sys.stdout.isatty():
+        _fit(widths, [headings.index(name) for name in elastic], shutil.get_terminal_size().columns)
     for row in cells:
         parts = [
-            cell.rjust(width) if heading in right else cell.ljust(width)
+            cell.rjust(width) if heading in right else _cut(cell, width).ljust(width)
             for heading, cell, width in zip(headings, row, widths, strict=True)
         ]
         click.echo("  ".join(parts).rstrip())
@@ -45,8 +54,7 @@ def echo_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
 
 def shortened(text: str, width: int) -> str:
     """*text* on one line of at most *width* characters."""
-    line = _plain(" ".join(text.split()))
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return _cut(_plain(" ".join(text.split())), width)
 
 
 def span(seconds: float) -> str:
@@ -81,6 +89,21 @@ def progress(label: str, length: int, *, hidden: bool) -> Iterator[Callable[[int
         return
     with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
         yield lambda done: bar.update(done - bar.pos)
+
+
+def _fit(widths: list[int], elastic: Sequence[int], room: int) -> None:
+    """Take from the widest of the *elastic* columns, a character at a time, until the table fits into *room*."""
+    surplus = sum(widths) + 2 * (len(widths) - 1) - room
+    while surplus > 0 and elastic:
+        widest = max(elastic, key=widths.__getitem__)
+        if widths[widest] <= _NARROWEST:
+            return
+        widths[widest] -= 1
+        surplus -= 1
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def _plain(text: str) -> str:

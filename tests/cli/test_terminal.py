@@ -1,11 +1,16 @@
 """What the program does on a real terminal: it asks, and shows progress."""
 
+import fcntl
 import json
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Sequence
+
+import pytest
 
 LATER = 4_000_000_000
 
@@ -59,7 +64,7 @@ def test_deleting_many_asks_first(redis_url, redis_client):
     code, output, shown = on_terminal(redis_url, ["retries", "delete", "--all"], typed="n\n")
 
     assert (code, output) == (1, "")
-    assert "Delete all 3 jobs of 'retry'? [y/N]" in shown
+    assert "Delete all 3 retries? [y/N]" in shown
     assert redis_client.zcard("retry") == 3
 
 
@@ -80,3 +85,59 @@ def test_no_bar_is_mixed_into_json(redis_url, redis_client):
     code, output, shown = on_terminal(redis_url, ["retries", "kill", "--all", "--yes", "--json"])
 
     assert (code, json.loads(output)["moved"], shown) == (0, 500, "")
+
+
+def show_on_screen(redis_url: str, arguments: Sequence[str], columns: int) -> list[str]:
+    """The lines that a terminal of so many columns shows of standard output."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sidekiq_py", *arguments],
+        env={**variables, "REDIS_URL": redis_url, "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+    )
+    os.close(terminal)
+    shown = b""
+    try:
+        while part := os.read(controller, 65536):
+            shown += part
+    except OSError:
+        # As above: nobody holds the terminal any more.
+        pass
+    os.close(controller)
+    assert process.wait(30) == 0
+    return shown.decode().splitlines()
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_list_fits_the_terminal(redis_url, redis_client, columns):
+    """Long classes, arguments and errors are cut; ids are not."""
+    job = {
+        "class": "Billing::Invoices::SendReminderJob",
+        "args": ["x" * 60],
+        "queue": "default",
+        "jid": "0123456789abcdef01234567",
+        "error_class": "ValueError",
+        "error_message": "y" * 80,
+    }
+    redis_client.zadd("retry", {json.dumps(job): LATER})
+
+    lines = show_on_screen(redis_url, ["retries", "list"], columns)
+
+    assert max(map(len, lines)) == columns
+    assert lines[1].startswith(job["jid"])
+    assert lines[1].count("…") == 3
+
+
+def test_a_list_that_is_piped_is_not_cut_to_a_terminal(redis_url, redis_client):
+    """Scripts read it."""
+    job = {"class": "C" * 39, "args": ["x" * 30], "queue": "default", "jid": "1", "error_class": "E" * 50}
+    redis_client.zadd("retry", {json.dumps(job): LATER})
+
+    _, output, _ = on_terminal(redis_url, ["retries", "list"])
+
+    assert job["class"] in output
+    assert "x" * 30 in output
+    assert job["error_class"] in output

@@ -12,6 +12,7 @@ from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.redis_access.transaction import transact
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.integer_text import to_i
 
 PRUNE_PROCESSES = Script("prune_processes")
 
@@ -68,7 +69,7 @@ def beats(pool: Pool, names: Sequence[str]) -> list[Beat]:
 def busy(pool: Pool, names: Sequence[str]) -> int:
     """How many jobs all of them said they were running."""
     replies = pool.batch([("HGET", name, "busy") for name in names]) if names else []
-    return sum(int(reply) for reply in replies if reply)
+    return sum(map(to_i, replies))
 
 
 def prune(pool: Pool) -> int:

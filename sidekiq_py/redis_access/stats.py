@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.integer_text import to_i
 
 _COUNTERS = {"processed": keys.STAT_PROCESSED, "failed": keys.STAT_FAILED}
 
@@ -42,7 +43,7 @@ def totals(pool: Pool) -> Totals:
             ("LINDEX", keys.queue("default"), -1),
         ]
     )
-    return Totals(int(processed or 0), int(failed or 0), *rest)
+    return Totals(to_i(processed), to_i(failed), *rest)
 
 
 def on_days(pool: Pool, days: Sequence[str]) -> tuple[list[int], list[int]]:
@@ -53,7 +54,7 @@ def on_days(pool: Pool, days: Sequence[str]) -> tuple[list[int], list[int]]:
         days: UTC dates as `YYYY-MM-DD`.
     """
     names = [*map(keys.stat_processed_on, days), *map(keys.stat_failed_on, days)]
-    counts = [int(value or 0) for value in pool.command("MGET", *names)]
+    counts = [to_i(value) for value in pool.command("MGET", *names)]
     return counts[: len(days)], counts[len(days) :]
 
 

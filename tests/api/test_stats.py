@@ -28,6 +28,19 @@ def test_counters_and_sizes_are_read(pool, redis_client, payload):
     assert (stats.enqueued, stats.workers_size, list(stats.queues.items())) == (2, 4, [("b", 2), ("a", 0)])
 
 
+def test_counters_of_foreign_text_are_read_as_ruby_reads_them(pool, redis_client):
+    """Whatever it begins with; nothing that anybody wrote there keeps the rest from being shown."""
+    redis_client.mset({"stat:processed": "abc", "stat:failed": "12 of 13", "stat:processed:2025-02-14": "1.5"})
+    redis_client.sadd("processes", "p1", "p2")
+    redis_client.hset("p1", "busy", "many")
+    redis_client.hset("p2", "busy", 3)
+
+    stats = Stats()
+
+    assert (stats.processed, stats.failed, stats.workers_size) == (0, 12, 3)
+    assert History(1, date(2025, 2, 14)).processed == {"2025-02-14": 1}
+
+
 def test_the_latency_of_the_default_queue(pool, redis_client, payload, monkeypatch):
     """The age of the job that runs next."""
     monkeypatch.setattr(stats_module, "now_seconds", lambda: 1_700_000_010.0)

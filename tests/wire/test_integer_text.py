@@ -1,0 +1,28 @@
+"""Ruby's `to_i`; the values are what Ruby 3.1 prints."""
+
+import pytest
+
+from sidekiq_py.wire.integer_text import to_i
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (None, 0),
+        (b"", 0),
+        (b"42", 42),
+        (b" 12abc", 12),
+        (b"-5", -5),
+        (b"+7", 7),
+        (b"1_000", 1000),
+        (b"1__0", 1),
+        (b"_1", 0),
+        (b"3.9", 3),
+        (b"0x1f", 0),
+        (b"abc", 0),
+        ("\N{ARABIC-INDIC DIGIT THREE}".encode(), 0),
+    ],
+)
+def test_it_is_the_integer_that_a_text_begins_with(text: bytes | None, value: int) -> None:
+    """Anything else is 0."""
+    assert to_i(text) == value

@@ -35,6 +35,7 @@ DEATHS_TO_BURY = 3
 DEATHS_WINDOW_SECONDS = 72 * 3600
 # No call keeps Python's lock for as long; a process that lives on without its worker (an embedded one) may.
 _LONGEST_GRIP_SECONDS = 3600
+_FORGET_SUSPECTS_EVERY_SECONDS = 3600
 # A blocking move is open for two seconds at most; after this nothing can come into an inbox any more.
 _AFTERCARE_SECONDS = 60
 
@@ -82,6 +83,7 @@ class Recovery:
         self._ownership = ownership
         self._on_buried = on_buried
         self._missing: dict[str, _Missing] = {}
+        self._forget_suspects_at = 0.0
 
     def look(self) -> int:
         """
@@ -99,7 +101,14 @@ class Recovery:
         for name in others:
             if name in gone or name in silent:
                 self._fence(name, certain=name in gone)
-        return self._collect()
+        moved = self._collect()
+        self._forget_suspects()
+        return moved
+
+    def _forget_suspects(self) -> None:
+        if monotonic() >= self._forget_suspects_at:
+            recover.forget_suspects(self._link, now=now_seconds())
+            self._forget_suspects_at = monotonic() + _FORGET_SUSPECTS_EVERY_SECONDS
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -16,6 +16,7 @@ from sidekiq_py.wire import keys
 
 RECOVER = Script("recover")
 EMPTY_INBOX = Script("empty_inbox")
+FORGET_SUSPECTS = Script("forget_suspects")
 
 SUSPECT_TTL_SECONDS = 72 * 3600
 _PAGE = 200
@@ -114,6 +115,30 @@ def records(link: Link, raws: Sequence[bytes]) -> list[tuple[int, float] | None]
         return []
     digests = [hashlib.sha1(raw, usedforsecurity=False).hexdigest() for raw in raws]
     return [_parse_record(value) for value in link.command("HMGET", keys.SUSPECTS, *digests)]
+
+
+def forget_suspects(link: Link, *, now: float) -> int:
+    """
+    Forget jobs that became suspects more than 72 hours ago. The key's own time to live begins anew with each suspect,
+    and one whose job a Ruby process has run is never cleared.
+
+    Returns:
+        How many.
+    """
+    forgotten = 0
+    cursor = b"0"
+    while True:
+        cursor, flat = link.command("HSCAN", keys.SUSPECTS, cursor, "COUNT", _PAGE)
+        stale = [pair for pair in zip(flat[::2], flat[1::2], strict=True) if _is_stale(pair[1], now)]
+        if stale:
+            forgotten += FORGET_SUSPECTS.run(link, [keys.SUSPECTS], [part for pair in stale for part in pair])
+        if cursor == b"0":
+            return forgotten
+
+
+def _is_stale(value: bytes, now: float) -> bool:
+    record = _parse_record(value)
+    return record is not None and now - record[1] > SUSPECT_TTL_SECONDS
 
 
 def move(link: Link, owner: str, fates: Sequence[Fate], *, now: float, dead: tuple[int, int]) -> list[bytes]:

@@ -18,6 +18,8 @@ from sidekiq_py.engine.host import ProcessPlace, parse_registration, registratio
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.recovery import DEATHS_WINDOW_SECONDS, PoisonPillError, Recovery
 from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.recover import FORGET_SUSPECTS
+from sidekiq_py.wire import keys
 from tests.engine.in_flight_jobs import digest, fetch, held, push
 from tests.support.child_process import tied_to_this_process
 from tests.support.waiting import eventually
@@ -392,6 +394,28 @@ def test_suspects_are_remembered_for_72_hours(recovery: Recovery, link: Link, re
     die_with(b"poison", recovery, link, redis_client, batch=1)
 
     assert 0 < redis_client.ttl("sidekiq_py:suspects") <= DEATHS_WINDOW_SECONDS
+
+
+def test_a_suspect_that_nobody_clears_is_forgotten_after_72_hours(
+    recovery: Recovery, redis_client: redis.Redis, clocks: Clocks
+) -> None:
+    """Its job was run by Ruby, which knows no suspects; others keep the key alive."""
+    old, young = f"0:{T0 - DEATHS_WINDOW_SECONDS - 1:.3f}", f"2:{T0 - DEATHS_WINDOW_SECONDS + 1:.3f}"
+    redis_client.hset("sidekiq_py:suspects", mapping={"old": old, "young": young})
+
+    recovery.look()
+    assert redis_client.hkeys("sidekiq_py:suspects") == [b"young"]
+    clocks.pass_seconds(3601)
+    recovery.look()
+    assert redis_client.exists("sidekiq_py:suspects") == 0
+
+
+def test_a_suspect_that_somebody_wrote_of_meanwhile_is_kept(link: Link, redis_client: redis.Redis) -> None:
+    """Its job brought down another process between the look and the forgetting."""
+    redis_client.hset("sidekiq_py:suspects", "job", "1:2")
+
+    assert FORGET_SUSPECTS.run(link, [keys.SUSPECTS], ["job", "0:1"]) == 0
+    assert redis_client.hgetall("sidekiq_py:suspects") == {b"job": b"1:2"}
 
 
 # ---- where a process lives

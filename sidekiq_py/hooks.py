@@ -7,6 +7,7 @@ but `beat` and `heartbeat` fire once. Source: Sidekiq 8.1.7, config.rb and compo
 """
 
 import logging
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -58,14 +59,19 @@ class Hooks:
         self.__init__()  # type: ignore[misc]
 
     def fire(self, event: str, *, reraise: bool = False) -> None:
-        """Call the handlers of *event*; an error in one is reported and the next is called, unless *reraise*."""
+        """
+        Call the handlers of *event*; an error in one, also a SystemExit, is reported and the next is called, unless
+        *reraise*.
+        """
         handlers = list(self._events[event])
         if event in _REVERSED:
             handlers.reverse()
         for handler in handlers:
             try:
                 handler()
-            except Exception as error:
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                    raise
                 self.report(error, {"context": f"Exception during Sidekiq lifecycle event: {event}", "event": event})
                 if reraise:
                     raise
@@ -79,7 +85,7 @@ class Hooks:
         for handler in self._errors:
             try:
                 handler(error, context)
-            except Exception:  # noqa: BLE001
+            except BaseException:  # noqa: BLE001 — one that exits must not end a thread of the worker
                 _log.exception("!!! ERROR HANDLER THREW AN ERROR !!!")
 
     def announce_death(self, payload: dict[str, Any], error: BaseException) -> None:
@@ -87,7 +93,7 @@ class Hooks:
         for handler in self._deaths:
             try:
                 handler(payload, error)
-            except Exception as failure:  # noqa: BLE001
+            except BaseException as failure:  # noqa: BLE001 — as above
                 self.report(failure, {"context": "Error calling death handler", "job": payload})
 
 

@@ -37,3 +37,55 @@ def test_an_error_that_is_no_jobs_takes_one_line(caplog: pytest.LogCaptureFixtur
 def test_a_soft_limit_says_what_it_is_without_being_told() -> None:
     """A thread can only be handed the class of what is to be raised in it."""
     assert str(SoftTimeLimitError()) == "the job ran longer than its timeout"
+
+
+def leave(*arguments: object) -> None:
+    """What a handler must not do."""
+    raise SystemExit(3)
+
+
+def test_a_handler_that_exits_ends_neither_the_thread_nor_the_row_of_handlers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Events, errors and deaths are told in threads that nobody would replace."""
+    hooks = Hooks()
+    told: list[str] = []
+    hooks.on("beat")(leave)
+    hooks.on("beat")(lambda: told.append("beat"))
+    hooks.on_error(leave)
+    hooks.on_error(lambda error, context: told.append(context["context"]))
+    hooks.on_death(leave)
+    hooks.on_death(lambda payload, error: told.append("death"))
+
+    hooks.fire("beat")
+    hooks.announce_death({}, ValueError())
+
+    assert told == [
+        "Exception during Sidekiq lifecycle event: beat",
+        "beat",
+        "Error calling death handler",
+        "death",
+    ]
+    assert caplog.text.count("ERROR HANDLER THREW") == 2
+
+
+def test_a_program_may_end_itself_at_startup() -> None:
+    """There it runs in the main thread, and nothing has begun."""
+    hooks = Hooks()
+    hooks.on("startup")(leave)
+
+    with pytest.raises(SystemExit):
+        hooks.fire("startup", reraise=True)
+
+
+def test_ctrl_c_is_no_error_of_a_handler() -> None:
+    """In the main thread it is meant for the program."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    hooks = Hooks()
+    hooks.on("quiet")(interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        hooks.fire("quiet")

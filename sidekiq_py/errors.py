@@ -112,8 +112,7 @@ class PushOutcomeUnknownError(ReplyLostError):
     def __init__(self, jids: list[str], cause: BaseException) -> None:
         shown = ", ".join(jids[:3]) + (f" and {len(jids) - 3} more" if len(jids) > 3 else "")
         super().__init__(
-            f"the connection broke before Redis answered ({cause}): jid {shown} may have been enqueued. "
-            "Look the jid up, or push again only if the job may run twice"
+            f"jid {shown} may have been enqueued: {cause}. Look the jid up, or push again only if the job may run twice"
         )
         self.jids = jids
 

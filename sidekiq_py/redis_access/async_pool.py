@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.adopted_pool import AWAITED, AdoptedPool
 from sidekiq_py.redis_access.pool import Command, Pool, RedisSettings, reply_error, unknown_option
-from sidekiq_py.redis_access.push import refused_for_good
+from sidekiq_py.redis_access.push import refused_for_good, refused_twice
 
 _SUSPECT_IDLE_SECONDS = 0.25
 
@@ -143,8 +143,10 @@ class AsyncPool:
                     raise final
                 link.abort()
                 again = [commands[index] for index, _ in refusals]
-                for _, error in _refusals(await link.exchange([b"".join(again)], len(again))):
-                    raise error
+                still = _refusals(await link.exchange([b"".join(again)], len(again)))
+                if still:
+                    place, error = still[-1]
+                    raise refused_twice(error, is_enqueued=refusals[place][0] != len(commands) - 1)
         finally:
             links.release(link, self.settings.pool_size)
 

@@ -140,6 +140,23 @@ def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]]) -> RedisRe
     return next((error for _, error in refusals if error.code not in FAILOVER_CODES), None)
 
 
+def refused_twice(error: RedisReplyError, *, is_enqueued: bool) -> RedisReplyError:
+    """
+    What a failover refused, and refuses still, with the word on what became of the push.
+
+    Args:
+        is_enqueued: The last command of the push, which carries the jobs, went through.
+    """
+    if is_enqueued:
+        advice = "The jobs are enqueued, but their queue is missing in the set `queues`, so Web UIs may not show it"
+    else:
+        advice = (
+            "It was refused twice and is not enqueued (of a bulk push: this slice and those after it). Give the URL of "
+            "the primary, or push again when the failover is over"
+        )
+    return RedisReplyError(f"{str(error).rstrip('.')}. {advice}")
+
+
 def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisReplyError]]:
     """Read *count* replies, of the commands from *first* on; the place and the error of each that was refused."""
     refusals: list[tuple[int, RedisReplyError]] = []
@@ -158,8 +175,10 @@ def _send_again(link: Link, commands: Sequence[bytes], refusals: Sequence[tuple[
         raise final
     link.close()
     link.send([commands[index] for index, _ in refusals])
-    for _, error in _read(link, len(refusals)):
-        raise error
+    again = _read(link, len(refusals))
+    if again:
+        place, error = again[-1]
+        raise refused_twice(error, is_enqueued=refusals[place][0] != len(commands) - 1)
 
 
 def _enter_queue(queue: str) -> bytes:

@@ -76,6 +76,26 @@ def test_a_second_refusal_is_an_error(push: Push, redis_server: RedisServer, pus
         push(between.url)
 
     assert (caught.value.code, between.connections) == ("READONLY", 2)
+    assert "read only replica. It was refused twice and is not enqueued" in str(caught.value)
+    assert pushed.queue() == []
+
+
+@ALL
+def test_a_job_that_is_in_its_queue_is_not_said_to_be_missing(
+    push: Push, redis_server: RedisServer, pushed: Pushed
+) -> None:
+    """Only the name of its queue was refused, and is refused again."""
+
+    def refuse_the_rest(exchange: Exchange) -> None:
+        exchange.answer(b"-READONLY You can't write against a read only replica.\r\n")
+
+    with (
+        Interposer(redis_server.port, take_the_job_and_refuse_the_queue, refuse_the_rest) as between,
+        pytest.raises(RedisReplyError, match="The jobs are enqueued, but their queue is missing"),
+    ):
+        push(between.url)
+
+    assert len(pushed.queue()) == 1
 
 
 def take_the_job_and_refuse_the_queue(exchange: Exchange) -> None:
@@ -117,6 +137,7 @@ def test_a_lost_reply_says_that_the_job_may_be_enqueued(push: Push, redis_server
 
     [raw] = pushed.queue()
     assert caught.value.jids[0].encode() in raw
+    assert str(caught.value).count("the connection broke") == 1
     assert between.connections == 1
 
 

@@ -57,7 +57,7 @@ def order_of_item(item: Mapping[str, Any]) -> Order:
     fields = dict(item)
     for key in fields:
         if type(key) is not str:
-            raise PayloadError(f"a job's keys are strings, and {key!r} is a {type(key).__name__}")
+            raise PayloadError(f"a job's keys are strings, and {key!r} is of type {type(key).__name__}")
         if key.startswith(":"):
             raise PayloadError(f"the key {key!r} is spelled as a Ruby symbol; write {key[1:]!r}")
     definition = getattr(fields.get("class"), "__sidekiq_job__", None)

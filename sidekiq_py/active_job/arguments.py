@@ -96,7 +96,7 @@ class _Writer:
         except (ArgumentTypeError, ArgumentValueError):
             raise
         except TypeError as error:
-            raise ArgumentTypeError(f"{place} is a {type(value).__name__}, {error}", place) from None
+            raise ArgumentTypeError(f"{place} is of type {type(value).__name__}, {error}", place) from None
         except ValueError as error:
             raise ArgumentValueError(f"{place} {error}", place) from None
 
@@ -104,7 +104,8 @@ class _Writer:
 def _check_key(key: Any, place: str) -> None:
     if not isinstance(key, str):
         raise ArgumentTypeError(
-            f"{place} has the key {key!r}, a {type(key).__name__}; keys are strings or Symbols, pass str(key)", place
+            f"{place} has the key {key!r} of type {type(key).__name__}; keys are strings or Symbols, pass str(key)",
+            place,
         )
     if key in RESERVED_KEYS:
         raise ArgumentValueError(f"{place} has the key {key!r}, which Active Job keeps for itself; rename it", place)

@@ -60,7 +60,9 @@ def parse_options(text: str, *, section: str, source: str) -> dict[str, Any]:
     if loaded is None or loaded is False:
         return {}
     if not isinstance(loaded, dict):
-        raise ConfigError(f"{source} holds a {type(loaded).__name__}; it must be a mapping of options to values")
+        raise ConfigError(
+            f"{source} holds a value of type {type(loaded).__name__}; it must be a mapping of options to values"
+        )
     options = _by_name(loaded)
     own = options.pop(section, None)
     if own is not None and not isinstance(own, dict):

@@ -289,7 +289,7 @@ def _validate(item: Mapping[str, Any]) -> None:
         raise PayloadError(f"a job is a dict with 'class' and 'args', and this is {item!r}")
     for key in item:
         if type(key) is not str:
-            raise PayloadError(f"a job's keys are strings, and {key!r} is a {type(key).__name__}")
+            raise PayloadError(f"a job's keys are strings, and {key!r} is of type {type(key).__name__}")
     if "class" not in item or "args" not in item:
         missing = "class" if "class" not in item else "args"
         raise PayloadError(f"the job has no {missing!r}: push {{'class': 'Name', 'args': [...]}}")

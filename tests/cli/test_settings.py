@@ -209,7 +209,7 @@ def test_ruby_in_a_yaml_comment_is_passed_over() -> None:
 @pytest.mark.parametrize("text", ["- a", "just text"])
 def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
     """Options have names."""
-    with pytest.raises(ConfigError, match=r"x holds a .*; it must be a mapping"):
+    with pytest.raises(ConfigError, match=r"x holds a value of type .*; it must be a mapping"):
         parse_options(text, section="development", source="x")
 
 

@@ -130,7 +130,7 @@ def test_retry_for_becomes_whole_seconds() -> None:
         ({"class": "K", "args": (1,)}, r"args is \(1,\); give a list"),
         ({"class": "", "args": []}, "class is ''; give the name under which workers know the job"),
         ({"class": object, "args": []}, "class is <class 'object'>"),
-        ({"class": "K", "args": [], b"at": 2}, "a job's keys are strings, and b'at' is a bytes"),
+        ({"class": "K", "args": [], b"at": 2}, "a job's keys are strings, and b'at' is of type bytes"),
         ({**ITEM, "at": None}, "at is None; give epoch seconds"),
         ({**ITEM, "at": True}, "at is True"),
         ({**ITEM, "at": float("nan")}, "at is nan"),

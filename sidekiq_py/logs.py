@@ -75,6 +75,11 @@ def level_number(name: object) -> int | None:
     return _LEVELS.get(str(name).lower())
 
 
+def counted(number: int, noun: str) -> str:
+    """*number* with its noun: `1 job`, `1,200 jobs`."""
+    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def iso_milliseconds(now: float) -> str:
     """*now*, in seconds since the epoch, as `2026-11-20T07:42:00.123Z`."""
     global _second

@@ -20,6 +20,7 @@ from sidekiq_py.cli.program_files import import_all, set_up_django
 from sidekiq_py.cli.settings import Options, make_config
 from sidekiq_py.config import Config
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.pool import redact
 from sidekiq_py.registry import registry
 
@@ -79,7 +80,7 @@ def make_launcher(options: Options, on_epoch: Callable[[str], None] = lambda own
     config = load_program(options)
     start_logging(options, config.sidekiq_version)
     _log.info("Running in Python %s, %s environment", platform.python_version(), config.environment)
-    _log.info("%d jobs declared; queues: %s", len(registry), ", ".join(_queue_names(config)))
+    _log.info("%s declared; queues: %s", counted(len(registry), "job"), ", ".join(_queue_names(config)))
     if sys.stdout.isatty() and config.processes is None:
         click.echo(banner(config))
     return Launcher(

@@ -10,6 +10,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.identity import new_identity
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.recovery import Recovery
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access import recover as left_behind
 from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
 
@@ -49,9 +50,10 @@ def recover(redis_url: str | None, everything: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"recovered": moved, "alive": alive}))
         return
-    click.echo(f"{moved} jobs went back to their queues.")
+    click.echo(f"{counted(moved, 'job')} went back to the queues.")
     if alive:
-        click.echo(f"{len(alive)} owners are alive and keep theirs: {', '.join(alive)}")
+        verbs = "is alive and keeps its jobs" if len(alive) == 1 else "are alive and keep their jobs"
+        click.echo(f"{counted(len(alive), 'owner')} {verbs}: {', '.join(alive)}")
 
 
 def _has_silent_owners(link: Link) -> bool:

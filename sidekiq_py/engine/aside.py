@@ -10,6 +10,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from sidekiq_py.logs import counted
+
 _log = logging.getLogger("sidekiq")
 
 
@@ -39,7 +41,7 @@ class Aside:
         if self._thread is not None:
             self._thread.join(within_seconds)
             if self._calls:
-                _log.warning("%d handlers were not called: those before them took too long", len(self._calls))
+                _log.warning("not called: %s, as those before took too long", counted(len(self._calls), "handler"))
 
     def _run(self) -> None:
         while True:

@@ -21,6 +21,7 @@ from sidekiq_py import client, program
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.logs import counted
 from sidekiq_py.registry import registry
 
 _log = logging.getLogger("sidekiq")
@@ -100,8 +101,9 @@ class EmbeddedWorker:
             stubborn = launcher.stop(timeout_seconds=timeout_seconds)
             if stubborn:
                 _log.warning(
-                    "%d jobs did not heed Shutdown and still run in this program; they will run again elsewhere",
-                    len(stubborn),
+                    "Shutdown was not heeded by %s; what it did not stop still runs in this program, "
+                    "and will run again elsewhere",
+                    counted(len(stubborn), "job"),
                 )
 
 

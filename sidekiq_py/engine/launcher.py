@@ -46,7 +46,7 @@ from sidekiq_py.engine.thread_dump import thread_dump
 from sidekiq_py.engine.work_state import WorkState
 from sidekiq_py.errors import ConfigError, PayloadError, RedisError
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.logs import speaking_of
+from sidekiq_py.logs import counted, speaking_of
 from sidekiq_py.middleware import Chain, ServerMiddleware
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.registry import Registry
@@ -189,6 +189,7 @@ class Launcher:
             self._obey(name)
         service.stopping()
         stubborn = self._stop_heeding_signals()
+        _log.info("Bye!")
         service.close()
         if stubborn:
             self._let_go_and_exit(0)
@@ -398,14 +399,16 @@ class Launcher:
         return not is_running or monotonic() >= self._deadline + _GRACE_SECONDS
 
     def _cut_off(self) -> None:
-        _log.info("Pausing to allow jobs to finish: the time is up, raising Shutdown in %d jobs", self._state.busy)
+        if self._state.busy:
+            _log.info("The time for jobs to finish is up: raising Shutdown in %s", counted(self._state.busy, "job"))
         for manager in self._managers:
             manager.interrupt()
         if self._loop is not None:
             self._loop.shut_down_jobs()
         end = monotonic() + _GRACE_SECONDS
-        if not self._wait_until_idle(lambda: end):
-            _log.warning("%d jobs did not heed Shutdown; they go back to their queues", self._state.busy)
+        if not self._wait_until_idle(lambda: end) and self._state.busy:
+            count = counted(self._state.busy, "job")
+            _log.warning("Shutdown was not heeded by %s; what it did not stop goes back to its queue", count)
 
     def _leave(self) -> None:
         """Strike this process off; whatever it still holds goes back, but for what still runs here."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.host import ProcessPlace, registration
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access import in_flight, recover
 from sidekiq_py.redis_access.pool import Link
 
@@ -126,11 +127,7 @@ class Ownership:
         """*fenced* was recovered: go on under the next epoch. Returns the present owner."""
         with self._lock:
             if self.current is fenced:
-                _log.warning(
-                    "this process was taken for dead: its %d jobs were given to others. "
-                    "It drops what it had not started; what runs will not be settled twice",
-                    len(fenced.units),
-                )
+                _log.warning("%s", _loss(len(fenced.units)))
                 self.current = self._next_owner()
             return self.current
 
@@ -175,7 +172,7 @@ class Ownership:
         # A claim that is still to come finds nothing then, and its waiter goes on waiting.
         moved += recover.empty_inboxes(link, owner.name, self._queues)
         if moved:
-            _log.info("gave back %d jobs whose fetch had lost its reply", moved)
+            _log.info("gave back %s whose fetch had lost its reply", counted(moved, "job"))
         return moved
 
     def leave(self, link: Link, now: float, *, but: Collection[bytes] = ()) -> None:
@@ -201,3 +198,14 @@ class Ownership:
         owner = Owner(f"{self._identity}:{self._epoch}", self._about)
         self._on_epoch(owner.name)
         return owner
+
+
+def _loss(jobs: int) -> str:
+    """What it means that Redis knows nothing of an owner: it was fenced, or all data is gone."""
+    start = "Redis does not know this process any more: it was taken for dead, or Redis has lost its data"
+    if not jobs:
+        return f"{start}. It held no job, and goes on under a new entry"
+    return (
+        f"{start}. What it held, {counted(jobs, 'job')}, went to others, or was lost with the data. "
+        "It drops what it had not started; what runs will not be settled twice"
+    )

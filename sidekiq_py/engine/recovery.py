@@ -24,7 +24,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.host import ProcessPlace, parse_registration
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.errors import PayloadError, SidekiqError
-from sidekiq_py.logs import speaking_of
+from sidekiq_py.logs import counted, speaking_of
 from sidekiq_py.redis_access import in_flight, recover
 from sidekiq_py.redis_access.pool import Link
 from sidekiq_py.wire.payload import parse_job
@@ -157,7 +157,7 @@ class Recovery:
             if is_anything_left:
                 found = self._bring_back(name) + recover.empty_inboxes(self._link, name, queues[name])
             if found:
-                _log.info("brought back %d jobs of %s", found, name)
+                _log.info("brought back %s of %s", counted(found, "job"), name)
             elif now_seconds() - left_at > _AFTERCARE_SECONDS:
                 self._forget(name, queues[name])
             moved += found

@@ -83,6 +83,19 @@ def test_term_stops_it_with_code_0(start_worker: StartWorker, client: Client, re
 
     assert worker.wait() == 0
     assert redis_client.llen("queue:default") == 1
+    assert "raising Shutdown in 1 job\n" in worker.log
+    assert worker.log.endswith("INFO: Bye!\n")
+
+
+def test_an_idle_worker_raises_nothing_in_nobody(start_worker: StartWorker) -> None:
+    """However short its time is; and its last line is Ruby's."""
+    worker = start_worker(JOBS, arguments=["-t", "0.001"])
+
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert "raising Shutdown" not in worker.log
+    assert worker.log.endswith("INFO: Bye!\n")
 
 
 def test_ttin_shows_what_each_thread_does(start_worker: StartWorker, client: Client) -> None:

@@ -170,3 +170,8 @@ def test_the_filter_gives_other_formatters_the_job() -> None:
 def test_levels_have_rubys_names_and_numbers(name: object, number: int | None) -> None:
     """A payload's `log_level` may be either."""
     assert logs.level_number(name) == number
+
+
+def test_a_number_comes_with_its_noun() -> None:
+    """One job, not 1 jobs."""
+    assert [logs.counted(number, "job") for number in (0, 1, 1200)] == ["0 jobs", "1 job", "1,200 jobs"]

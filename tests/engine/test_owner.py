@@ -123,6 +123,34 @@ def test_an_owner_that_was_recovered_goes_on_as_the_next_epoch(link: Link, redis
     assert ownership.advance(owner) is following
 
 
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        (0, "It held no job, and goes on"),
+        (1, "What it held, 1 job, went to others, or was lost with the data"),
+        (2, "What it held, 2 jobs, went to others"),
+    ],
+)
+def test_an_owner_that_redis_forgot_says_what_that_may_mean(
+    link: Link,
+    ownership: Ownership,
+    redis_client: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+    jobs: int,
+    message: str,
+) -> None:
+    """A Redis that was restarted empty looks the same from here as being taken for dead."""
+    owner = enter(link, ownership)
+    for number in range(jobs):
+        known(owner, f"1.{number}:default".encode())
+    redis_client.flushall()
+
+    ownership.renew(link)
+
+    assert "it was taken for dead, or Redis has lost its data" in caplog.text
+    assert message in caplog.text
+
+
 def test_one_suspect_with_a_death_at_a_time(ownership: Ownership) -> None:
     """The next may come when the one before it is settled."""
     owner = ownership.current

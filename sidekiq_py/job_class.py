@@ -208,6 +208,24 @@ class Job:
         return self.perform  # type: ignore[attr-defined,no-any-return]
 
 
+def unfinished() -> list[str]:
+    """
+    Module and name of each class that was derived from `Job` and is no job, as it says not what to do.
+
+    One that others are derived from is meant to be like that.
+    """
+    return [
+        f"{cls.__module__}.{cls.__qualname__}"
+        for cls in _leaves(Job)
+        if cls.__module__.partition(".")[0] != "sidekiq_py" and "__sidekiq_handle__" not in cls.__dict__
+    ]
+
+
+def _leaves(cls: type[Job]) -> list[type[Job]]:
+    below = cls.__subclasses__()
+    return [leaf for child in below for leaf in _leaves(child)] if below else [cls]
+
+
 def _handle_of(cls: type[Job]) -> Handle[...]:
     handle = cls.__dict__.get("__sidekiq_handle__")
     if not isinstance(handle, Handle):

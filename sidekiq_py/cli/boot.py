@@ -20,6 +20,7 @@ from sidekiq_py.cli.program_files import import_all, set_up_django
 from sidekiq_py.cli.settings import Options, make_config
 from sidekiq_py.config import Config
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.job_class import unfinished
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.pool import redact
 from sidekiq_py.registry import registry
@@ -48,7 +49,7 @@ def load_program(options: Options) -> Config:
         set_up_django(os.environ["DJANGO_SETTINGS_MODULE"])
     _configure(options, only_flags=True)
     if not len(registry):
-        raise click.ClickException(NO_JOBS)
+        raise click.ClickException("\n".join([NO_JOBS, *_unfinished_jobs()]))
     settings = program.settings()
     config = make_config(
         options,
@@ -81,6 +82,8 @@ def make_launcher(options: Options, on_epoch: Callable[[str], None] = lambda own
     start_logging(options, config.sidekiq_version)
     _log.info("Running in Python %s, %s environment", platform.python_version(), config.environment)
     _log.info("%s declared; queues: %s", counted(len(registry), "job"), ", ".join(_queue_names(config)))
+    for line in _unfinished_jobs():
+        _log.warning("%s", line)
     if sys.stdout.isatty() and config.processes is None:
         click.echo(banner(config))
     return Launcher(
@@ -125,6 +128,11 @@ def _configure(options: Options, *, only_flags: bool) -> None:
     }
     if given:
         program.configure(**given)  # type: ignore[arg-type]
+
+
+def _unfinished_jobs() -> list[str]:
+    what = "is a subclass of Job without `perform` (IterableJob: without `each_iteration`), so it is no job"
+    return [f"{name} {what}" for name in unfinished()]
 
 
 def _queue_names(config: Config) -> list[str]:

@@ -271,6 +271,23 @@ def test_a_worker_without_jobs_does_not_start(redis_url: str, tmp_path: Path) ->
     assert "sidekiq-py worker -r myapp.jobs" in ran.stderr
 
 
+def test_a_class_that_is_no_job_yet_is_named(redis_url: str, tmp_path: Path) -> None:
+    """`perform` is forgotten or misspelt; a class that others are derived from is none on purpose."""
+    (tmp_path / "shop.py").write_text(
+        "import sidekiq_py\n"
+        "class Base(sidekiq_py.Job): ...\n"
+        "class Order(Base):\n    def preform(self): ...\n"
+        "class Walk(sidekiq_py.IterableJob): ...\n"
+    )
+
+    ran = start_and_fail(tmp_path, "-r", "shop", redis_url=redis_url)
+
+    assert ran.returncode == 1
+    assert "shop.Order is a subclass of Job without `perform`" in ran.stderr
+    assert "shop.Walk is a subclass of Job" in ran.stderr
+    assert "shop.Base" not in ran.stderr
+
+
 def test_a_redis_out_of_reach_is_told_in_a_sentence(tmp_path: Path) -> None:
     """Exit code 1, so that a supervisor starts it again later; no traceback, no password."""
     ran = start_and_fail(tmp_path, "-r", JOBS, redis_url="redis://:hush@127.0.0.1:1/0")

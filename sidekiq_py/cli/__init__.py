@@ -5,6 +5,7 @@ A module per command, loaded when it is asked for, so that `sidekiq-py --help` a
 every layer below.
 """
 
+import shlex
 from importlib import import_module
 from typing import Any
 
@@ -55,6 +56,17 @@ class LazyGroup(click.Group):
         """Completion of a command's name, from the table alone."""
         names = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's; whoever gives a worker's flags without its command, as to Ruby's `sidekiq`, is told so."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if not COMMANDS.keys().isdisjoint(given):
+                raise
+            advice = f"{error.message} To run a worker: sidekiq-py worker {shlex.join(given)}"
+            raise click.NoSuchOption(error.option_name, advice, error.possibilities, error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error of ours is one sentence on standard error, not a traceback."""

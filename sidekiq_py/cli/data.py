@@ -170,7 +170,7 @@ def processes(as_json: bool) -> None:
             taken.pop(process.identity, 0) if process.is_python else "-",
             f"{process.rss_kb // 1024} MB",
             ",".join(process.queues),
-            "python" if process.is_python else process.version or "ruby",
+            " ".join(part for part in (process.version, "python" if process.is_python else None) if part) or "ruby",
             "quiet" if process.is_stopping else "",
         )
         for process in found

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shlex
 import sys
 from io import TextIOWrapper
 from pathlib import Path
@@ -59,6 +60,7 @@ _GONE = {
 @click.option("--no-job-log", "skip_default_job_logging", is_flag=True, default=None, help="No start and done lines.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warn, error or fatal (info).")
 @click.option("--log-format", type=click.Choice(FORMAT_NAMES), help="As Ruby's formats of these names.")
+@click.argument("stray", nargs=-1, metavar="")
 @click.option("-d", "--daemon", is_flag=True, default=None, hidden=True)
 @click.option("-L", "--logfile", hidden=True)
 @click.option("-P", "--pidfile", hidden=True)
@@ -79,6 +81,11 @@ def worker(**given: Any) -> NoReturn:
     fetch no more, TTIN shows what its threads do, USR2 reopens log files; with --processes, HUP restarts the children
     one after the other.
     """
+    if stray := given.pop("stray"):
+        raise click.UsageError(
+            f"{shlex.join(stray)}: a worker takes no arguments; modules that declare jobs are named by -r: "
+            f"sidekiq-py worker -r {shlex.quote(stray[0])}"
+        )
     flags = {name: value for name, value in given.items() if value not in (None, ())}
     for name, advice in _GONE.items():
         if name in flags:

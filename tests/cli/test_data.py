@@ -173,6 +173,19 @@ def test_processes_shows_each_and_what_is_left_of_dead_ones(run, redis_client):
     assert (process["identity"], process["busy"], process["is_python"]) == ("h:1:a", 2, False)
 
 
+@pytest.mark.parametrize(
+    ("labels", "shown"), [([], "7.3.2"), (["sidekiq_py"], "7.3.2 python")], ids=["Ruby's", "Python's"]
+)
+def test_processes_shows_the_release_that_each_is_or_writes_for(run, redis_client, labels, shown):
+    """As --json says it."""
+    info = {"hostname": "h", "pid": 1, "concurrency": 5, "queues": ["low"], "labels": labels, "version": "7.3.2"}
+    redis_client.sadd("processes", "h:1:a")
+    redis_client.hset("h:1:a", mapping={"info": json.dumps(info), "busy": 2, "beat": 1.0, "quiet": "false"})
+
+    assert run("processes").output.splitlines()[1].endswith(f"  {shown}")
+    assert json.loads(run("processes", "--json").output)[0]["version"] == "7.3.2"
+
+
 def test_redis_out_of_reach_is_one_sentence_and_advice(run):
     """No traceback."""
     result = run("stats", "-u", "redis://127.0.0.1:1/0")

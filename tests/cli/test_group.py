@@ -72,3 +72,31 @@ def _raise(error):
         raise error
 
     return fail
+
+
+def test_a_workers_flags_without_its_command_are_told_where_they_belong():
+    """Ruby's `sidekiq` takes them so."""
+    result = CliRunner().invoke(main, ["-r", "./my jobs.py", "-c", "5"])
+
+    assert result.exit_code == 2
+    assert "No such option '-r'. To run a worker: sidekiq-py worker -r './my jobs.py' -c 5" in result.output
+
+
+def test_an_unknown_flag_before_a_command_gets_no_advice_on_workers():
+    """Who names a command knows of it."""
+    result = CliRunner().invoke(main, ["--nope", "stats"])
+
+    assert result.exit_code == 2
+    assert "To run a worker" not in result.output
+
+
+def test_a_module_that_is_named_without_a_flag_gets_the_flag():
+    """As Celery and RQ users would write it."""
+    result = CliRunner().invoke(main, ["worker", "myapp.jobs"])
+
+    assert result.exit_code == 2
+    assert "named by -r: sidekiq-py worker -r myapp.jobs" in result.output.replace("\n", " ")
+    assert (
+        "Usage: sidekiq-py worker [OPTIONS]\n"
+        in CliRunner().invoke(main, ["worker", "-h"], prog_name="sidekiq-py").output
+    )

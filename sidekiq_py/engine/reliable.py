@@ -504,22 +504,24 @@ class ReliableFetcher:
                 self._idle_change.wake(len(units))
 
     def _give_back_buffer(self, older_than: float | None) -> None:
-        """Give back what waits in the buffer; None: all of it, else what was fetched more seconds ago."""
+        """
+        Give back what waits in the buffer; None: all of it, else if its first job was fetched more seconds ago.
+
+        With a late job goes all that stands behind it: it would start later still, and before the late one. From the
+        end, so that a processor that comes free meanwhile takes what is to run first.
+        """
         deadline = None if older_than is None else monotonic() - older_than
+        jobs = self._jobs
         late: list[UnitOfWork] = []
-        while True:
-            try:
-                unit = self._jobs.popleft()
-            except IndexError:
-                break
-            if deadline is not None and unit.fetched_at > deadline:
-                self._jobs.appendleft(unit)
-                break
-            late.append(unit)
+        try:
+            while deadline is None or min(jobs[0].fetched_at, jobs[-1].fetched_at) <= deadline:
+                late.append(jobs.pop())
+        except IndexError:
+            pass
         if not late:
             return
         self._low_water = 0
-        self.requeue(late)
+        self.requeue(late[::-1])
 
     # ---- Redis out of reach
 

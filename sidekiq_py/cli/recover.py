@@ -4,15 +4,15 @@ import json
 
 import click
 
-from sidekiq_py import program
-from sidekiq_py.clock import Wakeable
+from sidekiq_py import client, program
+from sidekiq_py.clock import Wakeable, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.identity import new_identity
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access import recover as left_behind
-from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Link, Pool
 
 
 @click.command()
@@ -32,11 +32,19 @@ def recover(redis_url: str | None, everything: bool, as_json: bool) -> None:
     An owner is dead if its process is gone from this machine, or if its lease has run out (30 seconds after its last
     word, unless workers are told otherwise). Workers do this by themselves; the command is for when none is left.
     """
-    settings = RedisSettings(redis_url) if redis_url else program.settings().redis
+    if redis_url:
+        program.configure(redis_url=redis_url)
+    settings = program.settings().redis
     config = Config(redis=settings)
     pool = Pool(settings)
     link = pool.new_link()
-    recovery = Recovery(config, link, Ownership(new_identity(), (), config.lease_seconds))
+    detection = client.current().detection
+    recovery = Recovery(
+        config,
+        link,
+        Ownership(new_identity(), (), config.lease_seconds),
+        dialect=lambda: detection.dialect(now_seconds()),
+    )
     if everything:
         moved = sum(recovery.bury(name) for name in left_behind.owners(link))
     else:

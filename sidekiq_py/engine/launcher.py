@@ -136,7 +136,13 @@ class Launcher:
             dialect=self.dialect,
             report=hooks.report,
         )
-        recovery = Recovery(config, self._pool.new_link(), self._ownership, on_buried=self._announce_buried)
+        recovery = Recovery(
+            config,
+            self._pool.new_link(),
+            self._ownership,
+            dialect=self.dialect,
+            on_buried=self._announce_buried,
+        )
         self._custodian = Custodian(
             self._pool.new_link(), self._ownership, recovery, config.lease_beat_seconds, self._report_aside
         )

@@ -23,11 +23,13 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.host import ProcessPlace, parse_registration
 from sidekiq_py.engine.owner import Ownership
-from sidekiq_py.errors import PayloadError, SidekiqError
+from sidekiq_py.engine.retry import error_class_name
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, SidekiqError
 from sidekiq_py.logs import counted, speaking_of
 from sidekiq_py.redis_access import in_flight, recover
 from sidekiq_py.redis_access.pool import Link
-from sidekiq_py.wire.payload import parse_job
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.payload import dump, parse_job
 
 _log = logging.getLogger("sidekiq")
 
@@ -42,6 +44,12 @@ _AFTERCARE_SECONDS = 60
 
 class PoisonPillError(SidekiqError):
     """A job's process died three times while it ran."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the process died {DEATHS_TO_BURY} times while this job ran; it was put into the dead set. "
+            "Look at memory, native libraries and time limits before it is retried"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,7 @@ class Recovery:
 
     Args:
         link: A connection of its own.
+        dialect: Gives the release to write for.
         on_buried: Called with the bytes of each job that went to `dead`.
     """
 
@@ -76,11 +85,13 @@ class Recovery:
         link: Link,
         ownership: Ownership,
         *,
+        dialect: Callable[[], Dialect],
         on_buried: Callable[[bytes, BaseException], Any] = lambda raw, error: None,
     ) -> None:
         self._config = config
         self._link = link
         self._ownership = ownership
+        self._dialect = dialect
         self._on_buried = on_buried
         self._missing: dict[str, _Missing] = {}
         self._forget_suspects_at = 0.0
@@ -187,13 +198,24 @@ class Recovery:
             deaths, first = 0, now
         if entry.is_marked:
             deaths += 1
-        return recover.Fate(entry, deaths=deaths, first=first, is_dead=deaths >= DEATHS_TO_BURY)
+        member = self._dead_member(entry.raw) if deaths >= DEATHS_TO_BURY else None
+        return recover.Fate(entry, deaths=deaths, first=first, dead_member=member)
+
+    def _dead_member(self, raw: bytes) -> bytes:
+        """The job with the reason why it is dead, for the Web UI; what cannot be read, or written again, stays raw."""
+        payload = _readable(raw)
+        if not payload:
+            return raw
+        error = PoisonPillError()
+        payload["error_message"] = str(error)
+        payload["error_class"] = error_class_name(error)
+        try:
+            return dump(payload, dialect=self._dialect())
+        except (ArgumentTypeError, ArgumentValueError):
+            return raw
 
     def _announce(self, raw: bytes) -> None:
-        error = PoisonPillError(
-            f"the process died {DEATHS_TO_BURY} times while this job ran; it was put into the dead set. "
-            "Look at memory, native libraries and time limits before it is retried"
-        )
+        error = PoisonPillError()
         with speaking_of(_readable(raw)):
             _log.error("%s: %s", error, raw[:200].decode(errors="replace"))
         self._on_buried(raw, error)

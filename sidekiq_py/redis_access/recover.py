@@ -42,12 +42,22 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Where a job goes: to `dead`, or back with so many deaths since the epoch second *first*."""
+    """
+    Where a job goes: to `dead`, or back with so many deaths since the epoch second *first*.
+
+    Args:
+        dead_member: What is to stand in `dead`; None for a job that goes back.
+    """
 
     entry: Entry
     deaths: int
     first: float
-    is_dead: bool
+    dead_member: bytes | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """It goes to `dead`."""
+        return self.dead_member is not None
 
 
 def owners(link: Link) -> dict[str, bytes]:
@@ -158,13 +168,13 @@ def move(link: Link, owner: str, fates: Sequence[Fate], *, now: float, dead: tup
     max_jobs, timeout_seconds = dead
     arguments: list[Any] = [SUSPECT_TTL_SECONDS, repr(now), repr(now - timeout_seconds), -max_jobs]
     for fate in fates:
-        number = 0
-        if not fate.is_dead:
-            key = keys.queue(fate.entry.queue)
-            if key not in names[4:]:
-                names.append(key)
-            number = names.index(key, 4) + 1
-        arguments += [fate.entry.field, number, f"{fate.deaths}:{fate.first:.3f}"]
+        if fate.dead_member is not None:
+            arguments += [fate.entry.field, 0, fate.dead_member]
+            continue
+        key = keys.queue(fate.entry.queue)
+        if key not in names[4:]:
+            names.append(key)
+        arguments += [fate.entry.field, names.index(key, 4) + 1, f"{fate.deaths}:{fate.first:.3f}"]
     moved: list[bytes] = RECOVER.run(link, names, arguments)
     return moved
 

@@ -20,6 +20,7 @@ from sidekiq_py.engine.recovery import DEATHS_WINDOW_SECONDS, PoisonPillError, R
 from sidekiq_py.redis_access.pool import Link, Pool
 from sidekiq_py.redis_access.recover import FORGET_SUSPECTS
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import Dialect
 from tests.engine.in_flight_jobs import digest, fetch, held, push
 from tests.support.child_process import tied_to_this_process
 from tests.support.waiting import eventually
@@ -71,7 +72,9 @@ def recovery(pool: Pool, clocks: Clocks, buried: list[tuple[bytes, BaseException
     """Of a living process; a beat every five seconds."""
     own = pool.new_link()
     ownership = Ownership("me:1:abc", ["default"], 30)
-    yield Recovery(Config(), own, ownership, on_buried=lambda raw, error: buried.append((raw, error)))
+    yield Recovery(
+        Config(), own, ownership, dialect=Dialect.unknown, on_buried=lambda raw, error: buried.append((raw, error))
+    )
     own.close()
 
 
@@ -124,7 +127,7 @@ def test_what_was_missed_before_a_broken_connection_counts_for_nothing(
 ) -> None:
     """While Redis was away nobody could renew."""
     own = pool.new_link()
-    recovery = Recovery(Config(), own, Ownership("me:1:abc", [], 30))
+    recovery = Recovery(Config(), own, Ownership("me:1:abc", [], 30), dialect=Dialect.unknown)
     push(redis_client, "a")
     hold(link)
     end_lease(redis_client)
@@ -356,6 +359,25 @@ def test_the_third_death_after_a_start_mark_goes_to_dead(
     [(raw, error)] = buried
     assert raw == b"poison"
     assert isinstance(error, PoisonPillError)
+
+
+def test_a_poison_pill_says_in_dead_why_it_is_there(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, buried: list[tuple[bytes, BaseException]]
+) -> None:
+    """The Web UI shows it; all else in the payload is as it was, and no suspect is left behind."""
+    job = '{"class":"Die","args":[1.0,"ä"],"jid":"1","error_class":"ValueError","retry_count":0}'
+    push(redis_client, job)
+    for batch in range(1, 5):
+        die_with(job.encode(), recovery, link, redis_client, batch=batch)
+
+    [member] = redis_client.zrange("dead", 0, -1)
+    payload = json.loads(member)
+    assert payload.pop("error_message").startswith("the process died 3 times while this job ran")
+    assert payload.pop("error_class") == "sidekiq_py.engine.recovery.PoisonPillError"
+    assert payload == {"class": "Die", "args": [1.0, "ä"], "jid": "1", "retry_count": 0}
+    assert b'"args":[1.0,"\xc3\xa4"]' in member
+    assert redis_client.exists("sidekiq_py:suspects") == 0
+    assert [raw for raw, _ in buried] == [job.encode()]
 
 
 def test_jobs_in_a_buffer_bear_no_death(recovery: Recovery, link: Link, redis_client: redis.Redis) -> None:

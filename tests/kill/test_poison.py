@@ -1,5 +1,6 @@
 """Jobs that kill their process: they end in `dead`, and nobody else does."""
 
+import json
 import time
 from collections.abc import Callable
 
@@ -46,7 +47,10 @@ def test_a_job_that_kills_its_process_is_buried_and_no_innocent_with_it(
         f"{books}; deaths={deaths} in_flight_at_deaths={fleet.in_flight_at_deaths} dead={list(map(number_of, dead))}"
     )
     assert deaths == 4
-    assert [raw.decode() for raw in dead] == [texts[place]]
+    [buried] = map(json.loads, dead)
+    assert buried.pop("error_class").endswith(".PoisonPillError")
+    assert buried.pop("error_message").startswith("the process died 3 times")
+    assert buried == json.loads(texts[place])
     assert fleet.ledger.numbers(DIED) == {place: 1}
     assert (books.lost, books.doubled) == ((), ())
     assert books.once + books.again - 1 == jobs - 1

@@ -3,7 +3,7 @@
 -- KEYS[1] hash  its in-flight jobs   KEYS[2] hash  suspects   KEYS[3] set  the names of all queues
 -- KEYS[4] zset  dead   KEYS[5..] lists: the queues concerned
 -- ARGV[1] time to live of suspects, s   ARGV[2] now, epoch s   ARGV[3] oldest time kept in dead   ARGV[4] last rank cut from dead
--- ARGV[5..] field, number of its queue's key or "0" for dead, "<deaths>:<first, epoch s>", ...
+-- ARGV[5..] field, number of its queue's key or "0" for dead, "<deaths>:<first, epoch s>" or what is to stand in dead, ...
 --
 -- Reply: the fields that were moved by this call. One whose queue's key is of a foreign type stays, and holds up no other.
 
@@ -13,8 +13,8 @@ redis.call('HDEL', KEYS[1], '')
 local moved = {}
 local cut = false
 
-local function bury(job)
-  if type(redis.pcall('ZADD', KEYS[4], ARGV[2], job)) ~= 'number' then return false end
+local function bury(job, member)
+  if type(redis.pcall('ZADD', KEYS[4], ARGV[2], member)) ~= 'number' then return false end
   redis.pcall('HDEL', KEYS[2], redis.sha1hex(job))
   cut = true
   return true
@@ -29,11 +29,11 @@ local function put_back(job, queue, record)
 end
 
 for i = 5, #ARGV, 3 do
-  local field, number, record = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
+  local field, number, text = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
   local job = redis.call('HGET', KEYS[1], field)
   local is_moved = false
   if job then
-    if number == 0 then is_moved = bury(job) else is_moved = put_back(job, KEYS[number], record) end
+    if number == 0 then is_moved = bury(job, text) else is_moved = put_back(job, KEYS[number], text) end
   end
   if is_moved then
     redis.call('HDEL', KEYS[1], field)

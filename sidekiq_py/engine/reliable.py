@@ -511,17 +511,26 @@ class ReliableFetcher:
         end, so that a processor that comes free meanwhile takes what is to run first.
         """
         deadline = None if older_than is None else monotonic() - older_than
-        jobs = self._jobs
-        late: list[UnitOfWork] = []
-        try:
-            while deadline is None or min(jobs[0].fetched_at, jobs[-1].fetched_at) <= deadline:
-                late.append(jobs.pop())
-        except IndexError:
-            pass
-        if not late:
+        if not self._is_any_late(deadline):
             return
-        self._low_water = 0
-        self.requeue(late[::-1])
+        late: list[UnitOfWork] = []
+        # A fetch meanwhile would bring less urgent jobs than those that are on their way back.
+        with self._fetch_lock:
+            while self._is_any_late(deadline):
+                try:
+                    late.append(self._jobs.pop())
+                except IndexError:
+                    break
+            self._low_water = 0
+            if late:
+                self.requeue(late[::-1])
+
+    def _is_any_late(self, deadline: float | None) -> bool:
+        """A job at either end of the buffer was fetched before *deadline*; None: there is one at all."""
+        try:
+            return deadline is None or min(self._jobs[0].fetched_at, self._jobs[-1].fetched_at) <= deadline
+        except IndexError:
+            return False
 
     # ---- Redis out of reach
 

@@ -46,7 +46,7 @@ class LineHandler(logging.Handler):
         self.line_formatter = formatter
         self.setFormatter(formatter)
         self._stream = stream or sys.stdout
-        self._descriptor = _descriptor_of(self._stream)
+        self._has_descriptor = _descriptor_of(self._stream) is not None
         self._pending: deque[str] = deque()
         # Who writes now. A dict and not a lock: taking a turn is one step whose outcome can be read afterwards, so that
         # an exception which is raised in this thread from outside (a job's time limit) never leaves a turn taken for
@@ -56,7 +56,7 @@ class LineHandler(logging.Handler):
         _start_afresh_after_fork(self)
 
     def __repr__(self) -> str:
-        return f"<LineHandler {type(self.line_formatter).__name__} fd={self._descriptor}>"
+        return f"<LineHandler {type(self.line_formatter).__name__} to {self._stream!r}>"
 
     def handle(self, record: logging.LogRecord) -> bool:
         """
@@ -148,16 +148,20 @@ class LineHandler(logging.Handler):
                 self._write(chunk)
 
     def _write(self, data: bytearray) -> None:
-        if self._descriptor is None:
+        if not self._has_descriptor:
             self._stream.write(data.decode())
             self._stream.flush()
             return
         view = memoryview(data)
         while view:
+            # Asked anew each time: the number of a stream that was closed may by now be that of a connection to Redis.
+            descriptor = _descriptor_of(self._stream)
+            if descriptor is None:
+                return
             try:
-                view = view[os.write(self._descriptor, view) :]
+                view = view[os.write(descriptor, view) :]
             except BlockingIOError:
-                select.select([], [self._descriptor], [])
+                select.select([], [descriptor], [])
             except OSError:
                 # The reader is gone or the disk is full: no reason to fail a job.
                 return
@@ -166,7 +170,8 @@ class LineHandler(logging.Handler):
 def _descriptor_of(stream: TextIO) -> int | None:
     try:
         return stream.fileno()
-    except (AttributeError, io.UnsupportedOperation, OSError):
+    except (AttributeError, io.UnsupportedOperation, OSError, ValueError):
+        # A ValueError says that it was closed.
         return None
 
 

@@ -9,6 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from sidekiq_py.engine.line_handler import LineHandler
 from sidekiq_py.errors import SoftTimeLimitError
 from sidekiq_py.logs import PrettyFormatter
@@ -153,6 +155,8 @@ def test_a_forked_child_logs_even_if_a_thread_was_writing() -> None:
     """The child has only the thread that forked: nobody would let go of the parent's lock."""
     program = """
 import os, sys, threading
+import pytest
+
 from sidekiq_py.engine.line_handler import LineHandler
 from sidekiq_py.logs import PrettyFormatter
 handler = LineHandler(PrettyFormatter(), sys.stdout)
@@ -176,3 +180,21 @@ done.set()
     )
 
     assert ran.stdout == "the child's line\nthe parent's line\n"
+
+
+def test_nothing_is_written_to_whatever_took_a_closed_streams_number(tmp_path: Path) -> None:
+    """The next thing that is opened gets the number of what was closed last, a connection to Redis for example."""
+    stream = (tmp_path / "log").open("w")
+    handler = LineHandler(PrettyFormatter(), stream)
+    number = stream.fileno()
+    stream.close()
+    reading, writing = os.pipe()
+    os.dup2(writing, number)
+
+    handler.write_line("meant for the log")
+
+    os.set_blocking(reading, False)
+    with pytest.raises(BlockingIOError):
+        os.read(reading, 100)
+    for descriptor in (reading, writing, number):
+        os.close(descriptor)

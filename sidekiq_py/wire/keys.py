@@ -61,3 +61,8 @@ def inbox(owner: str, queue_name: str) -> str:
 def lease(owner: str) -> str:
     """Exists while an owner is alive."""
     return f"sidekiq_py:lease:{owner}"
+
+
+def declared(identity: str) -> str:
+    """The JSON array of the classes that a process of ours can run; lives as long as its heartbeat."""
+    return f"sidekiq_py:declared:{identity}"

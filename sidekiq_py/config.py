@@ -9,13 +9,19 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.redis_access.pool import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
+from sidekiq_py.wire.extensions import EXTENSION_KEYS
 
 QueueMode = Literal["strict", "weighted", "random"]
+
+ExtensionPolicy = Literal["refuse", "run", "bury"]
+"""What becomes of a job with a key of an extension: back to its queue, which is then served no more; run; to `dead`."""
+
+_EXTENSION_POLICIES = ("refuse", "run", "bury")
 
 # More is a slip of the finger: such a worker would hang at its start, or take the machine with it.
 _MOST_THREADS = 1_000
@@ -135,6 +141,7 @@ class Config:
         processes: How many children a parent keeps at work; None: this process works itself.
         max_memory_mb: A child that holds more (resident) stops in order and is replaced; None: no limit.
         extra: Settings of the YAML file that nothing here knows, for plug-ins.
+        extension_keys: What becomes of jobs with a key of Pro, Enterprise or a gem; a key that is not named is refused.
         idle_waiters: Up to so many queues are waited for; more are looked at every `idle_poll_seconds`.
     """
 
@@ -166,6 +173,7 @@ class Config:
     processes: int | None = None
     max_memory_mb: int | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
+    extension_keys: Mapping[str, ExtensionPolicy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.capsules:
@@ -192,6 +200,7 @@ class Config:
         )
         if self.max_memory_mb is not None and (self.processes is None or self.max_memory_mb < 1):
             raise ConfigError("max_memory_mb limits the children of --processes N (1 or more); give both, or neither")
+        check_extension_keys(self.extension_keys)
 
     @property
     def lease_beat_seconds(self) -> float:
@@ -206,6 +215,27 @@ class Config:
     def pinned_dialect(self) -> Dialect | None:
         """The dialect that was asked for, or None where it is to be detected."""
         return Dialect.pinned(self.sidekiq_version, self.float_text) if self.sidekiq_version else None
+
+
+def check_extension_keys(given: Any) -> Mapping[str, ExtensionPolicy]:
+    """
+    *given*, if it maps keys of extensions to policies.
+
+    Raises:
+        ConfigError: It is no mapping, or names a key or a policy that is unknown.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"extension_keys is {given!r}; it must map keys to policies, as in {{'bid': 'run'}}")
+    for key, policy in given.items():
+        if key not in EXTENSION_KEYS:
+            raise ConfigError(
+                f"extension_keys names {key!r}; it can name {', '.join(EXTENSION_KEYS)}. Jobs with other keys are run"
+            )
+        if policy not in _EXTENSION_POLICIES:
+            raise ConfigError(
+                f"extension_keys: {key} is {policy!r}; it must be one of {', '.join(_EXTENSION_POLICIES)}"
+            )
+    return given
 
 
 def redis_url_from_environment(environment: Mapping[str, str] | None = None) -> str | None:

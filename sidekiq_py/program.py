@@ -7,13 +7,16 @@ hands a `Config` to its parts and only takes the chains and the hooks from here.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain, ClientMiddleware, ServerMiddleware
 from sidekiq_py.redis_access.pool import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
+
+if TYPE_CHECKING:
+    from sidekiq_py.config import ExtensionPolicy
 
 StrictArgs = Literal["raise", "warn", "off"]
 
@@ -57,6 +60,7 @@ class Settings:
         float_text: Overrides how floats are written, also in a detected dialect.
         strict_args: What happens to arguments that are not JSON: an error, a warning and Ruby's `to_s`, or only that.
         default_job_options: For every job, below what it declares itself.
+        extension_keys: For this program's workers.
     """
 
     redis: RedisSettings
@@ -64,6 +68,7 @@ class Settings:
     float_text: FloatText | None = None
     strict_args: StrictArgs = "raise"
     default_job_options: Mapping[str, Any] = field(default_factory=dict)
+    extension_keys: Mapping[str, "ExtensionPolicy"] = field(default_factory=dict)
 
     def pinned_dialect(self) -> Dialect | None:
         """The dialect that was asked for, or None where it is to be detected."""
@@ -105,6 +110,7 @@ def configure(
     strict_args: StrictArgs | bool | None = None,
     default_job_options: Mapping[str, Any] | None = None,
     redis: RedisSettings | None = None,
+    extension_keys: Mapping[str, "ExtensionPolicy"] | None = None,
 ) -> None:
     """
     Change the settings that are given; the others stay.
@@ -117,6 +123,8 @@ def configure(
         strict_args: "raise" (the default), "warn" or "off" (also True and False).
         default_job_options: Sidekiq's options for every job, below what a job declares itself.
         redis: Instead of the URL, with timeouts and the size of the pool.
+        extension_keys: What a worker does with jobs that bear a key of Pro, Enterprise or a gem, key by key: "refuse"
+            (the default), "run" or "bury". Keys that were given before and are not now stay as they are.
 
     Raises:
         ConfigError: A setting is unusable.
@@ -139,6 +147,8 @@ def configure(
         changes["sidekiq_version"] = sidekiq_version
     # Where Redis is given the environment has no say, not even a wrong one.
     present = Settings(changes["redis"]) if _settings is None and "redis" in changes else settings()
+    if extension_keys is not None:
+        changes["extension_keys"] = {**present.extension_keys, **_extension_keys(extension_keys)}
     changed = replace(present, **changes)
     changed.pinned_dialect()
     _settings = changed
@@ -194,6 +204,12 @@ def _redis_from_environment() -> RedisSettings:
 
     url = redis_url_from_environment()
     return RedisSettings(url) if url else RedisSettings()
+
+
+def _extension_keys(given: Mapping[str, Any]) -> "Mapping[str, ExtensionPolicy]":
+    from sidekiq_py.config import check_extension_keys  # as above
+
+    return check_extension_keys(given)
 
 
 def _float_text(value: FloatText | str) -> FloatText:

@@ -56,6 +56,7 @@ def load_program(options: Options) -> Config:
         redis=settings.redis,
         sidekiq_version=settings.sidekiq_version,
         float_text=settings.float_text,
+        extension_keys=settings.extension_keys,
     )
     return replace(config, is_single_slot_child=config.processes is not None and config.concurrency == 1)
 
@@ -120,6 +121,7 @@ def _configure(options: Options, *, only_flags: bool) -> None:
         "redis_url": options.redis_url,
         "sidekiq_version": options.sidekiq_version,
         "float_text": options.float_text,
+        "extension_keys": (options.flagged_extension_keys if only_flags else options.extension_keys) or None,
     }
     given = {
         name: value

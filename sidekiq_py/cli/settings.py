@@ -8,12 +8,12 @@ goes over the file, but under a flag. Source: Sidekiq 6.4.1 and 8.1.7, cli.rb, `
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sidekiq_py.cli import values
-from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.config import CapsuleConfig, Config, ExtensionPolicy, QueueConfig, check_extension_keys
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.logs import FORMAT_NAMES, LOGGED_ATTRIBUTES, level_number
 from sidekiq_py.redis_access.pool import RedisSettings
@@ -39,7 +39,7 @@ _OTHER_OPTIONS = frozenset(
     (
         *("concurrency", "queues", "capsules", "environment", "tag", "labels", "require"),
         *("verbose", "log_level", "log_format", "logged_job_attributes", "skip_default_job_logging"),
-        *("sidekiq_version", "float_text", "fetcher", "redis_url"),
+        *("sidekiq_version", "float_text", "fetcher", "redis_url", "extension_keys"),
     )
 )
 
@@ -55,6 +55,7 @@ class Options:
         flags: Those of *values* that were given as flags.
         variables: The environment's variables.
         directory: Where the program was started.
+        flagged_extension_keys: Those given as flags, which go over those of the file one by one.
     """
 
     values: Mapping[str, Any]
@@ -62,6 +63,7 @@ class Options:
     flags: frozenset[str]
     variables: Mapping[str, str]
     directory: Path
+    flagged_extension_keys: Mapping[str, ExtensionPolicy] = field(default_factory=dict)
 
     @property
     def requires(self) -> tuple[str, ...]:
@@ -105,6 +107,12 @@ class Options:
         return None if name is None else FloatText(name)
 
     @property
+    def extension_keys(self) -> Mapping[str, ExtensionPolicy]:
+        """What becomes of jobs with a key of an extension, key by key."""
+        given = self.values.get("extension_keys")
+        return {**check_extension_keys({} if given is None else given), **self.flagged_extension_keys}
+
+    @property
     def redis_url(self) -> str | None:
         """Where Redis is, if a flag or the file says so."""
         given = self.values.get("redis_url")
@@ -125,6 +133,7 @@ def read_all(flags: Mapping[str, Any], *, variables: Mapping[str, str], director
     """
     given = dict(flags)
     named_file = given.pop("config_file", None)
+    extension_keys = _flagged_extension_keys(given.pop("extension_keys", ()))
     environment = environment_name(given.get("environment"), variables)
     path = Path(named_file) if named_file is not None else find_default_file(_home(given.get("require"), directory))
     options: dict[str, Any] = {}
@@ -136,7 +145,8 @@ def read_all(flags: Mapping[str, Any], *, variables: Mapping[str, str], director
     merged = {**options, **given}
     if merged.get("concurrency") is None and variables.get("RAILS_MAX_THREADS"):
         merged["concurrency"] = values.positive_integer(variables["RAILS_MAX_THREADS"], "RAILS_MAX_THREADS")
-    return Options(merged, environment, frozenset(given), variables, directory)
+    flags_given = frozenset(given) | ({"extension_keys"} if extension_keys else set())
+    return Options(merged, environment, flags_given, variables, directory, extension_keys)
 
 
 def find_default_file(directory: Path) -> Path | None:
@@ -157,12 +167,13 @@ def make_config(
     redis: RedisSettings | None = None,
     sidekiq_version: str | None = None,
     float_text: FloatText | None = None,
+    extension_keys: Mapping[str, ExtensionPolicy] | None = None,
 ) -> Config:
     """
     The checked settings.
 
     Args:
-        redis, sidekiq_version, float_text: As the program's own code left them.
+        redis, sidekiq_version, float_text, extension_keys: As the program's own code left them.
 
     Raises:
         ConfigError: A value is unusable.
@@ -185,6 +196,7 @@ def make_config(
         tag=str(given["tag"]) if given.get("tag") is not None else _default_tag(options),
         labels=values.texts(given.get("labels"), "labels"),
         job_log=not given.get("skip_default_job_logging"),
+        extension_keys=options.extension_keys if extension_keys is None else extension_keys,
         extra={name: value for name, value in given.items() if name not in known},
         **fields,
     )
@@ -237,6 +249,14 @@ def parse_queues(given: Any, name: str, major: int | None) -> tuple[QueueConfig,
     if major == 6 and twice is not None:
         raise ConfigError(f"{name}: {twice} cannot be defined twice")
     return queues
+
+
+def _flagged_extension_keys(given: Iterable[str]) -> Mapping[str, ExtensionPolicy]:
+    pairs = [(text, *text.partition("=")) for text in given]
+    unclear = next((text for text, _, equals, _ in pairs if not equals), None)
+    if unclear is not None:
+        raise ConfigError(f"--extension-key {unclear} gives no policy; give KEY=POLICY, as in bid=run")
+    return check_extension_keys({key.strip(): policy.strip() for _, key, _, policy in pairs})
 
 
 def _home(require: Any, directory: Path) -> Path:

@@ -57,6 +57,13 @@ _GONE = {
 @click.option("--lease-seconds", type=float, metavar="SECONDS", help="After this long unheard of, jobs come back (30).")
 @click.option("--sidekiq-version", metavar="VERSION", help="Release of the Ruby side, as 7.3.2; else found out.")
 @click.option("--float-text", type=click.Choice(("ruby", "json3")), help="How the Ruby side's json gem writes floats.")
+@click.option(
+    "--extension-key",
+    "extension_keys",
+    multiple=True,
+    metavar="KEY=POLICY",
+    help="Jobs with this key of Pro, Enterprise or a gem: refuse, run or bury them; may be given many times.",
+)
 @click.option("--no-job-log", "skip_default_job_logging", is_flag=True, default=None, help="No start and done lines.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warn, error or fatal (info).")
 @click.option("--log-format", type=click.Choice(FORMAT_NAMES), help="As Ruby's formats of these names.")

@@ -128,6 +128,7 @@ def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), *
         "redis": given.redis,
         "sidekiq_version": given.sidekiq_version,
         "float_text": given.float_text,
+        "extension_keys": given.extension_keys,
         "capsules": (capsule,),
         "tag": Path.cwd().name,
         "embedded": True,

@@ -106,6 +106,35 @@ def test_what_the_program_configured_goes_over_the_file(tmp_path: Path) -> None:
     assert (settings.sidekiq_version, settings.float_text) == ("8", FloatText.JSON3)
 
 
+def test_policies_for_keys_of_extensions_go_over_each_other_one_by_one(tmp_path: Path) -> None:
+    """A flag for one key leaves what the file says of another."""
+    yaml = """
+        :extension_keys:
+          bid: run
+          :encrypt: :bury
+    """
+    found = options(tmp_path, yaml, extension_keys=("bid=bury", "overrated=run"))
+
+    assert make_config(found).extension_keys == {"bid": "bury", "encrypt": "bury", "overrated": "run"}
+    assert found.flagged_extension_keys == {"bid": "bury", "overrated": "run"}
+    assert "extension_keys" in found.flags
+    assert make_config(options(tmp_path / "elsewhere")).extension_keys == {}
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("bid", "--extension-key bid gives no policy; give KEY=POLICY, as in bid=run"),
+        ("bid=", "extension_keys: bid is ''; it must be one of refuse, run, bury"),
+        ("batch=run", "extension_keys names 'batch'; it can name bid, encrypt, unique_token, overrated, lock_digest"),
+    ],
+)
+def test_an_unusable_flag_for_a_key_is_named(tmp_path: Path, flag: str, message: str) -> None:
+    """A key that nobody minds would let the jobs be refused that were to run."""
+    with pytest.raises(ConfigError, match=message):
+        options(tmp_path, extension_keys=(flag,))
+
+
 @pytest.mark.parametrize(
     ("flags", "variables", "level"),
     [
@@ -161,6 +190,9 @@ def test_a_release_directory_of_capistrano_is_not_the_tag(tmp_path: Path) -> Non
         ("labels: [[a]]", "labels is"),
         ("sidekiq_version: next", "sidekiq_version is 'next'"),
         ("lease_seconds: 0.5", "lease_seconds is 0.5"),
+        ("extension_keys: run", "extension_keys is 'run'; it must map keys to policies"),
+        ("extension_keys: {bidd: run}", "extension_keys names 'bidd'; it can name bid, encrypt"),
+        ("extension_keys: {bid: yes}", "extension_keys: bid is True; it must be one of refuse, run, bury"),
     ],
 )
 def test_an_unusable_value_is_named_with_what_would_do(tmp_path: Path, yaml: str, message: str) -> None:

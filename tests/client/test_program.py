@@ -36,6 +36,14 @@ def test_a_later_setting_leaves_the_others(redis_url: str) -> None:
     assert settings.pinned_dialect() == Dialect.pinned("8", FloatText.RUBY)
 
 
+def test_policies_for_keys_of_extensions_are_set_one_by_one(redis_url: str) -> None:
+    """So that a file, the program and flags can each decide about keys of their own."""
+    sidekiq.configure(redis_url=redis_url, extension_keys={"bid": "run", "encrypt": "bury"})
+    sidekiq.configure(extension_keys={"bid": "bury"})
+
+    assert program.settings().extension_keys == {"bid": "bury", "encrypt": "bury"}
+
+
 def test_jobs_may_be_declared_before_the_program_is_configured(redis_url: str, pushed: Pushed) -> None:
     """And the address may change between two pushes."""
     job = sidekiq.ruby_job("A")
@@ -56,6 +64,8 @@ def test_jobs_may_be_declared_before_the_program_is_configured(redis_url: str, p
         ({"sidekiq_version": "latest"}, "'8'"),
         ({"float_text": "python"}, "'json3'"),
         ({"strict_args": "maybe"}, "'warn'"),
+        ({"extension_keys": {"bid": "ignore"}}, "refuse, run, bury"),
+        ({"extension_keys": {"batch": "run"}}, "bid, encrypt"),
     ],
 )
 def test_an_unusable_setting_is_refused_and_nothing_changes(settings: dict[str, str], said: str) -> None:

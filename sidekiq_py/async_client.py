@@ -33,10 +33,18 @@ class AsyncClient:
         redis_url: Where; without it and without *pool*, where the program is configured to.
         pool: Instead of the URL: a `Pool`, or a `ConnectionPool` or `Redis` of redis-py or of its asyncio half.
         sidekiq_version: The release of that Redis's Ruby side; by default the program's, which may be detected.
+        namespace: As for `Client`.
     """
 
-    def __init__(self, redis_url: str | None = None, *, pool: Any = None, sidekiq_version: str | None = None) -> None:
-        self._adopt(Client(redis_url, pool=pool, sidekiq_version=sidekiq_version))
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        pool: Any = None,
+        sidekiq_version: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        self._adopt(Client(redis_url, pool=pool, sidekiq_version=sidekiq_version, namespace=namespace))
 
     def _adopt(self, twin: Client) -> None:
         self._twin = twin
@@ -156,7 +164,7 @@ class AsyncClient:
         if program.interceptor is not None and program.interceptor(portion.jobs()):
             return
         try:
-            await self._pool.push(portion.commands())
+            await self._pool.push(portion.commands(self._twin.pool.key_prefix))
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(portion.jids, error) from error
 

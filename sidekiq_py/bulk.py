@@ -47,11 +47,11 @@ class Portion(NamedTuple):
     jids: list[str]
     payloads: list[bytes]
 
-    def commands(self) -> list[bytes]:
-        """The packed commands that push them."""
+    def commands(self, prefix: str) -> list[bytes]:
+        """The packed commands that push them; *prefix* is the pool's `key_prefix`."""
         if self.scores is None:
-            return redis_push.queue_commands(self.queue, self.payloads)
-        return redis_push.schedule_command(list(zip(self.scores, self.payloads, strict=True)))
+            return redis_push.queue_commands(self.queue, self.payloads, prefix=prefix)
+        return redis_push.schedule_command(list(zip(self.scores, self.payloads, strict=True)), prefix=prefix)
 
     def jobs(self) -> list[Outgoing]:
         """Each by itself."""

@@ -9,6 +9,7 @@ template made once, and no dict.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import lru_cache
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -43,17 +44,27 @@ class Client:
         redis_url: Where; without it and without *pool*, where the program is configured to.
         pool: Instead of the URL: a `Pool`, or a `ConnectionPool` or `Redis` of redis-py.
         sidekiq_version: The release of that Redis's Ruby side; by default the program's, which may be detected.
+        namespace: What stands before each key there. By default the program's for the program's Redis, and none for
+            another.
     """
 
-    def __init__(self, redis_url: str | None = None, *, pool: Any = None, sidekiq_version: str | None = None) -> None:
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        pool: Any = None,
+        sidekiq_version: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
         if redis_url is not None and pool is not None:
             raise ConfigError("redis_url and pool both say where Redis is; give one of them")
         settings = program.settings()
         if pool is not None:
-            self.pool = pool if isinstance(pool, Pool) else _adopted(pool)
+            self.pool = pool if isinstance(pool, Pool) and not namespace else _adopted(pool, namespace or "")
         else:
-            self.pool = _pool_at(RedisSettings(redis_url) if redis_url else settings.redis)
-        self.detection = _detection_for(self.pool, sidekiq_version or settings.sidekiq_version, settings.float_text)
+            self.pool = _pool_at(_redis_at(redis_url, namespace, settings.redis))
+        version = settings.sidekiq_version if sidekiq_version is None else sidekiq_version
+        self.detection = _detection_for(self.pool, version, settings.float_text)
         self.middleware: ClientChain = program.client_middleware
         """Wraps every push; the program's own, until another chain is put in its place."""
 
@@ -185,7 +196,7 @@ class Client:
                     for portion in one.portions:
                         if program.interceptor is not None and program.interceptor(portion.jobs()):
                             continue
-                        commands = portion.commands()
+                        commands = portion.commands(self.pool.key_prefix)
                         stream.settle()
                         in_doubt = portion.jids
                         stream.send(commands)
@@ -247,7 +258,8 @@ class Client:
             if ready.score is None:
                 redis_push.push_one(self.pool, ready.queue, ready.payload)
             else:
-                redis_push.execute(self.pool, redis_push.schedule_command([(ready.score, ready.payload)]))
+                entry = (ready.score, ready.payload)
+                redis_push.execute(self.pool, redis_push.schedule_command([entry], prefix=self.pool.key_prefix))
         except ReplyLostError as error:
             raise PushOutcomeUnknownError([ready.jid], error) from error
 
@@ -289,15 +301,21 @@ def _pool_at(settings: RedisSettings) -> Pool:
 
 
 @lru_cache(maxsize=64)
-def _adopted(pool: Any) -> Pool:
+def _adopted(pool: Any, namespace: str) -> Pool:
     from sidekiq_py.redis_access.adopted_pool import pool_of
 
-    return _pool_at(RedisSettings(pool)) if isinstance(pool, str) else pool_of(pool)
+    return _pool_at(RedisSettings(pool, namespace=namespace)) if isinstance(pool, str) else pool_of(pool, namespace)
+
+
+def _redis_at(url: str | None, namespace: str | None, usual: RedisSettings) -> RedisSettings:
+    if url:
+        return RedisSettings(url, namespace=namespace or "")
+    return usual if namespace is None else replace(usual, namespace=namespace)
 
 
 @lru_cache(maxsize=64)
 def _detection_for(pool: Pool, sidekiq_version: str | None, float_text: FloatText | None) -> Detection:
-    pinned = Dialect.pinned(sidekiq_version, float_text) if sidekiq_version else None
+    pinned = Dialect.asked_for(sidekiq_version, float_text, namespace=pool.settings.namespace)
     return Detection(pinned, float_text, lambda: versions.infos(pool))
 
 

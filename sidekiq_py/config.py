@@ -200,6 +200,7 @@ class Config:
         )
         if self.max_memory_mb is not None and (self.processes is None or self.max_memory_mb < 1):
             raise ConfigError("max_memory_mb limits the children of --processes N (1 or more); give both, or neither")
+        self.pinned_dialect()
         check_extension_keys(self.extension_keys)
 
     @property
@@ -214,7 +215,7 @@ class Config:
 
     def pinned_dialect(self) -> Dialect | None:
         """The dialect that was asked for, or None where it is to be detected."""
-        return Dialect.pinned(self.sidekiq_version, self.float_text) if self.sidekiq_version else None
+        return Dialect.asked_for(self.sidekiq_version, self.float_text, namespace=self.redis.namespace)
 
 
 def check_extension_keys(given: Any) -> Mapping[str, ExtensionPolicy]:

@@ -5,6 +5,7 @@ The client side reads it at each push, so that a module can declare jobs before 
 hands a `Config` to its parts and only takes the chains and the hooks from here.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -72,7 +73,7 @@ class Settings:
 
     def pinned_dialect(self) -> Dialect | None:
         """The dialect that was asked for, or None where it is to be detected."""
-        return Dialect.pinned(self.sidekiq_version, self.float_text) if self.sidekiq_version else None
+        return Dialect.asked_for(self.sidekiq_version, self.float_text, namespace=self.redis.namespace)
 
 
 Interceptor = Callable[[Sequence[Outgoing]], bool]
@@ -111,6 +112,7 @@ def configure(
     default_job_options: Mapping[str, Any] | None = None,
     redis: RedisSettings | None = None,
     extension_keys: Mapping[str, "ExtensionPolicy"] | None = None,
+    namespace: str | None = None,
 ) -> None:
     """
     Change the settings that are given; the others stay.
@@ -122,9 +124,11 @@ def configure(
         float_text: "ruby" or "json3", where the Ruby side's json gem is not the one its release came with.
         strict_args: "raise" (the default), "warn" or "off" (also True and False).
         default_job_options: Sidekiq's options for every job, below what a job declares itself.
-        redis: Instead of the URL, with timeouts and the size of the pool.
+        redis: Instead of the URL, with timeouts, the size of the pool and the namespace.
         extension_keys: What a worker does with jobs that bear a key of Pro, Enterprise or a gem, key by key: "refuse"
             (the default), "run" or "bury". Keys that were given before and are not now stay as they are.
+        namespace: Puts `<namespace>:` before every key, as the redis-namespace gem does for Sidekiq up to 6.5; "" for
+            none. Without it `SIDEKIQ_NAMESPACE` decides.
 
     Raises:
         ConfigError: A setting is unusable.
@@ -134,7 +138,8 @@ def configure(
         raise ConfigError("redis_url and redis both say where Redis is; give one of them")
     changes: dict[str, Any] = {}
     if redis_url is not None:
-        changes["redis"] = RedisSettings(redis_url)
+        known = namespace_from_environment() if _settings is None else _settings.redis.namespace
+        changes["redis"] = RedisSettings(redis_url, namespace=known)
     if redis is not None:
         changes["redis"] = redis
     if float_text is not None:
@@ -150,6 +155,8 @@ def configure(
     if extension_keys is not None:
         changes["extension_keys"] = {**present.extension_keys, **_extension_keys(extension_keys)}
     changed = replace(present, **changes)
+    if namespace is not None:
+        changed = replace(changed, redis=replace(changed.redis, namespace=namespace))
     changed.pinned_dialect()
     _settings = changed
     _tell()
@@ -202,14 +209,20 @@ def _take_stock() -> None:
 def _redis_from_environment() -> RedisSettings:
     from sidekiq_py.config import redis_url_from_environment  # a worker's settings, which a push has no use for
 
+    settings = RedisSettings(namespace=namespace_from_environment())
     url = redis_url_from_environment()
-    return RedisSettings(url) if url else RedisSettings()
+    return replace(settings, url=url) if url else settings
 
 
 def _extension_keys(given: Mapping[str, Any]) -> "Mapping[str, ExtensionPolicy]":
     from sidekiq_py.config import check_extension_keys  # as above
 
     return check_extension_keys(given)
+
+
+def namespace_from_environment() -> str:
+    """What stands before each key, as `SIDEKIQ_NAMESPACE` says; empty for nothing."""
+    return os.environ.get("SIDEKIQ_NAMESPACE", "")
 
 
 def _float_text(value: FloatText | str) -> FloatText:

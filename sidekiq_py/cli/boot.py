@@ -22,7 +22,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.job_class import unfinished
 from sidekiq_py.logs import counted
-from sidekiq_py.redis_access.pool import redact
+from sidekiq_py.redis_access.pool import place
 from sidekiq_py.registry import registry
 
 _log = logging.getLogger("sidekiq")
@@ -106,7 +106,7 @@ def banner(config: Config) -> str:
     )
     lines = [
         click.style("sidekiq-py worker", bold=True) + f" ({config.environment})",
-        f"  Redis    {redact(config.redis.url)}",
+        f"  Redis    {place(config.redis)}",
         f"  queues   {queues}",
         f"  threads  {config.concurrency}, and up to {config.async_concurrency} async jobs",
         f"  jobs     {', '.join(sorted(definition.name for definition in registry))}",
@@ -119,6 +119,7 @@ def _configure(options: Options, *, only_flags: bool) -> None:
     """Tell the client side, which the program may use as soon as it is imported; its own code goes over the file."""
     settings = {
         "redis_url": options.redis_url,
+        "namespace": options.namespace,
         "sidekiq_version": options.sidekiq_version,
         "float_text": options.float_text,
         "extension_keys": (options.flagged_extension_keys if only_flags else options.extension_keys) or None,

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,25 +14,30 @@ from sidekiq_py import program
 from sidekiq_py.cli.program_files import import_all
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.redis_access import queues
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COMPLETION_SECONDS = 1.0
 
 
-def reads_redis(command: F) -> F:
-    """Adds `--redis-url` and `--json`; the command gets `as_json`."""
+def finds_redis(command: F) -> F:
+    """Adds `--redis-url` and `--namespace`."""
 
     @click.option("-u", "--redis-url", metavar="URL", help="Where Redis is; else REDIS_PROVIDER, REDIS_URL.")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @click.option("--namespace", metavar="NAME", help="Before every key, as by redis-namespace (SIDEKIQ_NAMESPACE).")
     @functools.wraps(command)
-    def configured(*arguments: Any, redis_url: str | None, **options: Any) -> Any:
-        if redis_url is not None:
-            program.configure(redis_url=redis_url)
+    def configured(*arguments: Any, redis_url: str | None, namespace: str | None, **options: Any) -> Any:
+        if redis_url is not None or namespace is not None:
+            program.configure(redis_url=redis_url, namespace=namespace)
         return command(*arguments, **options)
 
     return configured  # type: ignore[return-value]
+
+
+def reads_redis(command: F) -> F:
+    """Adds `--redis-url`, `--namespace` and `--json`; the command gets `as_json`."""
+    return finds_redis(click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command))
 
 
 def pushes_jobs(command: F) -> F:
@@ -63,8 +69,8 @@ def pushes_jobs(command: F) -> F:
 def complete_queue(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of queues, asked of Redis; none where it does not answer quickly."""
     try:
-        url = program.settings().redis.url
-        pool = Pool(RedisSettings(url, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))
+        usual = program.settings().redis
+        pool = Pool(replace(usual, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))
         with closing(pool):
             return [CompletionItem(name) for name in queues.names(pool) if name.startswith(incomplete)]
     except SidekiqError:

@@ -5,6 +5,7 @@ import json
 import click
 
 from sidekiq_py import client, program
+from sidekiq_py.cli.connection import finds_redis
 from sidekiq_py.clock import Wakeable, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.identity import new_identity
@@ -16,7 +17,7 @@ from sidekiq_py.redis_access.pool import Link, Pool
 
 
 @click.command()
-@click.option("-u", "--redis-url", metavar="URL", help="Where Redis is; else REDIS_PROVIDER, REDIS_URL.")
+@finds_redis
 @click.option(
     "--all",
     "everything",
@@ -25,15 +26,13 @@ from sidekiq_py.redis_access.pool import Link, Pool
     "a job that still runs will run twice.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def recover(redis_url: str | None, everything: bool, as_json: bool) -> None:
+def recover(everything: bool, as_json: bool) -> None:
     """
     Give jobs of dead workers back to their queues.
 
     An owner is dead if its process is gone from this machine, or if its lease has run out (30 seconds after its last
     word, unless workers are told otherwise). Workers do this by themselves; the command is for when none is left.
     """
-    if redis_url:
-        program.configure(redis_url=redis_url)
     settings = program.settings().redis
     config = Config(redis=settings)
     pool = Pool(settings)

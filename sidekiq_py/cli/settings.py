@@ -39,7 +39,7 @@ _OTHER_OPTIONS = frozenset(
     (
         *("concurrency", "queues", "capsules", "environment", "tag", "labels", "require"),
         *("verbose", "log_level", "log_format", "logged_job_attributes", "skip_default_job_logging"),
-        *("sidekiq_version", "float_text", "fetcher", "redis_url", "extension_keys"),
+        *("sidekiq_version", "float_text", "fetcher", "redis_url", "namespace", "extension_keys"),
     )
 )
 
@@ -118,6 +118,12 @@ class Options:
         given = self.values.get("redis_url")
         return None if given is None else str(given)
 
+    @property
+    def namespace(self) -> str | None:
+        """What stands before every key, if a flag or the file says so."""
+        given = self.values.get("namespace")
+        return None if given is None else str(given)
+
 
 def read_all(flags: Mapping[str, Any], *, variables: Mapping[str, str], directory: Path) -> Options:
     """
@@ -187,7 +193,7 @@ def make_config(
     fetcher = values.one_of(given.get("fetcher"), FETCHERS, "fetcher")
     known = {*_PLAIN_OPTIONS, *_OTHER_OPTIONS}
     return Config(
-        redis=redis or RedisSettings(),
+        redis=redis or RedisSettings(namespace=options.namespace or ""),
         sidekiq_version=version,
         float_text=float_text or options.float_text,
         capsules=_capsules(given, major),

@@ -50,6 +50,7 @@ _GONE = {
 @click.option("-v", "--verbose", is_flag=True, default=None, help="Log at debug level.")
 @click.option("-C", "--config", "config_file", metavar="PATH", help="YAML file (config/sidekiq.yml).")
 @click.option("-u", "--redis-url", metavar="URL", help="Where Redis is; else REDIS_PROVIDER, REDIS_URL.")
+@click.option("--namespace", metavar="NAME", help="Before every key, as by redis-namespace (SIDEKIQ_NAMESPACE).")
 @click.option("--processes", type=int, metavar="N", help="Keep N child processes at work.")
 @click.option("--max-memory-mb", type=int, metavar="MB", help="Replace a child that holds more than this.")
 @click.option("--async-concurrency", type=int, metavar="N", help="async def jobs that run at once in a process (100).")

@@ -5,11 +5,13 @@ Source: Sidekiq 8.1.7, cli.rb, `run`.
 """
 
 import logging
+from dataclasses import replace
 
+from sidekiq_py.detection import dialect_of
 from sidekiq_py.engine import identity
-from sidekiq_py.errors import ConfigError, RedisReplyError, UnsupportedRedisError
-from sidekiq_py.redis_access import in_flight, server_info
-from sidekiq_py.redis_access.pool import Pool, redact
+from sidekiq_py.errors import ConfigError, RedisError, RedisReplyError, UnsupportedRedisError
+from sidekiq_py.redis_access import in_flight, server_info, versions
+from sidekiq_py.redis_access.pool import Pool, place
 from sidekiq_py.redis_access.server_info import ServerInfo
 from sidekiq_py.wire import keys
 
@@ -44,7 +46,7 @@ def check_redis(pool: Pool, *, keeps_in_flight: bool = True) -> ServerInfo:
         UnsupportedRedisError: It is too old, a Cluster or a Sentinel.
         RedisError: It is out of reach.
     """
-    url = redact(pool.settings.url)
+    url = place(pool.settings)
     try:
         server = server_info.read(pool)
     except RedisReplyError as error:
@@ -61,7 +63,32 @@ def check_redis(pool: Pool, *, keeps_in_flight: bool = True) -> ServerInfo:
             policy,
         )
     _log.info("Working on %s at %s", server, url)
+    if pool.settings.namespace:
+        warn_of_ruby_outside(pool)
     return server
+
+
+def warn_of_ruby_outside(pool: Pool) -> None:
+    """
+    Warn if the Ruby side seems to have left the namespace, as it must for Sidekiq 7.
+
+    Where several programs share a Redis, another one may work outside; so nothing is said while Ruby is seen within.
+    """
+    try:
+        if dialect_of(versions.infos(pool)) is not None:
+            return
+        outside = dialect_of(versions.infos(Pool(replace(pool.settings, namespace=""))))
+    except RedisError:
+        # An ACL may keep this user within the namespace.
+        return
+    if outside is not None and not outside.knows_namespaces:
+        _log.warning(
+            "No Ruby process works under the namespace %s, but one of Sidekiq %s does without a namespace on the same "
+            "Redis. Sidekiq 7 and later know no namespaces: if it is to share jobs with this worker, leave the "
+            "namespace out",
+            pool.settings.namespace,
+            ".".join(map(str, outside.version)),
+        )
 
 
 def _refuse_forbidden(pool: Pool, url: str, *, keeps_in_flight: bool) -> None:
@@ -78,9 +105,14 @@ def _refuse_forbidden(pool: Pool, url: str, *, keeps_in_flight: bool) -> None:
         if error.code != "NOPERM":
             return
         raise ConfigError(
-            f"{url} forbids this user what a worker needs: {error}. Let it use the keys {ACL_KEYS} "
-            f"~{identity.hostname()}:* and the commands +@all -@admin -@dangerous +info"
+            f"{url} forbids this user what a worker needs: {error}. Let it use the keys {_acl_keys(pool)} "
+            "and the commands +@all -@admin -@dangerous +info"
         ) from error
+
+
+def _acl_keys(pool: Pool) -> str:
+    namespace = pool.settings.namespace
+    return f"~{namespace}:*" if namespace else f"{ACL_KEYS} ~{identity.hostname()}:*"
 
 
 def refuse_unsupported(server: ServerInfo, url: str) -> None:

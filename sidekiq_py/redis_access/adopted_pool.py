@@ -28,10 +28,13 @@ class AdoptedPool(Pool):
     Links to where a redis-py pool leads, with its connection class and credentials.
 
     Its connections themselves stay its own: they may repeat commands silently, and decode replies.
+
+    Args:
+        namespace: As of `RedisSettings`.
     """
 
-    def __init__(self, foreign: ForeignPool) -> None:
-        super().__init__(RedisSettings())
+    def __init__(self, foreign: ForeignPool, namespace: str = "") -> None:
+        super().__init__(RedisSettings(namespace=namespace))
         kind: Any = foreign.connection_class
         self.connection_class: type[AbstractConnection] = _BLOCKING.get(kind, kind)
         self.connection_options = {k: v for k, v in foreign.connection_kwargs.items() if k not in _OURS}
@@ -44,24 +47,27 @@ class AdoptedPool(Pool):
         return self.connection_class(**{**self.connection_options, **_common_options(self.settings, timeout_seconds)})
 
 
-def pool_of(value: Any) -> Pool:
+def pool_of(value: Any, namespace: str = "") -> Pool:
     """
     The pool that a program means.
 
     Args:
         value: One of ours, a `ConnectionPool` or `Redis` of redis-py (also of its asyncio half), or a URL.
+        namespace: As of `RedisSettings`; a pool of ours has its own.
 
     Raises:
         ConfigError: It is none of them.
     """
     if isinstance(value, Pool):
+        if namespace:
+            raise ConfigError("a Pool of sidekiq_py has its namespace in its settings: RedisSettings(url, namespace=…)")
         return value
     if isinstance(value, str):
-        return Pool(RedisSettings(value))
+        return Pool(RedisSettings(value, namespace=namespace))
     if isinstance(value, (redis.Redis, redis.asyncio.Redis)):
         value = value.connection_pool
     if isinstance(value, (redis.ConnectionPool, redis.asyncio.ConnectionPool)):
-        return AdoptedPool(value)
+        return AdoptedPool(value, namespace)
     raise ConfigError(
         f"{value!r} is no pool; give sidekiq_py's Pool, redis-py's ConnectionPool or Redis, or a redis:// URL"
     )

@@ -151,10 +151,13 @@ class AsyncPool:
             links.release(link, self.settings.pool_size)
 
     async def batch(self, commands: Sequence[Command]) -> list[Any]:
-        """Several commands that only read, in one round trip; the first error among the replies is raised."""
+        """Several commands that only read values, in one round trip; the first error among the replies is raised."""
         links = await self._links()
         link = links.free.pop() if links.free else AsyncLink(await self._connection())
+        namespace = self._pool.namespace
         try:
+            if namespace is not None:
+                commands = [namespace.command(command) for command in commands]
             packed = link._connection.pack_commands(commands)
             replies = await link.exchange(packed, len(commands))
         finally:

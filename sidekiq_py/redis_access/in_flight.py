@@ -174,9 +174,10 @@ def settle(
     names: list[Any] = [keys.in_flight(owner)]
     arguments: list[Any] = [field, len(vital)]
     for command in (*vital, *counters):
-        if command[1] not in names:
-            names.append(command[1])
-        arguments += [len(command), *command]
+        name, key, *rest = command
+        if key not in names:
+            names.append(key)
+        arguments += [len(command), name, names.index(key) + 1, *rest]
     return bool(SETTLE.run(link, names, arguments))
 
 

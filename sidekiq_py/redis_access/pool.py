@@ -29,6 +29,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.redis_access.namespace import Namespace, prefix_of
 
 Command = Sequence[Any]
 T = TypeVar("T")
@@ -53,14 +54,18 @@ class RedisSettings:
         socket_timeout_seconds: For a reply; blocking commands add their own time.
         connect_timeout_seconds: For a new connection.
         pool_size: How many links stay open when nobody uses them.
+        namespace: Every key is `<namespace>:<key>` there, as by the redis-namespace gem; empty for none.
     """
 
     url: str = "redis://localhost:6379/0"
     socket_timeout_seconds: float = 5.0
     connect_timeout_seconds: float = 3.0
     pool_size: int = 10
+    namespace: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.namespace, str):
+            raise ConfigError(f"namespace is {self.namespace!r}; it must be a text, as 'myapp', or '' for none")
         scheme = self.url.split("://", 1)[0]
         if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
             raise ConfigError(
@@ -76,6 +81,11 @@ def redact(url: str) -> str:
         return url
     scheme, sep, user = head.partition("://")
     return f"{scheme}{sep}{user.split(':', 1)[0]}:***@{tail}"
+
+
+def place(settings: RedisSettings) -> str:
+    """The URL without its password, and the namespace behind a `#`, as Ruby's Web UI shows it."""
+    return redact(settings.url) + (f"#{settings.namespace}" if settings.namespace else "")
 
 
 def reply_error(error: redis.RedisError) -> RedisReplyError:
@@ -306,11 +316,48 @@ class Link:
             self.close()
 
 
+class NamespacedLink(Link):
+    """A link whose commands and replies name keys without their namespace."""
+
+    __slots__ = ("_namespace",)
+
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        timeout_seconds: float,
+        find_again: Callable[[float], AbstractConnection] | None,
+        namespace: Namespace,
+    ) -> None:
+        super().__init__(connection, timeout_seconds, find_again)
+        self._namespace = namespace
+
+    def command(self, *args: Any) -> Any:
+        """One command, one reply."""
+        return self._namespace.reply(args, super().command(*args))
+
+    def batch(self, commands: Sequence[Command]) -> list[Any]:
+        """Several commands in one round trip."""
+        replies = super().batch(commands)
+        return [
+            reply if isinstance(reply, RedisReplyError) else self._namespace.reply(command, reply)
+            for command, reply in zip(commands, replies, strict=True)
+        ]
+
+    def pack(self, commands: Sequence[Command]) -> list[bytes]:
+        """The bytes to send."""
+        return super().pack([self._namespace.command(command) for command in commands])
+
+
 class Pool:
     """Links to one Redis. Safe in threads and across fork."""
 
     def __init__(self, settings: RedisSettings) -> None:
         self.settings = settings
+        self.namespace = Namespace(settings.namespace) if settings.namespace else None
+        self.key_prefix = prefix_of(settings.namespace)
+        """What stands before each key; for those alone who pack commands themselves."""
+        self.push_heads: dict[str, bytes] = {}
+        """By queue, what every push into it begins with; kept by `push.py`."""
         self._make = _connection_maker(settings)
         self._free: deque[Link] = deque()
         self._links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
@@ -319,14 +366,17 @@ class Pool:
         _pools.add(self)
 
     def __repr__(self) -> str:
-        return f"<Pool {redact(self.settings.url)} free={len(self._free)}>"
+        return f"<Pool {place(self.settings)} free={len(self._free)}>"
 
     def new_link(self, *, timeout_seconds: float | None = None) -> Link:
         """A link that the pool does not take back; *timeout_seconds* for a reply."""
         seconds = self.settings.socket_timeout_seconds if timeout_seconds is None else timeout_seconds
         # A host name is looked up at each connection anyway; sentinels have to be asked.
         find_again = self._make if "+sentinel://" in self.settings.url else None
-        link = Link(self._make(seconds), seconds, find_again)
+        if self.namespace is None:
+            link = Link(self._make(seconds), seconds, find_again)
+        else:
+            link = NamespacedLink(self._make(seconds), seconds, find_again, self.namespace)
         self._links[id(link)] = link
         if self.is_abandoned:
             link.abandon()

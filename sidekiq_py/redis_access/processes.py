@@ -89,7 +89,7 @@ def prune(pool: Pool) -> int:
     expired = [name for name, is_there in zip(names, replies, strict=True) if not is_there]
     if not expired:
         return 0
-    return int(pool.run(lambda link: PRUNE_PROCESSES.run(link, [keys.PROCESSES, *expired], ())))
+    return int(pool.run(lambda link: PRUNE_PROCESSES.run(link, [keys.PROCESSES, *expired], expired)))
 
 
 def signal(pool: Pool, identity: str, name: str) -> None:

@@ -22,23 +22,27 @@ from sidekiq_py.wire import keys
 # Its own annotation says "a tuple of one part".
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
-_heads: dict[str, bytes] = {}
+
+def queue_commands(queue: str, payloads: Sequence[bytes], *, prefix: str) -> list[bytes]:
+    """
+    The packed commands that put *payloads* into a queue; the first of them runs first.
+
+    Args:
+        prefix: The pool's `key_prefix`.
+    """
+    return [_enter_queue(queue, prefix), _pack(("LPUSH", prefix + keys.queue(queue), *payloads))]
 
 
-def queue_commands(queue: str, payloads: Sequence[bytes]) -> list[bytes]:
-    """The packed commands that put *payloads* into a queue; the first of them runs first."""
-    return [_enter_queue(queue), _pack(("LPUSH", keys.queue(queue), *payloads))]
-
-
-def schedule_command(entries: Sequence[tuple[str, bytes]]) -> list[bytes]:
+def schedule_command(entries: Sequence[tuple[str, bytes]], *, prefix: str) -> list[bytes]:
     """
     The packed command that schedules jobs.
 
     Args:
         entries: Score text (seconds since the epoch) and payload of each.
+        prefix: The pool's `key_prefix`.
     """
     arguments = [part for entry in entries for part in entry]
-    return [_pack(("ZADD", keys.SCHEDULE, *arguments))]
+    return [_pack(("ZADD", prefix + keys.SCHEDULE, *arguments))]
 
 
 def push_one(pool: Pool, queue: str, payload: bytes) -> None:
@@ -48,19 +52,19 @@ def push_one(pool: Pool, queue: str, payload: bytes) -> None:
     Raises:
         RedisError: As `execute`.
     """
-    head = _heads.get(queue) or _remember_head(queue)
+    head = pool.push_heads.get(queue) or _remember_head(pool, queue)
     link = pool.acquire()
     try:
         link.send_whole(b"%b%d\r\n%b\r\n" % (head, len(payload), payload))
         try:
             link.receive()
         except RedisReplyError as error:
-            _send_again(link, queue_commands(queue, [payload]), [(0, error), *_read(link, 1, first=1)])
+            _send_again(link, _single(pool, queue, payload), [(0, error), *_read(link, 1, first=1)])
         else:
             try:
                 link.receive()
             except RedisReplyError as error:
-                _send_again(link, queue_commands(queue, [payload]), [(1, error)])
+                _send_again(link, _single(pool, queue, payload), [(1, error)])
     except BaseException:
         # A time limit may have struck between the two replies: the one that is left must not answer a later command.
         link.close()
@@ -181,15 +185,20 @@ def _send_again(link: Link, commands: Sequence[bytes], refusals: Sequence[tuple[
         raise refused_twice(error, is_enqueued=refusals[place][0] != len(commands) - 1)
 
 
-def _enter_queue(queue: str) -> bytes:
-    return _pack(("SADD", keys.QUEUES, queue))
+def _single(pool: Pool, queue: str, payload: bytes) -> list[bytes]:
+    return queue_commands(queue, [payload], prefix=pool.key_prefix)
 
 
-def _remember_head(queue: str) -> bytes:
+def _enter_queue(queue: str, prefix: str) -> bytes:
+    return _pack(("SADD", prefix + keys.QUEUES, queue))
+
+
+def _remember_head(pool: Pool, queue: str) -> bytes:
     """The bytes of a push up to the length of its only payload."""
-    if len(_heads) >= 1000:  # queue names made up at run time must not fill the memory
-        _heads.clear()
-    key = keys.queue(queue).encode()
-    head = _enter_queue(queue) + b"*3\r\n$5\r\nLPUSH\r\n$%d\r\n%b\r\n$" % (len(key), key)
-    _heads[queue] = head
+    heads, prefix = pool.push_heads, pool.key_prefix
+    if len(heads) >= 1000:  # queue names made up at run time must not fill the memory
+        heads.clear()
+    key = (prefix + keys.queue(queue)).encode()
+    head = _enter_queue(queue, prefix) + b"*3\r\n$5\r\nLPUSH\r\n$%d\r\n%b\r\n$" % (len(key), key)
+    heads[queue] = head
     return head

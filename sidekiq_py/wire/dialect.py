@@ -88,7 +88,7 @@ class Dialect:
         Raises:
             ConfigError: *text* is no version, or one older than 6.0.
         """
-        version = _parse_version(text)
+        version = _parse_version(text) if isinstance(text, str) else None
         if version is None:
             raise ConfigError(
                 f"sidekiq_version is {text!r}; give a major as '8' or a full version as '7.3.2', "
@@ -100,6 +100,27 @@ class Dialect:
                 "Upgrade the Ruby side, or pin '6.0' if only its workers are older"
             )
         return cls(version, float_text or _float_text_of(version), (version, version))
+
+    @classmethod
+    def asked_for(cls, text: str | None, float_text: FloatText | None, *, namespace: str) -> "Dialect | None":
+        """
+        The dialect of the release that a setting names; None where it names none.
+
+        Args:
+            namespace: What stands before every key; empty for nothing.
+
+        Raises:
+            ConfigError: As `pinned`, or the release knows no namespaces.
+        """
+        if text is None:
+            return None
+        dialect = cls.pinned(text, float_text)
+        if namespace and not dialect.knows_namespaces:
+            raise ConfigError(
+                f"namespace is {namespace!r} and sidekiq_version {text!r}, but Sidekiq 7 and later refuse a namespace "
+                "and would never see these keys. Leave the namespace out, or pin a release up to 6.5"
+            )
+        return dialect
 
     @classmethod
     def unknown(cls, float_text: FloatText | None = None) -> "Dialect":
@@ -130,6 +151,11 @@ class Dialect:
     def is_exact(self) -> bool:
         """Whether one release is known to read what is written: pinned, or all live processes agree."""
         return self.readers[0] == self.readers[1]
+
+    @property
+    def knows_namespaces(self) -> bool:
+        """Whether its processes may keep all keys under a namespace (before 7.0)."""
+        return self.version < (7, 0, 0)
 
     # Payload
 

@@ -26,6 +26,8 @@ local owner, batch = ARGV[1], ARGV[4]
 local wanted, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 local CHUNK, FIRST_CHUNK, ROTATIONS = 128, 16, 10
 local FIRST = 7
+-- Where a queue's name begins in its key: "queue:" is as long as "paused", behind a namespace too.
+local NAME = #KEYS[5] + 1
 local weight = {}
 for i = FIRST, #KEYS do weight[i] = tonumber(ARGV[i + 2]) end
 
@@ -44,7 +46,7 @@ local paused = {}
 local is_paused = {}
 if redis.call('EXISTS', KEYS[5]) == 1 then
   for i = FIRST, #KEYS do
-    if redis.call('SISMEMBER', KEYS[5], string.sub(KEYS[i], 7)) == 1 then
+    if redis.call('SISMEMBER', KEYS[5], string.sub(KEYS[i], NAME)) == 1 then
       paused[#paused + 1] = i - FIRST
       is_paused[i] = true
     end
@@ -140,7 +142,7 @@ while count < wanted do
   if job then
     if count > 0 and #job > bytes_left then break end
     bytes_left, bytes = bytes_left - #job, bytes + #job
-    local field = batch .. '.' .. count .. mark .. string.sub(KEYS[i], 7)
+    local field = batch .. '.' .. count .. mark .. string.sub(KEYS[i], NAME)
     entries[#entries + 1] = field
     entries[#entries + 1] = job
     reply[#reply + 1] = field

@@ -9,13 +9,16 @@
 --
 -- A job is in its queue before it leaves the set, and a member that cannot be moved does not stop those behind it.
 
+-- Where a queue's name begins in its key: "queue:" is as long as "queues", behind a namespace too.
+local NAME = #KEYS[3] + 1
+
 local function refused(reply)
   return type(reply) == 'table' and reply.err
 end
 
 local function push(number, bytes)
   local queue = KEYS[number]
-  return refused(redis.pcall('SADD', KEYS[3], string.sub(queue, 7))) or refused(redis.pcall('LPUSH', queue, bytes))
+  return refused(redis.pcall('SADD', KEYS[3], string.sub(queue, NAME))) or refused(redis.pcall('LPUSH', queue, bytes))
 end
 
 local has_buried = false

@@ -10,6 +10,8 @@
 -- Removes nothing. A script that has written is not refused for want of memory any more.
 redis.call('HDEL', KEYS[1], '')
 
+-- Where a queue's name begins in its key: "queue:" is as long as "queues", behind a namespace too.
+local NAME = #KEYS[3] + 1
 local moved = {}
 local cut = false
 
@@ -22,7 +24,7 @@ end
 
 local function put_back(job, queue, record)
   if type(redis.pcall('RPUSH', queue, job)) ~= 'number' then return false end
-  redis.pcall('SADD', KEYS[3], string.sub(queue, 7))
+  redis.pcall('SADD', KEYS[3], string.sub(queue, NAME))
   -- Without this memory the job would only be less suspect; with an error here it would be stuck.
   redis.pcall('HSET', KEYS[2], redis.sha1hex(job), record)
   return true

@@ -3,7 +3,8 @@
 -- KEYS[1] hash  in-flight jobs   KEYS[2..] every key that the commands name
 -- ARGV[1] field
 -- ARGV[2] how many commands must succeed; they run first, so that an error leaves the job in flight
--- ARGV[3..] the commands, each as <number of words> <word> ...; those after the first ARGV[2] are counters and may fail
+-- ARGV[3..] the commands, each as <number of words> <word> ..., the second word being the number of its key; those after
+-- the first ARGV[2] are counters and may fail
 --
 -- Reply: 1, or 0 if the job was not in flight: somebody else owns it by now, and nothing was written.
 
@@ -18,6 +19,7 @@ local vital = tonumber(ARGV[2])
 local removed = false
 while ARGV[at] do
   local words = tonumber(ARGV[at])
+  ARGV[at + 2] = KEYS[tonumber(ARGV[at + 2])]
   if number < vital then
     redis.call(unpack(ARGV, at + 1, at + words))
   else

@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def ruby_release(request: pytest.FixtureRequest) -> RubyRelease:
     """Each release of Ruby Sidekiq in turn; skipped where it is missing, a failure in CI."""
     release: RubyRelease = request.param
-    reason = why_missing(release.name)
+    reason = why_missing(release)
     if reason is not None:
         skip_or_fail(reason, switch=RUBY_SWITCH)
     return release

@@ -1,8 +1,8 @@
 """
 Releases of real Ruby Sidekiq, code run in them, and their worker processes.
 
-A release is a value: which programs to call, and under which prefix. Another one (a chroot with Debian's next suite,
-say) is another line in `RELEASES`; every test of this folder then runs against it as well.
+A release is a value: which programs to call, and under which prefix. `RELEASES` are those that the environment variable
+`SIDEKIQ_PY_RELEASES` names ("6.0 6.4 7.3 8.1", or "all"); every test of this folder runs against each.
 """
 
 import json
@@ -10,10 +10,11 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from interop_tests import roots
+from interop_tests.roots import Versions
 from tests.support.worker_process import REPOSITORY, SidekiqProcess
 
 RUBY_FIXTURES = REPOSITORY / "ruby_fixtures"
@@ -41,49 +42,87 @@ class RubyRelease:
     One release of Sidekiq and how to reach it.
 
     Args:
-        name: As tests show it.
-        sidekiq_version: What `Sidekiq::VERSION` must be; recorded payloads stand in the folder of this name.
-        ruby: The command that runs Ruby, such as `("ruby",)` or `("chroot", "/srv/trixie", "ruby")`.
+        series: Such as "6.4"; what `SIDEKIQ_PY_RELEASES` names it by.
+        sidekiq_version: What `Sidekiq::VERSION` is there.
+        suite: The Debian suite that it comes from.
+        versions: Of Ruby, the json gem and Rails too; None where the root has not been built.
+        ruby: The command that runs Ruby.
         sidekiq: The command that starts a worker.
-        fixtures: Where `ruby_fixtures/` is, as that Ruby sees it (a chroot has it mounted somewhere).
+        fixtures: Where `ruby_fixtures/` is, as that Ruby sees it.
         environment: More environment variables, such as RUBYLIB or GEM_PATH.
-        install: How to get it, for the message when it is missing.
     """
 
-    name: str
+    series: str
     sidekiq_version: str
+    suite: str
+    versions: Versions | None = None
     ruby: tuple[str, ...] = ("ruby",)
     sidekiq: tuple[str, ...] = ("sidekiq",)
     fixtures: Path = RUBY_FIXTURES
     environment: Mapping[str, str] = field(default_factory=dict)
-    install: str = "on Debian 12: apt-get install ruby-sidekiq ruby-activejob"
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The version for comparisons, such as (7, 3, 2)."""
+        return tuple(int(part) for part in self.sidekiq_version.split(".")[:3])
 
     @property
     def work_key_suffix(self) -> str:
         """The end of the key with work in progress: `:workers` until 6.4.1, `:work` since."""
-        major_minor_patch = tuple(int(part) for part in self.sidekiq_version.split(".")[:3])
-        return ":workers" if major_minor_patch <= (6, 4, 1) else ":work"
+        return ":workers" if self.numbers <= (6, 4, 1) else ":work"
+
+    @property
+    def payloads(self) -> Path:
+        """The recorded payloads of this release, or of the nearest one before it, for a suite that has moved on."""
+        recorded = {tuple(map(int, path.name.split("."))): path for path in (RUBY_FIXTURES / "payloads").iterdir()}
+        return recorded[max(version for version in recorded if version <= self.numbers)]
 
 
-RELEASES = (RubyRelease(name="6.4.1 from Debian", sidekiq_version="6.4.1"),)
+# By Debian suite. The version is what is expected of a suite that has not been unpacked yet.
+_SUITES = {
+    "6.0": ("bullseye", "6.0.4"),
+    "6.4": ("bookworm", "6.4.1"),
+    "7.3": ("trixie", "7.3.2"),
+    "8.1": ("forky", "8.1.7"),
+}
+# The release that most fleets with an old one run, and the newest: the others run with `make interop`.
+_USUAL = "6.4 8.1"
 
 
-@cache
-def why_missing(release_name: str) -> str | None:
-    """Why the release cannot be used here, in a sentence; None when it can. Asked once a run, as Ruby starts slowly."""
-    release = next(known for known in RELEASES if known.name == release_name)
-    question = 'require "sidekiq"; print Sidekiq::VERSION'
-    try:
-        answer = subprocess.run(
-            [*release.ruby, "-e", question], capture_output=True, text=True, check=False, timeout=60
-        )
-    except OSError as error:
-        return f"Ruby Sidekiq {release.name}: {error}; {release.install}"
-    if answer.returncode != 0:
-        return f"Ruby Sidekiq {release.name} is not installed; {release.install}"
-    if answer.stdout != release.sidekiq_version:
-        return f"Ruby has Sidekiq {answer.stdout}, wanted is {release.sidekiq_version}; {release.install}"
-    return None
+def release(series: str) -> RubyRelease:
+    """
+    The release of a series, such as "7.3", whether or not it is there; see `why_missing`.
+
+    Raises:
+        KeyError: No suite has it.
+    """
+    suite, expected = _SUITES[series]
+    root = roots.find(suite)
+    if root is None:
+        return RubyRelease(series=series, sidekiq_version=expected, suite=suite)
+    return RubyRelease(
+        series=series,
+        sidekiq_version=root.versions.sidekiq,
+        suite=suite,
+        versions=root.versions,
+        ruby=root.command("ruby"),
+        sidekiq=root.command("sidekiq"),
+    )
+
+
+def _chosen() -> tuple[RubyRelease, ...]:
+    names = os.environ.get("SIDEKIQ_PY_RELEASES", _USUAL)
+    return tuple(release(series) for series in (_SUITES if names == "all" else names.split()))
+
+
+RELEASES = _chosen()
+
+
+def why_missing(wanted: RubyRelease) -> str | None:
+    """Why the release cannot be used here, in a sentence; None when it can."""
+    if wanted.versions is not None:
+        return None
+    return f"Ruby Sidekiq {wanted.series} is not here; get it by: python -m interop_tests.roots {wanted.suite}"
 
 
 def run_ruby(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from interop_tests.support.ruby import RELEASES, run_ruby, why_missing
+from interop_tests.support.ruby import release, run_ruby, why_missing
 from tests.kill.conftest import Fleet
 from tests.support.ledger import STARTED, job_text, push_jobs
 from tests.support.missing_tools import skip_or_fail
@@ -113,8 +113,8 @@ def test_no_job_is_taken_from_the_living_after_redis_was_away_past_the_lease(
 
 def test_ruby_s_clean_up_of_processes_costs_no_job(fleet: Fleet, report: Callable[[object], None]) -> None:
     """Ruby's Web UI strikes a dead Python process off its list before anybody has looked after its jobs."""
-    release = RELEASES[0]
-    missing = why_missing(release.name)
+    ruby_release = release("6.4")
+    missing = why_missing(ruby_release)
     if missing is not None:
         skip_or_fail(missing, switch="SIDEKIQ_PY_REQUIRE_RUBY")
     push_jobs(fleet.client, [job_text(number, args=[0.5]) for number in range(20)])
@@ -125,7 +125,7 @@ def test_ruby_s_clean_up_of_processes_costs_no_job(fleet: Fleet, report: Callabl
     # A minute after its last beat.
     fleet.client.delete(identity)
 
-    left = run_ruby(release, "Sidekiq::ProcessSet.new.map { |process| process['identity'] }", fleet.redis_url)
+    left = run_ruby(ruby_release, "Sidekiq::ProcessSet.new.map { |process| process['identity'] }", fleet.redis_url)
     members = fleet.client.smembers("processes")
     fleet.start(concurrency=10)
     fleet.wait_until_done(20)

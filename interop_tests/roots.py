@@ -3,9 +3,9 @@ Debian's releases as folders, each with the Ruby, Sidekiq, Rails and Redis that 
 
     python -m interop_tests.roots [SUITE …] [--again]
 
-unpacks what is missing (some 10 s and 120 MB a suite) and prints what came. The folders are kept in `$SIDEKIQ_PY_ROOTS`,
-by default `~/.cache/sidekiq_py/roots`. Nothing is installed on the machine itself: `.ci/enter_root` runs a command inside.
- Needs `mmdebstrap` and `unshare`, root or user namespaces, and one of Debian's mirrors.
+unpacks what is missing (some 10 s and 120 MB a suite) and prints what came. The folders are kept in
+`$SIDEKIQ_PY_ROOTS`, by default `~/.cache/sidekiq_py/roots`. Nothing is installed on the machine itself:
+`.ci/enter_root` runs a command inside. Needs `mmdebstrap` and `unshare`, root or user namespaces, and a mirror.
 """
 
 import fcntl
@@ -63,8 +63,8 @@ SUITES = {
     for suite in (
         Suite("bullseye", (*_COMMON, *_GEMS_FOR_SIDEKIQ_6)),
         Suite("bookworm", (*_COMMON, *_GEMS_FOR_SIDEKIQ_6)),
-        Suite("trixie", (*_COMMON, "ruby-json", "valkey-server")),
-        # From 8.1 on the Web UI needs a session, which Rack 3 keeps in a gem of its own.
+        # Rack 3 keeps sessions in a gem of its own, and from 8.1 on the Web UI needs one.
+        Suite("trixie", (*_COMMON, "ruby-json", "ruby-rack-session", "valkey-server")),
         Suite("forky", (*_COMMON, "ruby-json", "ruby-rack-session", "valkey-server")),
     )
 }

@@ -104,10 +104,13 @@ def test_ttin_shows_what_each_thread_does(start_worker: StartWorker, client: Cli
     jid = client.push({"class": "Sleep", "args": [60]})
     eventually(lambda: "class=Sleep" in worker.log)
 
-    worker.send_signal(signal.SIGTTIN)
+    def shows_the_sleep() -> bool:
+        # The job has been announced, and may only be about to sleep.
+        worker.send_signal(signal.SIGTTIN)
+        return "in sleep: time.sleep(seconds)" in worker.log
 
-    eventually(lambda: re.search(rf"sidekiq\.default/processor runs Sleep jid={jid} queue=default for ", worker.log))
-    assert "in sleep: time.sleep(seconds)" in worker.log
+    eventually(shows_the_sleep, every_seconds=0.2)
+    assert re.search(rf"sidekiq\.default/processor runs Sleep jid={jid} queue=default for ", worker.log)
     worker.kill()
 
 

@@ -147,9 +147,11 @@ class Waiters:
         now = monotonic()
         shut = set(paused)
         for waiter in self._waiters:
-            if waiter.is_open or waiter.queue in shut or now < waiter.cool_until:
+            if waiter.is_open or now < waiter.cool_until:
                 continue
             waiter.cool_until = 0.0
+            if waiter.queue in shut:
+                continue
             try:
                 waiter.send(self._ownership.current)
             except BaseException:

@@ -102,3 +102,22 @@ def test_what_comes_as_the_time_of_a_move_runs_out_is_taken(
 
     assert [unit.raw for unit in units] == [b"job"]
     group.close()
+
+
+def test_a_paused_queue_whose_job_was_not_claimed_is_left_alone_and_no_more(
+    pool: Pool, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """A moment that has passed, and after which nothing is waited for, would let the leader look without a rest."""
+    group = Waiters(pool, ownership, ["default"], 0.01)
+    group.open(())
+    eventually(lambda: open_moves(redis_client) == 1)
+    redis_client.sadd(keys.PAUSED, "default")
+    redis_client.lpush(keys.queue("default"), b"job")
+    eventually(lambda: group.collect(None, 0.1) and not group.any_open)
+    assert group.cool_until > 0
+
+    eventually(lambda: group.open(["default"]) or not group.cool_until)
+
+    assert not group.any_open
+    assert redis_client.lrange(keys.queue("default"), 0, -1) == [b"job"]
+    group.close()

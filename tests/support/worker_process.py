@@ -40,6 +40,7 @@ class SidekiqProcess:
         redis_url: Where the worker registers; handed over as REDIS_URL.
         environment: More environment variables; None as a value removes one.
         log_path: Where stdout and stderr go; by default a file that goes when the test run ends.
+        namespace: Under which the worker registers; handed over as SIDEKIQ_NAMESPACE.
     """
 
     def __init__(
@@ -49,11 +50,14 @@ class SidekiqProcess:
         redis_url: str,
         environment: Mapping[str, str | None] | None = None,
         log_path: Path | None = None,
+        namespace: str | None = None,
     ) -> None:
         self.redis_url = redis_url
+        self._prefix = f"{namespace}:" if namespace else ""
         self.log_path = log_path or _temporary_log()
         self._command = list(command)
-        self._environment = _environment({"REDIS_URL": redis_url, "REDIS_PROVIDER": None, **(environment or {})})
+        where = {"REDIS_URL": redis_url, "REDIS_PROVIDER": None, "SIDEKIQ_NAMESPACE": namespace}
+        self._environment = _environment({**where, **(environment or {})})
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
@@ -124,7 +128,8 @@ class SidekiqProcess:
         family = _process_tree(self.pid)
         client = redis.Redis.from_url(self.redis_url, decode_responses=True)
         try:
-            found = {name: client.hget(name, "info") for name in sorted(client.smembers("processes"))}
+            names = sorted(client.smembers(self._prefix + "processes"))
+            found = {name: client.hget(self._prefix + name, "info") for name in names}
         finally:
             client.close()
         return [str(name) for name, info in found.items() if info and json.loads(info)["pid"] in family]
@@ -196,6 +201,7 @@ class WorkerProcess(SidekiqProcess):
         environment: More environment variables; None as a value removes one.
         python_path: Folders to find *require* in, beside the repository.
         log_path: Where stdout and stderr go; by default a file that goes when the test run ends.
+        namespace: As of `SidekiqProcess`.
     """
 
     def __init__(
@@ -207,6 +213,7 @@ class WorkerProcess(SidekiqProcess):
         environment: Mapping[str, str | None] | None = None,
         python_path: Sequence[Path | str] = (),
         log_path: Path | None = None,
+        namespace: str | None = None,
     ) -> None:
         modules = [require] if isinstance(require, str) else list(require)
         command = [sys.executable, "-m", "sidekiq_py", "worker"]
@@ -218,6 +225,7 @@ class WorkerProcess(SidekiqProcess):
             redis_url=redis_url,
             environment={**python, **(environment or {})},
             log_path=log_path,
+            namespace=namespace,
         )
 
 

@@ -1,0 +1,1 @@
+"""A whole program under a namespace."""

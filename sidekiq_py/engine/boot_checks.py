@@ -5,6 +5,7 @@ Source: Sidekiq 8.1.7, cli.rb, `run`.
 """
 
 import logging
+from contextlib import closing
 from dataclasses import replace
 
 from sidekiq_py.detection import dialect_of
@@ -12,11 +13,8 @@ from sidekiq_py.engine import identity
 from sidekiq_py.errors import ConfigError, RedisError, RedisReplyError, UnsupportedRedisError
 from sidekiq_py.redis_access import in_flight, server_info, versions
 from sidekiq_py.redis_access.pool import Pool, place
-from sidekiq_py.redis_access.server_info import ServerInfo
+from sidekiq_py.redis_access.server_info import OLDEST_REDIS, ServerInfo
 from sidekiq_py.wire import keys
-
-# LMOVE and BLMOVE, by which a job is never in no place at all.
-OLDEST_REDIS = (6, 2)
 
 _SHARED_KEYS = (
     keys.QUEUES,
@@ -77,7 +75,8 @@ def warn_of_ruby_outside(pool: Pool) -> None:
     try:
         if dialect_of(versions.infos(pool)) is not None:
             return
-        outside = dialect_of(versions.infos(Pool(replace(pool.settings, namespace=""))))
+        with closing(Pool(replace(pool.settings, namespace=""))) as bare:
+            outside = dialect_of(versions.infos(bare))
     except RedisError:
         # An ACL may keep this user within the namespace.
         return

@@ -26,8 +26,8 @@ test: setup ## Every check: the wheel, style, types, imports, all tests (CI=true
 lint: .venv/installed ## Style, types and the directions of imports
 	@.ci/lint
 
-interop: setup ## Only the tests with real Ruby at the other end
-	@$(PYTHON_HERE) -m pytest interop_tests $(TESTS)
+interop: setup ## The tests with real Ruby at the other end, on every release; a whole run writes docs/compatibility.md
+	@SIDEKIQ_PY_RELEASES=all .ci/interop $(TESTS)
 
 demo: setup ## Python and real Ruby on one Redis, step by step, in half a minute
 	@command -v redis-server valkey-server >/dev/null || $(PYTHON_HERE) -m pip install -q -e '.[embedded]'

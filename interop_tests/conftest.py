@@ -31,11 +31,28 @@ StartRuby = Callable[..., RubySidekiq]
 StartPython = Callable[..., WorkerProcess]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for a Ruby release bears the mark `ruby`."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whatever asks for a Ruby release bears the mark `ruby`; what a release does not have is not asked of it."""
     for item in items:
         if "ruby_release" in getattr(item, "fixturenames", ()):
             item.add_marker("ruby")
+    kept = [item for item in items if _has_it(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not _has_it(item)])
+    items[:] = kept
+
+
+def _has_it(item: pytest.Item) -> bool:
+    """Whether the release of this item lies in the range of its mark `releases(since="7.3", before="8.1")`."""
+    mark = item.get_closest_marker("releases")
+    release = getattr(item, "callspec", None) and item.callspec.params.get("ruby_release")  # type: ignore[attr-defined]
+    if mark is None or not isinstance(release, RubyRelease):
+        return True
+    since, before = (_numbers(mark.kwargs.get(name)) for name in ("since", "before"))
+    return (since is None or release.numbers >= since) and (before is None or release.numbers < before)
+
+
+def _numbers(version: str | None) -> tuple[int, ...] | None:
+    return tuple(map(int, version.split("."))) if version else None
 
 
 @pytest.fixture(scope="session", params=RELEASES, ids=lambda release: release.sidekiq_version)

@@ -1,0 +1,162 @@
+"""
+The table of what was proven: which claim, on which release, by which test.
+
+A pytest plug-in. Each test of `interop_tests/` is a claim, worded by its docstring; each value of the fixture
+`ruby_release`, or of `any_redis`, is a column. With `--compatibility FILE` the table of a whole run is written there.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interop_tests.support.ruby import RubyRelease
+
+OPTION = "--compatibility"
+# What a cell says.
+FAILED = "**fails**"
+NOT_ASKED = "-"
+
+_HEAD = """# What was proven, on which release
+
+Written by `make interop`; each row is a test, each column the real thing at the other end. A ✓ is a test that passed,
+a number says for how many cases, "-" is what the release does not have or what does not depend on it.
+"""
+
+
+@dataclass(slots=True)
+class _Claim:
+    """One test function and how it fared in each column."""
+
+    heading: str
+    text: str
+    test: str
+    passed: dict[str, int] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+
+    def cell(self, column: str) -> str:
+        if column in self.failed:
+            return FAILED
+        count = self.passed.get(column, 0)
+        return {0: NOT_ASKED, 1: "✓"}.get(count, f"✓ {count}")
+
+
+class CompatibilityTable:
+    """Collects outcomes while tests run, and writes them as Markdown at the end of a run that was not narrowed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._claims: dict[str, _Claim] = {}
+        self._columns: dict[str, str] = {}
+        """By test id: the column it belongs to."""
+        self._releases: dict[str, RubyRelease] = {}
+        self._servers: dict[str, str] = {}
+
+    def pytest_collection_modifyitems(self, items: Iterable[pytest.Item]) -> None:
+        """Word each claim, and find its column."""
+        for item in items:
+            if not isinstance(item, pytest.Function):
+                continue
+            column = self._column(getattr(item, "callspec", None))
+            if column is None:
+                continue
+            test = item.nodeid.partition("[")[0]
+            self._columns[item.nodeid] = column
+            self._claims.setdefault(test, _Claim(_sentence(item.module), _sentence(item.function), test))
+
+    def _column(self, callspec: Any) -> str | None:
+        parameters: Mapping[str, Any] = callspec.params if callspec is not None else {}
+        release = parameters.get("ruby_release")
+        if isinstance(release, RubyRelease):
+            self._releases[release.sidekiq_version] = release
+            return release.sidekiq_version
+        if "any_redis" in parameters:
+            name = str(parameters["any_redis"])
+            self._servers[name] = name
+            return name
+        return None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a test that ran, or one that could not be set up."""
+        column = self._columns.get(report.nodeid)
+        if column is None or (report.when != "call" and report.passed):
+            return
+        claim = self._claims[report.nodeid.partition("[")[0]]
+        if report.passed:
+            claim.passed[column] = claim.passed.get(column, 0) + 1
+        else:
+            claim.failed.add(column)
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the tables."""
+        self._path.write_text("\n".join([_HEAD, *self._lines()]) + "\n")
+
+    def _lines(self) -> Iterable[str]:
+        releases = sorted(self._releases.values(), key=lambda release: release.numbers)
+        yield "## Real Sidekiq"
+        yield ""
+        yield from _versions(releases)
+        yield from self._sections([release.sidekiq_version for release in releases])
+        if self._servers:
+            yield "## Redis and Valkey"
+            yield ""
+            yield from self._sections(list(self._servers))
+
+    def _sections(self, columns: list[str]) -> Iterable[str]:
+        claims = [claim for claim in self._claims.values() if {*claim.passed, *claim.failed} & set(columns)]
+        for heading in dict.fromkeys(claim.heading for claim in claims):
+            yield f"### {heading}"
+            yield ""
+            yield _row(["", *columns])
+            yield _row(["---", *[":-:"] * len(columns)])
+            for claim in claims:
+                if claim.heading == heading:
+                    cells = [claim.cell(column) for column in columns]
+                    yield _row([f"{_link(claim.test)}. {claim.text}", *cells])
+            yield ""
+
+
+def _versions(releases: list[RubyRelease]) -> Iterable[str]:
+    yield _row(["Sidekiq", *[release.sidekiq_version for release in releases]])
+    yield _row(["---", *[":-:"] * len(releases)])
+    yield _row(["Debian", *[release.suite for release in releases]])
+    for name in ("ruby", "json", "rails"):
+        yield _row([name.replace("json", "json gem").capitalize(), *[_version(release, name) for release in releases]])
+    yield ""
+
+
+def _version(release: RubyRelease, name: str) -> str:
+    return str(getattr(release.versions, name)) if release.versions is not None else NOT_ASKED
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _sentence(documented: object) -> str:
+    """The first line of a docstring, as it may stand in a table."""
+    lines = (getattr(documented, "__doc__", None) or "").strip().splitlines()
+    return lines[0].rstrip(".").replace("|", "\\|") if lines else ""
+
+
+def _link(test: str) -> str:
+    """The test's name as the sentence that it is."""
+    file, _, name = test.partition("::")
+    words = name.removeprefix("test_").replace("_s_", "'s_").replace("_", " ")
+    words = re.sub(r"\b(ruby|python|sidekiq)\b", lambda word: word[0].capitalize(), words)
+    return f"[{words[:1].upper()}{words[1:]}](../{file})"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where to write the table."""
+    parser.addoption(OPTION, metavar="FILE", help="write docs/compatibility.md's table of this run there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect only where a table is wanted."""
+    path = config.getoption(OPTION)
+    if path:
+        config.pluginmanager.register(CompatibilityTable(Path(path)), "compatibility_table")

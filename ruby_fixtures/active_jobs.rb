@@ -14,7 +14,7 @@ require "globalid"
 ActiveJob::Base.queue_adapter = :sidekiq
 ActiveJob::Base.logger = nil
 # As Sidekiq's Rails engine does when Active Job is loaded.
-ActiveJob::Base.include(Sidekiq::Worker::Options) unless ActiveJob::Base.respond_to?(:sidekiq_options)
+ActiveJob::Base.include(FIXTURE_JOB::Options) unless ActiveJob::Base.respond_to?(:sidekiq_options)
 
 GlobalID.app = "fixtures"
 I18n.available_locales = %i[en de]
@@ -56,7 +56,9 @@ class EchoOptionsJob < EchoJob
 end
 
 class ActiveRetryJob < ActiveJob::Base
-  retry_on FixtureError, wait: 30, attempts: 3, jitter: 0
+  # Rails 6.0 has no jitter to turn off.
+  exactly = (ActiveJob.version < Gem::Version.new("6.1")) ? {} : {jitter: 0}
+  retry_on FixtureError, wait: 30, attempts: 3, **exactly
 
   def perform(message)
     raise FixtureError, message

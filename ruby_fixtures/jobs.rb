@@ -8,7 +8,8 @@
 require "json"
 require "sidekiq"
 
-FIXTURE_JOB = defined?(Sidekiq::Job) ? Sidekiq::Job : Sidekiq::Worker
+# From 6.3 on a job class includes `Sidekiq::Job`; before, that name was the data API's for an entry of a queue.
+FIXTURE_JOB = (Gem::Version.new(Sidekiq::VERSION) < Gem::Version.new("6.3")) ? Sidekiq::Worker : Sidekiq::Job
 
 # redis-rb 4.8 warns at each SADD of Sidekiq 6.4.1; the logs are for what matters.
 if defined?(Redis) && Redis.respond_to?(:silence_deprecations=)
@@ -21,7 +22,7 @@ if (poll_seconds = ENV["FIXTURE_POLL_SECONDS"])
   Sidekiq.configure_server do |config|
     settings = config.respond_to?(:[]=) ? config : Sidekiq.options
     settings[:poll_interval_average] = poll_seconds.to_f
-    Sidekiq::Scheduled::Poller.prepend(Module.new { private def initial_wait = nil })
+    Sidekiq::Scheduled::Poller.prepend(Module.new { private def initial_wait; end })
   end
 end
 

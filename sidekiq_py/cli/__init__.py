@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scheduled": ("sidekiq_py.cli.job_sets:scheduled", "List, run now, kill or delete scheduled jobs."),
     "dead": ("sidekiq_py.cli.job_sets:dead", "List, retry or delete dead jobs."),
     "recover": ("sidekiq_py.cli.recover:recover", "Give jobs of dead workers back to their queues."),
+    "doctor": ("sidekiq_py.cli.doctor:doctor", "Look for what is wrong with this Redis and who shares it."),
     "demo": ("sidekiq_py.cli.demo:demo", "Show Python and Ruby on one Redis."),
     "completion": ("sidekiq_py.cli.completion:completion", "Print the shell's completion script."),
 }

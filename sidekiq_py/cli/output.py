@@ -40,7 +40,7 @@ def echo_table(
         right: Headings of columns with numbers.
         elastic: Headings of columns that may be cut where the terminal is too narrow for all.
     """
-    cells = [tuple(headings), *[tuple(_plain(str(cell)) for cell in row) for row in rows]]
+    cells = [tuple(headings), *[tuple(plain(str(cell)) for cell in row) for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
     if sys.stdout.isatty():
         _fit(widths, [headings.index(name) for name in elastic], shutil.get_terminal_size().columns)
@@ -54,7 +54,7 @@ def echo_table(
 
 def shortened(text: str, width: int) -> str:
     """*text* on one line of at most *width* characters."""
-    return _cut(_plain(" ".join(text.split())), width)
+    return _cut(plain(" ".join(text.split())), width)
 
 
 def span(seconds: float) -> str:
@@ -106,6 +106,6 @@ def _cut(line: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """*text* without what a terminal would obey: payloads come from anywhere."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

@@ -54,7 +54,7 @@ def _owners(pool: Pool) -> dict[str, list[str]]:
     entered, departed = pool.batch([("HGETALL", keys.OWNERS), ("HGETALL", keys.DEPARTED)])
     # What is noted of the departed has the time in front: "<epoch s> <JSON>".
     return {
-        owner.decode(): _queues(about)
+        owner.decode(): queues_of(about)
         for owner, about in [
             *_pairs(entered),
             *((owner, about.partition(b" ")[2]) for owner, about in _pairs(departed)),
@@ -62,7 +62,8 @@ def _owners(pool: Pool) -> dict[str, list[str]]:
     }
 
 
-def _queues(about: bytes) -> list[str]:
+def queues_of(about: bytes) -> list[str]:
+    """The queues in what an owner says about itself; none where it cannot be read."""
     try:
         noted = loads(about)
     except PayloadError:

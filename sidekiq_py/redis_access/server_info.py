@@ -12,6 +12,9 @@ from typing import Any
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.pool import Link, Pool
 
+# LMOVE and BLMOVE, by which a job is never in no place at all.
+OLDEST_REDIS = (6, 2)
+
 # Of error replies: nothing that this user asks will be answered.
 _NOT_LET_IN = frozenset({"NOAUTH", "WRONGPASS"})
 

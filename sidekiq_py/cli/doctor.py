@@ -1,0 +1,190 @@
+"""`sidekiq-py doctor`: what is wrong with this Redis, and what to do about it."""
+
+import functools
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from sidekiq_py import program
+from sidekiq_py.cli.connection import reads_redis
+from sidekiq_py.cli.output import echo_json, plain
+from sidekiq_py.cli.program_files import import_all
+from sidekiq_py.doctor import Finding, Level, Report, examine
+from sidekiq_py.errors import ConfigError, SidekiqError
+from sidekiq_py.registry import registry
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FOUND = 1
+_COULD_NOT_LOOK = 2
+_WIDEST = 120
+_COLOURS = {
+    Level.PROBLEM: "red",
+    Level.WARNING: "yellow",
+    Level.UNSEEN: "magenta",
+    Level.NOTE: "cyan",
+    Level.OK: "green",
+}
+_LABEL_WIDTH = max(len(level) for level in Level) + 2
+
+
+class _CouldNotLook(click.ClickException):
+    exit_code = _COULD_NOT_LOOK
+
+
+def _looks_as_a_program(command: F) -> F:
+    """
+    Adds `--require` and `--sidekiq-version`. Whatever keeps the command from looking ends it with exit code 2, to tell
+    that from what was found.
+    """
+
+    @click.option(
+        "-r",
+        "--require",
+        metavar="MODULE|PATH",
+        multiple=True,
+        help="Import it first: classes that it declares count as served.",
+    )
+    @click.option("--sidekiq-version", metavar="VERSION", help="The release that this program is to write for.")
+    @functools.wraps(command)
+    def guarded(*arguments: Any, require: tuple[str, ...], sidekiq_version: str | None, **options: Any) -> Any:
+        try:
+            import_all(require, Path.cwd())
+            if sidekiq_version is not None:
+                program.configure(sidekiq_version=sidekiq_version)
+            return command(*arguments, **options)
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from error
+        except SidekiqError as error:
+            raise _CouldNotLook(str(error)) from error
+        except click.UsageError:
+            raise
+        except click.ClickException as error:
+            raise _CouldNotLook(error.message) from error
+
+    return guarded  # type: ignore[return-value]
+
+
+@click.command()
+@click.option("--strict", is_flag=True, help="Warnings count as problems, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Show also what is in order.")
+@_looks_as_a_program
+@reads_redis
+@click.pass_context
+def doctor(ctx: click.Context, strict: bool, verbose: bool, as_json: bool) -> None:
+    """
+    Look for what is wrong with this Redis and who shares it.
+
+    Tells which releases of Sidekiq and which languages are at work, which release Python writes for and why, and looks
+    at clocks, units of time, queues, classes, jobs in flight, the server, and keys of Sidekiq Pro, Enterprise and gems.
+    It only reads, and looks at a sample where there is much.
+
+    With -r the classes that a program declares count as served, and their options are looked at.
+
+    \b
+    Exit codes:
+      0  nothing is wrong
+      1  there is a problem (with --strict: or a warning)
+      2  it could not look: no connection, or wrong usage
+    """
+    report = examine(declared=registry if ctx.params["require"] else None)
+    is_healthy = report.is_healthy(strict=strict)
+    if as_json:
+        echo_json(_document(report, is_healthy))
+    else:
+        _show(report, verbose=verbose)
+    ctx.exit(0 if is_healthy else _FOUND)
+
+
+def _document(report: Report, is_healthy: bool) -> dict[str, Any]:
+    return {
+        "redis": report.url,
+        **report.about,
+        "healthy": is_healthy,
+        "problems": report.count(Level.PROBLEM),
+        "warnings": report.count(Level.WARNING),
+        "findings": [
+            {
+                "check": check.name,
+                "level": str(finding.level),
+                "seen": finding.seen,
+                "advice": finding.advice,
+                "subjects": list(finding.subjects),
+            }
+            for check, finding in report.findings()
+        ],
+    }
+
+
+def _show(report: Report, *, verbose: bool) -> None:
+    width = min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
+    click.echo(_head(report))
+    levels = list(Level) if verbose else [level for level in Level if level is not Level.OK]
+    shown = list(report.findings(*levels))
+    for group, found in groupby(shown, key=lambda pair: pair[0].group):
+        click.echo(f"\n{click.style(group, bold=True)}")
+        for _, finding in found:
+            _show_finding(finding, width)
+    click.echo()
+    if not verbose:
+        click.echo(_wrapped(_in_order(report), width))
+    click.echo(_verdict(report))
+
+
+def _head(report: Report) -> str:
+    about = report.about
+    parts = [report.url, *([about["server"]] if "server" in about else [])]
+    if "ruby_processes" in about:
+        parts.append(f"processes: {about['ruby_processes']} Ruby, {about['python_processes']} Python")
+    if "jobs_looked_at" in about:
+        parts.append(f"looked at {about['jobs_looked_at']:,} of {about['jobs_waiting']:,} waiting jobs")
+    if "keys_looked_at" in about:
+        parts.append(f"{about['keys_looked_at']:,} keys" + ("" if report.keys_are_whole else " (there are more)"))
+    return ", ".join(parts)
+
+
+def _show_finding(finding: Finding, width: int) -> None:
+    label = click.style(f"  {finding.level:<{_LABEL_WIDTH}}", fg=_COLOURS[finding.level])
+    indent = " " * (_LABEL_WIDTH + 2)
+    lines = _wrapped(plain(finding.seen), width - len(indent)).splitlines()
+    if finding.advice:
+        advice = textwrap.wrap(
+            plain(finding.advice), width - len(indent), initial_indent="→ ", subsequent_indent="  ", **_WRAPPING
+        )
+        lines += advice
+    click.echo(label + f"\n{indent}".join(lines))
+
+
+def _in_order(report: Report) -> str:
+    """The topics about which there is nothing to say."""
+    quiet = [
+        examined.check.topic
+        for examined in report.examined
+        if examined.findings and all(finding.level is Level.OK for finding in examined.findings)
+    ]
+    return f"In order: {', '.join(quiet)}." if quiet else "In order: nothing of what was looked at."
+
+
+def _verdict(report: Report) -> str:
+    counts = [(level, report.count(level)) for level in (Level.PROBLEM, Level.WARNING, Level.UNSEEN, Level.NOTE)]
+    words = {Level.UNSEEN: ("thing unseen", "things unseen")}
+    parts = []
+    for level, number in counts:
+        one, many = words.get(level, (str(level), f"{level}s"))
+        if number:
+            parts.append(click.style(f"{number} {one if number == 1 else many}", fg=_COLOURS[level]))
+    return ", ".join(parts) + "." if parts else click.style("Nothing is wrong.", fg="green")
+
+
+# Names of keys, processes and commands are to be copied whole.
+_WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(text, width, **_WRAPPING))

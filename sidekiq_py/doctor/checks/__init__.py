@@ -1,0 +1,76 @@
+"""
+All checks, by group, in the order of a report.
+
+A check is a function from the facts to what it says of them: at least one finding, unless it does not apply.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sidekiq_py.doctor.checks import (
+    classes,
+    clocks,
+    declared,
+    foreign,
+    in_flight,
+    processes,
+    queues,
+    redis_server,
+    times,
+)
+from sidekiq_py.doctor.facts import Facts
+from sidekiq_py.doctor.finding import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """
+    One question.
+
+    Args:
+        name: For programs: short, stable.
+        group: Under which heading it is shown.
+        topic: What it looks at, as in "... could not be looked at".
+    """
+
+    name: str
+    group: str
+    topic: str
+    look: Callable[[Facts], Iterable[Finding]]
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("redis-version", "Redis", "the server's version", redis_server.version),
+    Check("eviction", "Redis", "eviction", redis_server.eviction),
+    Check("memory", "Redis", "memory", redis_server.memory),
+    Check("persistence", "Redis", "persistence", redis_server.persistence),
+    Check("replication", "Redis", "replication", redis_server.replication),
+    Check("processes", "Processes", "the processes", processes.present),
+    Check("mixed-releases", "Processes", "releases of Sidekiq", processes.mixed_releases),
+    Check("dialect", "Processes", "the dialect", processes.dialect),
+    Check("writers", "Processes", "what Python processes write", processes.writers),
+    Check("clock", "Clocks and times", "this machine's clock", clocks.this_machine),
+    Check("process-clocks", "Clocks and times", "the processes' clocks", clocks.processes),
+    Check("future-jobs", "Clocks and times", "jobs from the future", clocks.stamps),
+    Check("time-units", "Clocks and times", "units of time", times.units),
+    Check("unworked-queues", "Queues", "queues nobody works", queues.unworked),
+    Check("due-elsewhere", "Queues", "where due jobs go", queues.due_elsewhere),
+    Check("paused", "Queues", "paused queues", queues.paused),
+    Check("latency", "Queues", "latency", queues.late),
+    Check("overdue", "Queues", "overdue jobs", queues.overdue),
+    Check("unlisted-queues", "Queues", "the set of queues", queues.unlisted),
+    Check("unreadable-jobs", "Jobs", "unreadable jobs", queues.unreadable),
+    Check("unserved-classes", "Jobs", "classes nobody serves", classes.unserved),
+    Check("refused-classes", "Jobs", "retries for want of a class", classes.refused),
+    Check("wrappers", "Jobs", "wrappers of Active Job", classes.wrappers),
+    Check("declared-queues", "Jobs", "this program's queues", declared.queues),
+    Check("declared-options", "Jobs", "this program's options", declared.options),
+    Check("orphans", "In flight", "jobs of dead processes", in_flight.orphans),
+    Check("unentered-owners", "In flight", "owners in no registry", in_flight.unentered),
+    Check("suspects", "In flight", "suspects", in_flight.suspects),
+    Check("orphans-of-ruby", "In flight", "private lists of Ruby's fetchers", in_flight.of_ruby),
+    Check("products", "Others on this Redis", "Pro, Enterprise and gems", foreign.products),
+    Check("marked-jobs", "Others on this Redis", "jobs for their middleware", foreign.marked_jobs),
+    Check("extensions", "Others on this Redis", "delayed extensions", foreign.extensions),
+    Check("namespaces", "Others on this Redis", "namespaces", foreign.namespaces),
+)

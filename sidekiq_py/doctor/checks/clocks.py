@@ -1,0 +1,74 @@
+"""
+Do the clocks agree?
+
+Schedules, retries and latencies are computed by the clock of whoever computes them; Redis's own is the measure here.
+A process's clock is read off its heartbeat: the time that it says, against the time at which the key was written, as
+told by how much of its minute is left.
+"""
+
+from collections.abc import Iterator
+
+from sidekiq_py.doctor.facts import Facts
+from sidekiq_py.doctor.finding import Finding, Level, counted, listed, ok, span
+
+# Less drowns in the interval at which due jobs are looked for.
+WARNING_SECONDS = 5.0
+PROBLEM_SECONDS = 60.0
+_ADVICE = "Let all machines take their time from NTP (chrony, systemd-timesyncd)."
+_MEANS = "Scheduled jobs and retries start by so much early or late, and latencies are wrong by as much."
+
+
+def this_machine(facts: Facts) -> Iterator[Finding]:
+    """This machine's clock against Redis's."""
+    reading = facts.clock
+    surplus = abs(reading.ahead_seconds) - reading.error_seconds
+    seen = f"The clock of this machine is {_apart(reading.ahead_seconds)} that of Redis."
+    if surplus < WARNING_SECONDS:
+        yield ok(f"The clock of this machine and that of Redis differ by {span(reading.ahead_seconds)}.")
+    else:
+        yield Finding(_level(surplus), f"{seen} {_MEANS}", _ADVICE)
+
+
+def processes(facts: Facts) -> Iterator[Finding]:
+    """Each process's clock against Redis's."""
+    readings = [(worker, worker.ahead_seconds) for worker in facts.fleet.workers]
+    known = [(worker, ahead) for worker, ahead in readings if ahead is not None]
+    off = [(worker, ahead) for worker, ahead in known if abs(ahead) >= WARNING_SECONDS]
+    if not off:
+        worst = max((abs(ahead) for _, ahead in known), default=0.0)
+        yield ok(f"The clocks of {counted(len(known), 'process', 'processes')} are within {span(worst)} of Redis's.")
+        return
+    named = listed(f"{worker.title} is {_apart(ahead)}" for worker, ahead in off)
+    yield Finding(
+        _level(max(abs(ahead) for _, ahead in off)),
+        f"Clocks are off from that of Redis: {named}. {_MEANS}",
+        _ADVICE,
+        tuple(worker.identity for worker, _ in off),
+    )
+
+
+def stamps(facts: Facts) -> Iterator[Finding]:
+    """Jobs from the future: their producer's clock is ahead."""
+    now = facts.clock.redis_seconds
+    late = [(job, stamp - now) for job in facts.sample.jobs if (stamp := job.latest_stamp()) is not None]
+    future = [(job, ahead) for job, ahead in late if ahead >= WARNING_SECONDS]
+    if not future:
+        yield ok("No job bears a time that is still to come.")
+        return
+    classes = sorted({job.job_class for job, _ in future})
+    worst = max(ahead for _, ahead in future)
+    yield Finding(
+        _level(worst),
+        f"{counted(len(future), 'job bears', 'jobs bear')} a time that is still to come, by up to {span(worst)}: "
+        f"{listed(classes)}. The clock of what pushed them is ahead.",
+        _ADVICE,
+        tuple(classes),
+    )
+
+
+def _apart(ahead: float) -> str:
+    return f"{span(ahead)} {'ahead of' if ahead > 0 else 'behind'}"
+
+
+def _level(seconds: float) -> Level:
+    return Level.PROBLEM if seconds >= PROBLEM_SECONDS else Level.WARNING

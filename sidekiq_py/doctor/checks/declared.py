@@ -1,0 +1,66 @@
+"""The jobs that the program at hand declares (`-r`): can what it says be done here?"""
+
+from collections.abc import Iterator
+
+from sidekiq_py.doctor.facts import Facts
+from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, verb, warning
+from sidekiq_py.doctor.fleet import releases
+from sidekiq_py.wire.payload import DEFAULT_OPTIONS
+
+# Options by which middleware of other products knows its jobs.
+_OF_OTHERS = {
+    "encrypt": "Sidekiq Enterprise",
+    "unique_for": "Sidekiq Enterprise",
+    "unique_until": "Sidekiq Enterprise",
+    "expires_in": "Sidekiq Pro",
+    "lock": "sidekiq-unique-jobs",
+    "on_conflict": "sidekiq-unique-jobs",
+    "throttle": "sidekiq-throttled",
+}
+
+
+def queues(facts: Facts) -> Iterator[Finding]:
+    """Do workers fetch from the queues that the program's jobs go to?"""
+    if facts.declared is None:
+        return
+    by_queue: dict[str, list[str]] = {}
+    for name, definition in facts.declared.items():
+        # An Active Job is pushed where Rails says.
+        if definition.resolve is None:
+            by_queue.setdefault(str({**DEFAULT_OPTIONS, **definition.options}["queue"]), []).append(name)
+    idle = {queue: names for queue, names in by_queue.items() if not facts.fleet.on(queue)}
+    for queue, names in sorted(idle.items()):
+        yield warning(
+            f"{listed(sorted(names))} {verb(len(names), 'goes', 'go')} to `{queue}`, and no process works that queue.",
+            f"Start a worker for it (-q {queue}), or declare another queue.",
+            sorted(names),
+        )
+    if not idle:
+        yield ok(
+            f"The program declares {counted(len(facts.declared), 'job')}; workers fetch from every queue of theirs."
+        )
+
+
+def options(facts: Facts) -> Iterator[Finding]:
+    """Options that somebody here does not know."""
+    if facts.declared is None:
+        return
+    old = [worker for worker in facts.fleet.ruby if not worker.dialect.has_retry_for]
+    with_limit = sorted(name for name, job in facts.declared.items() if "retry_for" in job.options)
+    if old and with_limit:
+        yield warning(
+            f"{listed(with_limit)} declares `retry_for`, which Sidekiq {releases(old)} does not know: a job that fails "
+            "there is retried by count.",
+            "Declare `retry` too.",
+            with_limit,
+        )
+    found = [(name, key) for name, job in sorted(facts.declared.items()) for key in job.options if key in _OF_OTHERS]
+    if found:
+        named = listed(f"{name} declares `{key}` ({_OF_OTHERS[key]})" for name, key in found)
+        yield note(
+            f"{named}: it goes into the payload, and nothing in Python acts on it.",
+            "Keep it where a Ruby process with that product is to act on it; leave it out otherwise.",
+            sorted({name for name, _ in found}),
+        )
+    if not found and not (old and with_limit):
+        yield ok("The program's options are known to everybody here.")

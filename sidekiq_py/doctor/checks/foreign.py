@@ -1,0 +1,91 @@
+"""What else lives here: Sidekiq Pro and Enterprise, gems, namespaces; and what that means for a Python process."""
+
+from collections.abc import Iterator
+
+from sidekiq_py.doctor.facts import Facts
+from sidekiq_py.doctor.families import FAMILIES, RUN_IN_PYTHON
+from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, warning
+from sidekiq_py.doctor.sampling import SampledJob
+from sidekiq_py.wire.extensions import EXTENSION_KEYS, extension_keys_of
+
+_EXTENSIONS = "Sidekiq::Extensions::"
+_SHOWN = 3
+_NAMED = 50
+
+
+def products(facts: Facts) -> Iterator[Finding]:
+    """Keys of other products."""
+    found = facts.keyspace.families
+    for family in FAMILIES:
+        names = found.get(family.title)
+        if names:
+            shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+            seen = f"{family.title}: {counted(len(names), 'key')} ({shown}). {family.means}."
+            yield note(seen, family.advice, names[:_NAMED])
+    if not found:
+        yield ok("No keys of Sidekiq Pro, Enterprise or a known gem were met.")
+
+
+def marked_jobs(facts: Facts) -> Iterator[Finding]:
+    """Jobs that want what only Ruby's middleware does."""
+    jobs: dict[str, list[SampledJob]] = {}
+    for job in facts.sample.jobs:
+        for key in extension_keys_of(job.item):
+            jobs.setdefault(key, []).append(job)
+    for key, found in jobs.items():
+        yield _marked(key, found, facts)
+    expiring = [job for job in facts.sample.jobs if job.item.get("expiry")]
+    if expiring:
+        yield note(
+            f"{counted(len(expiring), 'job bears', 'jobs bear')} `expiry` (Sidekiq Pro's expiring jobs), in "
+            f"{listed(_queues(expiring))}: Python runs them also after they have expired.",
+            "Leave queues with such jobs to Ruby.",
+            _queues(expiring),
+        )
+    if not jobs and not expiring:
+        yield ok(f"Of {facts.sample.extent} none asks for what only Ruby's middleware does.")
+
+
+def extensions(facts: Facts) -> Iterator[Finding]:
+    """Jobs of Sidekiq's delayed extensions (up to 6)."""
+    jobs = [job for job in facts.sample.jobs if job.job_class.startswith(_EXTENSIONS)]
+    if jobs:
+        yield note(
+            f"{counted(len(jobs), 'job is', 'jobs are')} of Sidekiq's delayed extensions ({listed(_queues(jobs))}): "
+            "their argument is Ruby in YAML, which Python must not load.",
+            "Leave those queues to Ruby.",
+            _queues(jobs),
+        )
+
+
+def namespaces(facts: Facts) -> Iterator[Finding]:
+    """Queues under a prefix, by the gem redis-namespace (Sidekiq up to 6)."""
+    found = facts.keyspace.namespaces
+    if not found:
+        yield ok("No queues under a namespace were met.")
+        return
+    yield warning(
+        f"Queues stand here under {counted(len(found), 'namespace')} of redis-namespace, which was not looked into: "
+        f"{listed(found)}.",
+        f"If they are yours, set the namespace in Python as in Ruby, and look again: --namespace {found[0]}",
+        found,
+    )
+
+
+def _marked(key: str, jobs: list[SampledJob], facts: Facts) -> Finding:
+    queues = _queues(jobs)
+    python = {name for worker in facts.fleet.python for name in worker.queues}
+    theirs = [name for name in queues if name in python]
+    seen = f"{counted(len(jobs), 'job bears', 'jobs bear')} `{key}`, {EXTENSION_KEYS[key]}, in {listed(queues)}"
+    if not theirs:
+        return note(f"{seen}. No Python process fetches there (any more).", "Leave those queues to Ruby.", queues)
+    return warning(
+        f"{seen}. Python processes fetch from {listed(theirs)}: one that meets such a job gives it back and serves "
+        f"that queue no more, unless `extension_keys` says otherwise. Run in Python, {RUN_IN_PYTHON[key]}.",
+        "Leave those queues to Ruby, or let such jobs go to a queue of their own.",
+        theirs,
+    )
+
+
+def _queues(jobs: list[SampledJob]) -> list[str]:
+    return sorted({job.queue for job in jobs if job.queue})

@@ -1,0 +1,111 @@
+"""Jobs that left their queue and were not settled: does somebody look after each of them?"""
+
+import json
+import shlex
+from collections.abc import Iterator
+
+from sidekiq_py.doctor import families
+from sidekiq_py.doctor.facts import Facts
+from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.owners import OwnerFacts
+from sidekiq_py.wire import keys
+
+# A look every 5 s; dead is who was missing at two looks more than 10 s apart.
+_RECOVERED_WITHIN_SECONDS = 20
+
+
+def orphans(facts: Facts) -> Iterator[Finding]:
+    """Python processes that are gone, with what they had taken."""
+    owners = facts.owners
+    alive = [owner for owner in owners.entered if owner.has_lease and not owner.is_departed]
+    gone = [owner for owner in owners.entered if owner.jobs and not owner.has_lease]
+    beating = {worker.identity for worker in facts.fleet.workers}
+    waking = [owner for owner in gone if owner.identity in beating and not owner.is_departed]
+    dead = [owner for owner in gone if owner not in waking]
+    jobs = sum(owner.jobs for owner in dead)
+    if dead:
+        processes = counted(len(dead), "Python process", "Python processes")
+        count = counted(jobs, "job is", "jobs are")
+        seen = f"{count} in flight at {processes} of which nothing was heard for a while: {_listed(dead)}."
+        names = [owner.name for owner in dead]
+        if alive:
+            advice = f"A Python worker lives and brings them back, within about {_RECOVERED_WITHIN_SECONDS} s."
+            yield warning(seen, advice, names)
+        else:
+            yield problem(seen, "No Python worker lives to bring them back: sidekiq-py recover", names)
+    if waking:
+        yield note(
+            f"{_listed(waking)} beats and holds no lease at this moment, as after an outage of Redis.",
+            "It renews its lease within seconds; look again.",
+            (owner.name for owner in waking),
+        )
+    if not gone:
+        held = sum(owner.jobs for owner in alive)
+        yield ok(f"{counted(held, 'job')} in flight, all at processes that are heard of.")
+
+
+def unentered(facts: Facts) -> Iterator[Finding]:
+    """In-flight hashes and inboxes that no registry names, as after the loss of a part of the data."""
+    for owner in facts.owners.unentered:
+        about = {"boot": "", "pidns": "", "pid": 0, "start": 0, "queues": list(owner.queues)}
+        enter = shlex.join(["redis-cli", "HSET", keys.OWNERS, owner.name, json.dumps(about, separators=(",", ":"))])
+        yield problem(
+            f"{counted(owner.jobs, 'job stands', 'jobs stand')} in flight under {owner.name}, which is not in "
+            f"{keys.OWNERS}: nobody looks after {verb(owner.jobs, 'it', 'them')}.",
+            f"Enter it again, and what it holds goes back: {enter} && sidekiq-py recover",
+            [owner.name],
+        )
+    if not facts.owners.unentered:
+        yield ok("Every in-flight hash that was met belongs to an owner that is looked after.")
+
+
+def suspects(facts: Facts) -> Iterator[Finding]:
+    """Jobs whose process died while they were in flight."""
+    if number := facts.owners.suspects:
+        yield note(
+            f"{counted(number, 'job was', 'jobs were')} in flight when a Python process died, in the last 72 hours. "
+            "The third death of a process while the same job runs puts that job into `dead`.",
+            "If processes die again and again: look at memory, native libraries and the kernel's log (OOM).",
+        )
+    else:
+        yield ok("No job is suspected of having killed its process.")
+
+
+def of_ruby(facts: Facts) -> Iterator[Finding]:
+    """What other fetchers keep in Redis for processes that are gone."""
+    found = facts.keyspace.families
+    private = [name for name in found.get(families.SUPER_FETCH, ()) if name.startswith("queue:sq|")]
+    working = [name for name in found.get(families.GITLAB, ()) if name.startswith("working:queue:")]
+    yield from _super_fetch(private, facts)
+    yield from _gitlab(working, facts)
+
+
+def _super_fetch(lists: list[str], facts: Facts) -> Iterator[Finding]:
+    beating = {worker.identity for worker in facts.fleet.workers}
+    gone = [name for name in lists if len(parts := name.split("|")) == 3 and parts[1] not in beating]
+    sizes = {name: size for name, size in facts.sizes(gone).items() if size}
+    if sizes:
+        yield warning(
+            f"{counted(sum(sizes.values()), 'job stands', 'jobs stand')} in private lists of Sidekiq Pro's super_fetch "
+            f"whose process is gone: {listed(sizes)}.",
+            "Only a Ruby process with super_fetch brings them back, when it starts and then once an hour: start one.",
+            sizes,
+        )
+
+
+def _gitlab(lists: list[str], facts: Facts) -> Iterator[Finding]:
+    # working:queue:<queue>:<hostname>:<pid>:<12 hex>
+    beats = {name: "reliable-fetcher-heartbeat-" + "-".join(name.split(":")[-3:]) for name in lists}
+    alive = facts.existing(list(beats.values()))
+    sizes = {name: size for name, size in facts.sizes([n for n in lists if beats[n] not in alive]).items() if size}
+    if sizes:
+        yield warning(
+            f"{counted(sum(sizes.values()), 'job stands', 'jobs stand')} in working lists of GitLab's reliable fetcher "
+            f"whose process is gone: {listed(sizes)}.",
+            "Only a Ruby process with that fetcher brings them back, within the hour: start one.",
+            sizes,
+        )
+
+
+def _listed(owners: list[OwnerFacts]) -> str:
+    return listed(f"{owner.identity} ({counted(owner.jobs, 'job')})" for owner in owners)

@@ -1,0 +1,153 @@
+"""Does somebody work every queue, and in time?"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from sidekiq_py.api.job_record import latency
+from sidekiq_py.doctor.facts import Facts
+from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.sampling import QueueFacts
+from sidekiq_py.wire import keys
+
+LATENCY_SECONDS = 300.0
+OVERDUE_SECONDS = 60.0
+
+
+def unworked(facts: Facts) -> Iterator[Finding]:
+    """Queues with jobs, and nobody who fetches from them."""
+    filled = [queue for queue in facts.queues if queue.size]
+    idle = [queue for queue in filled if not facts.fleet.on(queue.name)]
+    jobs = sum(queue.size for queue in idle)
+    if not idle:
+        yield ok(f"Every queue with jobs ({len(filled)} of {len(facts.queues)}) is worked.")
+    elif not facts.fleet.workers:
+        names = listed(f"{queue.name} ({queue.size:,})" for queue in idle)
+        yield problem(
+            f"{counted(jobs, 'job waits', 'jobs wait')} and no process is at work: {names}.",
+            "Start a worker.",
+            (queue.name for queue in idle),
+        )
+    else:
+        yield from (_unworked(queue, facts) for queue in idle)
+
+
+def due_elsewhere(facts: Facts) -> Iterator[Finding]:
+    """Scheduled jobs and retries that will go to a queue which nobody works."""
+    if not facts.fleet.workers:
+        return
+    waiting = Counter(
+        job.queue for job in facts.sample.jobs if job.score is not None and job.queue and not facts.fleet.on(job.queue)
+    )
+    filled = {queue.name for queue in facts.queues if queue.size}
+    for name, number in sorted(waiting.items()):
+        if name not in filled:
+            going = counted(number, "scheduled or failed job goes", "scheduled or failed jobs go")
+            yield warning(
+                f"{going} to `{name}` when due, and no process works that queue.",
+                _start(name),
+                [str(name)],
+            )
+    if not waiting:
+        yield ok("Scheduled jobs and retries go to queues that are worked.")
+
+
+def paused(facts: Facts) -> Iterator[Finding]:
+    """Queues that are put on hold."""
+    names = [f"`{queue.name}` ({counted(queue.size, 'job')})" for queue in facts.queues if queue.is_paused]
+    if not names:
+        yield ok("No queue is paused.")
+        return
+    yield note(
+        f"{verb(len(names), 'Paused is', 'Paused are')} {listed(names)}: Python processes and Sidekiq Pro's leave "
+        f"{verb(len(names), 'it', 'them')} alone, Ruby processes without Pro do not.",
+        "To go on: Queue#unpause! in Ruby, or redis-cli SREM paused <queue>",
+        (queue.name for queue in facts.queues if queue.is_paused),
+    )
+
+
+def late(facts: Facts) -> Iterator[Finding]:
+    """How long the job has waited that runs next."""
+    now = facts.clock.redis_seconds
+    oldest: dict[str, float] = {}
+    for job in facts.sample.jobs:
+        if job.score is None and job.queue is not None:
+            oldest[job.queue] = max(oldest.get(job.queue, 0.0), latency(job.item, now))
+    worked = {queue.name for queue in facts.queues if facts.fleet.on(queue.name) and not queue.is_paused}
+    slow = sorted((name, age) for name, age in oldest.items() if name in worked and age >= LATENCY_SECONDS)
+    for name, age in slow:
+        threads = sum(worker.info.concurrency or 0 for worker in facts.fleet.on(name))
+        workers = counted(len(facts.fleet.on(name)), "process works", "processes work")
+        with_threads = f" ({counted(threads, 'thread')})" if threads else ""
+        yield warning(
+            f"Jobs of `{name}` have waited up to {age / 60:,.0f} min; {workers} that queue{with_threads}.",
+            "Give it more processes or threads, or a higher weight; look at `sidekiq-py processes` for jobs that hang.",
+            [name],
+        )
+    if not slow:
+        yield ok(f"No job of a worked queue has waited for {LATENCY_SECONDS / 60:.0f} min.")
+
+
+def overdue(facts: Facts) -> Iterator[Finding]:
+    """Is somebody there who moves due jobs to their queues?"""
+    now = facts.clock.redis_seconds
+    ages = {name: now - score for name, score in facts.sample.overdue_since.items()}
+    late_sets = {name: age for name, age in ages.items() if age >= OVERDUE_SECONDS}
+    if not late_sets:
+        yield ok("No scheduled job and no retry is overdue.")
+        return
+    named = " and ".join(f"in `{name}` for {age / 60:,.0f} min" for name, age in sorted(late_sets.items()))
+    yield problem(
+        f"Due jobs are not moved to their queues: the first has been due {named}.",
+        "Every worker process moves due jobs: start one, or look for errors of the poller in the logs.",
+        sorted(late_sets),
+    )
+
+
+def unlisted(facts: Facts) -> Iterator[Finding]:
+    """Queues that Ruby's Web UI cannot see, and keys that are no queue."""
+    hidden = [queue for queue in facts.queues if not queue.is_known and queue.size]
+    foreign = [queue for queue in facts.queues if queue.kind not in ("list", "none")]
+    if hidden:
+        names = [queue.name for queue in hidden]
+        with_sizes = listed(f"`{queue.name}` ({counted(queue.size, 'job')})" for queue in hidden)
+        yield warning(
+            f"{with_sizes} {verb(len(hidden), 'is', 'are')} not in the set `queues`, so that no Web UI shows "
+            f"{verb(len(hidden), 'it', 'them')}.",
+            f"What pushes there must SADD the name, as every Sidekiq does. redis-cli SADD queues {' '.join(names)}",
+            names,
+        )
+    for queue in foreign:
+        yield problem(
+            f"The key {keys.queue(queue.name)} is a {queue.kind} and not a list: pushes to that queue are refused.",
+            "Rename or delete the key.",
+            [queue.name],
+        )
+    if not (hidden or foreign):
+        yield ok("Every queue that was met is a list, and in the set `queues`.")
+
+
+def unreadable(facts: Facts) -> Iterator[Finding]:
+    """Jobs that no worker can make sense of."""
+    places = Counter(job.place for job in facts.sample.jobs if not job.is_readable)
+    if not places:
+        yield ok("Every job that was looked at is a JSON object with a class.")
+        return
+    named = ", ".join(f"{number:,} in `{place}`" for place, number in sorted(places.items()))
+    yield warning(
+        f"Of {facts.sample.extent} some are no JSON object with a class: {named}. Fetched by Python they go to `dead` "
+        "as they are; Ruby loses those that are JSON of another shape.",
+        "Look at what pushes them. `sidekiq-py dead` lists what went there.",
+        sorted(places),
+    )
+
+
+def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
+    quiet = [worker.identity for worker in facts.fleet.workers if queue.name in worker.queues]
+    leaving = f" {listed(quiet)} would, but takes no more jobs." if quiet else ""
+    waiting = counted(queue.size, "job waits", "jobs wait")
+    seen = f"{waiting} in `{queue.name}`, and no process works that queue.{leaving}"
+    return problem(seen, _start(queue.name), [queue.name])
+
+
+def _start(name: str | None) -> str:
+    return f"Start a worker for it (-q {name}), or give the queue to one that runs."

@@ -1,0 +1,139 @@
+"""Is this Redis fit to keep jobs?"""
+
+from collections.abc import Iterator
+
+from sidekiq_py.doctor.facts import Facts
+from sidekiq_py.doctor.finding import Finding, Level, counted, note, ok, problem, warning
+from sidekiq_py.redis_access.server_info import OLDEST_REDIS
+
+_NOEVICTION_ADVICE = "Set maxmemory-policy to noeviction, and keep caches on another server."
+_FULL, _NEARLY_FULL = 0.95, 0.8
+
+
+def version(facts: Facts) -> Iterator[Finding]:
+    """Product, version and mode."""
+    server = facts.server
+    needed = ".".join(map(str, OLDEST_REDIS))
+    if server.mode == "cluster":
+        yield problem(
+            "This is a Redis Cluster, which cannot move a job from one key to another in one step.",
+            "Use a single primary, with Sentinel for failover.",
+        )
+    elif server.mode == "sentinel":
+        yield problem(
+            "This is a Sentinel, which holds no data.",
+            "Name the service, and it is asked for the primary: redis+sentinel://host:26379/mymaster",
+        )
+    elif server.redis_version is None:
+        yield Finding(
+            Level.UNSEEN,
+            "The version could not be looked at, because this user may use neither INFO nor HELLO.",
+            "Let it use INFO: ACL SETUSER <user> +info",
+        )
+    elif server.redis_version < OLDEST_REDIS:
+        yield problem(
+            f"This is {server}; Redis {needed} or later is needed, and a Python worker refuses to start.",
+            "Upgrade the server.",
+        )
+    else:
+        yield ok(f"{server}.")
+
+
+def eviction(facts: Facts) -> Iterator[Finding]:
+    """What happens when memory is full."""
+    policy = facts.server.maxmemory_policy
+    limit = facts.info_number("maxmemory")
+    evicted = facts.info_number("evicted_keys") or 0
+    if policy is None:
+        yield Finding(
+            Level.UNSEEN,
+            "maxmemory-policy could not be looked at, because this user may use neither INFO nor CONFIG GET.",
+            "Let it use INFO (ACL SETUSER <user> +info), or ask who runs this Redis: it should be noeviction.",
+        )
+    elif policy == "noeviction":
+        yield ok("maxmemory-policy is noeviction.")
+    elif limit == 0 and not evicted:
+        yield warning(
+            f"maxmemory-policy is {policy}. maxmemory is 0, so nothing is thrown away as yet; with a limit set, jobs "
+            "would vanish when memory is full.",
+            _NOEVICTION_ADVICE,
+        )
+    else:
+        gone = f" {counted(evicted, 'key')} went that way since it started." if evicted else ""
+        yield problem(
+            f"maxmemory-policy is {policy}: when its memory is full, this Redis throws jobs away.{gone}",
+            _NOEVICTION_ADVICE,
+        )
+
+
+def memory(facts: Facts) -> Iterator[Finding]:
+    """How full it is."""
+    used, limit = int(facts.info["used_memory"]), facts.info_number("maxmemory") or 0
+    if not limit:
+        yield ok(f"Memory: {_megabytes(used)} used, no limit (maxmemory is 0).")
+        return
+    share = used / limit
+    seen = f"Memory: {_megabytes(used)} of maxmemory {_megabytes(limit)} are used ({share:.0%})."
+    advice = "Raise maxmemory, or work the queues empty: a full Redis refuses pushes (OOM)."
+    if share >= _FULL:
+        yield problem(seen, advice)
+    elif share >= _NEARLY_FULL:
+        yield warning(seen, advice)
+    else:
+        yield ok(seen)
+
+
+def persistence(facts: Facts) -> Iterator[Finding]:
+    """What outlives the server."""
+    info = facts.info
+    failed = [
+        name
+        for name in ("rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status")
+        if info.get(name, "ok") != "ok"
+    ]
+    if failed:
+        yield problem(
+            f"Redis could not write to its disk ({', '.join(failed)}); by default it then refuses every push.",
+            "Look at the server's log and at its disk.",
+        )
+    if info.get("aof_enabled") == "1":
+        fsync = facts.setting("appendfsync")
+        yield ok(f"The append-only file is on{f', appendfsync {fsync}' if fsync else ''}.")
+    elif facts.setting("save") == "":
+        yield note(
+            "Redis keeps nothing on disk, neither append-only file nor snapshots: all jobs go when the server stops.",
+            "Set appendonly yes. What each setting can lose: docs/delivery.md.",
+        )
+    else:
+        changes = facts.info_number("rdb_changes_since_last_save") or 0
+        yield note(
+            f"The append-only file is off. A crash of the server takes what came after the last snapshot "
+            f"({counted(changes, 'change')} so far).",
+            "Set appendonly yes. What each setting can lose: docs/delivery.md.",
+        )
+
+
+def replication(facts: Facts) -> Iterator[Finding]:
+    """Primary or replica, and who follows."""
+    info = facts.info
+    if info.get("role") == "slave":
+        yield problem(
+            "This is a replica: it refuses every push.",
+            "Point REDIS_URL at the primary, or at its Sentinels: redis+sentinel://host:26379/mymaster",
+        )
+        return
+    replicas = [text for name, text in info.items() if name.startswith("slave") and name[5:].isdigit()]
+    behind = [text for text in replicas if "state=online" not in text]
+    if behind:
+        yield warning(
+            f"{counted(len(behind), 'replica is', 'replicas are')} not in step with this primary: {'; '.join(behind)}.",
+            "A failover now would lose jobs. Look at the replica's log.",
+        )
+    elif replicas:
+        yield ok(f"{counted(len(replicas), 'replica follows', 'replicas follow')}.")
+    else:
+        yield ok("No replica follows.")
+
+
+def _megabytes(number: int) -> str:
+    return f"{number / 1_048_576:,.0f} MB"

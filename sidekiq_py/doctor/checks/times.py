@@ -1,0 +1,108 @@
+"""
+In which unit do payloads bear their times, and does everybody read it?
+
+Sidekiq up to 7 writes and reads seconds, as floats. Sidekiq 8 writes milliseconds, as integers; it reads a float as
+seconds and an integer as milliseconds. So floats are read rightly by all, milliseconds by 8 alone, and whole seconds by
+all but 8. Python processes tell the units apart by their size.
+
+Source: Sidekiq 6.4.1 to 8.1.7, api.rb, job_util.rb, job_retry.rb.
+"""
+
+import enum
+from collections.abc import Iterator
+from typing import Any
+
+from sidekiq_py.doctor.facts import Facts
+from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, warning
+from sidekiq_py.doctor.fleet import Worker, releases
+from sidekiq_py.doctor.sampling import SampledJob
+
+_FIELDS = ("created_at", "enqueued_at", "failed_at", "retried_at")
+# As whole seconds this is the year 5138, as milliseconds the year 1973.
+_LEAST_MILLISECONDS = 100_000_000_000
+
+
+class Unit(enum.Enum):
+    """How a time is written."""
+
+    SECONDS = "float seconds"
+    MILLISECONDS = "whole milliseconds"
+    WHOLE_SECONDS = "whole seconds"
+    TEXT = "text"
+
+
+def unit_of(stamp: Any) -> Unit | None:
+    """The unit of a payload's time; None where there is none."""
+    if isinstance(stamp, float):
+        return Unit.SECONDS
+    if type(stamp) is int:
+        return Unit.MILLISECONDS if stamp > _LEAST_MILLISECONDS else Unit.WHOLE_SECONDS
+    return Unit.TEXT if isinstance(stamp, str) else None
+
+
+def units(facts: Facts) -> Iterator[Finding]:
+    """Which units there are, who misreads them, and who writes them."""
+    found: dict[Unit, list[SampledJob]] = {unit: [] for unit in Unit}
+    for job in facts.sample.jobs:
+        for unit in {unit_of(job.item.get(field)) for field in _FIELDS} - {None}:
+            found[unit].append(job)  # type: ignore[index]
+    ruby = facts.fleet.ruby
+    findings = [
+        *_milliseconds(found, [worker for worker in ruby if not worker.dialect.millisecond_times], facts),
+        *_whole_seconds(found[Unit.WHOLE_SECONDS], [worker for worker in ruby if worker.dialect.millisecond_times]),
+        *_texts(found[Unit.TEXT]),
+    ]
+    present = [unit.value for unit, jobs in found.items() if jobs]
+    yield from findings or [ok(f"Times are in {' and '.join(present) or 'no payload'}.")]
+
+
+def _milliseconds(found: dict[Unit, list[SampledJob]], old: list[Worker], facts: Facts) -> Iterator[Finding]:
+    jobs = found[Unit.MILLISECONDS]
+    if not jobs:
+        return
+    seen = f"{_share(jobs, facts)} bear times in whole milliseconds, as Sidekiq 8 writes them"
+    if old:
+        yield problem(
+            f"{seen}, and {listed(worker.title for worker in old)} read them as seconds: latencies come out "
+            f"hugely negative, and `retry_for` never ends. {_cause(facts)}",
+            "Let everything write float seconds, which all releases read, until no Ruby process is older than 8: set "
+            f"sidekiq_version to {old[0].info.version or '6.4.1'} in Python, and upgrade Ruby's producers last.",
+            sorted({job.job_class for job in jobs}),
+        )
+    elif found[Unit.SECONDS]:
+        floats = counted(len(found[Unit.SECONDS]), "job")
+        yield note(f"{seen}, and {floats} in float seconds. Sidekiq 8 and Python read both, older releases do not.")
+
+
+def _whole_seconds(jobs: list[SampledJob], new: list[Worker]) -> Iterator[Finding]:
+    if not jobs:
+        return
+    classes = sorted({job.job_class for job in jobs})
+    seen = f"{counted(len(jobs), 'job bears', 'jobs bear')} times in whole seconds: {listed(classes)}"
+    advice = "No release of Sidekiq writes so. Let what pushes them write floats: 1700000000.0"
+    if new:
+        yield warning(f"{seen}. Sidekiq {releases(new)} takes them for milliseconds, in January 1970.", advice, classes)
+    else:
+        yield note(f"{seen}. Sidekiq 8 would take them for milliseconds.", advice, classes)
+
+
+def _texts(jobs: list[SampledJob]) -> Iterator[Finding]:
+    if jobs:
+        classes = sorted({job.job_class for job in jobs})
+        yield warning(
+            f"{counted(len(jobs), 'job bears', 'jobs bear')} times as text: {listed(classes)}. Ruby's Web UI and "
+            "`Queue#latency` break at such a job.",
+            "No release of Sidekiq writes so. Let what pushes them write floats: 1700000000.0",
+            classes,
+        )
+
+
+def _share(jobs: list[SampledJob], facts: Facts) -> str:
+    return f"{len(jobs):,} of {counted(len(facts.sample.jobs), 'job')} looked at"
+
+
+def _cause(facts: Facts) -> str:
+    causes = [worker.title for worker in facts.fleet.workers if worker.dialect.millisecond_times]
+    if causes:
+        return f"They can come from {listed(causes)}."
+    return "No process that is alive writes so: they come from what only enqueues, or from before."

@@ -1,0 +1,114 @@
+"""All checks on one Redis, and what they came to."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sidekiq_py import program
+from sidekiq_py.api.source import pool_for
+from sidekiq_py.client import Client
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.doctor.checks import CHECKS, Check
+from sidekiq_py.doctor.facts import Facts
+from sidekiq_py.doctor.finding import Finding, Level
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.pool import Link, redact
+from sidekiq_py.registry import JobDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What one check found."""
+
+    check: Check
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """
+    What all checks found.
+
+    Args:
+        url: Of the Redis, without its password.
+        about: A few numbers: `server`, `ruby_processes`, `python_processes`, `queues`, `jobs_waiting`,
+            `jobs_looked_at`, `keys_looked_at`; those that could not be seen are left out.
+        keys_are_whole: Every key's name was looked at; else as many as the limits let.
+    """
+
+    url: str
+    about: dict[str, Any]
+    examined: tuple[Examined, ...]
+    keys_are_whole: bool
+
+    def findings(self, *levels: Level) -> Iterator[tuple[Check, Finding]]:
+        """The findings of these levels, or all; with the check that found it."""
+        for examined in self.examined:
+            for finding in examined.findings:
+                if not levels or finding.level in levels:
+                    yield examined.check, finding
+
+    def count(self, level: Level) -> int:
+        """How many findings have this level."""
+        return sum(1 for _ in self.findings(level))
+
+    def is_healthy(self, *, strict: bool = False) -> bool:
+        """
+        Whether there is no problem.
+
+        Args:
+            strict: And no warning either.
+        """
+        return not self.count(Level.PROBLEM) and not (strict and self.count(Level.WARNING))
+
+
+def examine(
+    *,
+    pool: Any = None,
+    client: Client | None = None,
+    declared: Iterable[JobDefinition] | None = None,
+    now: Callable[[], float] = now_seconds,
+) -> Report:
+    """
+    Look at everything; reads only, and bounded on a Redis of any size.
+
+    Args:
+        pool: Which Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+        declared: Jobs of this program, as `registry`; their classes count as served, and their options are looked at.
+        now: This machine's clock, seconds since the epoch.
+
+    Raises:
+        RedisConnectionError: Redis is out of reach.
+        ReplyLostError: The connection broke.
+        RedisReplyError: Redis does not let this user in, or lacks the URL's database.
+    """
+    links = pool_for(pool, client)
+    links.run(Link.connect)
+    facts = Facts(
+        links,
+        pinned=program.settings().pinned_dialect(),
+        declared=None if declared is None else _by_class(declared),
+        now=now,
+    )
+    examined = tuple(Examined(check, _look(check, facts)) for check in CHECKS)
+    return Report(redact(links.settings.url), facts.describe(), examined, _are_keys_whole(facts))
+
+
+def _look(check: Check, facts: Facts) -> tuple[Finding, ...]:
+    try:
+        return tuple(check.look(facts))
+    except RedisReplyError as error:
+        seen = f"{check.topic[0].upper()}{check.topic[1:]} could not be looked at, because Redis refused: {error}."
+        return (Finding(Level.UNSEEN, seen, "Let this user use that command, or look as one who may."),)
+
+
+def _by_class(declared: Iterable[JobDefinition]) -> dict[str, JobDefinition]:
+    return {name: definition for definition in declared for name in definition.classes()}
+
+
+def _are_keys_whole(facts: Facts) -> bool:
+    try:
+        return facts.keyspace.is_whole
+    except RedisReplyError:
+        return False

@@ -1,0 +1,135 @@
+"""
+The facts that checks look at: each gathered when it is first asked for, then kept.
+
+Whatever Redis does not let this user see raises its `RedisReplyError` here, at the check that needs it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.doctor import fleet, keyspace, owners, sampling
+from sidekiq_py.doctor.fleet import Fleet
+from sidekiq_py.doctor.keyspace import Keyspace
+from sidekiq_py.doctor.owners import Owners
+from sidekiq_py.doctor.sampling import QueueFacts, Sample
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access import server_info, survey
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.server_info import ServerInfo
+from sidekiq_py.registry import JobDefinition
+from sidekiq_py.wire.dialect import Dialect
+
+
+class Facts:
+    """
+    What is true of one Redis.
+
+    Args:
+        pool: To it.
+        pinned: The release that this program is told to write for; None where it finds out.
+        declared: Jobs of this program, by the classes that payloads name; None where no program was loaded.
+        now: This machine's clock.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        pinned: Dialect | None = None,
+        declared: Mapping[str, JobDefinition] | None = None,
+        now: Callable[[], float] = now_seconds,
+    ) -> None:
+        self._pool = pool
+        self._now = now
+        self.pinned = pinned
+        self.declared = declared
+
+    def __repr__(self) -> str:
+        return f"<Facts of {self._pool!r}>"
+
+    @cached_property
+    def server(self) -> ServerInfo:
+        """Product, version, mode."""
+        return server_info.read(self._pool)
+
+    @cached_property
+    def info(self) -> dict[str, str]:
+        """The lines of INFO."""
+        return survey.info(self._pool)
+
+    def info_number(self, name: str) -> int | None:
+        """A number in INFO; None where it is not told."""
+        try:
+            return int(self.info[name])
+        except (RedisReplyError, KeyError, ValueError):
+            return None
+
+    def setting(self, name: str) -> str | None:
+        """A setting of the server; None where it is not told."""
+        try:
+            return survey.setting(self._pool, name)
+        except RedisReplyError:
+            return None
+
+    @cached_property
+    def clock(self) -> survey.ClockReading:
+        """Redis's clock beside this machine's."""
+        return survey.clock(self._pool, self._now)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """The processes."""
+        return fleet.gather(self._pool)
+
+    @cached_property
+    def keyspace(self) -> Keyspace:
+        """The names of keys."""
+        return keyspace.gather(self._pool)
+
+    @cached_property
+    def queues(self) -> tuple[QueueFacts, ...]:
+        """The queues, with those that are not in the set `queues` as far as the walk over the keys has met them."""
+        try:
+            unlisted: Sequence[str] = self.keyspace.queues
+        except RedisReplyError:
+            unlisted = ()
+        return sampling.gather_queues(self._pool, list(unlisted))
+
+    @cached_property
+    def sample(self) -> Sample:
+        """Jobs that wait."""
+        return sampling.gather_jobs(self._pool, self.queues)
+
+    @cached_property
+    def owners(self) -> Owners:
+        """What Python processes hold."""
+        return owners.gather(self._pool, self.keyspace)
+
+    def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """Lengths of lists."""
+        return survey.sizes(self._pool, names, "LLEN")
+
+    def existing(self, names: Sequence[str]) -> set[str]:
+        """Those of the keys that are there."""
+        return survey.existing(self._pool, names)
+
+    def describe(self) -> dict[str, Any]:
+        """A few numbers for the head of a report; those that cannot be seen are left out."""
+        parts: dict[str, Callable[[], Any]] = {
+            "server": lambda: str(self.server),
+            "ruby_processes": lambda: len(self.fleet.ruby),
+            "python_processes": lambda: len(self.fleet.python),
+            "queues": lambda: len(self.queues),
+            "jobs_waiting": lambda: self.sample.total,
+            "jobs_looked_at": lambda: len(self.sample.jobs),
+            "keys_looked_at": lambda: self.keyspace.seen,
+        }
+        found = {}
+        for name, read in parts.items():
+            try:
+                found[name] = read()
+            except RedisReplyError:
+                continue
+        return found

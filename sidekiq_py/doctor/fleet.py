@@ -1,0 +1,119 @@
+"""The processes alive on this Redis: language, release, queues, clock, and what they say they can run."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sidekiq_py.doctor.finding import counted
+from sidekiq_py.redis_access import declared_classes, processes, survey
+from sidekiq_py.redis_access.beats import BEAT_TTL_SECONDS
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.process_info import ProcessInfo, parse_info
+
+_MOST = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """
+    One process that beats.
+
+    Args:
+        info: What it says of itself.
+        is_quiet: It fetches no more.
+        ahead_seconds: By how much its clock is ahead of Redis's; None where that cannot be told.
+        classes: What it says it can run; None if it says nothing, as Ruby's processes do.
+    """
+
+    identity: str
+    info: ProcessInfo
+    is_quiet: bool
+    ahead_seconds: float | None
+    classes: frozenset[str] | None
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it is one of ours."""
+        return self.info.is_python
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it writes; of one of ours, the release that it writes for."""
+        return Dialect.detect([self.info.version])
+
+    @property
+    def release(self) -> str:
+        """Its release, or the one that it writes for, in words."""
+        return self.info.version or "before 7.0.2"
+
+    @property
+    def title(self) -> str:
+        """Identity and language, for a sentence."""
+        if self.is_python:
+            return f"{self.identity} (Python, writes for Sidekiq {self.release})"
+        return f"{self.identity} (Sidekiq {self.release})"
+
+    @property
+    def queues(self) -> frozenset[str]:
+        """What it fetches from."""
+        return frozenset(self.info.queues or (name for group in self.info.capsules for name in group.weights))
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """
+    All that are registered.
+
+    Args:
+        workers: Those with a heartbeat.
+        silent: Identities without one: ended, and not yet cleared away.
+    """
+
+    workers: tuple[Worker, ...]
+    silent: tuple[str, ...]
+
+    @property
+    def ruby(self) -> list[Worker]:
+        """Those of Ruby's."""
+        return [worker for worker in self.workers if not worker.is_python]
+
+    @property
+    def python(self) -> list[Worker]:
+        """Those of ours."""
+        return [worker for worker in self.workers if worker.is_python]
+
+    def on(self, queue: str) -> list[Worker]:
+        """Those that fetch from a queue."""
+        return [worker for worker in self.workers if queue in worker.queues and not worker.is_quiet]
+
+
+def gather(pool: Pool) -> Fleet:
+    """
+    Read the registry.
+
+    Raises:
+        RedisError: Redis did not answer, or does not let this user ask.
+    """
+    identities = processes.identities(pool)[:_MOST]
+    beats = {beat.identity: beat for beat in processes.beats(pool, identities)}
+    times = survey.beat_times(pool, list(beats), BEAT_TTL_SECONDS)
+    infos = {name: parse_info(beat.info) for name, beat in beats.items()}
+    ours = [name for name, info in infos.items() if info is not None and info.is_python]
+    classes = declared_classes.read(pool, ours)
+    workers = tuple(
+        Worker(name, info, beats[name].quiet == b"true", _ahead(times.get(name)), classes.get(name))
+        for name, info in infos.items()
+        if info is not None
+    )
+    return Fleet(workers, tuple(name for name in identities if name not in beats))
+
+
+def releases(workers: Iterable[Worker]) -> str:
+    """How many run each release: `7.3.2 (2 processes), 8.1.7 (1 process)`."""
+    found = Counter(worker.release for worker in sorted(workers, key=lambda worker: worker.dialect.version))
+    return ", ".join(f"{release} ({counted(number, 'process', 'processes')})" for release, number in found.items())
+
+
+def _ahead(time: survey.BeatTime | None) -> float | None:
+    return None if time is None or time.said is None else time.said - time.written

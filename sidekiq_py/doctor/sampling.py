@@ -1,0 +1,184 @@
+"""Queues and their sizes, and a sample of the jobs that wait: as many as tell something, however many there are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sidekiq_py.api.job_record import JobRecord, seconds_of
+from sidekiq_py.redis_access import queues, scan, survey
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
+
+JOBS_AT_MOST = 6000
+JOBS_OF_A_QUEUE = 300
+JOBS_OF_A_SET = 300
+BYTES_AT_MOST = 64_000_000
+_QUEUES_AT_MOST = 10_000
+_FEWEST_OF_A_QUEUE = 30
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """
+    A queue.
+
+    Args:
+        size: Jobs waiting.
+        is_known: Its name is in the set `queues`.
+        kind: The type of its key: `list`, or `none` while it is empty.
+    """
+
+    name: str
+    size: int
+    is_paused: bool
+    is_known: bool
+    kind: str
+
+
+class SampledJob:
+    """
+    A job that waits.
+
+    Args:
+        raw: Its bytes.
+        place: `queue:<name>`, `schedule` or `retry`.
+        queue: The queue it waits in, or goes to; None where it does not say.
+        score: Of a job in a set: when it is due, epoch seconds.
+    """
+
+    def __init__(self, raw: bytes, place: str, queue: str | None, score: float | None = None) -> None:
+        self._record = JobRecord(raw, queue)
+        self.place = place
+        self.score = score
+
+    def __repr__(self) -> str:
+        return f"<SampledJob {self.job_class} of {self.place}>"
+
+    @property
+    def item(self) -> dict[str, Any]:
+        """The payload; empty if it is no JSON object."""
+        return self._record.item
+
+    @property
+    def queue(self) -> str | None:
+        """The queue it waits in, or goes to."""
+        return self._record.queue
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether a worker can tell what it is: a JSON object with a class."""
+        return self._record.klass is not None
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether it is an Active Job."""
+        return self._record.klass in (OLD_WRAPPER, NEW_WRAPPER)
+
+    @cached_property
+    def job_class(self) -> str:
+        """The class that runs it, of an Active Job its own; empty if it names none."""
+        if not self.is_wrapped:
+            return self._record.klass or ""
+        args = self._record.args
+        inner = args[0].get("job_class") if args and isinstance(args[0], dict) else None
+        named = inner or self.item.get("wrapped")
+        return named if isinstance(named, str) else ""
+
+    def latest_stamp(self) -> float | None:
+        """The newest time in it, epoch seconds."""
+        stamps = (seconds_of(self.item.get(key)) for key in ("enqueued_at", "created_at", "failed_at", "retried_at"))
+        return max((stamp for stamp in stamps if stamp is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """
+    Jobs that were looked at.
+
+    Args:
+        total: How many wait in all queues, `schedule` and `retry`.
+        overdue_since: Of `schedule` and `retry`, the lowest score; absent where the set is empty.
+    """
+
+    jobs: tuple[SampledJob, ...]
+    total: int
+    overdue_since: dict[str, float]
+
+    @property
+    def extent(self) -> str:
+        """How many were looked at of how many, for a sentence."""
+        if len(self.jobs) >= self.total:
+            return f"all {self.total:,} waiting jobs"
+        return f"{len(self.jobs):,} of {self.total:,} waiting jobs"
+
+
+def gather_queues(pool: Pool, found: list[str]) -> tuple[QueueFacts, ...]:
+    """
+    Size and state of each queue.
+
+    Args:
+        found: Names of lists that may not be in the set `queues`.
+
+    Raises:
+        RedisError: Redis did not answer, or does not let this user ask.
+    """
+    known = queues.names(pool)[:_QUEUES_AT_MOST]
+    names = list(dict.fromkeys([*known, *sorted(found)]))
+    kinds = survey.kinds(pool, [keys.queue(name) for name in names])
+    sizes = survey.sizes(pool, [keys.queue(name) for name in names], "LLEN")
+    paused = set(scan.members(pool, keys.PAUSED))
+    members = set(known)
+    return tuple(
+        QueueFacts(name, sizes[keys.queue(name)], name in paused, name in members, kinds[keys.queue(name)])
+        for name in names
+    )
+
+
+def gather_jobs(pool: Pool, waiting: tuple[QueueFacts, ...]) -> Sample:
+    """
+    Read a sample of what waits in these queues, in `schedule` and in `retry`.
+
+    Raises:
+        RedisError: Redis did not answer, or does not let this user ask.
+    """
+    filled = [queue for queue in waiting if queue.size]
+    budget = _Budget()
+    jobs: list[SampledJob] = []
+    due: dict[str, float] = {}
+    for key in (keys.SCHEDULE, keys.RETRY):
+        found = list(budget.spend(_set_jobs(pool, key)))
+        jobs += found
+        if found:
+            due[key] = min(job.score for job in found if job.score is not None)
+    share = max(_FEWEST_OF_A_QUEUE, min(JOBS_OF_A_QUEUE, JOBS_AT_MOST // max(1, len(filled))))
+    for queue in filled:
+        jobs += budget.spend(_queue_jobs(pool, queue, share))
+    sizes = survey.sizes(pool, [keys.SCHEDULE, keys.RETRY], "ZCARD")
+    return Sample(tuple(jobs), max(len(jobs), sum(queue.size for queue in filled) + sum(sizes.values())), due)
+
+
+class _Budget:
+    """How many jobs, and how many bytes, may still be read."""
+
+    def __init__(self) -> None:
+        self._jobs = JOBS_AT_MOST
+        self._bytes = BYTES_AT_MOST
+
+    def spend(self, pages: Iterator[list[tuple[bytes, SampledJob]]]) -> Iterator[SampledJob]:
+        while self._jobs > 0 and self._bytes > 0 and (page := next(pages, None)) is not None:
+            self._jobs -= len(page)
+            self._bytes -= sum(len(raw) for raw, _ in page)
+            yield from (job for _, job in page)
+
+
+def _queue_jobs(pool: Pool, queue: QueueFacts, wanted: int) -> Iterator[list[tuple[bytes, SampledJob]]]:
+    place = keys.queue(queue.name)
+    for page in survey.queue_sample(pool, queue.name, queue.size, wanted):
+        yield [(raw, SampledJob(raw, place, queue.name)) for raw in page]
+
+
+def _set_jobs(pool: Pool, key: str) -> Iterator[list[tuple[bytes, SampledJob]]]:
+    for page in survey.set_sample(pool, key, JOBS_OF_A_SET):
+        yield [(raw, SampledJob(raw, key, None, score)) for raw, score in page]

@@ -1,0 +1,206 @@
+"""
+Bounded looks at a Redis of any size, for who wants to know what is there: pages of a queue, names of keys, clocks.
+
+Nothing here writes. A command that this user may not use raises `RedisReplyError`; a key of another type counts as
+empty, and is told by `kinds`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.pool import Command, Pool
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.integer_text import to_i
+
+_PAGE_JOBS = 25
+_SCAN_COUNT = 1000
+_CLOCK_READINGS = 3
+_WRONG_TYPE = "WRONGTYPE"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """
+    Redis's clock beside that of this machine.
+
+    Args:
+        redis_seconds: Redis's, since the epoch.
+        ahead_seconds: By how much this machine's clock is ahead of it.
+        error_seconds: At most so much of that is the way there and back.
+    """
+
+    redis_seconds: float
+    ahead_seconds: float
+    error_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BeatTime:
+    """
+    A heartbeat by two clocks.
+
+    Args:
+        said: Epoch seconds by the clock of the process; None if it does not say.
+        written: Epoch seconds by Redis's clock, told by how much of the key's minute is left.
+    """
+
+    said: float | None
+    written: float
+
+
+def info(pool: Pool) -> dict[str, str]:
+    """The lines of INFO."""
+    lines = [line.partition(":") for line in pool.command("INFO").decode("utf-8", "replace").splitlines()]
+    return {name: value.strip() for name, colon, value in lines if colon and not name.startswith("#")}
+
+
+def setting(pool: Pool, name: str) -> str | None:
+    """One line of the server's configuration; None if it has no such line."""
+    reply = pool.command("CONFIG", "GET", name)
+    return reply[1].decode("utf-8", "replace") if reply else None
+
+
+def clock(pool: Pool, now: Callable[[], float]) -> ClockReading:
+    """
+    Compare two clocks, by the quickest of a few round trips.
+
+    Args:
+        now: This machine's clock, seconds since the epoch.
+    """
+    readings = [_clock_once(pool, now) for _ in range(_CLOCK_READINGS)]
+    return min(readings, key=lambda reading: reading.error_seconds)
+
+
+def beat_times(pool: Pool, identities: Sequence[str], ttl_seconds: int) -> dict[str, BeatTime]:
+    """
+    When each process beat last.
+
+    Args:
+        ttl_seconds: What a beat gives its key to live.
+    """
+    if not identities:
+        return {}
+    asked = [command for name in identities for command in (("TIME",), ("HGET", name, "beat"), ("PTTL", name))]
+    replies = pool.batch(asked)
+    found = {}
+    for name, time, beat, left_ms in zip(identities, replies[::3], replies[1::3], replies[2::3], strict=True):
+        # Without a time to live (a leftover that somebody wrote back), nothing can be told.
+        if left_ms > 0:
+            found[name] = BeatTime(_number(beat), _seconds(time) - (ttl_seconds - left_ms / 1000))
+    return found
+
+
+def key_names(pool: Pool, *, most: int, is_late: Callable[[], bool]) -> tuple[list[bytes], bool]:
+    """
+    The names of keys, in no order.
+
+    Args:
+        most: Stop once so many were seen.
+        is_late: Asked before each further page.
+
+    Returns:
+        The names, and whether they are all there is.
+    """
+    found: set[bytes] = set()
+    cursor = b"0"
+    while True:
+        cursor, page = pool.command("SCAN", cursor, "COUNT", _SCAN_COUNT)
+        found.update(page)
+        if cursor == b"0":
+            return list(found), True
+        if len(found) >= most or is_late():
+            return list(found), False
+
+
+def kinds(pool: Pool, names: Sequence[str]) -> dict[str, str]:
+    """The type of each key: `list`, `hash`, …, or `none`."""
+    replies = pool.batch([("TYPE", name) for name in names]) if names else []
+    return {name: reply.decode() for name, reply in zip(names, replies, strict=True)}
+
+
+def sizes(pool: Pool, names: Sequence[str], command: str) -> dict[str, int]:
+    """What LLEN, HLEN, SCARD or ZCARD says of each key; 0 for a key of another type."""
+    replies = _batch(pool, [(command, name) for name in names])
+    return {name: to_i(reply) if isinstance(reply, bytes) else reply or 0 for name, reply in _paired(names, replies)}
+
+
+def existing(pool: Pool, names: Sequence[str]) -> set[str]:
+    """Those of the keys that are there."""
+    replies = pool.batch([("EXISTS", name) for name in names]) if names else []
+    return {name for name, is_there in zip(names, replies, strict=True) if is_there}
+
+
+def queue_sample(pool: Pool, queue: str, size: int, wanted: int) -> Iterator[list[bytes]]:
+    """
+    Pages of jobs from the tail (next to run), the head (pushed last) and the middle, in turn, about *wanted* in all.
+
+    Args:
+        size: Of the queue.
+    """
+    key = keys.queue(queue)
+    whole, pages = range(0, size, _PAGE_JOBS), max(3, wanted // _PAGE_JOBS)
+    for start in whole if size <= wanted else _spread(size, pages):
+        page = _batch(pool, [("LRANGE", key, start, start + _PAGE_JOBS - 1)])[0]
+        if not page:
+            return
+        yield page
+
+
+def set_sample(pool: Pool, key: str, wanted: int) -> Iterator[list[tuple[bytes, float]]]:
+    """Pages of a sorted set's lowest and highest members with their scores, about *wanted* in all, each once."""
+    half = max(1, wanted // 2)
+    low, high = _batch(pool, [(name, key, 0, half - 1, "WITHSCORES") for name in ("ZRANGE", "ZREVRANGE")])
+    seen: set[bytes] = set()
+    for flat in (low or [], high or []):
+        page = [(member, float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
+        yield [entry for entry in page if entry[0] not in seen]
+        seen.update(member for member, _ in page)
+
+
+def hash_of(pool: Pool, key: str) -> dict[str, bytes]:
+    """All fields of a small hash."""
+    flat = _batch(pool, [("HGETALL", key)])[0] or []
+    return {name.decode(errors="replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _spread(size: int, pages: int) -> list[int]:
+    """Where pages begin: the next to run, the newest, then evenly between."""
+    last = size - _PAGE_JOBS
+    between = [last * number // (pages - 1) for number in range(1, pages - 1)]
+    return [last, 0, *between]
+
+
+def _clock_once(pool: Pool, now: Callable[[], float]) -> ClockReading:
+    before = now()
+    reply = pool.command("TIME")
+    after = now()
+    there = _seconds(reply)
+    return ClockReading(there, (before + after) / 2 - there, max(0.0, after - before) / 2)
+
+
+def _batch(pool: Pool, commands: Sequence[Command]) -> list[Any]:
+    """A reply for each command; None where the key has another type."""
+    if not commands:
+        return []
+    replies = pool.run(lambda link: link.batch(commands))
+    for reply in replies:
+        if isinstance(reply, RedisReplyError) and reply.code != _WRONG_TYPE:
+            raise reply
+    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
+
+
+def _paired(names: Sequence[str], replies: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    return zip(names, replies, strict=True)
+
+
+def _seconds(time: Sequence[bytes]) -> float:
+    return int(time[0]) + int(time[1]) / 1_000_000
+
+
+def _number(text: bytes | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None

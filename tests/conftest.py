@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from interop_tests import servers
 from tests.support.missing_tools import skip_or_fail
 from tests.support.no_skips import pytest_make_collect_report, pytest_runtest_makereport
-from tests.support.redis_server import RedisServer, find_server_program
+from tests.support.redis_server import RedisServer
 from tests.support.worker_process import WorkerProcess
 
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
@@ -18,7 +19,7 @@ REDIS_SWITCH = "SIDEKIQ_PY_REQUIRE_REDIS"
 
 
 def _require_server_program() -> None:
-    if find_server_program() is None:
+    if servers.chosen() is None:
         skip_or_fail("no redis-server or valkey-server; on Debian: apt-get install redis-server", switch=REDIS_SWITCH)
 
 

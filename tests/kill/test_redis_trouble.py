@@ -145,7 +145,7 @@ def test_workers_wait_out_a_demotion(
 ) -> None:
     """The server is made a replica and a primary again, and closes no connection."""
     fleet, jobs = durable_fleet, 4000
-    other = new_redis_server(config={"shutdown-timeout": "0"})
+    other = new_redis_server()
     push_jobs(fleet.client, mixed(jobs, 0.001))
     fleet.start()
     eventually(lambda: fleet.ledger.count(STARTED) > 1000, 20)

@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 @pytest.fixture
 def two_servers(new_redis_server: Callable[..., RedisServer]) -> tuple[RedisServer, RedisServer]:
     """A primary, and what will be the primary after a failover."""
-    first, second = (new_redis_server(config={"shutdown-timeout": "0"}) for _ in range(2))
+    first, second = (new_redis_server() for _ in range(2))
     return first, second
 
 

@@ -7,8 +7,6 @@ run side by side.
 """
 
 import atexit
-import os
-import re
 import shutil
 import signal
 import socket
@@ -23,17 +21,13 @@ from typing import Self
 
 import redis
 
+from interop_tests import servers
+from interop_tests.servers import RedisProgram
 from tests.support.child_process import tail, tied_to_this_process
 
 START_TIMEOUT_SECONDS = 10.0
 STOP_TIMEOUT_SECONDS = 5.0
 START_ATTEMPTS = 5
-
-
-def find_server_program() -> str | None:
-    """The server to start: `SIDEKIQ_PY_REDIS_SERVER`, else redis-server or valkey-server from the PATH, else None."""
-    named = os.environ.get("SIDEKIQ_PY_REDIS_SERVER")
-    return named or shutil.which("redis-server") or shutil.which("valkey-server")
 
 
 class RedisServer:
@@ -44,18 +38,18 @@ class RedisServer:
         appendonly: Keep every write on disk (`appendfsync always`), so that `kill` and `restart` lose nothing that was
             answered. Without it a restarted server is empty.
         config: More lines of redis.conf, such as `{"maxmemory": "10mb"}`.
-        program: The server's executable; by default what `find_server_program` finds.
+        program: Which server; by default what `interop_tests.servers.chosen` finds.
     """
 
     def __init__(
-        self, *, appendonly: bool = False, config: Mapping[str, str] | None = None, program: str | None = None
+        self, *, appendonly: bool = False, config: Mapping[str, str] | None = None, program: RedisProgram | None = None
     ) -> None:
-        found = program or find_server_program()
+        found = program or servers.chosen()
         if found is None:
             raise RuntimeError(
                 "no redis-server or valkey-server on this machine; on Debian: apt-get install redis-server"
             )
-        self._program = found
+        self.program = found
         self._appendonly = appendonly
         self._config = dict(config or {})
         # Not pytest's tmp_path: a unix socket's path may have 107 bytes at most.
@@ -67,7 +61,7 @@ class RedisServer:
 
     def __repr__(self) -> str:
         state = "running" if self.is_running else "down"
-        return f"<RedisServer {self._program} port={self.port} pid={self.pid} {state}>"
+        return f"<RedisServer {self.program} port={self.port} pid={self.pid} {state}>"
 
     def __enter__(self) -> Self:
         return self.start()
@@ -107,7 +101,7 @@ class RedisServer:
             return self
         atexit.register(self.close)
         for attempt in range(1, START_ATTEMPTS + 1):
-            port = self.port or _free_port()
+            port = self.port or free_port()
             self._process = subprocess.Popen(
                 tied_to_this_process(self._command(port)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
@@ -116,7 +110,7 @@ class RedisServer:
                 return self
             # Between finding a free port and binding it another process may have taken it: look for another one.
             if attempt == START_ATTEMPTS:
-                raise RuntimeError(f"{self._program} did not start; the end of its log:\n{tail(self.log_path)}")
+                raise RuntimeError(f"{self.program} did not start; the end of its log:\n{tail(self.log_path)}")
         return self
 
     def stop(self) -> None:
@@ -185,10 +179,10 @@ class RedisServer:
             "daemonize": "no",
             **self._config,
         }
-        # Redis 7 and Valkey keep DEBUG shut by default; older servers do not know the setting.
-        if _major_version(self._program) >= 7:
-            settings.setdefault("enable-debug-command", "local")
-        return [self._program, *(part for name, value in settings.items() for part in (f"--{name}", value))]
+        # Older servers know neither. From Redis 7 on DEBUG is shut by default, and a stop waits for replicas.
+        if self.program.redis_numbers >= (7,):
+            settings = {"enable-debug-command": "local", "shutdown-timeout": "0", **settings}
+        return [*self.program.command, *(part for name, value in settings.items() for part in (f"--{name}", value))]
 
     def _answers_on(self, port: int) -> bool:
         process = self._require_process()
@@ -227,13 +221,8 @@ class RedisServer:
         return self._process
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _major_version(program: str) -> int:
-    shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    match = re.search(r"v=(\d+)\.", shown)
-    return int(match.group(1)) if match else 7

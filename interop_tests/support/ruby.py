@@ -126,7 +126,14 @@ def why_missing(wanted: RubyRelease) -> str | None:
 
 
 def run_ruby(
-    release: RubyRelease, code: str, redis_url: str, *, active_job: bool = False, web: bool = False, **values: object
+    release: RubyRelease,
+    code: str,
+    redis_url: str,
+    *,
+    active_job: bool = False,
+    web: bool = False,
+    also: Sequence[str] = (),
+    **values: object,
 ) -> Any:
     """
     Run *code* in a Ruby that has loaded Sidekiq, its data API and `ruby_fixtures/jobs.rb`.
@@ -136,6 +143,7 @@ def run_ruby(
         redis_url: The Redis that Sidekiq talks to.
         active_job: Load `ruby_fixtures/active_jobs.rb` as well, which takes half a second more.
         web: Load `ruby_fixtures/web_ui.rb`: Sidekiq's Web UI and a visitor for it.
+        also: More files of `ruby_fixtures/` to load.
         values: JSON values that the code finds as the methods of the same names.
 
     Returns:
@@ -145,7 +153,7 @@ def run_ruby(
         AssertionError: Ruby failed; the message holds what it printed.
     """
     script = WRAPPER.format(code=code, marker=json.dumps(RESULT_MARKER))
-    loaded = ["active_jobs.rb" if active_job else "jobs.rb", *(["web_ui.rb"] if web else [])]
+    loaded = ["active_jobs.rb" if active_job else "jobs.rb", *(["web_ui.rb"] if web else []), *also]
     requires = [part for name in loaded for part in ("-r", str(release.fixtures / name))]
     ran = subprocess.run(
         [*release.ruby, "-r", "json", "-r", "sidekiq", "-r", "sidekiq/api", *requires, "-", json.dumps(values)],
@@ -177,6 +185,7 @@ class RubySidekiq(SidekiqProcess):
         timeout_seconds: How long a stop waits for running jobs.
         poll_seconds: The average interval of its poller; None is Ruby's own, which takes 5 s to 20 s at first.
         active_job: Load the Active Job classes too.
+        namespace: Under which it registers; `ruby_fixtures/namespace.rb` puts it there.
     """
 
     def __init__(
@@ -189,10 +198,12 @@ class RubySidekiq(SidekiqProcess):
         timeout_seconds: int = 5,
         poll_seconds: float | None = 0.1,
         active_job: bool = False,
+        program: str | None = None,
         environment: Mapping[str, str | None] | None = None,
         log_path: Path | None = None,
+        namespace: str | None = None,
     ) -> None:
-        jobs = release.fixtures / ("active_jobs.rb" if active_job else "jobs.rb")
+        jobs = release.fixtures / (program or ("active_jobs.rb" if active_job else "jobs.rb"))
         command = [*release.sidekiq, "-r", str(jobs), "-c", str(concurrency), "-t", str(timeout_seconds), "-e", "test"]
         command += [part for queue in queues for part in ("-q", queue)]
         poll = {"FIXTURE_POLL_SECONDS": str(poll_seconds)} if poll_seconds is not None else {}
@@ -201,6 +212,7 @@ class RubySidekiq(SidekiqProcess):
             redis_url=redis_url,
             environment={**UTF8, **release.environment, **poll, **(environment or {})},
             log_path=log_path,
+            namespace=namespace,
         )
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Both languages under one namespace: Ruby by the redis-namespace gem, which Sidekiq up to 6.5 knows; Python by itself."""
+"""Both languages under one namespace: Ruby by the redis-namespace gem, up to Sidekiq 6.5; Python by itself."""
 
 import json
 from collections.abc import Iterator

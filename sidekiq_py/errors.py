@@ -9,6 +9,7 @@ Every error of the project.
     ├── ArgumentValueError (ValueError)     an argument has a value that JSON cannot carry (NaN, a lone surrogate, …)
     ├── DeserializationError                an Active Job argument has no Python value, or its record is not found
     ├── JobNotFoundError (LookupError)      a payload names a class that no declared job bears
+    ├── ExtensionKeyError                   a job is minded by Pro, Enterprise or a gem, which do not exist here
     ├── JobDeclarationError (ValueError)    a job is declared twice, in `__main__` without a name, or with bad options
     ├── RedisError                          anything that Redis or the way to it refused; `redis_access` maps to these
     │   ├── RedisConnectionError            the connection broke before the command was sent, or could not be made
@@ -83,6 +84,27 @@ class JobNotFoundError(SidekiqError, LookupError):
             f"(-r), or give the job name={job_class!r}"
         )
         self.job_class = job_class
+
+
+class ExtensionKeyError(SidekiqError):
+    """
+    A job bears a key by which Sidekiq Pro, Enterprise or a gem minds it: in Python nobody can end it as it should.
+
+    Args:
+        key: Of the payload.
+        meaning: What it stands for.
+        job_class, jid, queue: The job's.
+    """
+
+    def __init__(self, key: str, meaning: str, job_class: str, jid: str, queue: str) -> None:
+        super().__init__(
+            f"{job_class} (jid {jid}, queue {queue}) bears the key {key!r}, {meaning}, which only Ruby can honour. "
+            f"Let Ruby alone serve that queue, or decide by --extension-key {key}=run or {key}=bury"
+        )
+        self.key = key
+        self.job_class = job_class
+        self.jid = jid
+        self.queue = queue
 
 
 class JobDeclarationError(SidekiqError, ValueError):

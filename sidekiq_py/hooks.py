@@ -82,6 +82,10 @@ class Hooks:
             is_a_jobs = "job" in context or "jobstr" in context
             shown = (type(error), error, _traceback_in_the_program(error)) if is_a_jobs else None
             _log.warning("%s: %s: %s", context.get("context", "error"), type(error).__name__, error, exc_info=shown)
+        self.tell(error, context)
+
+    def tell(self, error: BaseException, context: dict[str, Any]) -> None:
+        """Hand *error*, which was logged already, to every error handler."""
         for handler in self._errors:
             try:
                 handler(error, context)

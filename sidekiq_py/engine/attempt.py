@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine import retry
+from sidekiq_py.engine.extensions import Extensions
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.job_logger import JobLogger
 from sidekiq_py.engine.metrics import ExecutionMetrics
@@ -57,6 +58,7 @@ class Surroundings:
     logger: JobLogger
     dialect: Callable[[], Dialect]
     repush: Repush
+    extensions: Extensions
     is_stopping: Callable[[], bool]
 
 
@@ -70,6 +72,11 @@ class Ending:
     def unusable(self, unit: UnitOfWork, error: PayloadError) -> None:
         """The bytes are no job: keep them raw in `dead`."""
         self._fail(unit, {}, None, error)
+
+    def buried(self, unit: UnitOfWork, payload: Payload, error: SidekiqError) -> None:
+        """The job is not to be run: keep it in `dead` as it is."""
+        now = now_seconds()
+        self._write(unit, payload, error, retry.bury_untouched(unit.raw, payload, self._around.config, now), now)
 
     def failed(
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, error: BaseException
@@ -101,7 +108,14 @@ class Ending:
         )
         if outcome.kind == "requeue":
             self._fetcher.requeue([unit])
-            return
+        else:
+            self._write(unit, payload, error, outcome, now)
+
+    def _write(
+        self, unit: UnitOfWork, payload: Payload, error: BaseException, outcome: retry.Outcome, now: float
+    ) -> None:
+        """Settle the job as *outcome* says, and tell the handlers."""
+        around = self._around
         counters = in_flight.count_commands(utc_day(now), failed=True)
         was_ours = self._fetcher.settle(unit, outcome.vital, [*outcome.trims, *counters])
         if not was_ours:

@@ -43,6 +43,7 @@ class BasicFetcher:
         self._is_strict = capsule.mode == "strict"
         self._draws = [name for name, weight in capsule.weights.items() for _ in range(max(weight, 1))]
         self._async_queues: set[str] = set()
+        self._unserved: frozenset[str] = frozenset()
         self._stopping = threading.Event()
         self._has_room = threading.Event()
         self._local = threading.local()
@@ -93,6 +94,14 @@ class BasicFetcher:
         """*queue* brings `async def` jobs: leave it alone while the event loop is full."""
         self._async_queues.add(queue)
 
+    def stop_serving(self, queue: str) -> None:
+        """Take no more jobs from *queue*; one that is on its way to another processor goes back."""
+        self._unserved |= {queue}
+
+    def awaits(self, queue: str) -> bool:
+        """No: what is to go back is nowhere else, so it goes at once, though a BRPOP here may bring it once more."""
+        return False
+
     def quiet(self) -> None:
         """Fetch no more."""
         self._stopping.set()
@@ -119,13 +128,18 @@ class BasicFetcher:
         if found is None:
             return None
         queue = found[0].removeprefix(b"queue:").decode()
-        return UnitOfWork(found[1], queue, None, b"", False, monotonic())
+        unit = UnitOfWork(found[1], queue, None, b"", False, monotonic())
+        if queue in self._unserved:
+            self.requeue([unit])
+            return None
+        return unit
 
     def _open_queues(self, link: Link) -> list[str]:
         order = self._draws if self._is_strict else random.sample(self._draws, len(self._draws))
         names = list(dict.fromkeys(order))
-        paused = {name.decode() for name in link.command("SMEMBERS", keys.PAUSED)} | self._full_queues()
-        return [name for name in names if name not in paused] if paused else names
+        paused = {name.decode() for name in link.command("SMEMBERS", keys.PAUSED)}
+        shut = paused | self._full_queues() | self._unserved
+        return [name for name in names if name not in shut] if shut else names
 
     def _full_queues(self) -> set[str]:
         room = self._room() if self._async_queues else None

@@ -59,6 +59,12 @@ class Fetcher(Protocol):
     def note_async(self, queue: str) -> None:
         """*queue* brings `async def` jobs: leave it alone while the event loop is full."""
 
+    def stop_serving(self, queue: str) -> None:
+        """Take no more jobs from *queue*; what has come from it and not started goes back. Idempotent."""
+
+    def awaits(self, queue: str) -> bool:
+        """A job of *queue*, which is served no more, may still be on its way here."""
+
     def quiet(self) -> None:
         """Fetch no more; give back what has not started. Idempotent."""
 

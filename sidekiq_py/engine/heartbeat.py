@@ -76,7 +76,7 @@ class Heartbeat:
         self._outage = Outage(hooks.report, "heartbeat")
         self._trouble_after = Outage(hooks.report, "Error after a heartbeat")
         self._rtts_us: deque[int] = deque(maxlen=RTT_READINGS)
-        self._info: tuple[Dialect, bytes] | None = None
+        self._info: tuple[ProcessFacts, Dialect, bytes] | None = None
         self._pause = clock.Wakeable()
         self._is_ended = False
         self._thread: threading.Thread | None = None
@@ -93,6 +93,11 @@ class Heartbeat:
     def beat_soon(self) -> None:
         """Beat now and not when the period is over: something that the Web UI shows has changed."""
         self._pause.wake()
+
+    def leave_out(self, queue: str) -> None:
+        """Say from now on that *queue* is not served; not from two threads at once."""
+        self._process = self._process.without(queue)
+        self.beat_soon()
 
     def stop(self) -> None:
         """End the thread and take the process out of the registry; where Redis is away, its entry expires by itself."""
@@ -156,9 +161,10 @@ class Heartbeat:
         )
 
     def _info_for(self, dialect: Dialect) -> bytes:
-        if self._info is None or self._info[0] != dialect:
-            self._info = (dialect, info_json(self._process, dialect))
-        return self._info[1]
+        process = self._process
+        if self._info is None or self._info[0] is not process or self._info[1] != dialect:
+            self._info = (process, dialect, info_json(process, dialect))
+        return self._info[2]
 
     def _after_beat(self) -> None:
         try:

@@ -28,6 +28,7 @@ from sidekiq_py.engine.basic import BasicFetcher
 from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.engine.custodian import Custodian
 from sidekiq_py.engine.declared import Declared
+from sidekiq_py.engine.extensions import Extensions
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.heartbeat import Heartbeat
 from sidekiq_py.engine.interrupts import SoftLimits
@@ -125,6 +126,13 @@ class Launcher:
             logger=JobLogger(is_on=config.job_log),
             dialect=self.dialect,
             repush=client.repush,
+            extensions=Extensions(
+                config,
+                hooks,
+                fetchers=lambda: [manager.fetcher for manager in self._managers],
+                on_unserved=self._show_no_more,
+                is_stopping=lambda: self._is_stopping,
+            ),
             is_stopping=lambda: self._is_stopping,
         )
         self._loop = self._make_loop()
@@ -364,6 +372,9 @@ class Launcher:
             _log.info("%s was sent to an embedded process and is ignored", name)
         else:
             self.signals.put(name)
+
+    def _show_no_more(self, queue: str) -> None:
+        self._heartbeat.leave_out(queue)
 
     def _after_beat(self) -> None:
         self._flush_metrics()

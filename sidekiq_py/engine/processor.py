@@ -1,8 +1,8 @@
 """
 One thread: take a job, run it, settle it, until there is nothing more to take.
 
-*decode → find the declared job → middleware → perform → settle.* An `async def` job is handed to the event loop, and
-the thread goes on to the next.
+*decode → turn away what an extension of Sidekiq minds → find the declared job → middleware → perform → settle.* An
+`async def` job is handed to the event loop, and the thread goes on to the next.
 """
 
 import logging
@@ -56,6 +56,7 @@ class Processor:
         self._limits = limits
         self._loop = loop
         self._ending = Ending(surroundings, fetcher)
+        self._watched_keys = surroundings.extensions.watched
         self._guard: Guard | None = None
         self._watch: HardLimitWatch | None = None
         self._tid = ""
@@ -137,6 +138,8 @@ class Processor:
             error = unusable
             settle_or_leave(lambda: self._ending.unusable(unit, error))
             return
+        if not self._watched_keys.isdisjoint(payload) and self._is_turned_away(unit, payload):
+            return
         definition = self._around.registry.find(payload["class"])
         if definition is not None and definition.resolve is not None:
             definition = definition.resolve(payload)
@@ -149,6 +152,18 @@ class Processor:
                 self._fetcher.requeue([unit])
             return
         self._run_here(unit, payload, definition, started)
+
+    def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
+        """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""
+        verdict = self._around.extensions.verdict(unit, payload)
+        if verdict is None:
+            return False
+        policy, error = verdict
+        if policy == "bury":
+            settle_or_leave(lambda: self._ending.buried(unit, payload, error))
+        else:
+            self._around.extensions.refuse(unit, payload, error, self._fetcher)
+        return True
 
     def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:
         """Nobody declared it. As in Ruby, it starts and fails like any other."""

@@ -83,7 +83,7 @@ class ReliableFetcher:
             is_given_up=lambda: self._is_closed,
         )
         waited_for = capsule.queue_names[: config.idle_waiters]
-        self._waits_for_all = len(waited_for) == len(capsule.queue_names)
+        self._waited_for = frozenset(waited_for)
         self._waiters = Waiters(pool, ownership, waited_for, config.idle_poll_seconds, self._note_trouble)
 
         self._jobs: deque[UnitOfWork] = deque()
@@ -95,6 +95,7 @@ class ReliableFetcher:
         self._paused: list[str] = []
         self._foreign: set[str] = set()
         self._async_queues: set[str] = set()
+        self._unserved: frozenset[str] = frozenset()
 
         self._fetch_lock = threading.Lock()
         self._idle_change = Parking()
@@ -219,6 +220,22 @@ class ReliableFetcher:
         """*queue* brings `async def` jobs."""
         self._async_queues.add(queue)
 
+    def stop_serving(self, queue: str) -> None:
+        """Take no more jobs from *queue*. The whole buffer goes back; what is still served is fetched again at once."""
+        with self._fetch_lock:
+            self._unserved |= {queue}
+            self._queues = [entry for entry in self._queues if entry[0] != queue]
+            self._paused = [name for name in self._paused if name != queue]
+        self._waiters.end(queue)
+        self._give_back_buffer(older_than=None)
+        self.wake()
+        # Where nobody leads, it is the keeper who collects what the open move brings.
+        self._keeper.arm()
+
+    def awaits(self, queue: str) -> bool:
+        """A blocking move on *queue* is still open."""
+        return self._waiters.awaits(queue)
+
     # ---- idle processors
 
     def _wait(self) -> bool:
@@ -285,7 +302,7 @@ class ReliableFetcher:
         """Wait on the queues; True if a fetch is due afterwards."""
         full = self._full_queues()
         self._waiters.open([*self._paused, *full])
-        waits_for_all = self._waits_for_all and not self._paused and not full
+        waits_for_all = not self._paused and not full and all(name in self._waited_for for name, _ in self._queues)
         seconds = None if waits_for_all else self._config.idle_poll_seconds
         cool_until = self._waiters.cool_until
         if cool_until:
@@ -293,11 +310,19 @@ class ReliableFetcher:
         units, was_woken = self._waiters.collect(self._wake_read, seconds)
         if was_woken:
             self._drain_wake()
+        units = self._only_served(units)
         if units:
             self._jobs.extend(units)
             self._left = len(self._jobs)
             self._refilled_at = monotonic()
         return was_woken or (seconds is not None and not units)
+
+    def _only_served(self, units: list[UnitOfWork]) -> list[UnitOfWork]:
+        """What a move has brought, without what came too late from a queue that is served no more: that goes back."""
+        if not self._unserved:
+            return units
+        self.requeue([unit for unit in units if unit.queue in self._unserved])
+        return [unit for unit in units if unit.queue not in self._unserved]
 
     def _full_queues(self) -> set[str]:
         """The queues to leave alone, as the event loop has no room for what they bring."""
@@ -359,7 +384,7 @@ class ReliableFetcher:
         room = self._room() if self._async_queues else None
         if room is None:
             return idle + ahead
-        if len(self._async_queues) == len(self._queues):
+        if all(name in self._async_queues for name, _ in self._queues):
             return min(idle + ahead, max(room, 0))
         return idle + min(ahead, max(room, 0))
 
@@ -495,6 +520,7 @@ class ReliableFetcher:
             if not self._waiters.any_open:
                 return
             units, _ = self._waiters.collect(None, 0)
+        units = self._only_served(units)
         for unit in units:
             # It is due to go back sooner than what was fetched ahead.
             unit.fetched_at -= _GIVE_BACK_SECONDS - _LATE_ARRIVAL_SECONDS

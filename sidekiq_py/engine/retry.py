@@ -139,6 +139,18 @@ def after_failure(
         return _keep_as_it_is(failure, payload, problem, "The failure cannot be recorded; the job is kept in dead")
 
 
+def bury_untouched(raw: bytes, payload: Payload, config: Config, now: float) -> Outcome:
+    """
+    The outcome of a job that is not to be run here: its bytes go to `dead` as they are.
+
+    Args:
+        raw: As they were fetched.
+        payload: The same, parsed; for death handlers.
+        now: Seconds since the epoch.
+    """
+    return _in_dead(raw, payload, config, now, announce_death=True)
+
+
 def is_caused_by_shutdown(error: BaseException) -> bool:
     """
     Whether the process's stop made the job fail, also where the job has put an error of its own around it.
@@ -346,13 +358,17 @@ def _keep_as_it_is(failure: _Failure, payload: Payload, problem: BaseException, 
 
 
 def _dead(failure: _Failure, payload: Payload, member: bytes, *, announce_death: bool) -> Outcome:
-    limits = DeadLimits(failure.config.dead_max_jobs, failure.config.dead_timeout_seconds)
+    return _in_dead(member, payload, failure.config, failure.now, announce_death=announce_death)
+
+
+def _in_dead(member: bytes, payload: Payload, config: Config, now: float, *, announce_death: bool) -> Outcome:
+    limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
     return Outcome(
         "dead",
         payload,
         member,
-        failure.now,
+        now,
         announce_death,
-        vital=(add_to_dead(member, failure.now),),
-        trims=tuple(trim_dead(failure.now, limits)),
+        vital=(add_to_dead(member, now),),
+        trims=tuple(trim_dead(now, limits)),
     )

@@ -7,6 +7,7 @@ the in-flight hash before this process hears of it.
 """
 
 import select
+import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from sidekiq_py.clock import monotonic
@@ -126,6 +127,17 @@ class Waiters:
         self._ownership = ownership
         self._cool_seconds = cool_seconds
         self._on_trouble = on_trouble
+        self._ended: set[str] = set()
+        self._opening = threading.Lock()
+
+    def end(self, queue: str) -> None:
+        """Wait for *queue* no more; what an open move still brings is to be collected. From any thread."""
+        with self._opening:
+            self._ended.add(queue)
+
+    def awaits(self, queue: str) -> bool:
+        """A move on *queue* is open. From any thread."""
+        return any(waiter.is_open for waiter in self._waiters if waiter.queue == queue)
 
     @property
     def any_open(self) -> bool:
@@ -150,13 +162,16 @@ class Waiters:
             if waiter.is_open or now < waiter.cool_until:
                 continue
             waiter.cool_until = 0.0
-            if waiter.queue in shut:
-                continue
-            try:
-                waiter.send(self._ownership.current)
-            except BaseException:
-                waiter.close_batch()
-                raise
+            with self._opening:
+                if waiter.queue not in shut and waiter.queue not in self._ended:
+                    self._send(waiter)
+
+    def _send(self, waiter: Waiter) -> None:
+        try:
+            waiter.send(self._ownership.current)
+        except BaseException:
+            waiter.close_batch()
+            raise
 
     def collect(self, wake_fd: int | None, seconds: float | None) -> tuple[list[UnitOfWork], bool]:
         """

@@ -1,7 +1,7 @@
 """The JSON in a process's `info` field: who it is and what it works on, as the Web UI's Busy page reads it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sidekiq_py.errors import PayloadError
@@ -66,6 +66,14 @@ class ProcessFacts:
     def queues(self) -> list[str]:
         """The queues' names, each once."""
         return list(dict.fromkeys(queue for capsule in self.capsules for queue in capsule.weights))
+
+    def without(self, queue: str) -> "ProcessFacts":
+        """The same process when it serves *queue* no more."""
+        capsules = tuple(
+            replace(capsule, weights={name: weight for name, weight in capsule.weights.items() if name != queue})
+            for capsule in self.capsules
+        )
+        return replace(self, capsules=capsules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,6 +202,30 @@ def test_the_programs_own_logging_is_kept(start_worker: StartWorker, client: Cli
     assert "own|app|noted so" in worker.log
 
 
+def test_file_program_and_flags_decide_about_keys_of_extensions(
+    start_worker: StartWorker, client: Client, redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    """Each about its own: the job of a batch is buried, the encrypted one is run, the unique one is refused."""
+    (tmp_path / "sidekiq.yml").write_text("extension_keys: {bid: run, encrypt: refuse}\n:queues: [mixed]\n")
+    (tmp_path / "deciding_jobs.py").write_text(
+        "import sidekiq_py as sidekiq\n"
+        "from tests.cli.worker_jobs import *\n"
+        "sidekiq.configure(extension_keys={'encrypt': 'run'})\n"
+    )
+    worker = start_worker(
+        "deciding_jobs", arguments=["-C", str(tmp_path / "sidekiq.yml"), "-c", "1", "--extension-key", "bid=bury"]
+    )
+
+    batched = client.push({"class": "Note", "args": ["a"], "queue": "mixed", "bid": "b"})
+    encrypted = client.push({"class": "Note", "args": ["b"], "queue": "mixed", "encrypt": True})
+    unique = client.push({"class": "Note", "args": ["c"], "queue": "mixed", "unique_token": "t"})
+
+    eventually(lambda: re.search(rf"class=Note jid={unique} ERROR: Note \(jid {unique}, queue mixed\)", worker.log))
+    assert [json.loads(raw)["jid"] for raw in redis_client.zrange("dead", 0, -1)] == [batched]
+    assert f"jid={encrypted} INFO: noted b" in worker.log
+    assert [json.loads(raw)["jid"] for raw in redis_client.lrange("queue:mixed", 0, -1)] == [unique]
+
+
 def test_what_the_program_configures_goes_over_the_environment(
     start_worker: StartWorker, redis_url: str, tmp_path: Path
 ) -> None:

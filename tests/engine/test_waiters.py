@@ -121,3 +121,21 @@ def test_a_paused_queue_whose_job_was_not_claimed_is_left_alone_and_no_more(
     assert not group.any_open
     assert redis_client.lrange(keys.queue("default"), 0, -1) == [b"job"]
     group.close()
+
+
+def test_a_queue_that_is_ended_brings_what_is_under_way_and_is_waited_for_no_more(
+    pool: Pool, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """Other queues are."""
+    group = Waiters(pool, ownership, ["default", "low"], 0.05)
+    group.open(())
+    eventually(lambda: open_moves(redis_client) == 2)
+
+    group.end("default")
+    assert group.awaits("default")
+    redis_client.lpush(keys.queue("default"), b"last")
+
+    assert [unit.raw for unit in collected(group)] == [b"last"]
+    group.open(())
+    assert (group.awaits("default"), group.awaits("low")) == (False, True)
+    group.close()

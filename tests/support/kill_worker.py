@@ -61,6 +61,7 @@ class Settings:
         hard_timeout_seconds: That of the job `endless`; needs *processes*.
         death_handler_seconds: For how long the death handler blocks.
         capsules: Names to queues, instead of one capsule of *queues*; each has *concurrency* threads.
+        extension_keys: Policies for keys of Pro, Enterprise and gems.
     """
 
     redis_url: str
@@ -80,6 +81,7 @@ class Settings:
     buffer_seconds: float = 0.010
     has_async_jobs: bool = False
     capsules: dict[str, list[tuple[str, int]]] | None = None
+    extension_keys: dict[str, Any] = field(default_factory=dict)
 
 
 def die() -> None:
@@ -296,6 +298,7 @@ def make_launcher(settings: Settings, on_epoch: Callable[[str], None] = lambda o
         beat_seconds=settings.beat_seconds,
         buffer_seconds=settings.buffer_seconds,
         shutdown_timeout_seconds=settings.shutdown_timeout_seconds,
+        extension_keys=settings.extension_keys,
         is_single_slot_child=settings.processes is not None and settings.concurrency == 1,
     )
     return Launcher(

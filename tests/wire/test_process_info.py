@@ -80,6 +80,17 @@ def test_what_is_written_is_read(version: str) -> None:
     assert info.concurrency == (None if version == "8.1.7" else 6)
 
 
+def test_a_queue_that_is_served_no_more_is_in_no_capsule() -> None:
+    """A capsule may be left without any."""
+    left = FACTS.without("default").without("serial")
+
+    assert left.queues == ["critical"]
+    assert [(capsule.name, dict(capsule.weights)) for capsule in left.capsules] == [
+        ("default", {"critical": 3}), ("single", {}),
+    ]  # fmt: skip
+    assert left.concurrency == FACTS.concurrency
+
+
 def _info(**fields: object) -> ProcessInfo:
     info = parse_info(json.dumps(fields).encode())
     assert info is not None

@@ -203,3 +203,9 @@ def python_retry_two_job(deed: str, *rest: Any) -> None:
 def python_invoice_job(deed: str, *rest: Any) -> None:
     """A name with a namespace in it."""
     DEEDS[deed](*rest)
+
+
+@sidekiq.job(name="PythonOnlyJob")
+def python_only_job(deed: str, *rest: Any) -> None:
+    """Ruby has no class of this name."""
+    DEEDS[deed](*rest)

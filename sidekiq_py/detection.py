@@ -3,13 +3,18 @@ Which Sidekiq release the Ruby side runs.
 
 Pinned by the program, or detected from what live Ruby processes publish and looked at again now and then. Our own
 processes carry a label and are passed over. On the way of a push this costs the comparison of two clocks.
+
+A release that is newer than this library is written for by the newest rules there are, and named in a warning.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from math import inf
 
 from sidekiq_py.errors import RedisError
-from sidekiq_py.wire.dialect import Dialect, FloatText
+from sidekiq_py.wire.dialect import NEWEST, Dialect, FloatText, Version
+
+_log = logging.getLogger("sidekiq")
 
 LOOK_AGAIN_SECONDS = 60.0
 # After a look that failed, or found nobody: the Ruby side may just be starting.
@@ -17,6 +22,9 @@ _LOOK_SOON_SECONDS = 5.0
 
 
 _is_paused = False
+
+# Each is named once in a process, however many clients write for it.
+_named: set[Version] = set()
 
 
 def pause(is_paused: bool) -> None:
@@ -57,6 +65,8 @@ class Detection:
         self._look = look
         self.last = pinned or Dialect.unknown(float_text)
         """What is known now, without a look."""
+        if pinned is not None:
+            name_unknown_releases(pinned, "pinned as sidekiq_version")
         self.valid_from = -inf
         self.valid_until = inf if pinned else -inf
 
@@ -98,4 +108,25 @@ class Detection:
             # An equal dialect stays the same object: templates are kept by it.
             if found != self.last:
                 self.last = found
+                name_unknown_releases(found, "of a Ruby process on this Redis")
             self.valid_until = now + LOOK_AGAIN_SECONDS
+
+
+def name_unknown_releases(dialect: Dialect, whence: str) -> None:
+    """Warn, once in this process for each release, that it may not be written for rightly; *whence* it is known."""
+    for release in dialect.unknown_releases():
+        if release in _named:
+            continue
+        _named.add(release)
+        _log.warning(
+            "Sidekiq %s (%s) is not known to this sidekiq_py, whose newest is %s. Jobs are written by the rules of %s. "
+            "Look for a newer sidekiq_py before you rely on it",
+            _text(release),
+            whence,
+            _text(NEWEST),
+            _text(dialect.rules),
+        )
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))

@@ -78,7 +78,7 @@ class Dialect:
     @classmethod
     def pinned(cls, text: str, float_text: FloatText | None = None) -> "Dialect":
         """
-        The dialect of a named release.
+        The dialect of a named release; of one that is newer than `NEWEST`, with the newest rules.
 
         Args:
             text: `"8"`, `"7.1"` or `"6.4.1"`. A major or minor alone stands for one release (6.4.1, 7.3.2, 8.1.7 for
@@ -88,7 +88,9 @@ class Dialect:
         Raises:
             ConfigError: *text* is no version, or one older than 6.0.
         """
-        version = _parse_version(text) if isinstance(text, str) else None
+        if not isinstance(text, str):
+            raise ConfigError(f"sidekiq_version is {text!r}; give it as a text, as '8' or '7.3.2'")
+        version = _parse_version(text)
         if version is None:
             raise ConfigError(
                 f"sidekiq_version is {text!r}; give a major as '8' or a full version as '7.3.2', "
@@ -151,6 +153,15 @@ class Dialect:
     def is_exact(self) -> bool:
         """Whether one release is known to read what is written: pinned, or all live processes agree."""
         return self.readers[0] == self.readers[1]
+
+    @property
+    def rules(self) -> Version:
+        """The release whose rules are written: `version`, or where that is not known, the last one known before it."""
+        return self.version if _is_known(self.version) else max(v for v in _RELEASES.values() if v < self.version)
+
+    def unknown_releases(self) -> tuple[Version, ...]:
+        """Those of `readers` that nobody knew when this was written: they may read some things otherwise."""
+        return tuple(dict.fromkeys(reader for reader in self.readers if not _is_known(reader)))
 
     @property
     def knows_namespaces(self) -> bool:
@@ -231,30 +242,6 @@ class Dialect:
     def scheduled_bulk_slice(self) -> int:
         """How many jobs one scheduled bulk push holds: 100 since 8.1.2."""
         return 100 if self.version >= (8, 1, 2) else 1000
-
-    @property
-    def groups_by_queue(self) -> bool:
-        """Whether each job of a bulk push goes to its own queue (8.0), and not all to the first one's."""
-        return self.version >= (8, 0, 0)
-
-    @property
-    def bulk_keeps_gaps(self) -> bool:
-        """Whether `push_bulk` answers null for a job that middleware stopped (7.1.0), and does not leave it out."""
-        return self.version >= (7, 1, 0)
-
-    @property
-    def has_spread_interval(self) -> bool:
-        """Whether `push_bulk` knows `spread_interval` (8.0.8)."""
-        return self.version >= (8, 0, 8)
-
-    @property
-    def strict_args_default(self) -> str:
-        """
-        What happens to arguments that are not JSON: `"off"` before 6.4, `"warn"` in 6.4 and 6.5, `"raise"` since 7.
-        """
-        if self.version >= (7, 0, 0):
-            return "raise"
-        return "warn" if self.version >= (6, 4, 0) else "off"
 
     @property
     def current_attributes_as_pairs(self) -> bool:
@@ -405,10 +392,10 @@ class Dialect:
             return 8
         return 7 if self.version >= (6, 5, 2) else None
 
-    @property
-    def has_metrics(self) -> bool:
-        """Whether execution metrics are written."""
-        return self.metrics_generation is not None
+
+def _is_known(version: Version) -> bool:
+    """Not newer than the newest, nor of a minor line that never was; patches of the older lines change no format."""
+    return version <= NEWEST and version[:2] in _RELEASES
 
 
 def _parse_version(text: str) -> Version | None:

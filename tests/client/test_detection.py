@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import redis
 
 import sidekiq_py as sidekiq
+from sidekiq_py import detection
 from sidekiq_py.detection import Detection, dialect_of
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.process_info import PYTHON_LABEL
@@ -154,3 +157,55 @@ def test_a_user_who_may_push_and_not_look_still_pushes(
 
     assert admin.llen("queue:default") == 1
     admin.close()
+
+
+@pytest.fixture
+def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has been named in this process yet."""
+    monkeypatch.setattr(detection, "_named", set())
+
+
+@pytest.mark.usefixtures("fresh_process")
+def test_a_live_release_that_is_not_known_is_named_once(
+    redis_url: str, redis_client: redis.Redis, pushed: Pushed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever looks; and it is written for by the newest rules."""
+    beat(redis_client, "a", info("9.0.1"))
+    sidekiq.configure(redis_url=redis_url)
+
+    sidekiq.ruby_job("A").perform_async()
+    sidekiq.Client(redis_url).push({"class": "A", "args": []})
+
+    assert type(json.loads(pushed.queue()[0])["created_at"]) is int
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        "Sidekiq 9.0.1 (of a Ruby process on this Redis) is not known to this sidekiq_py, whose newest is 8.1.7. "
+        "Jobs are written by the rules of 8.1.7. Look for a newer sidekiq_py before you rely on it"
+    )
+
+
+@pytest.mark.usefixtures("fresh_process")
+def test_a_pinned_release_that_is_not_known_is_named_once(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It may also be a slip of the finger."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="7.9")
+
+    sidekiq.Client()
+    sidekiq.Client(redis_url)
+    sidekiq.Client(redis_url, sidekiq_version="8.5.0")
+
+    assert [(record.args[0], record.args[1], record.args[3]) for record in caplog.records if record.args] == [
+        ("7.9.0", "pinned as sidekiq_version", "7.3.2"),
+        ("8.5.0", "pinned as sidekiq_version", "8.1.7"),
+    ]
+
+
+@pytest.mark.usefixtures("fresh_process")
+def test_known_releases_are_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None:
+    """Also an older one, one without a version, and one that says nonsense."""
+    detected = Detection(None, None)
+    for versions in (["8.1.7"], ["7.3.11"], ["6.0.0"], [None], ["made up"]):
+        detected.learn([info(version) for version in versions], 1.0)
+    Detection(Dialect.pinned("6.4"), None)
+
+    assert caplog.records == []

@@ -1,5 +1,7 @@
 """Which release's rules are written."""
 
+from itertools import pairwise
+
 import pytest
 
 from sidekiq_py.errors import ConfigError
@@ -44,7 +46,38 @@ def test_a_newer_release_is_written_by_the_newest_rules() -> None:
 
     properties = [name for name, value in vars(Dialect).items() if isinstance(value, property)]
     assert len(properties) > 25
+    assert newer.rules == newest.version
     assert [getattr(newer, name) for name in properties] == [getattr(newest, name) for name in properties]
+
+
+@pytest.mark.parametrize(
+    ("text", "rules", "unknown"),
+    [
+        ("9", (8, 1, 7), True), ("8.5.0", (8, 1, 7), True), ("8.1.8", (8, 1, 7), True), ("7.9.0", (7, 3, 2), True),
+        ("6.6", (6, 5, 12), True), ("8.1.7", (8, 1, 7), False), ("7.3.11", (7, 3, 11), False), ("6", (6, 4, 1), False),
+    ],
+)  # fmt: skip
+def test_a_release_that_is_not_known_says_so(text: str, rules: tuple[int, int, int], unknown: bool) -> None:
+    """Newer than the newest, or of a line that never was; older lines get patches that change no format."""
+    dialect = Dialect.pinned(text)
+
+    assert dialect.rules == rules
+    assert dialect.unknown_releases() == ((dialect.version,) if unknown else ())
+
+
+def test_each_live_release_that_is_not_known_is_told() -> None:
+    """Also where an older one decides how jobs are written."""
+    assert Dialect.detect(["7.3.2", "9.0.1"]).unknown_releases() == ((9, 0, 1),)
+    assert Dialect.detect(["7.3.2", "9.0.1"]).rules == (7, 3, 2)
+    assert Dialect.detect(["9.0.1"]).rules == (8, 1, 7)
+    assert Dialect.unknown().unknown_releases() == Dialect.detect(["8.1.7", None]).unknown_releases() == ()
+
+
+@pytest.mark.parametrize("given", [8.1, 8, None, (8, 1, 7), b"8"])
+def test_a_release_is_given_as_a_text(given: object) -> None:
+    """As a number 8.10 would be 8.1."""
+    with pytest.raises(ConfigError, match=r"give it as a text, as '8' or '7\.3\.2'"):
+        Dialect.pinned(given)  # type: ignore[arg-type]
 
 
 def test_the_float_text_follows_the_release_unless_it_is_given() -> None:
@@ -108,6 +141,15 @@ def test_a_process_older_than_6_counts_as_6_0() -> None:
     assert Dialect.detect(["5.2.10"]).version == (6, 0, 0)
 
 
+# The last patch of each line.
+LAST_PATCHES = {
+    "6.0": 7, "6.1": 3, "6.2": 2, "6.3": 1, "6.4": 2, "6.5": 12,
+    "7.0": 9, "7.1": 6, "7.2": 4, "7.3": 10, "8.0": 10, "8.1": 7,
+}  # fmt: skip
+
+# What says which release it is, and no difference.
+NO_DIFFERENCE = {"is_exact", "rules"}
+
 # Property, last release with the first value, first release with the second. Source: Sidekiq's tags.
 TURNS = [
     ("defaults_first", "6.0.3", False, "6.0.4", True),
@@ -118,29 +160,25 @@ TURNS = [
     ("jitter", "6.2.1", "rand30", "6.2.2", "rand_times"),
     ("custom_delay_jitter", "6.2.1", False, "6.2.2", True),
     ("args_before_class", "6.3.1", False, "6.4.0", True),
-    ("strict_args_default", "6.3.1", "off", "6.4.0", "warn"),
     ("bulk_stamps_first", "6.4.0", True, "6.4.1", False),
     ("work_suffixes", "6.4.1", ("workers",), "6.4.2", ("work",)),
     ("metrics_generation", "6.5.1", None, "6.5.2", 7),
-    ("has_metrics", "6.5.1", False, "6.5.2", True),
     ("beat_seconds", "6.5.12", 5, "7.0.0", 10),
-    ("strict_args_default", "6.5.12", "warn", "7.0.0", "raise"),
+    ("knows_namespaces", "6.5.12", True, "7.0.0", False),
     ("info_has_weights", "7.0.1", False, "7.0.2", True),
     ("info_has_version", "7.0.1", False, "7.0.2", True),
     ("info_has_embedded", "7.0.2", False, "7.0.3", True),
-    ("bulk_keeps_gaps", "7.0.9", False, "7.1.0", True),
     ("scheduled_drops_enqueued_at", "7.1.1", False, "7.1.2", True),
     ("has_retry_for", "7.1.2", False, "7.1.3", True),
     ("exhausted_may_discard", "7.1.6", False, "7.2.0", True),
     ("strict_base64", "7.2.0", False, "7.2.1", True),
+    ("millisecond_times", "7.3.10", False, "8.0.0", True),
     ("active_job_wrapper", "7.3.10", OLD_WRAPPER, "8.0.0", NEW_WRAPPER),
-    ("groups_by_queue", "7.3.10", False, "8.0.0", True),
     ("current_attributes_as_pairs", "7.3.10", False, "8.0.0", True),
     ("iteration_keeps_first_ttl", "7.3.10", False, "8.0.0", True),
     ("jitter", "7.3.10", "rand_times", "8.0.0", "rand_range"),
     ("metrics_generation", "7.3.10", 7, "8.0.0", 8),
     ("discard_runs_death_handlers", "8.0.6", False, "8.0.7", True),
-    ("has_spread_interval", "8.0.7", False, "8.0.8", True),
     ("stamps_discarded_at", "8.0.7", False, "8.0.8", True),
     ("info_has_capsules", "8.0.8", False, "8.0.9", True),
     ("doubles_large_poll_interval", "8.0.9", False, "8.0.10", True),
@@ -158,3 +196,17 @@ def test_each_difference_begins_with_its_release(
     """The release before still writes the old way."""
     assert getattr(Dialect.pinned(last), name) == before
     assert getattr(Dialect.pinned(first), name) == after
+
+
+def test_there_are_no_other_differences() -> None:
+    """From one release to the next everything else stays; so the table above is whole."""
+    releases = [f"{line}.{patch}" for line, last in LAST_PATCHES.items() for patch in range(last + 1)]
+    names = {name for name, value in vars(Dialect).items() if isinstance(value, property)} - NO_DIFFERENCE
+    found = {
+        (name, before, after)
+        for before, after in pairwise(releases)
+        for name in names
+        if getattr(Dialect.pinned(before), name) != getattr(Dialect.pinned(after), name)
+    }
+
+    assert found == {(name, last, first) for name, last, _, first, _ in TURNS}

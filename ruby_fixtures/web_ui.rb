@@ -1,17 +1,30 @@
 # frozen_string_literal: true
 
-# Sidekiq's own Web UI without a web server, and a visitor who keeps cookies and presses buttons.
+# Sidekiq's own Web UI: as an application that `config.ru` serves, and with a visitor who needs no web server, keeps
+# cookies and presses buttons.
 
 require "rack"
+begin
+  require "rack/session" # a gem of its own since Rack 3
+rescue LoadError
+  require "rack/session/cookie"
+end
 require "sidekiq/web"
 
 class WebUi
-  def initialize
-    app = Rack::Builder.new do
-      use Rack::Session::Cookie, secret: "a secret of the tests, long enough for Rack to take" * 2, same_site: true
+  SECRET = "a secret of the tests, long enough for Rack to take" * 2
+
+  # Sidekiq 6.0 makes a session with a secret of its own unless told not to; later ones want one from outside.
+  def self.app
+    Sidekiq::Web.set(:sessions, false) if Sidekiq::VERSION.start_with?("6.0.")
+    Rack::Builder.new do
+      use Rack::Session::Cookie, secret: SECRET, same_site: true
       run Sidekiq::Web
-    end
-    @browser = Rack::MockRequest.new(app.to_app)
+    end.to_app
+  end
+
+  def initialize
+    @browser = Rack::MockRequest.new(WebUi.app)
     @cookie = ""
   end
 
@@ -24,18 +37,22 @@ class WebUi
   end
 
   # Submit *form* from the page at *path*, as its button would; the status, 302 when all went well.
+  #
+  # Sidekiq up to 8.0 asks for the token in the page's forms, 8.1 for the header that browsers send along.
   def press(path, form, to: path)
-    token = visit(path)[/name='authenticity_token' value='([^']+)'/, 1]
-    raise "no form on #{path}" unless token
+    page = visit(path)
+    raise "no form on #{path}" unless page.match?(/<form[^>]+post/i)
 
-    params = form.merge("authenticity_token" => token)
-    remember(@browser.post(to, "HTTP_COOKIE" => @cookie, :params => params)).status
+    token = page[/name=['"]authenticity_token['"] value=['"]([^'"]+)['"]/, 1]
+    params = token ? form.merge("authenticity_token" => token) : form
+    headers = {"HTTP_COOKIE" => @cookie, "HTTP_SEC_FETCH_SITE" => "same-origin"}
+    remember(@browser.post(to, headers.merge(:params => params))).status
   end
 
   private
 
   def remember(answer)
-    set = answer["Set-Cookie"]
+    set = Array(answer["Set-Cookie"]).first
     @cookie = set.split(";").first if set
     answer
   end

@@ -12,7 +12,7 @@ from sidekiq_py.doctor.checks import CHECKS, Check
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, Level
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import Link, redact
+from sidekiq_py.redis_access.pool import redact
 from sidekiq_py.registry import JobDefinition
 
 
@@ -84,13 +84,14 @@ def examine(
         RedisReplyError: Redis does not let this user in, or lacks the URL's database.
     """
     links = pool_for(pool, client)
-    links.run(Link.connect)
     facts = Facts(
         links,
         pinned=program.settings().pinned_dialect(),
         declared=None if declared is None else _by_class(declared),
         now=now,
     )
+    # Whoever is not let in hears of it here.
+    facts.server  # noqa: B018
     examined = tuple(Examined(check, _look(check, facts)) for check in CHECKS)
     return Report(redact(links.settings.url), facts.describe(), examined, _are_keys_whole(facts))
 

@@ -22,6 +22,7 @@ class Worker:
     Args:
         info: What it says of itself.
         is_quiet: It fetches no more.
+        beat_age_seconds: How long ago it beat, by Redis's clock; None where that cannot be told.
         ahead_seconds: By how much its clock is ahead of Redis's; None where that cannot be told.
         classes: What it says it can run; None if it says nothing, as Ruby's processes do.
     """
@@ -29,6 +30,7 @@ class Worker:
     identity: str
     info: ProcessInfo
     is_quiet: bool
+    beat_age_seconds: float | None
     ahead_seconds: float | None
     classes: frozenset[str] | None
 
@@ -102,7 +104,7 @@ def gather(pool: Pool) -> Fleet:
     ours = [name for name, info in infos.items() if info is not None and info.is_python]
     classes = declared_classes.read(pool, ours)
     workers = tuple(
-        Worker(name, info, beats[name].quiet == b"true", _ahead(times.get(name)), classes.get(name))
+        _worker(beats[name], info, times.get(name), classes.get(name))
         for name, info in infos.items()
         if info is not None
     )
@@ -115,5 +117,14 @@ def releases(workers: Iterable[Worker]) -> str:
     return ", ".join(f"{release} ({counted(number, 'process', 'processes')})" for release, number in found.items())
 
 
-def _ahead(time: survey.BeatTime | None) -> float | None:
-    return None if time is None or time.said is None else time.said - time.written
+def _worker(
+    beat: processes.Beat, info: ProcessInfo, time: survey.BeatTime | None, classes: frozenset[str] | None
+) -> Worker:
+    return Worker(
+        identity=beat.identity,
+        info=info,
+        is_quiet=beat.quiet == b"true",
+        beat_age_seconds=None if time is None else time.age,
+        ahead_seconds=None if time is None or time.said is None else time.said - time.written,
+        classes=classes,
+    )

@@ -44,10 +44,12 @@ class BeatTime:
     Args:
         said: Epoch seconds by the clock of the process; None if it does not say.
         written: Epoch seconds by Redis's clock, told by how much of the key's minute is left.
+        age: Seconds since then.
     """
 
     said: float | None
     written: float
+    age: float
 
 
 def info(pool: Pool) -> dict[str, str]:
@@ -88,7 +90,8 @@ def beat_times(pool: Pool, identities: Sequence[str], ttl_seconds: int) -> dict[
     for name, time, beat, left_ms in zip(identities, replies[::3], replies[1::3], replies[2::3], strict=True):
         # Without a time to live (a leftover that somebody wrote back), nothing can be told.
         if left_ms > 0:
-            found[name] = BeatTime(_number(beat), _seconds(time) - (ttl_seconds - left_ms / 1000))
+            age = ttl_seconds - left_ms / 1000
+            found[name] = BeatTime(_number(beat), _seconds(time) - age, age)
     return found
 
 

@@ -12,6 +12,8 @@ from sidekiq_py.wire import keys
 
 # A look every 5 s; dead is who was missing at two looks more than 10 s apart.
 _RECOVERED_WITHIN_SECONDS = 20
+# Two beats of the slower rhythm, and some more: a heartbeat that is older is no sign of life.
+_SILENT_SECONDS = 25
 
 
 def orphans(facts: Facts) -> Iterator[Finding]:
@@ -19,7 +21,7 @@ def orphans(facts: Facts) -> Iterator[Finding]:
     owners = facts.owners
     alive = [owner for owner in owners.entered if owner.has_lease and not owner.is_departed]
     gone = [owner for owner in owners.entered if owner.jobs and not owner.has_lease]
-    beating = {worker.identity for worker in facts.fleet.workers}
+    beating = {worker.identity for worker in facts.fleet.workers if (worker.beat_age_seconds or 0) < _SILENT_SECONDS}
     waking = [owner for owner in gone if owner.identity in beating and not owner.is_departed]
     dead = [owner for owner in gone if owner not in waking]
     jobs = sum(owner.jobs for owner in dead)

@@ -1,0 +1,167 @@
+"""`sidekiq-py doctor`: what it prints, and its exit codes."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from click.testing import Result
+
+from sidekiq_py.registry import registry
+from tests.doctor.conftest import push, python_process, ruby_process
+from tests.support.redis_server import RedisServer
+
+Run = Callable[..., Result]
+
+PROGRAM = """
+import sidekiq_py as sidekiq
+
+@sidekiq.job(name="DoctorSum")
+def total(*numbers):
+    return sum(numbers)
+"""
+
+
+@pytest.fixture
+def program_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module that declares a job; forgotten after the test."""
+    path = tmp_path / "doctor_program.py"
+    path.write_text(PROGRAM)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "doctor_program"
+    registry.remove("DoctorSum")
+
+
+def test_a_redis_without_problems(run: Run) -> None:
+    """What was looked at stands in a line or two."""
+    result = run("doctor")
+
+    assert result.exit_code == 0
+    assert "processes: 0 Ruby, 0 Python, looked at 0 of 0 waiting jobs" in result.output
+    assert "In order: the server's version, eviction, memory" in result.output
+    assert "problem" not in result.output
+
+
+def test_a_problem_is_shown_with_what_to_do(run: Run, redis_client: redis.Redis) -> None:
+    """Under the heading of its group, and the exit code tells."""
+    ruby_process(redis_client)
+    push(redis_client, queue="mailers")
+
+    result = run("doctor")
+
+    assert result.exit_code == 1
+    _, _, queues = result.output.partition("\nQueues\n")
+    lines = queues.splitlines()
+    assert lines[0] == "  problem  1 job waits in `mailers`, and no process works that queue."
+    assert lines[1] == "           → Start a worker for it (-q mailers), or give the queue to one that runs."
+    assert result.output.splitlines()[-1].startswith("1 problem, ")
+
+
+def test_warnings_count_where_that_is_wanted(run: Run, redis_client: redis.Redis) -> None:
+    """For CI."""
+    ruby_process(redis_client, version="9.9.9")
+
+    assert run("doctor").exit_code == 0
+    assert run("doctor", "--strict").exit_code == 1
+
+
+def test_what_is_in_order_is_shown_on_demand(run: Run) -> None:
+    """A line for each."""
+    assert "  ok       maxmemory-policy is noeviction." in run("doctor", "-v").output
+
+
+def test_json_has_it_all(run: Run, redis_client: redis.Redis, redis_url: str) -> None:
+    """One document, with a name for each check."""
+    push(redis_client, queue="mailers")
+
+    result = run("doctor", "--json")
+
+    document = json.loads(result.output)
+    assert result.exit_code == 1
+    assert (document["redis"], document["healthy"], document["jobs_waiting"]) == (redis_url, False, 1)
+    [found] = [found for found in document["findings"] if found["level"] == "problem"]
+    assert (found["check"], found["subjects"]) == ("unworked-queues", ["mailers"])
+    assert found["advice"] == "Start a worker."
+
+
+def test_the_program_is_loaded(run: Run, redis_client: redis.Redis, program_file: str) -> None:
+    """Its classes count as served."""
+    python_process(redis_client, classes=())
+    push(redis_client, "DoctorSum")
+
+    assert "DoctorSum" in run("doctor").output
+    with_program = run("doctor", "-r", program_file, "-v")
+
+    assert "Nothing speaks against any of 1 queued class" in with_program.output
+
+
+def test_the_release_can_be_set(run: Run, redis_client: redis.Redis) -> None:
+    """As the program would set it."""
+    ruby_process(redis_client, version="7.3.2")
+
+    result = run("doctor", "--sidekiq-version", "8")
+
+    assert result.exit_code == 1
+    assert "as sidekiq_version is set, but Ruby runs 7.3.2" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-u", "redis://127.0.0.1:1/0"), "Redis is out of reach"),
+        (("-u", "http://x"), "it must start with redis://"),
+        (("-r", "no_such_module"), "no module 'no_such_module'"),
+        (("--sidekiq-version", "four"), "sidekiq_version is 'four'"),
+        (("--no-such-flag",), "No such option"),
+        (("stray",), "unexpected extra argument"),
+    ],
+)
+def test_what_keeps_it_from_looking_ends_with_2(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    """Apart from what it finds."""
+    result = run("doctor", *arguments)
+
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_program_that_breaks_ends_with_2(run: Run, tmp_path: Path) -> None:
+    """Its traceback is shown."""
+    broken = tmp_path / "doctor_broken.py"
+    broken.write_text("raise RuntimeError('boom')")
+
+    result = run("doctor", "-r", str(broken))
+
+    assert result.exit_code == 2
+    assert "RuntimeError: boom" in result.output
+
+
+def test_a_password_is_wanted(run: Run, new_redis_server: Callable[..., RedisServer]) -> None:
+    """It could not look; the URL's own password is never shown."""
+    server = new_redis_server()
+    client = server.client()
+    client.config_set("requirepass", "secret")
+    client.close()
+
+    refused = run("doctor", "-u", server.url)
+    let_in = run("doctor", "-u", f"redis://:secret@127.0.0.1:{server.port}/0")
+
+    assert (refused.exit_code, let_in.exit_code) == (2, 0)
+    assert "secret" not in let_in.output
+
+
+def test_what_a_payload_says_cannot_steer_the_terminal(run: Run, redis_client: redis.Redis) -> None:
+    """A class may be any text."""
+    python_process(redis_client, classes=())
+    push(redis_client, "\x1b[2JEvil")
+
+    result = run("doctor")
+
+    assert "\x1b" not in result.output
+    assert "Evil" in result.output
+
+
+def test_the_help_tells_the_exit_codes(run: Run) -> None:
+    """And the list of commands has it."""
+    assert "1  there is a problem (with --strict: or a warning)" in run("doctor", "--help").output
+    assert "doctor" in run("--help").output

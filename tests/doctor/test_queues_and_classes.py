@@ -1,0 +1,274 @@
+"""Queues nobody works, and classes that nobody serves."""
+
+import json
+import time
+
+import pytest
+import redis
+
+from sidekiq_py import jobs
+from sidekiq_py.active_job import active_job
+from sidekiq_py.active_job.declared import forget_active_jobs
+from sidekiq_py.registry import FunctionDefinition, Registry
+from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
+from tests.doctor.conftest import Look, payload, push, python_process, ruby_process
+
+
+def program_with(*names: str, **options: object) -> Registry:
+    """What a program declares."""
+    declared = Registry()
+    for name in names:
+        declared.add(FunctionDefinition(name, dict(options), print, print))
+    return declared
+
+
+def test_jobs_wait_where_no_process_is_at_work(look: Look, redis_client: redis.Redis) -> None:
+    """Said once for all queues."""
+    push(redis_client, queue="low")
+    push(redis_client, queue="mailers")
+
+    found = look().the("unworked-queues")
+
+    assert (found.level, found.subjects) == ("problem", ("low", "mailers"))
+    assert found.seen == "2 jobs wait and no process is at work: low (1), mailers (1)."
+
+
+def test_a_queue_that_no_process_works(look: Look, redis_client: redis.Redis) -> None:
+    """With the flag that would help; empty queues do not count."""
+    ruby_process(redis_client, queues=("default",))
+    push(redis_client, queue="mailers")
+    redis_client.sadd("queues", "empty")
+
+    found = look().the("unworked-queues")
+
+    assert found.seen == "1 job waits in `mailers`, and no process works that queue."
+    assert "-q mailers" in found.advice
+
+
+def test_a_process_that_is_quiet_works_no_queue(look: Look, redis_client: redis.Redis) -> None:
+    """It is named, as somebody may wonder."""
+    identity = ruby_process(redis_client, is_quiet=True)
+    push(redis_client)
+
+    diagnosis = look()
+
+    assert f"{identity} would, but takes no more jobs" in diagnosis.the("unworked-queues").seen
+    assert "takes no more jobs" in diagnosis["processes"][1].seen
+
+
+def test_where_retries_will_go_is_looked_at(look: Look, redis_client: redis.Redis) -> None:
+    """Before they are due."""
+    ruby_process(redis_client)
+    redis_client.zadd("retry", {json.dumps(payload(queue="gone")): time.time() + 3600})
+
+    found = look().the("due-elsewhere")
+
+    assert (found.level, found.subjects) == ("warning", ("gone",))
+
+
+def test_a_paused_queue_is_a_note(look: Look, redis_client: redis.Redis) -> None:
+    """Sidekiq without Pro knows nothing of it."""
+    ruby_process(redis_client)
+    push(redis_client)
+    redis_client.sadd("paused", "default")
+
+    found = look().the("paused")
+
+    assert (found.level, found.subjects) == ("note", ("default",))
+    assert "Paused is `default` (1 job)" in found.seen
+
+
+def test_jobs_that_have_waited_for_long(look: Look, redis_client: redis.Redis) -> None:
+    """By Redis's clock, of a queue that is worked."""
+    ruby_process(redis_client, queues=("default", "low"))
+    push(redis_client, enqueued_at=time.time() - 3600)
+    push(redis_client, queue="low")
+
+    found = look().the("latency")
+
+    assert found.subjects == ("default",)
+    assert "have waited up to 60 min; 1 process works that queue (5 threads)" in found.seen
+
+
+def test_jobs_that_are_overdue(look: Look, redis_client: redis.Redis) -> None:
+    """Nobody moves them."""
+    redis_client.zadd("schedule", {json.dumps(payload()): time.time() - 600})
+    redis_client.zadd("retry", {json.dumps(payload()): time.time() + 600})
+
+    found = look().the("overdue")
+
+    assert (found.level, found.subjects) == ("problem", ("schedule",))
+    assert "for 10 min" in found.seen
+
+
+def test_a_queue_that_is_not_in_the_set_of_queues(look: Look, redis_client: redis.Redis) -> None:
+    """As a hand-made producer leaves it."""
+    ruby_process(redis_client)
+    redis_client.lpush("queue:default", json.dumps(payload()))
+
+    found = look().the("unlisted-queues")
+
+    assert "`default` (1 job) is not in the set `queues`" in found.seen
+    assert found.advice.endswith("redis-cli SADD queues default")
+
+
+def test_a_key_that_is_no_queue(look: Look, redis_client: redis.Redis) -> None:
+    """Pushes there fail."""
+    redis_client.sadd("queues", "default")
+    redis_client.set("queue:default", "x")
+
+    found = look().the("unlisted-queues")
+
+    assert (found.level, found.subjects) == ("problem", ("default",))
+    assert "is a string and not a list" in found.seen
+
+
+def test_jobs_that_nobody_can_read(look: Look, redis_client: redis.Redis) -> None:
+    """Text, an array, an object without a class."""
+    ruby_process(redis_client)
+    redis_client.sadd("queues", "default")
+    redis_client.lpush("queue:default", "garbage", "[1]", '{"args":[]}', json.dumps(payload()))
+
+    found = look().the("unreadable-jobs")
+
+    assert "Of all 4 waiting jobs" in found.seen
+    assert "3 in `queue:default`" in found.seen
+
+
+def test_a_class_on_a_queue_of_python_processes_that_none_declares(look: Look, redis_client: redis.Redis) -> None:
+    """Nobody can run it."""
+    identity = python_process(redis_client, classes=("Sum",))
+    push(redis_client, "Sum")
+    push(redis_client, "Product")
+
+    found = look().the("unserved-classes")
+
+    assert (found.level, found.subjects) == ("problem", ("Product",))
+    assert identity in found.seen
+
+
+def test_a_class_that_a_ruby_process_may_know(look: Look, redis_client: redis.Redis) -> None:
+    """Python would fetch some of its jobs all the same."""
+    python_process(redis_client, classes=("Sum",))
+    ruby_process(redis_client)
+    push(redis_client, "HardWorker")
+
+    found = look().the("unserved-classes")
+
+    assert (found.level, found.subjects) == ("warning", ("HardWorker",))
+    assert "Ruby processes work that queue and may know it" in found.seen
+
+
+def test_a_class_on_a_queue_of_ruby_processes(look: Look, redis_client: redis.Redis) -> None:
+    """They do not tell, and nothing speaks against it."""
+    python_process(redis_client, classes=("Sum",), queues=("python",))
+    ruby_process(redis_client)
+    push(redis_client, "HardWorker")
+
+    assert look()["unserved-classes"] == []
+
+
+def test_a_python_process_that_does_not_tell(look: Look, redis_client: redis.Redis) -> None:
+    """It may know any class."""
+    python_process(redis_client, classes=None)
+    push(redis_client, "Sum")
+
+    assert look()["unserved-classes"] == []
+
+
+def test_a_class_that_only_some_python_processes_declare(look: Look, redis_client: redis.Redis) -> None:
+    """The others fail what they fetch of it."""
+    python_process(redis_client, classes=("Sum", "Product"))
+    other = python_process(redis_client, "app:10:ba9876543210", classes=("Product",))
+    push(redis_client, "Sum")
+    push(redis_client, "Product")
+
+    found = look().the("unserved-classes")
+
+    assert (found.level, found.subjects) == ("warning", ("Sum",))
+    assert f"others do not ({other})" in found.seen
+
+
+def test_what_the_program_declares_counts_as_served(look: Look, redis_client: redis.Redis) -> None:
+    """Before its workers are started anew."""
+    python_process(redis_client, classes=())
+    push(redis_client, "Sum")
+
+    assert look()["unserved-classes"] != []
+    assert look(declared=program_with("Sum"))["unserved-classes"] == []
+
+
+@pytest.mark.parametrize("wrapper", [OLD_WRAPPER, NEW_WRAPPER])
+def test_an_active_job_is_known_by_its_own_name(look: Look, redis_client: redis.Redis, wrapper: str) -> None:
+    """Not by that of its wrapper."""
+    python_process(redis_client, classes=("Billing::InvoiceJob",))
+    for name in ("Billing::InvoiceJob", "Billing::ReminderJob"):
+        push(redis_client, wrapper, wrapped=name, args=[{"job_class": name, "arguments": []}])
+
+    assert look().the("unserved-classes").subjects == ("Billing::ReminderJob",)
+
+
+def test_active_jobs_of_the_program_count_as_served(look: Look, redis_client: redis.Redis) -> None:
+    """And are not said to go to the queue of their wrapper."""
+    python_process(redis_client, classes=(), queues=("mailers",))
+    push(redis_client, OLD_WRAPPER, "mailers", args=[{"job_class": "InvoiceJob", "arguments": []}])
+    active_job("InvoiceJob")(lambda: None)
+
+    try:
+        diagnosis = look(declared=jobs.registry)
+    finally:
+        forget_active_jobs()
+
+    assert (diagnosis["unserved-classes"], diagnosis["declared-queues"]) == ([], [])
+
+
+def test_jobs_that_failed_for_want_of_their_class(look: Look, redis_client: redis.Redis) -> None:
+    """As both languages leave them in `retry`."""
+    later = time.time() + 600
+    ruby = payload("Sum", error_class="NameError", error_message="uninitialized constant Sum", retry_count=0)
+    python = payload("HardWorker", error_class="sidekiq_py.errors.JobNotFoundError", error_message="x", retry_count=0)
+    other = payload("Other", error_class="NameError", error_message="undefined local variable", retry_count=0)
+    redis_client.zadd("retry", {json.dumps(job): later for job in (ruby, python, other)})
+
+    found = look().the("refused-classes")
+
+    assert found.subjects == ("HardWorker", "Sum")
+    assert "2 retries failed" in found.seen
+    assert "HardWorker (in Python), Sum (in Ruby)" in found.seen
+
+
+def test_an_active_job_under_the_new_wrapper_before_an_old_sidekiq(look: Look, redis_client: redis.Redis) -> None:
+    """It lacks that class."""
+    ruby_process(redis_client, version="7.3.2")
+    push(redis_client, NEW_WRAPPER, args=[{"job_class": "InvoiceJob", "arguments": []}])
+
+    found = look().the("wrappers")
+
+    assert (found.level, found.subjects) == ("problem", ("InvoiceJob",))
+
+
+def test_a_job_of_the_program_whose_queue_nobody_works(look: Look, redis_client: redis.Redis) -> None:
+    """Only a program that was loaded can be asked."""
+    python_process(redis_client)
+
+    found = look(declared=program_with("Sum", queue="slow")).the("declared-queues")
+
+    assert found.seen == "Sum goes to `slow`, and no process works that queue."
+    assert look()["declared-queues"] == []
+
+
+def test_an_option_that_an_old_sidekiq_does_not_know(look: Look, redis_client: redis.Redis) -> None:
+    """`retry_for` came with 7.1.3."""
+    ruby_process(redis_client, version=None)
+
+    found = look(declared=program_with("Sum", retry_for=3600)).the("declared-options")
+
+    assert "Sum declares `retry_for`, which Sidekiq before 7.0.2" in found.seen
+
+
+def test_an_option_that_nothing_in_python_acts_on(look: Look, redis_client: redis.Redis) -> None:
+    """It is for a product's middleware in Ruby."""
+    found = look(declared=program_with("Sum", unique_for=60)).the("declared-options")
+
+    assert (found.level, found.subjects) == ("note", ("Sum",))
+    assert "`unique_for` (Sidekiq Enterprise)" in found.seen

@@ -12,15 +12,18 @@ from interop_tests.support.ruby import RELEASES, RubyRelease, RubySidekiq, run_r
 from tests.conftest import new_redis_server, redis_client, redis_server, redis_url
 from tests.support.missing_tools import skip_or_fail
 from tests.support.no_skips import pytest_make_collect_report, pytest_runtest_makereport
+from tests.support.report import pytest_terminal_summary, report
 from tests.support.worker_process import WorkerProcess
 
 __all__ = [
     "new_redis_server",
     "pytest_make_collect_report",
     "pytest_runtest_makereport",
+    "pytest_terminal_summary",
     "redis_client",
     "redis_server",
     "redis_url",
+    "report",
 ]
 
 RUBY_SWITCH = "SIDEKIQ_PY_REQUIRE_RUBY"

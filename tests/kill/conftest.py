@@ -19,17 +19,13 @@ from redis.retry import Retry
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.ledger import Balance, Ledger, balance, stock
 from tests.support.redis_server import RedisServer
+from tests.support.report import pytest_terminal_summary, report
 from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY, SidekiqProcess
 
-_LINES = pytest.StashKey[list[str]]()
+__all__ = ["pytest_terminal_summary", "report"]
 
 pytestmark = pytest.mark.kill
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """A place for the books of all tests."""
-    config.stash[_LINES] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,27 +33,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kill)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The books, at the end of the report."""
-    lines = terminalreporter.config.stash[_LINES]
-    if lines:
-        terminalreporter.section("ledger")
-        for line in lines:
-            terminalreporter.write_line(line)
-
-
-@pytest.fixture
-def report(request: pytest.FixtureRequest) -> Callable[[object], None]:
-    """Adds a line to the books: `report(books)`."""
-
-    def note(line: object) -> None:
-        text = f"{request.node.name}: {line}"
-        request.config.stash[_LINES].append(text)
-        print(text)
-
-    return note
 
 
 class KillWorker(SidekiqProcess):

@@ -88,8 +88,14 @@ def place(settings: RedisSettings) -> str:
     return redact(settings.url) + (f"#{settings.namespace}" if settings.namespace else "")
 
 
+# Redis 6.2 wraps what a command within a script was answered in sentences of its own, with or without a dash.
+_WITHIN_A_SCRIPT = re.compile(r"Error running script \(call to \w+\): @user_script:\d+: (?:@user_script: \d+: )?-?")
+# What Redis and Valkey say, without a code, when an ACL forbids a command within a script.
+_FORBIDDEN_WITHIN_A_SCRIPT = ("The user executing the script can't", "ACL failure in script")
+
+
 def reply_error(error: redis.RedisError) -> RedisReplyError:
-    """Our error for an error reply; redis-py has cut the first word from some of them."""
+    """Our error for an error reply. redis-py has cut the code from some of them, Redis 6.2 has put words before it."""
     codes = {
         redis.exceptions.ReadOnlyError: "READONLY",
         redis.exceptions.NoScriptError: "NOSCRIPT",
@@ -98,9 +104,12 @@ def reply_error(error: redis.RedisError) -> RedisReplyError:
         redis.exceptions.NoPermissionError: "NOPERM",
         redis.exceptions.ExecAbortError: "EXECABORT",
         redis.exceptions.AuthenticationError: "NOAUTH",
+        redis.exceptions.MasterDownError: "MASTERDOWN",
     }
-    text = str(error)
+    text = _WITHIN_A_SCRIPT.sub("", str(error), count=1)
     code = next((code for kind, code in codes.items() if isinstance(error, kind)), None)
+    if text.startswith(_FORBIDDEN_WITHIN_A_SCRIPT):
+        code = "NOPERM"
     if code and not text.startswith(code):
         text = f"{code} {text}"
     return RedisReplyError(text)

@@ -7,6 +7,7 @@ run side by side.
 """
 
 import atexit
+import itertools
 import shutil
 import signal
 import socket
@@ -177,12 +178,16 @@ class RedisServer:
             "appendfsync": "always",
             "maxmemory-policy": "noeviction",
             "daemonize": "no",
+            # Else a primary waits five seconds for more replicas to come.
+            "repl-diskless-sync-delay": "0",
             **self._config,
         }
         # Older servers know neither. From Redis 7 on DEBUG is shut by default, and a stop waits for replicas.
         if self.program.redis_numbers >= (7,):
             settings = {"enable-debug-command": "local", "shutdown-timeout": "0", **settings}
-        return [*self.program.command, *(part for name, value in settings.items() for part in (f"--{name}", value))]
+        # Before Redis 7 each word is an argument of its own.
+        words = [[f"--{name}", *(value.split() or [""])] for name, value in settings.items()]
+        return [*self.program.command, *itertools.chain.from_iterable(words)]
 
     def _answers_on(self, port: int) -> bool:
         process = self._require_process()

@@ -1,0 +1,74 @@
+"""An error reply is known by its code, also where a script met it, in the words of every server."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+PUSH = "return redis.call('LPUSH', KEYS[1], 'a')"
+
+
+@pytest.fixture
+def server(new_redis_server: Callable[..., RedisServer]) -> RedisServer:
+    """One that may be spoilt."""
+    return new_redis_server()
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[redis.Redis]:
+    """To spoil it."""
+    one = server.client()
+    yield one
+    one.close()
+
+
+def code_of_a_push_within_a_script(url: str) -> str:
+    """What is known of the error."""
+    pool = Pool(RedisSettings(url))
+    with pytest.raises(RedisReplyError) as refused:
+        pool.command("EVAL", PUSH, 1, "queue:a")
+    pool.close()
+    return refused.value.code
+
+
+@pytest.mark.parametrize(("setting", "code"), [("maxmemory", "OOM"), ("min-replicas-to-write", "NOREPLICAS")])
+def test_what_the_server_cannot_do_now(setting: str, code: str, server: RedisServer, client: redis.Redis) -> None:
+    """Memory is full, or too few replicas are there."""
+    client.config_set(setting, 1)
+
+    assert code_of_a_push_within_a_script(server.url) == code
+
+
+def test_a_key_of_another_type(server: RedisServer, client: redis.Redis) -> None:
+    """Somebody else wrote it."""
+    client.set("queue:a", "foreign")
+
+    assert code_of_a_push_within_a_script(server.url) == "WRONGTYPE"
+
+
+@pytest.mark.parametrize("rule", ["-lpush", "resetkeys ~other"])
+def test_what_an_acl_forbids(rule: str, server: RedisServer, client: redis.Redis) -> None:
+    """A command or a key."""
+    client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", *rule.split())
+
+    assert code_of_a_push_within_a_script(server.url.replace("redis://", "redis://worker:secret@")) == "NOPERM"
+
+
+def test_a_replica(server: RedisServer, client: redis.Redis, new_redis_server: Callable[..., RedisServer]) -> None:
+    """A worker that reads this goes to the primary. One that has lost its primary may not even be read."""
+    replica = new_redis_server(config={"replicaof": f"127.0.0.1 {server.port}"})
+    replica_client = replica.client()
+    eventually(lambda: replica_client.info("replication")["master_link_status"] == "up")
+
+    assert code_of_a_push_within_a_script(replica.url) == "READONLY"
+
+    replica_client.config_set("replica-serve-stale-data", "no")
+    server.stop()
+    eventually(lambda: replica_client.info("replication")["master_link_status"] == "down")
+    replica_client.close()
+    assert code_of_a_push_within_a_script(replica.url) == "MASTERDOWN"

@@ -7,6 +7,7 @@ epoch seconds. Source: Sidekiq 7.3.2 and 8.1.7, job/iterable.rb; client.rb `canc
 
 from typing import NamedTuple
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire import keys
 
@@ -55,16 +56,18 @@ def save(pool: Pool, jid: str, *, executions: int, cursor: bytes, runtime_text: 
         Whether it has been cancelled meanwhile.
     """
     key = keys.iteration(jid)
-    replies = pool.batch(
-        [
-            ("MULTI",),
-            ("HSET", key, "ex", executions, "c", cursor, "rt", runtime_text),
-            _expire(key, keep_first_ttl),
-            ("HGET", key, "cancelled"),
-            ("EXEC",),
-        ]
-    )
-    return replies[-1][-1] is not None
+    fields = ("HSET", key, "ex", executions, "c", cursor, "rt", runtime_text)
+    cancelled = ("HGET", key, "cancelled")
+    if not keep_first_ttl:
+        return pool.batch([("MULTI",), fields, _expire(key), cancelled, ("EXEC",)])[-1][-1] is not None
+    try:
+        return pool.batch([("MULTI",), fields, (*_expire(key), "NX"), cancelled, ("EXEC",)])[-1][-1] is not None
+    except RedisReplyError as error:
+        if not _knows_no_condition(error):
+            raise
+    is_cancelled = pool.batch([("MULTI",), fields, cancelled, ("EXEC",)])[-1][-1] is not None
+    _expire_unless_set(pool, key)
+    return is_cancelled
 
 
 def clear(pool: Pool, jid: str) -> None:
@@ -83,9 +86,29 @@ def cancel(pool: Pool, jid: str, *, now: int, keep_first_ttl: bool) -> int:
         When it was first asked to.
     """
     key = keys.iteration(jid)
-    replies = pool.batch([("HSETNX", key, "cancelled", now), ("HGET", key, "cancelled"), _expire(key, keep_first_ttl)])
-    return int(replies[1])
+    asked, when = ("HSETNX", key, "cancelled", now), ("HGET", key, "cancelled")
+    if not keep_first_ttl:
+        return int(pool.batch([asked, when, _expire(key)])[1])
+    try:
+        return int(pool.batch([asked, when, (*_expire(key), "NX")])[1])
+    except RedisReplyError as error:
+        if not _knows_no_condition(error):
+            raise
+    first = int(pool.batch([asked, when])[1])
+    _expire_unless_set(pool, key)
+    return first
 
 
-def _expire(key: str, keep_first: bool) -> tuple[str | int, ...]:
-    return ("EXPIRE", key, TTL_SECONDS, "NX") if keep_first else ("EXPIRE", key, TTL_SECONDS)
+def _expire(key: str) -> tuple[str | int, ...]:
+    return ("EXPIRE", key, TTL_SECONDS)
+
+
+def _knows_no_condition(error: RedisReplyError) -> bool:
+    """EXPIRE has NX since Redis 7, which Sidekiq 8 requires; here 6.2 will do."""
+    return "'expire'" in str(error)
+
+
+def _expire_unless_set(pool: Pool, key: str) -> None:
+    """Two saves at once may both set it: to the same."""
+    if int(pool.command("PTTL", key)) < 0:
+        pool.command(*_expire(key))

@@ -195,6 +195,19 @@ def test_a_second_cancel_changes_nothing(redis_client: redis.Redis) -> None:
     assert redis_client.ttl("it-j") > 0
 
 
+def test_for_sidekiq_8_a_second_cancel_leaves_the_thirty_days(redis_client: redis.Redis, redis_url: str) -> None:
+    """They count from the first."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="8")
+    sidekiq.cancel("j")
+    lasts = redis_client.ttl("it-j")
+    redis_client.expire("it-j", 50)
+
+    sidekiq.cancel("j")
+
+    assert lasts > 29 * 24 * 3600
+    assert 0 < redis_client.ttl("it-j") <= 50
+
+
 def test_a_running_job_finds_at_its_next_save_that_it_was_cancelled(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

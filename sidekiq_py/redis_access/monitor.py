@@ -12,8 +12,9 @@ from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.pool import Link
 
 _LINE = re.compile(rb"(\d+\.\d+) \[\d+ (.*?)\] (.*)", re.DOTALL)
-_WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"(?: |$)', re.DOTALL)
 _ESCAPE = re.compile(rb"\\(x[0-9a-f]{2}|.)", re.DOTALL)
+_HEX_ESCAPE = re.compile(rb"\\(x[0-9a-f]{2})")
 _NAMED_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b"}
 
 
@@ -52,8 +53,15 @@ def parse(line: bytes) -> Command | None:
     if match is None:
         return None
     at, sender, words = match.groups()
-    plain = tuple(_ESCAPE.sub(_unescaped, word) for word in _WORD.findall(words))
-    return Command(float(at), sender.decode("utf-8", "replace"), plain)
+    return Command(float(at), sender.decode("utf-8", "replace"), tuple(_words(words)))
+
+
+def _words(line: bytes) -> list[bytes]:
+    if _WORD.sub(b"", line) == b"":
+        return [_ESCAPE.sub(_unescaped, word) for word in _WORD.findall(line)]
+    # Valkey 8.1 leaves quotes and backslashes as they are. JSON has no line ends and no `\x` of its own, so a payload
+    # is read rightly, unless a quoted blank is in it.
+    return [_HEX_ESCAPE.sub(_unescaped, word) for word in line[1:-1].split(b'" "')]
 
 
 def _commands(link: Link) -> Iterator[Command]:

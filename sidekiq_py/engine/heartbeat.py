@@ -14,6 +14,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sidekiq_py import clock
 from sidekiq_py.engine.setbacks import Outage
@@ -163,7 +164,9 @@ class Heartbeat:
     def _info_for(self, dialect: Dialect) -> bytes:
         process = self._process
         if self._info is None or self._info[0] is not process or self._info[1] != dialect:
-            self._info = (process, dialect, info_json(process, dialect))
+            # The release that it writes for now: Ruby's may have been found out, or have changed, since the start.
+            told = replace(process, version=".".join(map(str, dialect.version)))
+            self._info = (process, dialect, info_json(told, dialect))
         return self._info[2]
 
     def _after_beat(self) -> None:

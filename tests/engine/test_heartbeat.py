@@ -47,11 +47,14 @@ class Beating:
         self.hooks.on("beat")(lambda: self.told.append("beat"))
         self.hooks.on_error(lambda error, context: self.told.append(context["context"]))
         self.pool = Pool(RedisSettings(url, socket_timeout_seconds=2))
-        options = {"on_beat": lambda: self.told.append("on_beat"), **options}
+        options = {
+            "on_beat": lambda: self.told.append("on_beat"),
+            "dialect": lambda: Dialect.pinned("6.4.1"),
+            **options,
+        }
         self.heartbeat = Heartbeat(
             PROCESS,
             pool=self.pool,
-            dialect=lambda: Dialect.pinned("6.4.1"),
             running=lambda: self.running,
             is_quiet=lambda: self.is_quiet,
             hooks=self.hooks,
@@ -93,6 +96,20 @@ def test_a_beat_tells_who_the_process_is_and_what_it_runs(beating: Beating, redi
     assert {tid: json.loads(entry) for tid, entry in work.items()} == {
         b"tid1": {"queue": "low", "payload": RAW.decode(), "run_at": 1_699_999_990}
     }
+
+
+def test_the_release_that_is_shown_is_the_one_written_for_now(redis_url: str, redis_client: redis.Redis) -> None:
+    """Ruby's may be found out after the start, and may change."""
+    written_for = ""
+    beating = Beating(redis_url, dialect=lambda: Dialect.pinned(written_for))
+    shown = []
+
+    for written_for in ("7.3.2", "8.1.7"):
+        beating.heartbeat.beat()
+        shown.append(json.loads(redis_client.hget("host:1:abc", "info"))["version"])
+
+    beating.pool.close()
+    assert shown == ["7.3.2", "8.1.7"]
 
 
 def test_the_first_beat_is_told_apart_from_later_ones(beating: Beating, redis_client: redis.Redis) -> None:

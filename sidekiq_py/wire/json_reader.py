@@ -14,6 +14,7 @@ MAX_NESTING = 100
 
 # Comments and escapes are looked for outside and inside strings, so a string is always matched as a whole.
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
+_WHOLE_STRING = re.compile(_STRING, re.S)
 _STRING_OR_COMMENT = re.compile(_STRING + r"|/\*.*?\*/|//[^\n]*+\n", re.S)
 _STRING_OR_BRACKET = re.compile(_STRING + r"|[\[\]{}]", re.S)
 _ESCAPE = re.compile(r'\\(?:(?P<known>["\\/bfnrt]|u[0-9a-fA-F]{4})|(?P<other>.))', re.S)
@@ -70,7 +71,7 @@ def _parse(text: str) -> Any:
     except RecursionError:  # a quote in a comment can hide brackets from the count above
         raise ValueError("nested too deep") from None
     if _SURROGATE_ESCAPE.search(text):
-        _refuse_lone_surrogates(value)
+        _refuse_lone_surrogates(text)
     return value
 
 
@@ -78,11 +79,14 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _refuse_lone_surrogates(value: Any) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ValueError("a lone surrogate, which UTF-8 cannot carry") from None
+def _refuse_lone_surrogates(text: str) -> None:
+    """Looks at the text, as a duplicate key may have put another value over the one that holds it."""
+    for string in _WHOLE_STRING.finditer(text):
+        if _SURROGATE_ESCAPE.search(string[0]):
+            try:
+                json.loads(string[0]).encode()
+            except UnicodeEncodeError:
+                raise ValueError("a lone surrogate, which UTF-8 cannot carry") from None
 
 
 def _nesting(text: str) -> int:

@@ -52,7 +52,18 @@ def test_a_float_beyond_all_doubles_is_infinite() -> None:
     assert loads(b"[1E400, -1e400]") == [float("inf"), float("-inf")]
 
 
-@pytest.mark.parametrize("text", [b'"\\ud800"', b'"\\udc00"', b'"\\ud800\\u0041"', b'"x\\udfff"', b'{"\\ud83d":1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'"\\ud800"',
+        b'"\\udc00"',
+        b'"\\ud800\\u0041"',
+        b'"x\\udfff"',
+        b'{"\\ud83d":1}',
+        b'{"a":"\\ud83d","a":1}',
+        b'/* c */{"a":["\\ud83d"],"a":1}',
+    ],
+)
 def test_a_lone_surrogate_is_refused(text: bytes) -> None:
     """Ruby reads some of these into strings that it cannot write."""
     with pytest.raises(JsonParseError, match="surrogate"):

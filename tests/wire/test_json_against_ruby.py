@@ -1,7 +1,6 @@
 """Our JSON and that of real Ruby, byte for byte, on values that like the edges."""
 
 import json
-import struct
 from random import Random
 
 import pytest
@@ -10,6 +9,7 @@ from sidekiq_py.errors import ArgumentValueError, JsonParseError
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps, loads
 from tests.wire.ruby_peer import RubyError, RubyPeer
+from tests.wire.texts import damaged
 from tests.wire.values import EDGE_CHARACTERS, nested, random_float, random_text, random_value
 
 # Spelling that Ruby reads and would not write.
@@ -106,10 +106,11 @@ def test_damaged_texts_are_judged_as_ruby_judges_them(ruby_peer: RubyPeer) -> No
     """
     Thousands of texts, each with a few bytes torn out or put in.
 
-    Those with `\\ud83d` left alone are out of the comparison: json 2.6.1 reads them as `?` and eats their neighbours.
+    Those with a high surrogate's escape are out of the comparison: left alone, json 2.6.1 reads it as `?` and eats its
+    neighbours.
     """
     random = Random(4)
-    texts = [text for text in (_damaged(random) for _ in range(6000)) if b"\\ud83d" not in text]
+    texts = [text for text in (damaged(random, random.choice(_WHOLE)) for _ in range(6000)) if b"\\ud8" not in text]
 
     verdicts = [_ours(text) for text in texts]
 
@@ -121,27 +122,9 @@ def test_damaged_texts_are_judged_as_ruby_judges_them(ruby_peer: RubyPeer) -> No
     assert disagreements == []
 
 
-def _damaged(random: Random) -> bytes:
-    text = bytearray(random.choice(_WHOLE))
-    for _ in range(random.randint(1, 3)):
-        place = random.randrange(len(text) + 1)
-        if random.random() < 0.4:
-            del text[place : place + random.randint(1, 3)]
-        elif random.random() < 0.8:
-            text[place:place] = random.choice(_FRAGMENTS)
-        else:
-            text[place : place + 1] = struct.pack("B", random.randrange(256))
-    return bytes(text)
-
-
 _WHOLE = [
     b'{"retry":true,"queue":"default","args":[1,"x",{"k":[1.5,null]}],"class":"H","jid":"0123456789ab","created_at":1.5e9}',
     b'[1,2,[3,{"a":"b\\u00e9"}],-0.5e3, "\\ud83d\\ude00"]',
     b'"str\\n\\u1234"',
     b"[]",
 ]
-_FRAGMENTS = [
-    b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"/", b"//", b"/*", b"*/", b"\n", b" ", b"-", b"0", b"9", b".",
-    b"e", b"E+", b"true", b"null", b'"a"', b'"b":', b"\\u00e9", b"\\ud83d\\ude00", b"\\u0", b"NaN", b"1e400",
-    b"12345678901234567890", b"\xc3\xa9", b"\xff", b"\x00", b'{"a":1}', b'"\\x"', b"1e-7",
-]  # fmt: skip

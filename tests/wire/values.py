@@ -37,9 +37,11 @@ def random_float(random: Random) -> float:
 
 
 def random_text(random: Random) -> str:
-    """Mostly edge characters, with every other one of Unicode now and then."""
+    """Mostly edge characters, now and then any of Unicode, or a run that is longer than what a writer takes at once."""
     characters = []
     for _ in range(random.randint(0, 8)):
+        if random.random() < 0.02:
+            characters.append(random.choice("aé😀") * random.randint(10, 70))
         if random.random() < 0.7:
             characters.append(random.choice(EDGE_CHARACTERS))
         else:

@@ -50,6 +50,43 @@ class EchoJob < ActiveJob::Base
   end
 end
 
+# Writes what arrived as JSON that tells apart whatever Ruby tells apart, to the hash *key*.
+class ExactEchoJob < ActiveJob::Base
+  def perform(key, name, *arguments, **named)
+    text = JSON.generate([exact(arguments), exact(named)])
+    Sidekiq.redis { |conn| conn.hset(key, name, text) }
+  end
+
+  private
+
+  def exact(value)
+    [value.class.name, parts(value)]
+  end
+
+  def parts(value)
+    case value
+    when Hash then value.map { |key, item| [exact(key), exact(item)] }
+    when Array then value.map { |item| exact(item) }
+    when ActiveSupport::Duration then [value.value, value.parts.to_a]
+    when ActiveSupport::TimeWithZone then [value.iso8601(9), value.time_zone.name]
+    when Time, DateTime then value.iso8601(9)
+    else value.inspect
+    end
+  end
+end
+
+# Writes what Active Job tells a run about itself, to the list `fixture:facts`.
+class FactsJob < ActiveJob::Base
+  def perform(note)
+    facts = {
+      "by" => "ruby", "note" => note, "jid" => provider_job_id, "job_id" => job_id, "queue" => queue_name,
+      "priority" => priority, "executions" => executions, "locale" => I18n.locale.to_s, "timezone" => Time.zone&.name,
+      "job_timezone" => timezone
+    }
+    Sidekiq.redis { |conn| conn.rpush("fixture:facts", JSON.generate(facts)) }
+  end
+end
+
 class EchoOptionsJob < EchoJob
   queue_as :mailers
   sidekiq_options retry: 3, backtrace: true
@@ -70,11 +107,14 @@ class FixtureCurrent < ActiveSupport::CurrentAttributes
   attribute :user_id, :tenant
 end
 
-# Implemented in Python; Ruby only enqueues it.
+# Implemented in Python; Ruby only enqueues them.
 class PythonActiveJob < ActiveJob::Base
   queue_as :python
 
   def perform(*)
-    raise NotImplementedError, "PythonActiveJob is performed by Python"
+    raise NotImplementedError, "#{self.class} is performed by Python"
   end
+end
+
+class PythonFactsJob < PythonActiveJob
 end

@@ -1,11 +1,42 @@
 """Active Jobs that Ruby enqueues and Python runs; loaded by Python workers beside `python_jobs`."""
 
-from typing import Any
+import json
+import os
+from typing import Any, NoReturn
 
-from sidekiq_py.active_job import Keywords, active_job, perform_later
+import redis
+
+from interop_tests.support.python_jobs import FixtureError
+from sidekiq_py.active_job import Keywords, active_job, current_active_job, perform_later
 
 
 @active_job("PythonActiveJob", queue="python")
 def send_back_to_ruby(*arguments: Any, **named: Any) -> None:
-    """Enqueues Ruby's `EchoJob` with what arrived, so that Ruby can compare it with what it sent."""
-    perform_later("EchoJob", *arguments, *([Keywords(named)] if named else []))
+    """Enqueues Ruby's `ExactEchoJob` with what arrived, so that Ruby can compare it with what it sent."""
+    perform_later("ExactEchoJob", *arguments, *([Keywords(named)] if named else []))
+
+
+@active_job("PythonFactsJob", queue="python")
+def python_facts_job(note: str) -> None:
+    """Writes what Active Job tells a run about itself, to the list `fixture:facts`."""
+    job = current_active_job()
+    assert job is not None
+    facts = {
+        "by": "python",
+        "note": note,
+        "jid": job.jid,
+        "job_id": job.job_id,
+        "queue": job.job["queue_name"],
+        "priority": job.priority,
+        "executions": job.executions,
+        "locale": job.locale,
+        "timezone": job.timezone,
+        "job_timezone": job.timezone,
+    }
+    redis.Redis.from_url(os.environ["REDIS_URL"]).rpush("fixture:facts", json.dumps(facts))
+
+
+@active_job("ActiveRetryJob", retry_on={FixtureError: {"wait": 30, "attempts": 3, "jitter": 0}})
+def active_retry_job(message: str) -> NoReturn:
+    """Fails, and is tried three times in all by Active Job's own rules, whoever runs it."""
+    raise FixtureError(message)

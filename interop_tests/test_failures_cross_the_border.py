@@ -64,7 +64,8 @@ def test_languages_take_turns_at_failing_until_the_job_is_dead(
     start = {"ruby": start_ruby, "python": start_python}
     second = "python" if first == "ruby" else "ruby"
     worker = start[first]()
-    python_jobs.retry_soon_job.perform_async("raise", "boom")
+    # Its retries are minutes away, so that only the test makes them due.
+    python_jobs.retry_in_job.set(retry=2).perform_async("raise", "boom")
     once = eventually(lambda: only_job(redis_client, "retry"))
     worker.kill()
 

@@ -12,7 +12,7 @@ from sidekiq_py.doctor.checks import CHECKS, Check
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, Level
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import redact
+from sidekiq_py.redis_access.pool import place
 from sidekiq_py.registry import JobDefinition
 
 
@@ -30,7 +30,7 @@ class Report:
     What all checks found.
 
     Args:
-        url: Of the Redis, without its password.
+        url: Of the Redis, without its password; a namespace stands behind a `#`.
         about: A few numbers: `server`, `ruby_processes`, `python_processes`, `queues`, `jobs_waiting`,
             `jobs_looked_at`, `keys_looked_at`; those that could not be seen are left out.
         keys_are_whole: Every key's name was looked at; else as many as the limits let.
@@ -93,7 +93,7 @@ def examine(
     # Whoever is not let in hears of it here.
     facts.server  # noqa: B018
     examined = tuple(Examined(check, _look(check, facts)) for check in CHECKS)
-    return Report(redact(links.settings.url), facts.describe(), examined, _are_keys_whole(facts))
+    return Report(place(links.settings), facts.describe(), examined, _are_keys_whole(facts))
 
 
 def _look(check: Check, facts: Facts) -> tuple[Finding, ...]:

@@ -16,6 +16,7 @@ from sidekiq_py.doctor.owners import Owners
 from sidekiq_py.doctor.sampling import QueueFacts, Sample
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import server_info, survey
+from sidekiq_py.redis_access.namespace import prefix_of
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.server_info import ServerInfo
 from sidekiq_py.registry import JobDefinition
@@ -48,6 +49,10 @@ class Facts:
 
     def __repr__(self) -> str:
         return f"<Facts of {self._pool!r}>"
+
+    def key(self, name: str) -> str:
+        """What redis-cli, which knows of no namespace, has to call a key."""
+        return prefix_of(self._pool.settings.namespace) + name
 
     @cached_property
     def server(self) -> ServerInfo:

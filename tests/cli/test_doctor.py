@@ -96,6 +96,18 @@ def test_the_program_is_loaded(run: Run, redis_client: redis.Redis, program_file
     assert "Nothing speaks against any of 1 queued class" in with_program.output
 
 
+def test_a_namespace_can_be_looked_into(run: Run, redis_client: redis.Redis) -> None:
+    """As its programs see it; what stands beside it is nobody's."""
+    redis_client.sadd("myapp:queues", "mailers")
+    redis_client.lpush("myapp:queue:mailers", "{}")
+    push(redis_client, queue="outside")
+
+    result = run("doctor", "--namespace", "myapp")
+
+    assert "1 job waits and no process is at work: mailers (1)." in result.output
+    assert "outside" not in result.output
+
+
 def test_the_release_can_be_set(run: Run, redis_client: redis.Redis) -> None:
     """As the program would set it."""
     ruby_process(redis_client, version="7.3.2")

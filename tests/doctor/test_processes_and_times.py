@@ -169,9 +169,18 @@ def test_milliseconds_before_an_old_sidekiq(look: Look, redis_client: redis.Redi
     found = look().the("time-units")
 
     assert (found.level, found.subjects) == ("problem", ("New",))
-    assert f"{old} (Sidekiq 7.3.2) read them as seconds" in found.seen
+    assert f"{old} (Sidekiq 7.3.2) reads them as seconds" in found.seen
     assert f"They can come from {new} (Sidekiq 8.1.7)" in found.seen
     assert "set sidekiq_version to 7.3.2" in found.advice
+
+
+def test_milliseconds_apart_from_an_old_sidekiq(look: Look, redis_client: redis.Redis) -> None:
+    """It does not fetch them, and only shows them wrongly."""
+    ruby_process(redis_client, "a:1:aa", version="7.3.2", queues=("old",))
+    ruby_process(redis_client, "b:1:aa", version="8.1.7")
+    push(redis_client, created_at=NOW_MS, enqueued_at=NOW_MS)
+
+    assert look().levels("time-units") == ["warning"]
 
 
 def test_milliseconds_of_nobody_that_is_alive(look: Look, redis_client: redis.Redis) -> None:

@@ -1,6 +1,7 @@
 """Jobs that left their queue and were not settled: does somebody look after each of them?"""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 
@@ -14,6 +15,9 @@ from sidekiq_py.wire import keys
 _RECOVERED_WITHIN_SECONDS = 20
 # Two beats of the slower rhythm, and some more: a heartbeat that is older is no sign of life.
 _SILENT_SECONDS = 25
+
+# Of working:queue:<queue>:<hostname>:<pid>:<12 hex>; older releases leave the last part out.
+_GITLAB_IDENTITY = re.compile(r":([^:]+:\d+(?::[0-9a-f]{12})?)\Z")
 
 
 def orphans(facts: Facts) -> Iterator[Finding]:
@@ -50,7 +54,8 @@ def unentered(facts: Facts) -> Iterator[Finding]:
     """In-flight hashes and inboxes that no registry names, as after the loss of a part of the data."""
     for owner in facts.owners.unentered:
         about = {"boot": "", "pidns": "", "pid": 0, "start": 0, "queues": list(owner.queues)}
-        enter = shlex.join(["redis-cli", "HSET", keys.OWNERS, owner.name, json.dumps(about, separators=(",", ":"))])
+        text = json.dumps(about, separators=(",", ":"))
+        enter = shlex.join(["redis-cli", "HSET", facts.key(keys.OWNERS), owner.name, text])
         yield problem(
             f"{counted(owner.jobs, 'job stands', 'jobs stand')} in flight under {owner.name}, which is not in "
             f"{keys.OWNERS}: nobody looks after {verb(owner.jobs, 'it', 'them')}.",
@@ -96,10 +101,11 @@ def _super_fetch(lists: list[str], facts: Facts) -> Iterator[Finding]:
 
 
 def _gitlab(lists: list[str], facts: Facts) -> Iterator[Finding]:
-    # working:queue:<queue>:<hostname>:<pid>:<12 hex>
-    beats = {name: "reliable-fetcher-heartbeat-" + "-".join(name.split(":")[-3:]) for name in lists}
+    identities = {name: match[1] for name in lists if (match := _GITLAB_IDENTITY.search(name)) is not None}
+    beats = {name: f"reliable-fetcher-heartbeat-{identity.replace(':', '-')}" for name, identity in identities.items()}
     alive = facts.existing(list(beats.values()))
-    sizes = {name: size for name, size in facts.sizes([n for n in lists if beats[n] not in alive]).items() if size}
+    silent = [name for name, beat in beats.items() if beat not in alive]
+    sizes = {name: size for name, size in facts.sizes(silent).items() if size}
     if sizes:
         yield warning(
             f"{counted(sum(sizes.values()), 'job stands', 'jobs stand')} in working lists of GitLab's reliable fetcher "

@@ -1,5 +1,6 @@
 """Does somebody work every queue, and in time?"""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 
@@ -60,7 +61,7 @@ def paused(facts: Facts) -> Iterator[Finding]:
     yield note(
         f"{verb(len(names), 'Paused is', 'Paused are')} {listed(names)}: Python processes and Sidekiq Pro's leave "
         f"{verb(len(names), 'it', 'them')} alone, Ruby processes without Pro do not.",
-        "To go on: Queue#unpause! in Ruby, or redis-cli SREM paused <queue>",
+        f"To go on: Queue#unpause! in Ruby, or redis-cli SREM {facts.key(keys.PAUSED)} <queue>",
         (queue.name for queue in facts.queues if queue.is_paused),
     )
 
@@ -113,7 +114,8 @@ def unlisted(facts: Facts) -> Iterator[Finding]:
         yield warning(
             f"{with_sizes} {verb(len(hidden), 'is', 'are')} not in the set `queues`, so that no Web UI shows "
             f"{verb(len(hidden), 'it', 'them')}.",
-            f"What pushes there must SADD the name, as every Sidekiq does. redis-cli SADD queues {' '.join(names)}",
+            f"What pushes there must SADD the name, as every Sidekiq does. redis-cli SADD "
+            f"{facts.key(keys.QUEUES)} {shlex.join(names)}",
             names,
         )
     for queue in foreign:

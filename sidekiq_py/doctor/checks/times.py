@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, warning
+from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, verb, warning
 from sidekiq_py.doctor.fleet import Worker, releases
 from sidekiq_py.doctor.sampling import SampledJob
 
@@ -61,13 +61,22 @@ def _milliseconds(found: dict[Unit, list[SampledJob]], old: list[Worker], facts:
     if not jobs:
         return
     seen = f"{_share(jobs, facts)} bear times in whole milliseconds, as Sidekiq 8 writes them"
-    if old:
+    fetchers = [worker for worker in old if any(job.queue in worker.queues for job in jobs)]
+    classes = sorted({job.job_class for job in jobs})
+    if fetchers:
         yield problem(
-            f"{seen}, and {listed(worker.title for worker in old)} read them as seconds: latencies come out "
-            f"hugely negative, and `retry_for` never ends. {_cause(facts)}",
-            "Let everything write float seconds, which all releases read, until no Ruby process is older than 8: set "
-            f"sidekiq_version to {old[0].info.version or '6.4.1'} in Python, and upgrade Ruby's producers last.",
-            sorted({job.job_class for job in jobs}),
+            f"{seen}, and {listed(worker.title for worker in fetchers)} {verb(len(fetchers), 'reads', 'read')} them as "
+            f"seconds: latencies come out hugely negative, and `retry_for` never ends. {_cause(facts)}",
+            "Let what pushes to those queues write float seconds, which all releases read (in Python: set "
+            f"sidekiq_version to {_release(fetchers[0])}), or upgrade those processes.",
+            classes,
+        )
+    elif old:
+        yield warning(
+            f"{seen}. They go to queues of newer processes; the Web UI and the data API of Sidekiq {releases(old)} "
+            f"show them with wrong times. {_cause(facts)}",
+            "Look at them in Sidekiq 8's Web UI, and keep such queues away from older processes.",
+            classes,
         )
     elif found[Unit.SECONDS]:
         floats = counted(len(found[Unit.SECONDS]), "job")
@@ -95,6 +104,10 @@ def _texts(jobs: list[SampledJob]) -> Iterator[Finding]:
             "No release of Sidekiq writes so. Let what pushes them write floats: 1700000000.0",
             classes,
         )
+
+
+def _release(worker: Worker) -> str:
+    return ".".join(map(str, worker.dialect.version))
 
 
 def _share(jobs: list[SampledJob], facts: Facts) -> str:

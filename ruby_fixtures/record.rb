@@ -23,6 +23,8 @@ require_relative "jobs"
 require_relative "recording/active_job_payloads"
 require_relative "recording/failures"
 require_relative "recording/frozen_world"
+require_relative "recording/iterable_jobs"
+require_relative "recording/measurements"
 require_relative "recording/moves"
 require_relative "recording/processes"
 require_relative "recording/pushes"
@@ -32,6 +34,6 @@ FrozenWorld.install
 Engine.listen
 
 recorder = Recorder.new(folder: into, only: only)
-[Pushes, Failures, Moves, ActiveJobPayloads, Processes].each { |part| part.new(recorder).record }
+[Pushes, Failures, Moves, ActiveJobPayloads, IterableJobs, Measurements, Processes].each { |part| part.new(recorder).record }
 recorder.remove_leftovers
 puts "#{recorder.names.size} situations of Sidekiq #{Sidekiq::VERSION} in #{recorder.folder}"

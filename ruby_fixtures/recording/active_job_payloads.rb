@@ -3,6 +3,28 @@
 require_relative "engine"
 require_relative "../active_jobs"
 
+class EchoRaiseJob < ActiveJob::Base
+  def perform(*)
+    raise FixtureError, "boom"
+  end
+end
+
+class EchoNeverAgainJob < EchoRaiseJob
+  sidekiq_options retry: 0
+end
+
+class ActiveDiscardJob < EchoRaiseJob
+  discard_on FixtureError
+end
+
+class ActiveRetryOnceJob < EchoRaiseJob
+  retry_on FixtureError, wait: 30, attempts: 1
+end
+
+class OtherCurrent < ActiveSupport::CurrentAttributes
+  attribute :trace
+end
+
 # What Active Job's own Sidekiq adapter writes: each type of argument, each option, its own retries, and the keys that
 # Sidekiq's middleware adds in a Rails application.
 class ActiveJobPayloads
@@ -40,7 +62,10 @@ class ActiveJobPayloads
     ARGUMENTS.each { |name, text| enqueue("active_job_argument_#{name}", "EchoJob.perform_later(#{text})") }
     options
     retried_by_active_job
-    current_attributes
+    failures
+    all_at_once if ActiveJob.respond_to?(:perform_all_later)
+    current_attributes if Engine.since?("6.3")
+    several_current_attributes if Engine.since?("7.1.1")
     locale
   end
 
@@ -49,6 +74,11 @@ class ActiveJobPayloads
   def options
     enqueue "active_job_set_wait", "EchoJob.set(wait: 60).perform_later(1)", key: "schedule"
     enqueue "active_job_set_wait_until", "EchoJob.set(wait_until: Time.at(1_700_003_600.5)).perform_later(1)", key: "schedule"
+    enqueue "active_job_set_wait_duration", "EchoJob.set(wait: 1.5.hours).perform_later(1)", key: "schedule"
+    enqueue "active_job_set_wait_until_with_zone",
+      "EchoJob.set(wait_until: ActiveSupport::TimeZone['Europe/Berlin'].at(1_700_003_600)).perform_later(1)", key: "schedule"
+    enqueue "active_job_locale_and_time_zone",
+      "I18n.with_locale(:de) { Time.use_zone('Europe/Berlin') { EchoJob.perform_later(1) } }"
     enqueue "active_job_set_queue_and_priority", "EchoJob.set(queue: :low, priority: 5).perform_later(1)", key: "queue:low"
     enqueue "active_job_sidekiq_options", "EchoOptionsJob.perform_later(1)", key: "queue:mailers"
   end
@@ -58,39 +88,86 @@ class ActiveJobPayloads
     @recorder.situation("active_job_retry_on", key: "schedule") do
       ActiveRetryJob.perform_later("boom")
       FrozenWorld.advance(1.5)
-      Engine.run_next("default").to_h
+      @recorder.step { Engine.run_next("default") }.to_h
     end
+  end
+
+  # What Sidekiq itself does with an Active Job that raises: its own retry, with the class that was wrapped.
+  def failures
+    failed("active_job_first_failure", "EchoRaiseJob.perform_later", key: "retry")
+    failed("active_job_discard_on", "ActiveDiscardJob.perform_later", key: "retry")
+    failed("active_job_retry_on_is_over", "ActiveRetryOnceJob.perform_later", key: "retry")
+    failed("active_job_exhausted", "EchoNeverAgainJob.perform_later", key: "dead")
+  end
+
+  def failed(name, ruby, key:)
+    @recorder.situation(name, key: key) do
+      eval(ruby, TOPLEVEL_BINDING) # rubocop:disable Security/Eval -- as above
+      FrozenWorld.advance(1.5)
+      @recorder.step { Engine.run_next("default") }.to_h.merge("ruby" => ruby, "active_job" => ActiveJob.gem_version.to_s)
+    end
+  end
+
+  # Rails 7.1 and later: one push_bulk for all that wait for nothing.
+  def all_at_once
+    enqueue "active_job_perform_all_later", "ActiveJob.perform_all_later(EchoJob.new(1), EchoJob.new(2), EchoOptionsJob.new(3))"
+    enqueue "active_job_perform_all_later_with_wait",
+      "ActiveJob.perform_all_later(EchoJob.new(1).set(wait: 60), EchoJob.new(2).set(wait: 120))", key: "schedule"
+  end
+
+  def several_current_attributes
+    require "sidekiq/middleware/current_attributes"
+    Sidekiq::CurrentAttributes.persist([FixtureCurrent, OtherCurrent])
+    @recorder.situation("current_attributes_of_two_classes", key: "queue:default") do
+      ruby = 'FixtureCurrent.set(user_id: 7) { OtherCurrent.set(trace: "t-1") { FixtureJob.perform_async("ok") } }'
+      @recorder.step { FixtureCurrent.set(user_id: 7) { OtherCurrent.set(trace: "t-1") { FixtureJob.perform_async("ok") } } }
+      {"ruby" => ruby, "now" => FrozenWorld.now,
+       "middleware_adds" => {"cattr" => {"user_id" => 7}, "cattr_1" => {"trace" => "t-1"}}}
+    end
+    @recorder.situation("current_attributes_of_none", key: "queue:default") do
+      @recorder.step { FixtureJob.perform_async("ok") }
+      {"ruby" => 'FixtureJob.perform_async("ok")', "now" => FrozenWorld.now}
+    end
+  ensure
+    forget_middleware
+  end
+
+  def forget_middleware
+    Engine.settings.client_middleware.clear
+    Engine.settings.server_middleware.clear
   end
 
   def current_attributes
     require "sidekiq/middleware/current_attributes"
     Sidekiq::CurrentAttributes.persist(FixtureCurrent)
     @recorder.situation("current_attributes", key: "queue:default") do
-      FixtureCurrent.set(user_id: 7, tenant: "acme") { FixtureJob.perform_async("ok") }
+      @recorder.step { FixtureCurrent.set(user_id: 7, tenant: "acme") { FixtureJob.perform_async("ok") } }
       {"ruby" => 'FixtureCurrent.set(user_id: 7, tenant: "acme") { FixtureJob.perform_async("ok") }',
        "now" => FrozenWorld.now, "middleware_adds" => {"cattr" => {"user_id" => 7, "tenant" => "acme"}}}
     end
   ensure
-    Sidekiq.client_middleware.clear
+    forget_middleware
   end
 
   def locale
     require "sidekiq/middleware/i18n"
-    Sidekiq.client_middleware.add(Sidekiq::Middleware::I18n::Client)
+    Engine.settings.client_middleware.add(Sidekiq::Middleware::I18n::Client)
     @recorder.situation("i18n_locale", key: "queue:default") do
-      I18n.with_locale(:de) { FixtureJob.perform_async("ok") }
+      @recorder.step { I18n.with_locale(:de) { FixtureJob.perform_async("ok") } }
       {"ruby" => 'I18n.with_locale(:de) { FixtureJob.perform_async("ok") }', "now" => FrozenWorld.now,
        "middleware_adds" => {"locale" => "de"}}
     end
   ensure
-    Sidekiq.client_middleware.clear
+    forget_middleware
   end
 
   def enqueue(name, ruby, key: "queue:default")
     @recorder.situation(name, key: key) do
       input = {"ruby" => ruby, "now" => FrozenWorld.now, "active_job" => ActiveJob.gem_version.to_s}
       begin
-        eval(ruby, TOPLEVEL_BINDING) # rubocop:disable Security/Eval -- the text is from the table above
+        # rubocop:disable Security/Eval -- the text is from the table above
+        @recorder.step { eval(ruby, TOPLEVEL_BINDING) }
+        # rubocop:enable Security/Eval
       rescue ActiveJob::SerializationError => refused
         input["refused"] = refused.message
       end

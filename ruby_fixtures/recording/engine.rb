@@ -8,8 +8,11 @@ require_relative "frozen_world"
 
 # Sidekiq's own parts, driven by hand: one fetch, one run, one poll, so that a recording is in command of each step.
 #
-# This is the only file that knows what Sidekiq calls its inner parts; another release needs its own lines here.
+# What is the same in every release stands here; `engine_until_six.rb` and `engine_since_seven.rb` know what Sidekiq calls
+# its inner parts and how they are configured. Another release needs its own lines there, and nowhere else.
 module Engine
+  VERSION = Gem::Version.new(Sidekiq::VERSION)
+
   # The run of one job: what the queue gave, and what the job raised (nil when nothing).
   Run = Struct.new(:before, :queue, :error, keyword_init: true) do
     # The run as a recording's input.
@@ -20,46 +23,18 @@ module Engine
   end
 
   class << self
-    # Fetch the next job of *queue* by BRPOP and run it, retries and all.
+    # Whether this release is *version* or later.
+    def since?(version)
+      VERSION >= Gem::Version.new(version)
+    end
+
+    # Fetch the next job of *queue* by BRPOP and run it, retries and all. Of several errors the job's own comes last, behind those
+    # of its blocks.
     def run_next(queue)
-      fetch = Sidekiq::BasicFetch.new(queues: [queue], strict: true)
-      work = fetch.retrieve_work or raise "queue #{queue} is empty"
-      before = work.job.dup
+      before = nil
       @errors = []
-      begin
-        Sidekiq::Processor.new(nil, options.merge(fetch: fetch)).send(:process, work)
-      rescue Exception => raised # rubocop:disable Lint/RescueException -- a processor thread dies of every failure
-        @errors << raised if @errors.empty?
-      end
-      Run.new(before: before, queue: queue, error: @errors.first)
-    end
-
-    # One round of the poller: everything that is due by now.
-    def promote
-      Sidekiq::Scheduled::Enq.new.enqueue_jobs
-    end
-
-    # A manager with *threads* threads on *queue*; stops by force when the block is over.
-    def hard_stop(queue, threads:)
-      manager = Sidekiq::Manager.new(options.merge(concurrency: threads, fetch: fetch_from(queue), queues: [queue]))
-      manager.start
-      yield
-      manager.stop(Process.clock_gettime(Process::CLOCK_MONOTONIC))
-    end
-
-    # A launcher that never started its threads; `beat` and `clear` are asked for one by one. What it measures is held still.
-    def launcher(queues, concurrency:, rss_kb:, rtt_us:)
-      settings = options.merge(queues: queues, concurrency: concurrency, fetch: fetch_from(*queues))
-      Sidekiq::Launcher.new(settings).tap do |launcher|
-        launcher.define_singleton_method(:memory_usage) { |_pid| rss_kb }
-        launcher.define_singleton_method(:check_rtt) { rtt_us }
-      end
-    end
-
-    # Forget the runs that were counted so far.
-    def reset_counters
-      Sidekiq::Processor::PROCESSED.reset
-      Sidekiq::Processor::FAILURE.reset
+      process_next(queue) { |work| before = work.job.dup }
+      Run.new(before: before, queue: queue, error: @errors.last)
     end
 
     # One heartbeat of *launcher*.
@@ -76,26 +51,39 @@ module Engine
       launcher.identity
     end
 
+    # A time as this release writes it into payloads.
+    def stamp(seconds)
+      since?("8") ? (seconds * 1000).floor : seconds
+    end
+
+    # How the key of a process's running jobs ends.
+    def work_suffix
+      since?("6.4.2") ? "work" : "workers"
+    end
+
+    # Forget the runs that were counted so far.
+    def reset_counters
+      Sidekiq::Processor::PROCESSED.reset
+      Sidekiq::Processor::FAILURE.reset
+    end
+
     # Run *launcher*'s processors within the block, then let them finish.
     def working(launcher)
-      launcher.manager.start
+      managers(launcher).each(&:start)
       yield
     ensure
-      launcher.manager.quiet
-      launcher.manager.workers.dup.each { |processor| processor.terminate(true) }
+      managers(launcher).each(&:quiet)
+      managers(launcher).flat_map { |manager| manager.workers.to_a }.each { |processor| processor.terminate(true) }
     end
 
     # Errors and deaths go into the recording and into no log. Ruby 3.1 quotes the failing line of source in the messages of
     # NameError; that line is not a fact about payloads, and it is switched off.
     def listen
-      ErrorHighlight.formatter = Class.new { def self.message_for(_spot) = "" } if defined?(ErrorHighlight)
+      silence_error_highlight if defined?(ErrorHighlight)
       Sidekiq.logger.level = Logger::FATAL
-      Sidekiq.error_handlers.clear
-      Sidekiq.error_handlers << ->(error, _context) { (@errors ||= []) << error }
-      Sidekiq.death_handlers << lambda do |job, error|
-        line = JSON.generate("jid" => job["jid"], "error_class" => error.class.name, "message" => error.message)
-        Sidekiq.redis { |conn| conn.rpush("fixture:deaths", line) }
-      end
+      settings.error_handlers.clear
+      settings.error_handlers << on_error
+      settings.death_handlers << on_death
     end
 
     def describe(error)
@@ -105,6 +93,32 @@ module Engine
     end
 
     private
+
+    def silence_error_highlight
+      ErrorHighlight.formatter = Class.new do
+        def self.message_for(_spot)
+          ""
+        end
+      end
+    end
+
+    # Three parameters: 7.x warns of handlers with fewer, 6.x gives two.
+    def on_error
+      proc { |error, _context, _config| (@errors ||= []) << error }
+    end
+
+    def on_death
+      lambda do |job, error|
+        line = JSON.generate("jid" => job["jid"], "error_class" => error.class.name, "message" => error.message)
+        Sidekiq.redis { |conn| conn.rpush("fixture:deaths", line) }
+      end
+    end
+
+    def process(processor, work)
+      processor.send(:process, work)
+    rescue Exception => raised # rubocop:disable Lint/RescueException -- a processor thread dies of every failure
+      @errors << raised if @errors.empty?
+    end
 
     # The lines that a job's arguments asked for; real ones differ from machine to machine.
     def stated_backtrace(error)
@@ -117,13 +131,7 @@ module Engine
     rescue StandardError
       nil
     end
-
-    def options
-      Sidekiq.options.merge(labels: [], tag: "fixtures", timeout: 0)
-    end
-
-    def fetch_from(*queues)
-      Sidekiq::BasicFetch.new(queues: queues, strict: true)
-    end
   end
 end
+
+require_relative(Engine.since?("7") ? "engine_since_seven" : "engine_until_six")

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "classes"
 require_relative "engine"
 
 # What a failed run writes. Each input is the step itself: the bytes that were fetched, the queue, the error, the time, and
@@ -11,6 +12,9 @@ class Failures
     "app/jobs/fixture_job.rb:3:in `perform'"
   ].freeze
   BOOM = ["raise", "boom", "FixtureError", BACKTRACE].freeze
+
+  # Long enough for several lines of base64, and not in ASCII alone.
+  LONG_BACKTRACE = (1..40).map { |line| "app/jobs/\u00e9tape_#{line * 7919 % 97}.rb:#{line}:in `step_#{line * 31 % 17}'" }.freeze
 
   # Everything that a careless writer would bend: unknown keys between the known ones, integers past 64 bits, floats of
   # unusual text, escapes and spaces that Ruby itself would not write.
@@ -32,6 +36,8 @@ class Failures
   def record
     attempts
     limits
+    delays
+    retry_for if Engine.since?("7.1.3")
     messages
     odd_payloads
     malformed
@@ -46,6 +52,15 @@ class Failures
     failure "first_failure_backtrace", job: BacktraceJob
     failure "second_failure_backtrace", job: BacktraceJob, failures: 2
     failure "first_failure_backtrace_two_lines", job: BacktraceTwoLinesJob
+    failure "first_failure_backtrace_long", job: BacktraceJob, args: ["raise", "boom", "FixtureError", LONG_BACKTRACE]
+    failure "first_failure_backtrace_zero_lines", raw: payload("backtrace" => 0)
+    failure "first_failure_backtrace_false", raw: payload("backtrace" => false)
+    failure "first_failure_backtrace_of_a_text", raw: payload("backtrace" => "2")
+    failure "tenth_failure", raw: payload("retry_count" => 8, "failed_at" => 1_699_990_000.5, "retried_at" => 1_699_999_000.5,
+      "error_message" => "old", "error_class" => "OldError")
+    failure "first_failure_of_many_options", job: ManyOptionsJob, from: "critical"
+    failure "first_failure_of_the_wrapped", raw: payload("class" => "FixtureJob", "wrapped" => "WrappedRetryInJob")
+    failure "first_failure_of_an_unknown_wrapped", raw: payload("wrapped" => "NoSuchJob")
     failure "first_failure_retry_in", job: RetryInJob
     failure "second_failure_retry_in", job: RetryInJob, failures: 2
     failure "first_failure_retry_queue", job: RetryQueueJob
@@ -59,6 +74,15 @@ class Failures
     failure "exhausted_at_once", job: RetryZeroJob, key: "dead"
     failure "exhausted_with_block", job: ExhaustedJob, key: "dead"
     failure "exhausted_dead_false", job: NeverDeadJob, key: "dead"
+    failure "exhausted_discarded_by_block", job: DiscardedWhenExhaustedJob, key: "dead"
+    failure "exhausted_with_failing_block", job: RaisesWhenExhaustedJob, key: "dead"
+    failure "exhausted_after_25_retries", raw: payload("retry_count" => 24, "failed_at" => 1_699_990_000.5, "error_message" => "old",
+      "error_class" => "OldError", "retried_at" => 1_699_999_000.5), key: "dead"
+    failure "exhausted_backtrace", raw: payload("retry" => 0, "backtrace" => true), key: "dead"
+    failure "exhausted_retry_queue", raw: payload("retry" => 0, "retry_queue" => "slow"), key: "dead"
+    failure "retry_negative_is_exhausted", raw: payload("retry" => -1), key: "dead"
+    failure "retry_as_float_counts_as_25", raw: payload("retry" => 1.5)
+    failure "retry_false_in_the_payload", raw: payload("retry" => false)
     failure "retry_false_is_forgotten", job: RetryFalseJob
     failure "retry_absent_is_taken_from_the_class", raw: without_retry("class" => "RetryThreeJob")
     failure "retry_null_is_taken_from_the_class", raw: payload("class" => "RetryThreeJob", "retry" => nil)
@@ -67,7 +91,32 @@ class Failures
       "error_message" => "old", "error_class" => "OldError"), key: "dead"
   end
 
+  # What a block of `sidekiq_retry_in` may answer.
+  def delays
+    %w[default text float zero negative nil raises].each { |answer| answered answer }
+    answered "kill", key: "dead"
+    answered "discard"
+  end
+
+  def answered(answer, key: "retry")
+    AnsweringRetryInJob.answer = answer
+    failure "retry_in_answers_#{answer}", job: AnsweringRetryInJob, key: key
+  end
+
+  # The first failure lay before, and the time to keep trying is over or not.
+  def retry_for
+    failed = {"retry_count" => 1, "error_message" => "old", "error_class" => "OldError"}
+    long_ago, just_now = [3_700, 3_500].map { |seconds| Engine.stamp(FrozenWorld::START - seconds) }
+    failure "retry_for_first_failure", job: RetryForJob
+    failure "retry_for_within", raw: payload(failed.merge("retry_for" => 3600, "failed_at" => just_now))
+    failure "retry_for_is_over", raw: payload(failed.merge("retry_for" => 3600, "failed_at" => long_ago)), key: "dead"
+    failure "retry_for_beside_a_count", raw: payload(failed.merge("retry" => 1, "retry_for" => 3600, "failed_at" => just_now)),
+      key: Engine.since?("8.1") ? "retry" : "dead"
+  end
+
   def messages
+    failure "error_message_empty", args: ["raise", "", "FixtureError", BACKTRACE]
+    failure "error_message_beyond_the_basic_plane", args: ["raise", "x" * 9_998 + "\u{1F600}" * 3, "FixtureError", BACKTRACE]
     failure "error_message_cut", args: ["raise", "x" * 9_990 + "\u00e9" * 20, "FixtureError", BACKTRACE]
     failure "error_message_scrubbed", args: ["raise_invalid_utf8"]
     failure "error_message_raises", args: ["raise", "?", "SpeechlessError", BACKTRACE]
@@ -82,6 +131,9 @@ class Failures
     failure "unknown_keys_first_failure", raw: CANONICAL
     failure "unknown_keys_second_failure", raw: CANONICAL, failures: 2
     failure "foreign_spelling_first_failure", raw: FOREIGN
+    failure "jid_missing", raw: {"retry" => true, "queue" => "default", "class" => "FixtureJob", "args" => BOOM}
+    failure "retry_count_null", raw: payload("retry_count" => nil)
+    failure "already_dead_text_in_queue", raw: payload("dead" => true, "retry" => 0), key: "dead"
     failure "class_missing", raw: {"retry" => true, "queue" => "default", "args" => [], "jid" => "c" * 24}
     failure "queue_differs_from_where_it_was_fetched", raw: payload("queue" => "elsewhere")
   end
@@ -96,31 +148,31 @@ class Failures
     }.each { |name, raw| failure "malformed_#{name}", raw: raw, key: "dead" }
   end
 
-  def failure(name, job: FixtureJob, args: BOOM, raw: nil, failures: 1, key: "retry")
+  def failure(name, job: FixtureJob, args: BOOM, raw: nil, failures: 1, key: "retry", from: "default")
     @recorder.situation(name, key: key) do
       raw ? enqueue(raw) : job.perform_async(*args)
-      queue = "default"
+      queue = from
       (failures - 1).times do
         FrozenWorld.advance(2.654321)
         Engine.run_next(queue)
         queue = come_due
       end
       FrozenWorld.advance(2.654321)
-      Engine.run_next(queue).to_h
+      @recorder.step { Engine.run_next(queue) }.to_h
     end
   end
 
   # Time passes until the retry is due, and the poller moves it; the queue it went to.
   def come_due
-    retry_at = Sidekiq.redis { |conn| conn.zrange("retry", 0, 0, with_scores: true) }.first.last
+    retry_at = PrivateRedis.link.call("ZRANGE", "retry", 0, 0, "WITHSCORES").last.to_f
     FrozenWorld.advance(retry_at - FrozenWorld.now + 0.75)
     Engine.promote
-    Sidekiq.redis { |conn| conn.keys("queue:*") }.first.delete_prefix("queue:")
+    PrivateRedis.link.call("KEYS", "queue:*").first.delete_prefix("queue:")
   end
 
   def enqueue(raw)
     text = raw.is_a?(String) ? raw : JSON.generate(raw)
-    Sidekiq.redis { |conn| conn.lpush("queue:default", text) }
+    PrivateRedis.link.call("LPUSH", "queue:default", text)
   end
 
   def payload(changes = {})

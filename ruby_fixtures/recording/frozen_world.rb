@@ -8,6 +8,7 @@ require "securerandom"
 module FrozenWorld
   START = 1_700_000_000.123456
   JITTER = 7
+  SPREAD = 0.25
 
   class << self
     attr_reader :now, :tick
@@ -17,6 +18,7 @@ module FrozenWorld
       @now = START
       @tick = 0.0
       @drawn = 0
+      @monotonic = nil
     end
 
     # Let *seconds* pass; the new time.
@@ -27,6 +29,21 @@ module FrozenWorld
     # From now on every look at the clock moves it on, as a real clock would.
     def let_run(seconds_a_look)
       @tick = seconds_a_look
+    end
+
+    # While the block runs, each look at the monotonic clock is *seconds* after the last one.
+    def with_monotonic_steps(seconds)
+      @monotonic = [1000.0, seconds]
+      yield
+    ensure
+      @monotonic = nil
+    end
+
+    # The next reading of the monotonic clock in seconds; nil where it is the real one.
+    def look_at_monotonic
+      return nil unless @monotonic
+
+      @monotonic[0] = (@monotonic[0] + @monotonic[1]).round(6)
     end
 
     def look
@@ -57,7 +74,29 @@ module FrozenWorld
     end
   end
 
-  # Sidekiq draws the jitter by `rand(10)` (8.x: a larger range), from the object that retries.
+  # Since 8.0 Sidekiq reads the time of payloads here, in milliseconds. Durations of jobs and iterations are read here too, and
+  # so are the time-outs of the Redis client, which mind no steady steps.
+  module ProcessClocks
+    def clock_gettime(clock, unit = :float_second)
+      return (FrozenWorld.look * 1000).floor if clock == ::Process::CLOCK_REALTIME && unit == :millisecond
+
+      held = FrozenWorld.look_at_monotonic if clock == ::Process::CLOCK_MONOTONIC
+      return super unless held
+
+      unit == :millisecond ? (held * 1000).round : held
+    end
+  end
+
+  # `spread_interval` draws a number from 0 to 1 for each job.
+  module Spread
+    private
+
+    def rand
+      SPREAD
+    end
+  end
+
+  # Sidekiq draws the jitter by `rand(10)` (6.0: 30; 8.x: a larger range), from the object that retries.
   module Jitter
     private
 
@@ -70,6 +109,8 @@ module FrozenWorld
     reset
     Time.singleton_class.prepend(Clock)
     SecureRandom.singleton_class.prepend(Draws)
+    Process.singleton_class.prepend(ProcessClocks)
+    Sidekiq::Client.prepend(Spread)
     Sidekiq::JobRetry.prepend(Jitter)
   end
 end

@@ -30,6 +30,33 @@ class Moves
     promoted "unknown_keys_promoted_from_schedule", Failures::CANONICAL, from: "schedule"
     promoted "unknown_keys_promoted_from_retry", Failures::CANONICAL, from: "retry"
     promoted "foreign_spelling_promoted", Failures::FOREIGN, from: "schedule"
+    promoted "promoted_with_millisecond_times", scheduled.merge("created_at" => 1_699_999_000_500), from: "schedule"
+    promoted "promoted_to_a_retry_queue", retrying("queue" => "slow", "retry_queue" => "slow"), from: "retry", key: "queue:slow"
+    promoted "promoted_with_retry_for", scheduled.merge("retry_for" => 3600), from: "schedule"
+    promoted "promoted_with_retry_false", scheduled.merge("retry" => false), from: "schedule"
+    promoted "promoted_with_retry_null", scheduled.merge("retry" => nil), from: "schedule"
+    promoted "promoted_text_is_lost", "not json at all", from: "schedule"
+    several_promoted
+  end
+
+  # Due ones of both sets, in their order, and one that is not due.
+  def several_promoted
+    @recorder.situation("promoted_in_order", key: "queue:default") do
+      entries = [["schedule", 20, "s2"], ["schedule", 10, "s1"], ["retry", 15, "r1"], ["retry", 15, "r0"], ["schedule", 900, "later"]]
+      before = entries.map do |set, seconds, jid|
+        [set, DUE + seconds, add(set, DUE + seconds, (set == "retry" ? retrying : scheduled).merge("jid" => jid))]
+      end
+      FrozenWorld.advance(DUE + 30 - FrozenWorld.now)
+      @recorder.step { promote_quietly }
+      {"step" => "promote_all", "before" => before, "now" => FrozenWorld.now}
+    end
+  end
+
+  # Ruby's poller logs what went wrong and polls again later.
+  def promote_quietly
+    Engine.promote
+  rescue JSON::ParserError
+    nil
   end
 
   def by_the_api
@@ -47,17 +74,103 @@ class Moves
     button "foreign_spelling_retried_by_api", :retry, Failures::FOREIGN, from: "retry", to: "queue:default"
     button "foreign_spelling_killed_by_api", :kill, Failures::FOREIGN, from: "retry", to: "dead"
     button "foreign_spelling_rescheduled_leaves_a_ghost", :reschedule, Failures::FOREIGN, from: "schedule", to: "schedule", at: LATER
+    button "retried_by_api_retry_for", :retry, retrying("retry_for" => 3600), from: "retry", to: "queue:default"
+    button "retried_by_api_retry_false", :retry, retrying("retry" => false), from: "retry", to: "queue:default"
+    button "retried_by_api_without_retry_and_queue", :retry, retrying.reject { |key, _| %w[retry queue].include?(key) },
+      from: "retry", to: "queue:default"
+    button "added_to_queue_by_api_from_retry", :add_to_queue, retrying, from: "retry", to: "queue:default"
+    button "deleted_from_schedule", :delete, scheduled, from: "schedule", to: "schedule"
+    button "deleted_from_dead", :delete, retrying, from: "dead", to: "dead"
+    button "rescheduled_retry", :reschedule, retrying, from: "retry", to: "retry", at: LATER
+    button "rescheduled_to_integer", :reschedule, scheduled, from: "schedule", to: "schedule", at: LATER.to_i
+    every "retry_all", from: "retry", to: "queue:default"
+    every "retry_all", from: "dead", to: "queue:default"
+    every "kill_all", from: "retry", to: "dead"
+    every "clear", from: "schedule", to: "schedule"
+    queue_cleared
+    queue_job_deleted
+    stats_reset
     dead_set_trimmed
+    dead_set_trimmed_by_count
   end
 
-  # One job was running and goes back to the tail, before the one that waited.
+  # All entries of a set at once.
+  def every(step, from:, to:)
+    @recorder.situation("#{from}_#{step}", key: to) do
+      before = [["e3", 30], ["e1", 10], ["e2", 20]].map do |jid, seconds|
+        [add(from, DUE + seconds, retrying("jid" => jid, "retry_count" => seconds / 10)), DUE + seconds]
+      end
+      FrozenWorld.advance(3.5)
+      set = {"retry" => Sidekiq::RetrySet, "dead" => Sidekiq::DeadSet, "schedule" => Sidekiq::ScheduledSet}.fetch(from).new
+      @recorder.step { set.public_send(step) }
+      {"step" => step, "from" => from, "before" => before, "now" => FrozenWorld.now}
+    end
+  end
+
+  def queue_cleared
+    @recorder.situation("queue_cleared", key: "queue:default") do
+      before = queued(3)
+      @recorder.step { Sidekiq::Queue.new.clear }
+      {"step" => "clear_queue", "before" => before, "now" => FrozenWorld.now}
+    end
+  end
+
+  def queue_job_deleted
+    @recorder.situation("queue_job_deleted", key: "queue:default") do
+      before = queued(3)
+      job = Sidekiq::Queue.new.to_a[1]
+      @recorder.step { job.delete }
+      {"step" => "delete_job", "jid" => job.jid, "before" => before, "now" => FrozenWorld.now}
+    end
+  end
+
+  def queued(count)
+    count.times { |number| FixtureJob.perform_async("ok", number) }
+    PrivateRedis.link.call("LRANGE", "queue:default", 0, -1)
+  end
+
+  def stats_reset
+    @recorder.situation("stats_reset", key: "stat:processed") do
+      {"stat:processed" => 12, "stat:failed" => 3, "stat:processed:2023-11-14" => 5}.each do |key, count|
+        PrivateRedis.link.call("SET", key, count)
+      end
+      @recorder.step { Sidekiq::Stats.new.reset }
+      {"step" => "reset_stats", "now" => FrozenWorld.now}
+    end
+  end
+
+  def dead_set_trimmed_by_count
+    @recorder.situation("dead_set_trimmed_by_count", key: "dead") do
+      5.times { |number| add("dead", FrozenWorld.now - 100 + number, "old #{number}") }
+      before = sorted_set("dead")
+      limits = nil
+      Engine.with_dead_limits(dead_max_jobs: 4) do
+        PrivateRedis.link.call("LPUSH", "queue:default", JSON.generate(retrying("retry" => 0, "args" => Failures::BOOM)))
+        limits = Engine.dead_limits
+        @recorder.step { Engine.run_next("default") }
+      end
+      {"step" => "run_to_death", "before" => before, "now" => FrozenWorld.now}.merge(limits)
+    end
+  end
+
+  # One job was running and goes back to the tail, before the one that waited; and jobs of two queues.
   def by_a_stop
     @recorder.situation("hard_stop_requeues", key: "queue:default") do
       2.times { |number| FixtureJob.perform_async("ledger_and_wait_for", "fixture:started", number, "fixture:gate") }
-      before = queue("default")
-      Engine.hard_stop("default", threads: 1) { wait_until { length("fixture:started") == 1 } }
-      Sidekiq.redis { |conn| conn.del("fixture:started") }
+      before = PrivateRedis.link.call("LRANGE", "queue:default", 0, -1)
+      @recorder.step { Engine.hard_stop("default", threads: 1) { wait_until { length("fixture:started") == 1 } } }
+      PrivateRedis.link.call("DEL", "fixture:started")
       {"step" => "hard_stop", "before" => before, "now" => FrozenWorld.now}
+    end
+    fetched_while_stopping
+  end
+
+  # What a thread gets from Redis when it may run nothing any more goes back as it came.
+  def fetched_while_stopping
+    @recorder.situation("fetched_while_stopping_goes_back", key: "queue:default") do
+      raws = ["first", Failures::FOREIGN, "third"].map { |text| text.tap { PrivateRedis.link.call("LPUSH", "queue:default", text) } }
+      @recorder.step { Engine.give_back_next("default") }
+      {"step" => "give_back", "before" => raws.reverse, "now" => FrozenWorld.now}
     end
   end
 
@@ -66,9 +179,8 @@ class Moves
       old = FrozenWorld.now - 180 * 24 * 60 * 60
       {"too old" => old - 1, "just young enough" => old + 1}.each { |text, score| add("dead", score, text) }
       before = sorted_set("dead")
-      Sidekiq::DeadSet.new.kill(JSON.generate(retrying))
-      limits = Sidekiq.options.slice(:dead_timeout_in_seconds, :dead_max_jobs).transform_keys(&:to_s)
-      {"step" => "kill", "before" => before, "member" => JSON.generate(retrying), "now" => FrozenWorld.now, **limits}
+      @recorder.step { Sidekiq::DeadSet.new.kill(JSON.generate(retrying)) }
+      {"step" => "kill", "before" => before, "member" => JSON.generate(retrying), "now" => FrozenWorld.now}.merge(Engine.dead_limits)
     end
   end
 
@@ -76,7 +188,7 @@ class Moves
     @recorder.situation(name, key: key) do
       raw = add(from, DUE, payload)
       FrozenWorld.advance(DUE - FrozenWorld.now + 1.125)
-      Engine.promote
+      @recorder.step { promote_quietly }
       {"step" => "promote", "from" => from, "before" => raw, "score" => DUE, "now" => FrozenWorld.now}
     end
   end
@@ -87,27 +199,24 @@ class Moves
       raw = add(from, DUE, payload)
       FrozenWorld.advance(3.5)
       entry = Sidekiq::JobSet.new(from).fetch(DUE).first
-      entry.public_send(step, *at)
+      @recorder.step { entry.public_send(step, *at) }
       {"step" => step.to_s, "from" => from, "before" => raw, "score" => DUE, "now" => FrozenWorld.now, "at" => at}.compact
     end
   end
 
   def add(set, score, payload)
     raw = payload.is_a?(String) ? payload : JSON.generate(payload)
-    Sidekiq.redis { |conn| conn.zadd(set, score.to_s, raw) }
+    PrivateRedis.link.call("ZADD", set, score, raw)
     raw
   end
 
-  def queue(name)
-    Sidekiq.redis { |conn| conn.lrange("queue:#{name}", 0, -1) }
-  end
-
   def length(key)
-    Sidekiq.redis { |conn| conn.llen(key) }
+    PrivateRedis.link.call("LLEN", key)
   end
 
+  # Pairs of member and score.
   def sorted_set(name)
-    Sidekiq.redis { |conn| conn.zrange(name, 0, -1, with_scores: true) }
+    PrivateRedis.link.call("ZRANGE", name, 0, -1, "WITHSCORES").each_slice(2).map { |member, score| [member, score.to_f] }
   end
 
   def wait_until

@@ -3,7 +3,9 @@
 require "base64"
 require "fileutils"
 require "json"
+require_relative "command_trace"
 require_relative "frozen_world"
+require_relative "private_redis"
 
 # Plays one situation at a time on an empty database and writes what Redis holds afterwards into a file of its own.
 class Recorder
@@ -11,12 +13,13 @@ class Recorder
     @folder = File.join(folder, Sidekiq::VERSION)
     @only = only
     @names = []
+    @trace = CommandTrace.new(ENV.fetch("REDIS_URL"))
     FileUtils.mkdir_p(@folder)
   end
 
   attr_reader :folder, :names
 
-  # Play a situation. The block's value, a Hash, is the file's "input".
+  # Play a situation. The block's value, a Hash, is the file's "input"; the block calls `step` around what it is about.
   #
   # @param name [String] the file's name
   # @param key [String, #call] the key that the situation is about; a callable is asked after the block ran
@@ -29,10 +32,17 @@ class Recorder
     return if @only && @only != name
 
     FrozenWorld.reset
-    Sidekiq.redis(&:flushdb)
+    PrivateRedis.link.call("FLUSHDB")
+    @commands = []
     input = yield
     key = key.call if key.respond_to?(:call)
     write(name, key, input, masked, mask || :itself.to_proc)
+  end
+
+  # Run the block and keep the commands that it sends to Redis; the block's value.
+  def step(except: nil, &block)
+    @commands, value = @trace.of(except: except, &block)
+    value
   end
 
   # Files of situations that are no longer there.
@@ -44,18 +54,19 @@ class Recorder
 
   # Everything in the database: { key => { "type", "members", and for sorted sets "scores" } }.
   def self.snapshot
-    Sidekiq.redis { |conn| conn.keys("*").sort.to_h { |key| [key, read(conn, key)] } }
+    link = PrivateRedis.link
+    link.call("KEYS", "*").sort.to_h { |key| [key, read(link, key)] }
   end
 
-  def self.read(conn, key)
-    type = conn.type(key)
+  def self.read(link, key)
+    type = link.call("TYPE", key)
     case type
-    when "string" then {"type" => type, "members" => [conn.get(key)]}
-    when "list" then {"type" => type, "members" => conn.lrange(key, 0, -1)}
-    when "set" then {"type" => type, "members" => conn.smembers(key).sort}
-    when "hash" then {"type" => type, "members" => conn.call(["hgetall", key]).each_slice(2).to_a}
+    when "string" then {"type" => type, "members" => [link.call("GET", key)]}
+    when "list" then {"type" => type, "members" => link.call("LRANGE", key, 0, -1)}
+    when "set" then {"type" => type, "members" => link.call("SMEMBERS", key).sort}
+    when "hash" then {"type" => type, "members" => link.call("HGETALL", key).each_slice(2).to_a}
     when "zset"
-      pairs = conn.call(["zrange", key, 0, -1, "withscores"]).each_slice(2).to_a
+      pairs = link.call("ZRANGE", key, 0, -1, "WITHSCORES").each_slice(2).to_a
       {"type" => type, "members" => pairs.map(&:first), "scores" => pairs.map(&:last)}
     end
   end
@@ -67,14 +78,18 @@ class Recorder
     recorded = elsewhere.delete(key) || {"type" => "none", "members" => []}
     content = {
       "situation" => name, "sidekiq" => Sidekiq::VERSION, "ruby" => RUBY_VERSION, "json" => JSON::VERSION,
-      "input" => input, "key" => key, **recorded, "elsewhere" => elsewhere, "masked" => masked
-    }
-    File.write(File.join(@folder, "#{name}.json"), "#{pretty(masked_and_printable(content, mask))}\n")
+      "input" => input, "key" => key
+    }.merge(recorded).merge("elsewhere" => elsewhere, "masked" => masked)
+    commands = masked_and_printable(@commands, mask)
+    File.write(File.join(@folder, "#{name}.json"), pretty(masked_and_printable(content, mask), commands))
   end
 
   # ASCII alone, so that a diff shows what an editor would hide; the escapes are JSON's and stand for the real characters.
-  def pretty(content)
-    JSON.pretty_generate(content, ascii_only: true)
+  # Commands come last, a line each.
+  def pretty(content, commands)
+    lines = commands.map { |command| "\n    #{JSON.generate(command, ascii_only: true)}" }
+    rest = JSON.pretty_generate(content, ascii_only: true).delete_suffix("\n}")
+    %(#{rest},\n  "commands": [#{lines.join(",")}#{"\n  " unless lines.empty?}]\n}\n)
   end
 
   # Text that is not UTF-8 is written as {"base64": "..."}.

@@ -1,0 +1,61 @@
+# frozen_string_literal: true
+
+require_relative "engine"
+
+# What later releases count: run times by class and minute, and marks of deploys.
+class Measurements
+  # Each look at the clock is so much later; a job's run time is one look from its start to its end.
+  RUN_SECONDS = 0.037
+
+  def initialize(recorder)
+    @recorder = recorder
+  end
+
+  def record
+    return unless Engine.since?("7")
+
+    require "sidekiq/metrics/tracking"
+    require "sidekiq/deploy"
+    metrics("metrics_of_successes", [["ok"], ["ok", 2], ["ok", 3]])
+    metrics("metrics_of_a_failure", [["raise"], ["ok"]])
+    metrics("metrics_of_a_wrapped_job", [["ok"]], "wrapped" => "Inner::Job")
+    metrics("metrics_of_nothing", [])
+    metrics("metrics_at_a_minute_below_ten", [["ok"]], at: 1_700_006_700.5)
+    deploy_mark
+    deploy_marked_twice
+  end
+
+  private
+
+  def metrics(name, runs, more = {})
+    @recorder.situation(name, key: minute_key(more[:at])) do
+      runs.each { |args| Sidekiq::Client.push({"class" => "FixtureJob", "args" => args}.merge(more.reject { |key, _| key == :at })) }
+      tracker, = FrozenWorld.with_monotonic_steps(RUN_SECONDS) { Engine.with_metrics { runs.each { Engine.run_next("default") } } }
+      FrozenWorld.advance(more[:at] - FrozenWorld.now) if more[:at]
+      @recorder.step { tracker.flush }
+      {"step" => "flush_metrics", "runs" => runs, "run_seconds" => RUN_SECONDS, "now" => FrozenWorld.now,
+       "class" => more["wrapped"] || "FixtureJob"}
+    end
+  end
+
+  def minute_key(at)
+    moment = Time.at(at || FrozenWorld::START).utc
+    moment.strftime(Engine.since?("8") ? "j|%y%m%d|%-H:%M" : "j|%Y%m%d|%-H:%-M")
+  end
+
+  def deploy_mark
+    @recorder.situation("deploy_mark", key: "20231114-marks") do
+      @recorder.step { Sidekiq::Deploy.new(Sidekiq.redis_pool).mark!(label: "abc123 Fix the \u00e9tape") }
+      {"step" => "deploy_mark", "label" => "abc123 Fix the \u00e9tape", "now" => FrozenWorld.now}
+    end
+  end
+
+  # The same label within a minute leaves one mark.
+  def deploy_marked_twice
+    @recorder.situation("deploy_marked_twice", key: "20231114-marks") do
+      Sidekiq::Deploy.new(Sidekiq.redis_pool).mark!(label: "one")
+      @recorder.step { Sidekiq::Deploy.new(Sidekiq.redis_pool).mark!(label: "one") }
+      {"step" => "deploy_mark", "label" => "one", "now" => FrozenWorld.now}
+    end
+  end
+end

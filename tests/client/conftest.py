@@ -56,6 +56,11 @@ def configured(redis_url: str) -> str:
 
 
 def masked(raw: bytes) -> bytes:
-    """A payload without what differs from one push to the next: its jid and its times."""
+    """
+    A payload without what differs from one push to the next: its jid and its times.
+
+    How a time is spelled stays to be seen: float seconds, whole milliseconds.
+    """
     raw = re.sub(rb'"jid":"[0-9a-f]{24}"', b'"jid":"JID"', raw)
-    return re.sub(rb'"(created_at|enqueued_at)":[0-9.e+]+', rb'"\1":T', raw)
+    raw = re.sub(rb'"(created_at|enqueued_at)":\d{10}\.\d{1,7}(?=[,}])', rb'"\1":SECONDS', raw)
+    return re.sub(rb'"(created_at|enqueued_at)":\d{13}(?=[,}])', rb'"\1":MILLISECONDS', raw)

@@ -36,7 +36,7 @@ def test_a_class_is_pushed_as_in_ruby(configured: str, pushed: Pushed) -> None:
     [raw] = pushed.queue("critical")
     assert masked(raw) == (
         b'{"retry":5,"queue":"critical","args":["bob",5],'
-        b'"class":"tests.client.test_job_class.HardWorker","jid":"JID","created_at":T,"enqueued_at":T}'
+        b'"class":"tests.client.test_job_class.HardWorker","jid":"JID","created_at":SECONDS,"enqueued_at":SECONDS}'
     )
 
 

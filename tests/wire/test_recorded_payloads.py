@@ -1,13 +1,12 @@
-"""What real Sidekiq wrote, byte for byte, from the recordings that are checked in."""
+"""What each release of real Sidekiq wrote, byte for byte, from the recordings that are checked in."""
 
 import base64
 from typing import Any
 
 import pytest
 
-from interop_tests.support.recordings import Recording, recording, recordings
+from interop_tests.support.recordings import Recording, recordings, recordings_of
 from sidekiq_py.errors import JsonParseError
-from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, decrement_for_manual_retry, record_failure
 from sidekiq_py.wire.json_dialect import loads
 from sidekiq_py.wire.payload import (
@@ -23,44 +22,52 @@ from sidekiq_py.wire.payload import (
 from sidekiq_py.wire.process_info import PYTHON_LABEL, CapsuleFacts, ProcessFacts, info_json
 from sidekiq_py.wire.work import dump_work
 
-RELEASE = Dialect.pinned("6.4.1")
 FIRST_JID = "0eff39bf4ff29ad640023d1a"
+# Symbols, and keys that are no strings, are Ruby's own.
+RUBY_ONLY = ("perform_async_symbols_", "perform_async_numbers_as_keys")
 
 
 def _named(found: list[Recording]) -> list[Any]:
     assert found
-    return [pytest.param(situation, id=situation.situation) for situation in found]
+    return [pytest.param(situation, id=situation.id) for situation in found]
 
 
 def _is_single_push(found: Recording) -> bool:
-    is_call = found.input.get("call") in ("perform_async", "perform_in", "perform_at", "push")
-    return is_call and "middleware_adds" not in found.input
+    told = found.input
+    is_call = told.get("call") in ("perform_async", "perform_in", "perform_at", "push")
+    is_more = any(key.startswith("middleware_") or key in ("defaults", "refused") for key in told)
+    return is_call and not is_more and not found.situation.startswith((*RUBY_ONLY, "queue_of_no_name"))
 
 
-SINGLE_PUSHES = [found for found in recordings() if _is_single_push(found)]
-REPUSHES = [found for found in recordings() if found.input.get("step") in ("promote", "add_to_queue", "retry")]
-RUNS = [found for found in recordings() if found.input.get("step") == "run" and found.key in ("retry", "dead")]
+ALL = recordings()
+SINGLE_PUSHES = [found for found in ALL if _is_single_push(found)]
+REPUSHES = [found for found in ALL if found.input.get("step") in ("promote", "add_to_queue", "retry") and found.members]
+RUNS = [found for found in ALL if found.input.get("step") == "run" and found.key in ("retry", "dead")]
 MALFORMED = [found for found in RUNS if found.situation.startswith("malformed_")]
 FAILURES = [found for found in RUNS if found.members and found not in MALFORMED]
+# What a job's class says where its payload says nothing.
+HEARTBEATS = ("heartbeat_info", "heartbeat_again", "heartbeat_weights", "heartbeat_random", "heartbeat_capsules")
+CLASS_RETRY = {"RetryThreeJob": 3}
 
 
-def _item(told: dict[str, Any]) -> dict[str, Any]:
+def _item(found: Recording) -> dict[str, Any]:
+    told, dialect = found.input, found.dialect
     if told["call"] == "push":
         return dict(told["item"])
     set_options = dict(told["set"]) if "set" in told else None
-    wait = (set_options or {}).pop("wait", None) or (set_options or {}).pop("wait_until", None)
-    interval = told.get("interval", wait)
+    waits = [set_options.pop(name) for name in ("wait_until", "wait") if name in set_options] if set_options else []
+    interval = told.get("interval", waits[0] if waits else None)
     at = None if interval is None else absolute_at(interval, told["now"])
     is_scheduled = interval is not None
     return call_item(
-        told["job"], told["args"], dialect=RELEASE, set_options=set_options, at=at, is_scheduled=is_scheduled
+        told["job"], told["args"], dialect=dialect, set_options=set_options, at=at, is_scheduled=is_scheduled
     )
 
 
-def _pushed(payload: dict[str, Any], now: float) -> bytes:
+def _pushed(payload: dict[str, Any], found: Recording, now: float) -> bytes:
     if "at" in payload:
-        return for_schedule(payload, dialect=RELEASE)[1]
-    return for_queue(payload, dialect=RELEASE, now=now)
+        return for_schedule(payload, dialect=found.dialect)[1]
+    return for_queue(payload, dialect=found.dialect, now=now)
 
 
 @pytest.mark.parametrize("found", _named(SINGLE_PUSHES))
@@ -68,13 +75,16 @@ def test_a_push_leaves_ruby_s_bytes(found: Recording) -> None:
     """Every recorded call of one job."""
     now = found.input["now"]
     [member] = found.members
-    pushed_at = loads(member).get("enqueued_at", now)  # the clock ran on in one of them
-
     payload = normalize(
-        _item(found.input), dialect=RELEASE, now=now, jid=FIRST_JID, class_options=found.input.get("options")
+        _item(found), dialect=found.dialect, now=now, jid=FIRST_JID, class_options=found.input.get("options")
     )
 
-    assert _pushed(payload, pushed_at) == member
+    pushed = _pushed(payload, found, now)
+
+    if found.situation == "perform_async_while_the_clock_runs":
+        assert _without_times(pushed) == _without_times(member)
+    else:
+        assert pushed == member
 
 
 @pytest.mark.parametrize("found", _named(REPUSHES))
@@ -84,9 +94,9 @@ def test_a_move_to_the_queue_leaves_ruby_s_bytes(found: Recording) -> None:
     if found.input["step"] == "retry":
         decrement_for_manual_retry(payload)
 
-    repushed = prepare_repush(payload, dialect=RELEASE, now=found.input["now"])
+    repushed = prepare_repush(payload, dialect=found.dialect, now=found.input["now"])
 
-    assert [_pushed(repushed, found.input["now"])] == found.members
+    assert [_pushed(repushed, found, found.input["now"])] == found.members
 
 
 @pytest.mark.parametrize("found", _named(FAILURES))
@@ -100,12 +110,12 @@ def test_a_failure_leaves_ruby_s_bytes(found: Recording) -> None:
         error_message=_message(error["message"]),
         backtrace=error["backtrace"],
         queue=found.input["queue"],
-        dialect=RELEASE,
+        dialect=found.dialect,
         now=found.input["now"],
-        retry_option=3,
+        retry_option=CLASS_RETRY.get(payload.get("class"), True),
     )
 
-    assert [dump(payload, dialect=RELEASE)] == found.members
+    assert [dump(payload, dialect=found.dialect)] == found.members
 
 
 @pytest.mark.parametrize("found", _named(MALFORMED))
@@ -117,33 +127,46 @@ def test_what_ruby_cannot_read_we_cannot_read(found: Recording) -> None:
     assert found.members == [found.before]
 
 
-def test_a_beat_s_info_is_ruby_s() -> None:
+@pytest.mark.parametrize("found", _named([found for found in ALL if found.situation in HEARTBEATS]))
+def test_a_beat_s_info_is_ruby_s(found: Recording) -> None:
     """But for the label by which our processes are known."""
-    found = recording("heartbeat_info")
-    weights = dict.fromkeys(found.input["queues"], 0)
+    told = found.input
+    capsules = [("default", told["concurrency"], told["queues"])]
+    capsules += [(name, count, queues) for name, (queues, count) in told.get("capsules", {}).items()]
     facts = ProcessFacts(
         hostname="fixture-host",
-        started_at=found.input["now"],
+        started_at=told.get("started_at", told["now"]),
         pid=4242,
-        tag=found.input["tag"],
-        capsules=(CapsuleFacts("default", found.input["concurrency"], "strict", weights),),
+        tag=told["tag"],
+        capsules=tuple(_capsule(*capsule) for capsule in capsules),
         labels=(),
         identity="fixture-host:4242:5eed5eed5eed",
-        version="6.4.1",
+        version=found.sidekiq,
     )
 
-    info = info_json(facts, RELEASE)
+    info = info_json(facts, found.dialect)
 
     assert info.replace(f'"{PYTHON_LABEL}"'.encode(), b"") == dict(found.members)[b"info"]
 
 
-def test_a_running_job_s_entry_is_ruby_s() -> None:
+@pytest.mark.parametrize("found", _named(recordings_of("heartbeat_work")))
+def test_a_running_job_s_entry_is_ruby_s(found: Recording) -> None:
     """The payload as the text that was fetched."""
-    found = recording("heartbeat_work")
     [(_, entry)] = found.members
     [payload] = found.input["before"]
 
-    assert dump_work("default", payload.encode(), 1700000000, dialect=RELEASE) == entry
+    assert dump_work("default", payload.encode(), 1700000000, dialect=found.dialect) == entry
+
+
+def _capsule(name: str, concurrency: int, queues: list[Any]) -> CapsuleFacts:
+    pairs = [(queue, 0) if isinstance(queue, str) else (queue[0], int(queue[1])) for queue in queues]
+    weights = dict(pairs)
+    mode = "strict" if not any(weights.values()) else "random" if set(weights.values()) == {1} else "weighted"
+    return CapsuleFacts(name, concurrency, mode, weights)
+
+
+def _without_times(raw: bytes) -> dict[str, Any]:
+    return {key: value for key, value in loads(raw).items() if not key.endswith("_at")}
 
 
 def _message(told: Any) -> str:

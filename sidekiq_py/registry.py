@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from sidekiq_py.errors import JobDeclarationError
+from sidekiq_py.outcome import Conclude
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
 from sidekiq_py.wire.push_template import PushTemplate
@@ -56,11 +57,13 @@ class JobDefinition:
         retry_in_block: `(count, exception, payload) -> seconds | "kill" | "discard" | None`.
         exhausted_block: `(payload, exception)`, called when no retry is left.
         stencil: What its pushes share, made for the dialect of the last one; None before the first.
+        conclude: Decides how an attempt ends, in place of Sidekiq's rules; None for those.
         resolve: Of a class that stands for many jobs, as Active Job's wrapper does: the definition that a payload
             wants, or None; None for all others.
     """
 
     __slots__ = (
+        "conclude",
         "exhausted_block",
         "hard_timeout_seconds",
         "is_async",
@@ -97,6 +100,7 @@ class JobDefinition:
         self.hard_timeout_seconds: float | None = None
         self.retry_in_block: RetryInBlock | None = None
         self.exhausted_block: ExhaustedBlock | None = None
+        self.conclude: Conclude | None = None
         self.resolve: Callable[[Payload], JobDefinition | None] | None = None
         self.stencil: Stencil | None = None
 

@@ -24,6 +24,7 @@ from sidekiq_py.errors import PayloadError, RedisError, SidekiqError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.iterable import Interrupted
 from sidekiq_py.middleware import Chain, ServerMiddleware
+from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.registry import JobDefinition, Registry
 from sidekiq_py.wire import keys
@@ -76,7 +77,7 @@ class Ending:
     def buried(self, unit: UnitOfWork, payload: Payload, error: SidekiqError) -> None:
         """The job is not to be run: keep it in `dead` as it is."""
         now = now_seconds()
-        self._write(unit, payload, error, retry.bury_untouched(unit.raw, payload, self._around.config, now), now)
+        self._carry_out(unit, payload, error, retry.bury_untouched(unit.raw, payload, self._around.config, now), now)
 
     def failed(
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, error: BaseException
@@ -92,6 +93,29 @@ class Ending:
         else:
             self._fail(unit, payload, definition, error)
 
+    def succeeded(
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, result: Any, seconds: float
+    ) -> None:
+        """
+        The attempt returned, and its definition may want more written than that the job is done.
+
+        Raises:
+            RedisError: As `failed`.
+        """
+        assert definition.conclude is not None
+        around = self._around
+        now = now_seconds()
+        attempt = Attempt(unit.raw, payload, unit.queue, result, None, around.config, around.dialect(), now)
+        try:
+            outcome = definition.conclude(attempt)
+        except Exception as error:  # noqa: BLE001 — a job whose end cannot be decided has not ended
+            self._fail(unit, payload, None, error)
+            return
+        if outcome is None:
+            self._fetcher.acknowledge(unit, seconds)
+        else:
+            self._carry_out(unit, payload, None, outcome, now)
+
     def _fail(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, error: BaseException) -> None:
         around = self._around
         now = now_seconds()
@@ -106,26 +130,29 @@ class Ending:
             draw=random.random,
             report=around.hooks.report,
         )
+        self._carry_out(unit, payload, error, outcome, now)
+
+    def _carry_out(
+        self, unit: UnitOfWork, payload: Payload, error: BaseException | None, outcome: Outcome, now: float
+    ) -> None:
+        """Settle the job as *outcome* says, and tell the handlers of the *error*."""
         if outcome.kind == "requeue":
             self._fetcher.requeue([unit])
-        else:
-            self._write(unit, payload, error, outcome, now)
-
-    def _write(
-        self, unit: UnitOfWork, payload: Payload, error: BaseException, outcome: retry.Outcome, now: float
-    ) -> None:
-        """Settle the job as *outcome* says, and tell the handlers."""
+            return
         around = self._around
-        counters = in_flight.count_commands(utc_day(now), failed=True)
+        has_failed = outcome.kind != "done"
+        counters = in_flight.count_commands(utc_day(now), failed=has_failed)
         was_ours = self._fetcher.settle(unit, outcome.vital, [*outcome.trims, *counters])
         if not was_ours:
-            _log.info("a job failed that was given to somebody else meanwhile; nothing was written: %s", unit)
+            _log.info("a job ended that was given to somebody else meanwhile; nothing was written: %s", unit)
             return
-        if payload:
+        if payload and has_failed and error is not None:
             # What is no job at all has been reported as such on the way here.
             around.hooks.report(error, {"context": "Job raised exception", "job": payload, "jobstr": unit.raw})
-        if outcome.announce_death:
+        if outcome.announce_death and error is not None:
             around.hooks.announce_death(outcome.payload, error)
+        if outcome.afterwards is not None:
+            outcome.afterwards()
 
     def _interrupted(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None) -> None:
         """An iterable job has saved where it is: back to its queue, in the same step that ends this attempt."""

@@ -17,6 +17,7 @@ from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.settle import utc_day
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Link, Pool
 from sidekiq_py.wire import keys
 
@@ -76,9 +77,9 @@ class BasicFetcher:
         """Count it; it is in no structure any more."""
         self.settle(unit, (), in_flight.count_commands(utc_day(now_seconds()), failed=False))
 
-    def settle(self, unit: UnitOfWork, vital: Sequence[tuple[Any, ...]], counters: Sequence[tuple[Any, ...]]) -> bool:
+    def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """Write what the job's end calls for."""
-        self._pool.batch([*vital, *counters], idempotent=False)
+        self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)
         return True
 
     def requeue(self, units: Sequence[UnitOfWork]) -> None:

@@ -5,9 +5,10 @@ What a fetcher is, and what it hands to a processor.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from sidekiq_py.engine.owner import Owner
+from sidekiq_py.redis_access.in_flight import Effect
 
 
 class UnitOfWork:
@@ -50,7 +51,7 @@ class Fetcher(Protocol):
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """The job succeeded; it ran for *seconds*."""
 
-    def settle(self, unit: UnitOfWork, vital: Sequence[tuple[Any, ...]], counters: Sequence[tuple[Any, ...]]) -> bool:
+    def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """The job ended otherwise: run these commands if it is still ours. True if it was."""
 
     def requeue(self, units: Sequence[UnitOfWork]) -> None:

@@ -61,6 +61,8 @@ class Processor:
         self._watch: HardLimitWatch | None = None
         self._tid = ""
         self._pid = 0
+        # What the job returned that runs, or ran last.
+        self._result: Any = None
         # The job whose success has been handed in: whatever goes wrong after that is no failure of it.
         self._ended: UnitOfWork | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -188,8 +190,7 @@ class Processor:
             watch.end()
         seconds = monotonic() - started
         if failure is None:
-            self._ended = unit
-            self._fetcher.acknowledge(unit, seconds)
+            self._succeed(unit, payload, definition, seconds)
             logger.done(seconds)
         else:
             logger.fail(seconds)
@@ -197,6 +198,15 @@ class Processor:
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
         logger.leave()
         del running[self._tid]
+
+    def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
+        if definition.conclude is None:
+            self._ended = unit
+            self._fetcher.acknowledge(unit, seconds)
+            return
+        result, self._result = self._result, None
+        settle_or_leave(lambda: self._ending.succeeded(unit, payload, definition, result, seconds))
+        self._ended = unit
 
     def _perform(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition) -> BaseException | None:
         """Run the job; what it raised, or None. Interrupts strike nowhere but in here."""
@@ -211,7 +221,9 @@ class Processor:
                 self._limits.watch(guard, unit, definition.timeout_seconds)
                 deadline = now_seconds() + definition.timeout_seconds
             try:
-                run(definition, payload, unit.queue, self._around.chain, self._around.is_stopping, deadline)
+                self._result = run(
+                    definition, payload, unit.queue, self._around.chain, self._around.is_stopping, deadline
+                )
                 is_done = True
             except BaseException as error:  # noqa: BLE001 — SystemExit and Shutdown end the job, not the thread
                 failure = error

@@ -30,6 +30,7 @@ from sidekiq_py.engine.sizing import BatchSize
 from sidekiq_py.engine.waiters import Waiters
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Pool
 
 _log = logging.getLogger("sidekiq")
@@ -194,7 +195,7 @@ class ReliableFetcher:
         if seconds >= _SLOW_SECONDS:
             self._flush()
 
-    def settle(self, unit: UnitOfWork, vital: Sequence[tuple[Any, ...]], counters: Sequence[tuple[Any, ...]]) -> bool:
+    def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """The job ended otherwise: run these commands if it is still ours. True if it was."""
         if unit.is_marked:
             counters = (*counters, in_flight.clear_suspect_command(unit.raw))

@@ -17,12 +17,12 @@ from typing import Any, Literal, Protocol
 
 from sidekiq_py.config import Config
 from sidekiq_py.errors import PayloadError, Shutdown
-from sidekiq_py.redis_access.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
+from sidekiq_py.outcome import Attempt, Conclude, Outcome
+from sidekiq_py.redis_access.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, record_failure
 from sidekiq_py.wire.payload import dump, parse_job
 
-Kind = Literal["retry", "dead", "discarded", "dropped", "requeue"]
 Payload = dict[str, Any]
 
 # Whole milliseconds of any year since 1973 are above this, whole seconds of any year up to 5138 below.
@@ -48,31 +48,9 @@ class FailingJob(Protocol):
     def exhausted_block(self) -> Callable[[Payload, BaseException], Any] | None:
         """`(payload, exception)`; it may return "discard" since 7.2.0."""
 
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """
-    What is to be done with a failed job.
-
-    Args:
-        kind: `"retry"` and `"dead"` are written to the set of that name. `"discarded"` (by one of its blocks, or
-            `dead: false`) and `"dropped"` (`retry: false`) leave nothing. `"requeue"`: the process stops, and the job
-            did not fail.
-        payload: As death handlers see it; empty where the bytes are no job.
-        member: What is written.
-        score: Under which score, epoch seconds.
-        announce_death: Whether death handlers are called.
-        vital: The commands without which the job must not be acknowledged.
-        trims: The commands that follow and may fail.
-    """
-
-    kind: Kind
-    payload: Payload
-    member: bytes | None = None
-    score: float | None = None
-    announce_death: bool = False
-    vital: tuple[Command, ...] = ()
-    trims: tuple[Command, ...] = ()
+    @property
+    def conclude(self) -> Conclude | None:
+        """Decides for itself what becomes of it, before the rules of this module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +107,7 @@ def after_failure(
     payload: Payload = {}
     try:
         payload = parse_job(raw)
-        return _judge(failure, payload)
+        return _own_judgement(failure, payload) or _judge(failure, payload)
     except PayloadError as problem:
         return _keep_as_it_is(failure, payload, problem, "The payload is no usable job; it is kept in dead")
     except Shutdown:
@@ -208,6 +186,16 @@ def retry_jitter_seconds(count: int, draw: Callable[[], float], dialect: Dialect
     if dialect.jitter == "rand_range":
         return int(draw() * 10 * (count + 1))
     return int(draw() * (30 if dialect.jitter == "rand30" else 10)) * (count + 1)
+
+
+def _own_judgement(failure: _Failure, payload: Payload) -> Outcome | None:
+    conclude = failure.job.conclude if failure.job is not None else None
+    if conclude is None:
+        return None
+    attempt = Attempt(
+        failure.raw, payload, failure.queue, None, failure.error, failure.config, failure.dialect, failure.now
+    )
+    return conclude(attempt)
 
 
 def _judge(failure: _Failure, payload: Payload) -> Outcome:

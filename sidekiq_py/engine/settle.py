@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.deferred import Deferred, is_lasting
@@ -21,13 +20,12 @@ from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner
 from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Link
 
 _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _TRIES_BEFORE_DEFERRING = 3
-
-Command = tuple[Any, ...]
 
 
 def utc_day(now: float) -> str:
@@ -115,7 +113,7 @@ class Settler:
                     self._on_trouble()
                 raise
 
-    def settle(self, unit: UnitOfWork, vital: Sequence[Command], counters: Sequence[Command]) -> bool:
+    def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """
         End one job, as often as it takes until Redis has said so; put off where it refuses, so that the thread is free.
 
@@ -156,7 +154,7 @@ class Settler:
         with self._lock:
             self._link.close()
 
-    def _end(self, owner: Owner, unit: UnitOfWork, vital: Sequence[Command], counters: Sequence[Command]) -> bool:
+    def _end(self, owner: Owner, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         with self._lock:
             was_ours = in_flight.settle(self._link, owner.name, unit.field, vital=vital, counters=counters)
         owner.units.pop(unit.field, None)

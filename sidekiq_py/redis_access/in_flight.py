@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.pool import Link
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
@@ -148,6 +149,47 @@ def count_commands(day: str, *, failed: bool) -> list[tuple[Any, ...]]:
     return commands + [("EXPIRE", name, STAT_TTL_SECONDS) for name in names[1::2]]
 
 
+@dataclass(frozen=True, slots=True)
+class Once:
+    """
+    Commands of a job's end that are to be done by whichever job comes first.
+
+    Args:
+        key: A hash.
+        mark: The field that the first one sets; whoever finds it does nothing.
+    """
+
+    key: str
+    mark: str
+    then: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """
+    Commands that are to be done once, by the job that completes a hash.
+
+    A job that runs again writes its own part again, so nothing is counted twice.
+
+    Args:
+        key: A hash from the numbers of the parts, from "0", to texts.
+        mark: The field that the last one sets.
+        parts: How many there are.
+        seam: Stands in the words of *then* where the texts are to be put, joined by commas in the order of their
+            numbers. It must not occur in anybody's data.
+    """
+
+    key: str
+    mark: str
+    parts: int
+    seam: bytes
+    then: tuple[Command, ...]
+
+
+Effect = Command | Once | Join
+"""What a job's end writes."""
+
+
 def clear_suspect_command(raw: bytes) -> tuple[Any, ...]:
     """The command that clears a job's name after a run that did not kill its process."""
     return ("HDEL", keys.SUSPECTS, hashlib.sha1(raw, usedforsecurity=False).hexdigest())
@@ -158,8 +200,8 @@ def settle(
     owner: str,
     field: bytes,
     *,
-    vital: Sequence[tuple[Any, ...]],
-    counters: Sequence[tuple[Any, ...]] = (),
+    vital: Sequence[Effect],
+    counters: Sequence[Effect] = (),
 ) -> bool:
     """
     End one job in one atomic step.
@@ -171,14 +213,39 @@ def settle(
     Returns:
         False if the job was not in flight any more: nothing was written.
     """
-    names: list[Any] = [keys.in_flight(owner)]
-    arguments: list[Any] = [field, len(vital)]
-    for command in (*vital, *counters):
-        name, key, *rest = command
+    return bool(SETTLE.run(link, *_settle_parts(keys.in_flight(owner), field, vital, counters)))
+
+
+def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> None:
+    """As `settle`, for a job that is in flight nowhere: without condition."""
+    SETTLE.run(link, *_settle_parts(keys.in_flight(""), b"", vital, counters))
+
+
+def _settle_parts(
+    in_flight_key: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect]
+) -> tuple[list[str], list[Any]]:
+    """KEYS and ARGV of `settle.lua`."""
+    needed, optional = _flat(vital), _flat(counters)
+    names = [in_flight_key]
+    arguments: list[Any] = [field, len(needed)]
+    for name, key, *rest in (*needed, *optional):
         if key not in names:
             names.append(key)
-        arguments += [len(command), name, names.index(key) + 1, *rest]
-    return bool(SETTLE.run(link, names, arguments))
+        arguments += [2 + len(rest), name, names.index(key) + 1, *rest]
+    return names, arguments
+
+
+def _flat(effects: Sequence[Effect]) -> list[Command]:
+    """Each condition as a command of its own, followed by the commands that hang on it."""
+    commands: list[Command] = []
+    for effect in effects:
+        if isinstance(effect, Once):
+            commands += [("ONCE", effect.key, effect.mark, len(effect.then)), *effect.then]
+        elif isinstance(effect, Join):
+            commands += [("JOIN", effect.key, effect.mark, len(effect.then), effect.parts, effect.seam), *effect.then]
+        else:
+            commands.append(effect)
+    return commands
 
 
 def give_back(link: Link, owner: str, fields: Iterable[bytes]) -> list[bytes]:

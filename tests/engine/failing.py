@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sidekiq_py.outcome import Conclude
+
 
 @dataclass(frozen=True)
 class FailingJob:
@@ -13,6 +15,7 @@ class FailingJob:
     options: Mapping[str, Any] = field(default_factory=dict)
     retry_in_block: Callable[[int, BaseException, dict[str, Any]], Any] | None = None
     exhausted_block: Callable[[dict[str, Any], BaseException], Any] | None = None
+    conclude: Conclude | None = None
 
 
 class Boom(Exception):

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
@@ -28,7 +29,7 @@ _log = logging.getLogger("sidekiq")
 class _Run:
     """One job on the loop."""
 
-    __slots__ = ("definition", "ending", "fetcher", "payload", "slot", "task", "unit")
+    __slots__ = ("definition", "ending", "fetcher", "payload", "result", "slot", "task", "unit")
 
     def __init__(
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher, slot: int
@@ -40,6 +41,7 @@ class _Run:
         self.fetcher = fetcher
         self.slot = slot
         self.task: asyncio.Task[None] | None = None
+        self.result: Any = None
 
 
 class EventLoop:
@@ -174,7 +176,9 @@ class EventLoop:
         try:
             around.logger.start(run.payload)
             async with scope:
-                await arun(run.definition, run.payload, run.unit.queue, around.chain, around.is_stopping, deadline)
+                run.result = await arun(
+                    run.definition, run.payload, run.unit.queue, around.chain, around.is_stopping, deadline
+                )
         except TimeoutError as error:
             if scope.expired():
                 return SoftTimeLimitError(f"the job ran longer than its timeout of {limit} s")
@@ -187,6 +191,12 @@ class EventLoop:
         return None
 
     async def _acknowledge(self, run: _Run) -> None:
+        if run.definition.conclude is not None:
+            await self._aside(
+                lambda: run.ending.succeeded(run.unit, run.payload, run.definition, run.result, seconds=0.0)
+            )
+            return
+
         def acknowledge() -> None:
             # Never by this thread: 0 seconds says that the acknowledgement may wait for others.
             run.fetcher.acknowledge(run.unit, 0.0)

@@ -1,0 +1,74 @@
+"""
+What becomes of a job after an attempt at it, as a value.
+
+The engine decides by Sidekiq's rules. A declared job may decide for itself (`JobDefinition.conclude`): what it wants
+written rides in the script that ends the job, so that it is written once, or not at all and the job is still in flight.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from sidekiq_py.config import Config
+from sidekiq_py.redis_access.in_flight import Effect
+from sidekiq_py.wire.dialect import Dialect
+
+Kind = Literal["done", "retry", "dead", "discarded", "dropped", "requeue"]
+Payload = dict[str, Any]
+
+
+class Attempt(NamedTuple):
+    """
+    One run that has ended.
+
+    Args:
+        raw: The bytes as they were fetched.
+        payload: As middleware and the job left it.
+        queue: Where it was fetched.
+        result: What the outermost middleware returned; None where it raised.
+        error: What was raised, or None.
+        config: The worker's.
+        dialect: The release to write for.
+        now: Seconds since the epoch.
+    """
+
+    raw: bytes
+    payload: Payload
+    queue: str
+    result: Any
+    error: BaseException | None
+    config: Config
+    dialect: Dialect
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What is to be done with a job after an attempt.
+
+    Args:
+        kind: `"done"`: it succeeded. `"retry"` and `"dead"` are written to the set of that name. `"discarded"` (by one
+            of its blocks, or `dead: false`) and `"dropped"` (`retry: false`) leave nothing. `"requeue"`: it goes back
+            to its queue and did not fail.
+        payload: As death handlers see it; empty where the bytes are no job.
+        member: What is written.
+        score: Under which score, epoch seconds.
+        announce_death: Whether death handlers are called.
+        vital: The commands without which the job must not be acknowledged.
+        trims: The commands that follow and may fail.
+        afterwards: Called once all this is written, if the job was still ours.
+    """
+
+    kind: Kind
+    payload: Payload
+    member: bytes | None = None
+    score: float | None = None
+    announce_death: bool = False
+    vital: tuple[Effect, ...] = ()
+    trims: tuple[Effect, ...] = ()
+    afterwards: Callable[[], None] | None = None
+
+
+Conclude = Callable[[Attempt], Outcome | None]
+"""Decides how an attempt ends; None leaves it to Sidekiq's rules. Also asked where a hard limit has killed the run."""

@@ -1,0 +1,189 @@
+"""A declared job that decides itself what its end writes: in the same step, once, or not at all."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from sidekiq_py.outcome import Attempt, Outcome
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.in_flight import Join, Once
+from sidekiq_py.redis_access.pool import Link, Pool
+from tests.engine.in_flight_jobs import OWNER, fetch, held, push
+from tests.engine.test_beside_the_job import Worker
+from tests.support.ledger import job_text, push_jobs
+from tests.support.waiting import eventually
+
+SEAM = b"\x00seam\x00"
+
+
+@pytest.fixture
+def link(pool: Pool) -> Iterator[Link]:
+    """A connection of its own."""
+    one = pool.new_link()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def worker(redis_url: str) -> Iterator[Worker]:
+    """Not started yet."""
+    one = Worker(redis_url)
+    yield one
+    one.stop()
+
+
+def part(number: int, text: bytes, parts: int) -> list[Any]:
+    """The end of one part of a whole that has *parts*."""
+    body = (("LPUSH", "queue:body", b'{"args":[[' + SEAM + b']],"n":%d}' % number), ("SADD", "queues", "body"))
+    return [("HSET", "whole", str(number), text), Join("whole", "done", parts, SEAM, body)]
+
+
+def test_what_only_the_first_may_do_is_done_once(link: Link, redis_client: redis.Redis) -> None:
+    """Two jobs end with the same mark; the commands after it run for the first, those behind them for both."""
+    push(redis_client, "a", "b")
+    ends = [Once("marks", "failed", (("LPUSH", "told", "x"), ("LPUSH", "told", "y"))), ("INCR", "both")]
+
+    for field, _ in fetch(link, max_jobs=2):
+        assert in_flight.settle(link, OWNER, field, vital=ends)
+
+    assert redis_client.lrange("told", 0, -1) == [b"y", b"x"]
+    assert redis_client.get("both") == b"2"
+
+
+def test_the_last_part_pushes_the_whole_in_the_order_of_the_parts(link: Link, redis_client: redis.Redis) -> None:
+    """Whoever comes last pushes; the texts are put in as they are, whatever they hold."""
+    push(redis_client, "a", "b", "c")
+    texts = [b'"%1 %% \\n"', b"1e400", b'{"\xc3\xa9":[]}']
+    fields = [field for field, _ in fetch(link, max_jobs=3)]
+
+    for number in (2, 0, 1):
+        in_flight.settle(link, OWNER, fields[number], vital=part(number, texts[number], 3))
+
+    [body] = redis_client.lrange("queue:body", 0, -1)
+    assert body == b'{"args":[[' + b",".join(texts) + b']],"n":1}'
+    assert held(redis_client) == {}
+
+
+def test_a_part_that_runs_again_counts_once(link: Link, redis_client: redis.Redis) -> None:
+    """There is no counter that a second run could move."""
+    push(redis_client, "a", "a", "b", "b")
+    fields = [field for field, _ in fetch(link, max_jobs=4)]
+
+    for field, number in zip(fields, (0, 0, 1, 1), strict=True):
+        in_flight.settle(link, OWNER, field, vital=part(number, b"7", 2))
+
+    assert redis_client.llen("queue:body") == 1
+
+
+def test_a_job_that_is_not_in_flight_any_more_joins_nothing(link: Link, redis_client: redis.Redis) -> None:
+    """Neither its part nor the whole is written."""
+    assert not in_flight.settle(link, OWNER, b"1.1:default", vital=part(0, b"7", 1))
+
+    assert redis_client.keys() == []
+
+
+def test_a_job_that_is_in_flight_nowhere_writes_all_the_same(link: Link, redis_client: redis.Redis) -> None:
+    """For fetchers that keep none, and for jobs that were acknowledged before they started."""
+    in_flight.write(link, part(0, b"7", 1))
+
+    assert redis_client.lrange("queue:body", 0, -1) == [b'{"args":[[7]],"n":0}']
+
+
+def test_a_success_writes_what_its_job_wants(redis_client: redis.Redis, worker: Worker) -> None:
+    """The result is handed to `conclude`, and what it returns rides in the script that ends the job."""
+    told: list[str] = []
+
+    def conclude(attempt: Attempt) -> Outcome | None:
+        vital = (("SET", "result", json.dumps(attempt.result)),)
+        return Outcome("done", attempt.payload, vital=vital, afterwards=lambda: told.append("after"))
+
+    worker.declare("answer", lambda _: 42).conclude = conclude
+    worker.start()
+    push_jobs(redis_client, [job_text(1, "answer")])
+
+    eventually(lambda: told == ["after"])
+    assert redis_client.get("result") == b"42"
+    eventually(lambda: redis_client.get("stat:processed") == b"1")
+    assert (redis_client.get("stat:failed"), redis_client.zcard("retry")) == (None, 0)
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), SystemExit(3)])
+def test_a_failure_goes_where_its_job_wants(redis_client: redis.Redis, worker: Worker, error: BaseException) -> None:
+    """Sidekiq's own rules, by which it would wait in the retry set, are not asked."""
+
+    def fail(_: int) -> None:
+        raise error
+
+    def conclude(attempt: Attempt) -> Outcome | None:
+        return Outcome("dead", attempt.payload, vital=(("SET", "failure", repr(attempt.error)),))
+
+    worker.declare("fail", fail).conclude = conclude
+    worker.start()
+    push_jobs(redis_client, [job_text(1, "fail")])
+
+    eventually(lambda: redis_client.get("stat:failed") == b"1")
+    assert redis_client.get("failure") == repr(error).encode()
+    assert redis_client.zcard("retry") == 0
+
+
+def test_a_job_that_wants_nothing_is_acknowledged_like_any_other(redis_client: redis.Redis, worker: Worker) -> None:
+    """In batches: a task whose result nobody keeps costs what a native job costs."""
+    ran: list[int] = []
+    worker.declare("plain", ran.append).conclude = lambda attempt: None
+    worker.start()
+    push_jobs(redis_client, [job_text(number, "plain") for number in range(100)])
+
+    eventually(lambda: redis_client.get("stat:processed") == b"100")
+    assert sorted(ran) == list(range(100))
+
+
+def test_a_failure_that_its_job_leaves_to_sidekiq_is_retried(redis_client: redis.Redis, worker: Worker) -> None:
+    """`None` stands for the usual rules."""
+
+    def fail(_: int) -> None:
+        raise ValueError("boom")
+
+    worker.declare("fail", fail).conclude = lambda attempt: None
+    worker.start()
+    push_jobs(redis_client, [job_text(1, "fail")])
+
+    eventually(lambda: redis_client.zcard("retry") == 1)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_job_whose_decision_fails_is_not_lost(redis_client: redis.Redis, worker: Worker, is_async: bool) -> None:
+    """It waits in the retry set with the error of the decision."""
+
+    def conclude(attempt: Attempt) -> Outcome | None:
+        raise RuntimeError("undecided")
+
+    async def answer(_: int) -> int:
+        return 42
+
+    function: Callable[..., Any] = answer if is_async else lambda _: 42
+    worker.declare("answer", function, is_async=is_async).conclude = conclude
+    worker.start()
+    push_jobs(redis_client, [job_text(1, "answer")])
+
+    [member] = eventually(lambda: redis_client.zrange("retry", 0, -1))
+    assert json.loads(member)["error_message"] == "undecided"
+
+
+def test_an_async_job_decides_too(redis_client: redis.Redis, worker: Worker) -> None:
+    """Its script is sent beside the loop, which goes on meanwhile."""
+
+    async def answer(_: int) -> int:
+        return 42
+
+    def conclude(attempt: Attempt) -> Outcome | None:
+        return Outcome("done", attempt.payload, vital=(("SET", "result", str(attempt.result)),))
+
+    worker.declare("answer", answer, is_async=True).conclude = conclude
+    worker.start()
+    push_jobs(redis_client, [job_text(1, "answer")])
+
+    eventually(lambda: redis_client.get("result") == b"42")
+    eventually(lambda: redis_client.get("stat:processed") == b"1")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -245,11 +246,10 @@ def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
 def _process_tree(pid: int) -> set[int]:
     """*pid* and its living descendants, from /proc."""
     family = {pid}
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found = children.read_text().split()
-        except OSError:
-            continue
-        for child in found:
-            family |= _process_tree(int(child))
+    # A process may end while it is looked at.
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split():
+                    family |= _process_tree(int(child))
     return family

@@ -212,6 +212,7 @@ class PythonConsole:
 
 
 def _environment(redis_url: str, folder: Path) -> dict[str, str]:
-    # REDIS_PROVIDER would lead both languages to another Redis.
-    kept = {name: value for name, value in os.environ.items() if name != "REDIS_PROVIDER"}
+    # They would lead a program to another Redis, or to other keys.
+    elsewhere = ("REDIS_PROVIDER", "SIDEKIQ_NAMESPACE")
+    kept = {name: value for name, value in os.environ.items() if name not in elsewhere}
     return {**kept, "REDIS_URL": redis_url, "SIDEKIQ_DEMO_FOLDER": str(folder)}

@@ -114,10 +114,10 @@ def _stage(redis: PrivateRedis, screen: Screen) -> Iterator[Stage]:
 def _story(stage: Stage, redis: PrivateRedis, with_ruby: bool) -> Iterator[Story]:
     ruby = find_ruby() if with_ruby else None
     if ruby is None:
-        sidekiq.configure(redis_url=redis.url, sidekiq_version=recorded.SIDEKIQ_VERSION)
+        sidekiq.configure(redis_url=redis.url, namespace="", sidekiq_version=recorded.SIDEKIQ_VERSION)
         yield recorded.Recorded(stage, recorded.NO_RUBY if with_ruby else "Left out, as asked")
         return
-    sidekiq.configure(redis_url=redis.url)
+    sidekiq.configure(redis_url=redis.url, namespace="")
     console = RubyConsole(redis_url=redis.url, folder=stage.folder)
     try:
         yield live.Live(stage, ruby, console)

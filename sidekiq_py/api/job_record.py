@@ -202,7 +202,10 @@ def seconds_of(stamp: Any) -> float | None:
             return None
     if type(stamp) not in (int, float) or (isinstance(stamp, float) and not math.isfinite(stamp)):
         return None
-    return stamp / 1000 if stamp > _LEAST_MILLISECONDS else float(stamp)
+    try:
+        return stamp / 1000 if stamp > _LEAST_MILLISECONDS else float(stamp)
+    except OverflowError:
+        return None
 
 
 def moment(stamp: Any) -> datetime | None:

@@ -51,6 +51,7 @@ def test_the_fields_of_a_failed_job_are_read():
         ("yesterday", None),
         (True, None),
         (float("inf"), None),
+        (10**400, None),
         ([], None),
     ],
 )

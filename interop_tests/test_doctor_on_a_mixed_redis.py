@@ -104,6 +104,20 @@ def test_a_queue_that_only_ruby_pushes_to(ruby: RunRuby, start_ruby: StartRuby, 
     assert finding.seen == "1 job waits in `python`, and no process works that queue."
 
 
+def test_a_ruby_process_whose_clock_is_ahead(start_ruby: StartRuby, tmp_path: Path) -> None:
+    """A minute and a half, read off its real heartbeat."""
+    ahead = tmp_path / "ahead.rb"
+    ahead.write_text(
+        "class << Time; alias true_now now; def now(*given, **named); true_now(*given, **named) + 90; end; end"
+    )
+    theirs = start_ruby(environment={"RUBYOPT": f"-r{ahead}"})
+
+    [finding] = found(examine(), "process-clocks")
+
+    assert (finding.level, finding.subjects) == (Level.PROBLEM, (theirs.identity,))
+    assert " s ahead of" in finding.seen
+
+
 def test_two_releases_of_ruby_on_one_redis(redis_url: str, tmp_path: Path) -> None:
     """The newer one's milliseconds are a problem to the older, and both are named."""
     old, new = release("6.4"), release("8.1")

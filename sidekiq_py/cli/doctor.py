@@ -106,6 +106,7 @@ def _document(report: Report, is_healthy: bool) -> dict[str, Any]:
     return {
         "redis": report.url,
         **report.about,
+        "keys_are_whole": report.keys_are_whole,
         "healthy": is_healthy,
         "problems": report.count(Level.PROBLEM),
         "warnings": report.count(Level.WARNING),

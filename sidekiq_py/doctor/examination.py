@@ -100,8 +100,9 @@ def _look(check: Check, facts: Facts) -> tuple[Finding, ...]:
     try:
         return tuple(check.look(facts))
     except RedisReplyError as error:
-        seen = f"{check.topic[0].upper()}{check.topic[1:]} could not be looked at, because Redis refused: {error}."
-        return (Finding(Level.UNSEEN, seen, "Let this user use that command, or look as one who may."),)
+        topic = check.topic[0].upper() + check.topic[1:]
+        advice = "Let this user use that command, or look as one who may." if error.code == "NOPERM" else ""
+        return (Finding(Level.UNSEEN, f"{topic} could not be looked at, because Redis answered: {error}.", advice),)
 
 
 def _by_class(declared: Iterable[JobDefinition]) -> dict[str, JobDefinition]:

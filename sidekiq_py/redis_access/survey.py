@@ -88,8 +88,8 @@ def beat_times(pool: Pool, identities: Sequence[str], ttl_seconds: int) -> dict[
     replies = pool.batch(asked)
     found = {}
     for name, time, beat, left_ms in zip(identities, replies[::3], replies[1::3], replies[2::3], strict=True):
-        # Without a time to live (a leftover that somebody wrote back), nothing can be told.
-        if left_ms > 0:
+        # Without a time to live, or with a longer one, it was written by something else, and nothing can be told.
+        if 0 < left_ms <= ttl_seconds * 1000:
             age = ttl_seconds - left_ms / 1000
             found[name] = BeatTime(_number(beat), _seconds(time) - age, age)
     return found

@@ -69,6 +69,24 @@ def test_a_server_that_throws_keys_away(look: Look, new_redis_server: NewServer)
     assert "maxmemory-policy is allkeys-lru" in with_limit.seen
 
 
+def test_a_server_that_throws_heartbeats_away(look: Look, new_redis_server: NewServer) -> None:
+    """Jobs have no time to live."""
+    server = new_redis_server(config={"maxmemory-policy": "volatile-lru", "maxmemory": "100mb"})
+
+    assert look(server.url).levels("eviction") == ["warning"]
+
+
+def test_a_key_of_a_foreign_type_keeps_nothing_else_from_being_looked_at(look: Look, redis_client: redis.Redis) -> None:
+    """What needs that very key stays unseen, with what Redis said."""
+    redis_client.set("processes", "x")
+    redis_client.sadd("cron_jobs", "x")
+
+    diagnosis = look()
+
+    assert "WRONGTYPE" in diagnosis.the("processes").seen
+    assert diagnosis.levels("products") == ["note"]
+
+
 def test_a_server_that_has_thrown_keys_away(look: Look, new_redis_server: NewServer) -> None:
     """With their number."""
     server = new_redis_server(config={"maxmemory-policy": "allkeys-random", "maxmemory": "4mb"})
@@ -145,7 +163,7 @@ def test_what_an_acl_refuses_was_not_seen(look: Look, new_redis_server: NewServe
 
     for name in ("eviction", "memory", "persistence", "replication"):
         assert diagnosis.levels(name) == ["unseen"], name
-    assert "Memory could not be looked at, because Redis refused: NOPERM" in diagnosis.the("memory").seen
+    assert "Memory could not be looked at, because Redis answered: NOPERM" in diagnosis.the("memory").seen
     assert diagnosis.levels("unworked-queues") == ["problem"]
     assert diagnosis["redis-version"] == []
 

@@ -52,6 +52,12 @@ def eviction(facts: Facts) -> Iterator[Finding]:
         )
     elif policy == "noeviction":
         yield ok("maxmemory-policy is noeviction.")
+    elif policy.startswith("volatile-"):
+        yield warning(
+            f"maxmemory-policy is {policy}: when its memory is full, this Redis throws away what has a time to live: "
+            "heartbeats, leases, the progress of iterable jobs. Jobs have none.",
+            _NOEVICTION_ADVICE,
+        )
     elif limit == 0 and not evicted:
         yield warning(
             f"maxmemory-policy is {policy}. maxmemory is 0, so nothing is thrown away as yet; with a limit set, jobs "
@@ -68,7 +74,7 @@ def eviction(facts: Facts) -> Iterator[Finding]:
 
 def memory(facts: Facts) -> Iterator[Finding]:
     """How full it is."""
-    used, limit = int(facts.info["used_memory"]), facts.info_number("maxmemory") or 0
+    used, limit = int(facts.info.get("used_memory", 0)), facts.info_number("maxmemory") or 0
     if not limit:
         yield ok(f"Memory: {_megabytes(used)} used, no limit (maxmemory is 0).")
         return

@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import replace
 
 from sidekiq_py.detection import dialect_of
-from sidekiq_py.engine import identity
 from sidekiq_py.errors import ConfigError, RedisError, RedisReplyError, UnsupportedRedisError
 from sidekiq_py.redis_access import in_flight, server_info, versions
 from sidekiq_py.redis_access.pool import Pool, place
@@ -26,8 +25,11 @@ _SHARED_KEYS = (
     keys.STAT_PROCESSED,
     keys.STAT_FAILED,
 )
-# What an ACL lets a worker use, beside `<hostname>:*`.
-ACL_KEYS = "~queue* ~paused ~schedule ~retry ~dead ~process* ~stat:* ~j|* ~h|* ~it-* ~profiles ~sidekiq_py:*"
+# What an ACL lets a worker use; docs/redis.md has the commands one by one.
+ACL_KEYS = (
+    "~queue* ~paused ~schedule ~retry ~dead ~process* ~stat:* ~it-* ~sidekiq_py:* "
+    "~*:[0-9]*:????????????* ~j|* ~h|* ~*-[0-9][0-9]-[0-9]*:*"
+)
 
 _log = logging.getLogger("sidekiq")
 
@@ -105,13 +107,13 @@ def _refuse_forbidden(pool: Pool, url: str, *, keeps_in_flight: bool) -> None:
             return
         raise ConfigError(
             f"{url} forbids this user what a worker needs: {error}. Let it use the keys {_acl_keys(pool)} "
-            "and the commands +@all -@admin -@dangerous +info"
+            "and the commands +@all -@dangerous, or those that docs/redis.md lists one by one"
         ) from error
 
 
 def _acl_keys(pool: Pool) -> str:
     namespace = pool.settings.namespace
-    return f"~{namespace}:*" if namespace else f"{ACL_KEYS} ~{identity.hostname()}:*"
+    return f"~{namespace}:*" if namespace else ACL_KEYS
 
 
 def refuse_unsupported(server: ServerInfo, url: str) -> None:

@@ -119,7 +119,7 @@ def test_a_user_who_may_not_use_our_keys_is_refused_with_what_it_needs(
 
 def test_a_user_who_may_use_what_the_refusal_names_is_taken(redis_client: redis.Redis, redis_url: str) -> None:
     """The sentence can be followed to the letter."""
-    rules = [*ACL_KEYS.split(), "+@all", "-@admin", "-@dangerous", "+info"]
+    rules = [*ACL_KEYS.split(), "+@all", "-@dangerous"]
     redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", *rules)
     pool = Pool(RedisSettings(redis_url.replace("redis://", "redis://worker:secret@")))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,6 +37,12 @@ def linger(text: str) -> None:
     note(text)
     while is_first:
         time.sleep(0.05)
+
+
+@sidekiq.job(name="Die")
+def die() -> None:
+    """Takes its process along."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Count(sidekiq.IterableJob):

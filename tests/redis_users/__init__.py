@@ -1,0 +1,1 @@
+"""Programs under the Redis users that docs/redis.md recommends."""

@@ -1,0 +1,15 @@
+"""The servers of `interop_tests.servers`, as tests ask for them."""
+
+from interop_tests import servers
+from interop_tests.servers import RedisProgram
+from tests.support.missing_tools import skip_or_fail
+
+SWITCH = "SIDEKIQ_PY_REQUIRE_REDIS"
+
+
+def required_program(name: str) -> RedisProgram:
+    """The server of that name; a skip where it is missing, a failure in CI."""
+    found = servers.find(name)
+    if found is None:
+        skip_or_fail(servers.why_missing(name), switch=SWITCH)
+    return found

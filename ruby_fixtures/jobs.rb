@@ -46,8 +46,20 @@ class SpeechlessError < StandardError
   end
 end
 
+module FixtureLedger
+  private
+
+  # Who ran what: one JSON object a run, at the list's end.
+  def do_ledger(key, entry)
+    line = JSON.generate("entry" => entry, "jid" => jid, "by" => "ruby", "pid" => ::Process.pid)
+    Sidekiq.redis { |conn| conn.rpush(key, line) }
+  end
+end
+
 # The deeds a job can be asked for: `perform("<deed>", ...)`.
 module FixtureDeeds
+  include FixtureLedger
+
   def perform(deed, *rest)
     send("do_#{deed}", *rest)
   end
@@ -89,12 +101,6 @@ module FixtureDeeds
 
   def do_write(key, value)
     Sidekiq.redis { |conn| conn.set(key, value) }
-  end
-
-  # Who ran what: one JSON object a run, at the list's end.
-  def do_ledger(key, entry)
-    line = JSON.generate("entry" => entry, "jid" => jid, "by" => "ruby", "pid" => ::Process.pid)
-    Sidekiq.redis { |conn| conn.rpush(key, line) }
   end
 
   def do_ledger_and_sleep(key, entry, seconds)
@@ -195,6 +201,71 @@ end
 
 module Billing
   class InvoiceJob < FixtureJob
+  end
+end
+
+# Goes through numbers with cursors of a *kind*, and writes each number and each callback to the ledger. At the number in
+# `fixture:leave_at` it waits for the process to stop, so that it leaves off behind it; at that in `fixture:hang_at` it
+# waits for the gate.
+if Sidekiq.const_defined?(:IterableJob)
+  class WalkJob
+    include Sidekiq::IterableJob
+    include FixtureLedger
+
+    def build_enumerator(kind, count, key, gate_key, cursor:)
+      @kind, @key, @gate_key = kind, key, gate_key
+      return array_enumerator((0...count).to_a, cursor: cursor) if kind == "index"
+
+      first = cursor ? number_at(cursor) : 0
+      Enumerator.new { |items| (first...count).each { |number| items.yield(number, cursor_at(number)) } }
+    end
+
+    def each_iteration(number, *)
+      note(number)
+      sleep(0.01) until interrupted? || number != number_in("fixture:leave_at")
+      sleep(0.01) until Sidekiq.redis { |conn| conn.get(@gate_key) } || number != number_in("fixture:hang_at")
+    end
+
+    def on_start
+      note("start")
+    end
+
+    def on_resume
+      note("resume")
+    end
+
+    def on_stop
+      note("stop")
+    end
+
+    def on_cancel
+      note("cancel")
+    end
+
+    def on_complete
+      note("complete")
+    end
+
+    private
+
+    def note(what)
+      do_ledger(@key, [@kind, what])
+    end
+
+    def number_in(key)
+      Sidekiq.redis { |conn| conn.get(key) }&.to_i
+    end
+
+    def cursor_at(number)
+      case @kind
+      when "text" then "n\u00b0#{number}"
+      when "pair" then [number, "of", {"page" => number / 2.0}]
+      end
+    end
+
+    def number_at(cursor)
+      cursor.is_a?(Array) ? cursor.first : cursor.delete_prefix("n\u00b0").to_i
+    end
   end
 end
 

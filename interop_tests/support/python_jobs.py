@@ -9,8 +9,8 @@ import functools
 import json
 import os
 import time
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, cast
 
 import redis
 
@@ -209,3 +209,61 @@ def python_invoice_job(deed: str, *rest: Any) -> None:
 def python_only_job(deed: str, *rest: Any) -> None:
     """Ruby has no class of this name."""
     DEEDS[deed](*rest)
+
+
+class WalkJob(sidekiq.IterableJob, name="WalkJob"):
+    """Goes through numbers with cursors of a *kind*; `ruby_fixtures/jobs.rb` says what else it does."""
+
+    def build_enumerator(
+        self, kind: str, count: int, key: str, gate_key: str, *, cursor: Any
+    ) -> Iterable[tuple[int, Any]]:
+        """Numbers from the cursor on."""
+        if kind == "index":
+            return self.array_enumerator(range(count), cursor)
+        first = 0 if cursor is None else self._number_at(cursor)
+        return ((number, self._cursor_at(kind, number)) for number in range(first, count))
+
+    def each_iteration(self, number: int, kind: str, count: int, key: str, gate_key: str) -> None:
+        """One number."""
+        self._note(number)
+        while number == _number_in("fixture:leave_at") and not self.interrupted():
+            time.sleep(POLL_SECONDS)
+        while number == _number_in("fixture:hang_at") and not _redis().exists(gate_key):
+            time.sleep(POLL_SECONDS)
+
+    def on_start(self) -> None:
+        """The first run."""
+        self._note("start")
+
+    def on_resume(self) -> None:
+        """A later run."""
+        self._note("resume")
+
+    def on_stop(self) -> None:
+        """The end of a run."""
+        self._note("stop")
+
+    def on_cancel(self) -> None:
+        """The job was cancelled."""
+        self._note("cancel")
+
+    def on_complete(self) -> None:
+        """The job is over."""
+        self._note("complete")
+
+    def _note(self, what: int | str) -> None:
+        kind, _count, key, _gate_key = self.arguments
+        _ledger(key, [kind, what])
+
+    @staticmethod
+    def _cursor_at(kind: str, number: int) -> Any:
+        return f"n°{number}" if kind == "text" else [number, "of", {"page": number / 2}]
+
+    @staticmethod
+    def _number_at(cursor: Any) -> int:
+        return int(cursor.removeprefix("n°")) if isinstance(cursor, str) else int(cursor[0])
+
+
+def _number_in(key: str) -> int | None:
+    value = cast(bytes | None, _redis().get(key))
+    return None if value is None else int(value)

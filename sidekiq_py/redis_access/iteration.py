@@ -12,6 +12,7 @@ from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire import keys
 
 TTL_SECONDS = 30 * 24 * 3600
+FIRST_CURSOR = "null"
 
 
 class State(NamedTuple):
@@ -79,6 +80,9 @@ def cancel(pool: Pool, jid: str, *, now: int, keep_first_ttl: bool) -> int:
     """
     Ask an iterable job to stop for good, whether it runs, waits or retries.
 
+    A state without a cursor, as Ruby's own `cancel!` leaves it behind for a job that never ran, makes Ruby fail with a
+    TypeError when it takes the job up, and 7.3, which knows no cancelling, too: so the cursor of a first run is added.
+
     Args:
         now: Whole seconds since the epoch.
 
@@ -87,14 +91,15 @@ def cancel(pool: Pool, jid: str, *, now: int, keep_first_ttl: bool) -> int:
     """
     key = keys.iteration(jid)
     asked, when = ("HSETNX", key, "cancelled", now), ("HGET", key, "cancelled")
+    from_the_start = ("HSETNX", key, "c", FIRST_CURSOR)
     if not keep_first_ttl:
-        return int(pool.batch([asked, when, _expire(key)])[1])
+        return int(pool.batch([asked, when, from_the_start, _expire(key)])[1])
     try:
-        return int(pool.batch([asked, when, (*_expire(key), "NX")])[1])
+        return int(pool.batch([asked, when, from_the_start, (*_expire(key), "NX")])[1])
     except RedisReplyError as error:
         if not _knows_no_condition(error):
             raise
-    first = int(pool.batch([asked, when])[1])
+    first = int(pool.batch([asked, when, from_the_start])[1])
     _expire_unless_set(pool, key)
     return first
 

@@ -178,13 +178,31 @@ def test_abort_ends_the_job_as_if_it_were_through(redis_client: redis.Redis) -> 
 
 
 def test_a_job_cancelled_before_its_first_run_sees_it(redis_client: redis.Redis) -> None:
-    """There is no cursor then, on which Ruby fails."""
+    """Its cursor is that of a first run, as Ruby fails where there is none."""
     when = sidekiq.cancel("j")
 
-    assert state(redis_client) == {b"cancelled": str(when).encode()}
+    assert state(redis_client) == {b"cancelled": str(when).encode(), b"c": b"null"}
     walk(5)
     assert trace == ["from None", "start", "cancel", "stop", "complete"]
     assert state(redis_client) == {}
+
+
+def test_a_job_that_ruby_cancelled_before_its_first_run_sees_it(redis_client: redis.Redis) -> None:
+    """Ruby leaves no cursor behind."""
+    redis_client.hset("it-j", "cancelled", 1700000000)
+
+    walk(5)
+
+    assert trace == ["from None", "start", "cancel", "stop", "complete"]
+
+
+def test_a_cancel_leaves_the_cursor_of_a_job_that_ran(redis_client: redis.Redis) -> None:
+    """Only where there is none it is added."""
+    redis_client.hset("it-j", "c", "7")
+
+    sidekiq.cancel("j")
+
+    assert redis_client.hget("it-j", "c") == b"7"
 
 
 def test_a_second_cancel_changes_nothing(redis_client: redis.Redis) -> None:

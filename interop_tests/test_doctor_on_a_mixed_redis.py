@@ -84,12 +84,10 @@ def test_a_class_that_no_process_of_its_queue_knows(
 
     [waiting] = eventually(lambda: found(examine(), "unserved-classes"), SECONDS)
     open_gate(redis_client)
-    eventually(lambda: redis_client.zcard("retry") == 2, SECONDS)
-    [tried] = found(examine(), "refused-classes")
+    [tried] = eventually(lambda: [f for f in found(examine(), "refused-classes") if "2 retries" in f.seen], SECONDS)
 
     assert (waiting.level, waiting.subjects) == (Level.PROBLEM, ("NoSuchJob",))
     assert ours.identity in waiting.seen
-    assert "2 retries failed" in tried.seen
     assert tried.subjects == ("NoSuchJob",)
 
 
@@ -158,11 +156,11 @@ def test_what_gitlab_s_fetcher_left_of_a_killed_process_is_told(
     ruby("FixtureJob.perform_async('ledger_and_wait_for', key, 1, gate)", key=LEDGER, gate=GATE)
     doomed = start_ruby(program="reliable_fetch.rb", concurrency=1)
     eventually(lambda: redis_client.llen(LEDGER) == 1, SECONDS)
-    alive = examine()
+    # Its heartbeat is written by a thread of its own, which may come later than the first job.
+    eventually(lambda: found(examine(), "orphans-of-ruby") == [], SECONDS)
     doomed.kill()
     redis_client.delete(*redis_client.keys("reliable-fetcher-heartbeat-*"))
 
     [gone] = found(examine(), "orphans-of-ruby")
 
-    assert found(alive, "orphans-of-ruby") == []
     assert "1 job stands in working lists of GitLab's reliable fetcher" in gone.seen

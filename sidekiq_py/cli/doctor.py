@@ -4,7 +4,7 @@ import functools
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -127,8 +127,9 @@ def _show(report: Report, *, verbose: bool) -> None:
     width = min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
     click.echo(_head(report))
     levels = list(Level) if verbose else [level for level in Level if level is not Level.OK]
-    shown = list(report.findings(*levels))
-    for group, found in groupby(shown, key=lambda pair: pair[0].group):
+    shown = [(check.group, finding) for check, finding in report.findings(*levels) if finding.level is not Level.UNSEEN]
+    unseen = [("Not looked at", finding) for finding in _unseen(report)]
+    for group, found in groupby([*shown, *unseen], key=lambda pair: pair[0]):
         click.echo(f"\n{click.style(group, bold=True)}")
         for _, finding in found:
             _show_finding(finding, width)
@@ -136,6 +137,17 @@ def _show(report: Report, *, verbose: bool) -> None:
     if not verbose:
         click.echo(_wrapped(_in_order(report), width))
     click.echo(_verdict(report))
+
+
+def _unseen(report: Report) -> Iterator[Finding]:
+    """What could not be looked at, once for each reason: one missing right may hide a dozen things."""
+    topics: dict[tuple[str, str], list[str]] = {}
+    for check, finding in report.findings(Level.UNSEEN):
+        _, because, reason = finding.seen.partition(" because ")
+        topics.setdefault((because + reason, finding.advice), []).append(check.topic)
+    for (reason, advice), names in topics.items():
+        listed = ", ".join(names)
+        yield Finding(Level.UNSEEN, f"{listed[0].upper()}{listed[1:]} could not be looked at,{reason}", advice)
 
 
 def _head(report: Report) -> str:

@@ -90,9 +90,9 @@ def examine(
         declared=None if declared is None else _by_class(declared),
         now=now,
     )
-    # Whoever is not let in hears of it here.
-    facts.server  # noqa: B018
-    examined = tuple(Examined(check, _look(check, facts)) for check in CHECKS)
+    # Whoever is not let in hears of it here. Of a server that can keep no jobs there is nothing else to say.
+    is_unfit = facts.server.mode in ("cluster", "sentinel")
+    examined = tuple(Examined(check, _look(check, facts)) for check in (CHECKS[:1] if is_unfit else CHECKS))
     return Report(place(links.settings), facts.describe(), examined, _are_keys_whole(facts))
 
 
@@ -102,7 +102,7 @@ def _look(check: Check, facts: Facts) -> tuple[Finding, ...]:
     except RedisReplyError as error:
         topic = check.topic[0].upper() + check.topic[1:]
         advice = "Let this user use that command, or look as one who may." if error.code == "NOPERM" else ""
-        return (Finding(Level.UNSEEN, f"{topic} could not be looked at, because Redis answered: {error}.", advice),)
+        return (Finding(Level.UNSEEN, f"{topic} could not be looked at, because Redis answered: {error}", advice),)
 
 
 def _by_class(declared: Iterable[JobDefinition]) -> dict[str, JobDefinition]:

@@ -162,6 +162,21 @@ def test_a_password_is_wanted(run: Run, new_redis_server: Callable[..., RedisSer
     assert "secret" not in let_in.output
 
 
+def test_what_was_not_seen_is_told_once_for_each_reason(run: Run, new_redis_server: Callable[..., RedisServer]) -> None:
+    """And is no problem."""
+    server = new_redis_server()
+    client = server.client()
+    client.execute_command("ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-sscan")
+    client.close()
+
+    result = run("doctor", "--strict", "-u", f"redis://limited:secret@127.0.0.1:{server.port}/0")
+
+    assert result.exit_code == 0
+    shown = " ".join(result.output.partition("\nNot looked at\n")[2].split())
+    assert shown.startswith("unseen The processes, releases of Sidekiq, the dialect,")
+    assert shown.count("could not be looked at, because Redis answered: NOPERM") == 1
+
+
 def test_what_a_payload_says_cannot_steer_the_terminal(run: Run, redis_client: redis.Redis) -> None:
     """A class may be any text."""
     python_process(redis_client, classes=())

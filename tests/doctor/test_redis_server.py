@@ -48,12 +48,13 @@ def test_a_server_that_cannot_serve(lines: dict[str, str], said: str) -> None:
 
 
 def test_a_cluster(look: Look, new_redis_server: NewServer) -> None:
-    """Whatever else it refuses."""
+    """There is nothing else to say of it."""
     server = new_redis_server(config={"cluster-enabled": "yes"})
 
     diagnosis = look(server.url)
 
     assert "Redis Cluster" in diagnosis.the("redis-version").seen
+    assert len(diagnosis.report.examined) == 1
 
 
 def test_a_server_that_throws_keys_away(look: Look, new_redis_server: NewServer) -> None:

@@ -107,6 +107,33 @@ class FixtureCurrent < ActiveSupport::CurrentAttributes
   attribute :user_id, :tenant
 end
 
+class FixtureSubject < ActiveSupport::CurrentAttributes
+  attribute :record, :kind, :since
+end
+
+# FIXTURE_CONTEXT: both go along with every job, as far as the release can, and the locale does.
+if ENV["FIXTURE_CONTEXT"]
+  require "sidekiq/middleware/i18n"
+  version = Gem::Version.new(Sidekiq::VERSION)
+  if version >= Gem::Version.new("6.3")
+    require "sidekiq/middleware/current_attributes"
+    takes_several = version >= Gem::Version.new("7.1.1")
+    Sidekiq::CurrentAttributes.persist(takes_several ? %w[FixtureCurrent FixtureSubject] : FixtureCurrent)
+  end
+end
+
+# Writes what it knows of the request to the list `fixture:context`, and enqueues another job that does.
+class ContextJob
+  include FIXTURE_JOB
+
+  def perform(note, next_class = nil, next_queue = nil)
+    known = [FixtureCurrent.user_id, FixtureCurrent.tenant, *FixtureSubject.attributes.values_at(:record, :kind, :since)]
+    line = {"by" => "ruby", "note" => note, "locale" => I18n.locale.to_s, "known" => known.map(&:inspect)}
+    Sidekiq.redis { |conn| conn.rpush("fixture:context", JSON.generate(line)) }
+    Sidekiq::Client.push("class" => next_class, "queue" => next_queue, "args" => [note]) if next_class
+  end
+end
+
 # Implemented in Python; Ruby only enqueues them.
 class PythonActiveJob < ActiveJob::Base
   queue_as :python

@@ -18,9 +18,17 @@ from redis.asyncio import connection as aio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import ConfigError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.adopted_pool import AWAITED, AdoptedPool
-from sidekiq_py.redis_access.pool import Command, Pool, RedisSettings, reply_error, unknown_option
+from sidekiq_py.redis_access.pool import (
+    Command,
+    Pool,
+    RedisSettings,
+    out_of_reach,
+    reply_error,
+    tls_options,
+    unknown_option,
+)
 from sidekiq_py.redis_access.push import refused_for_good, refused_twice
 
 _SUSPECT_IDLE_SECONDS = 0.25
@@ -82,7 +90,7 @@ class AsyncLink:
             raise reply_error(error) from None
         except (TimeoutError, redis.RedisError, OSError) as error:
             self.abort()
-            raise RedisConnectionError(f"Redis is out of reach: {error}") from error
+            raise out_of_reach(error) from error
         except BaseException:
             self.abort()
             raise
@@ -219,7 +227,7 @@ class AsyncPool:
         found: Any = await asyncio.to_thread(self._pool.new_link)
         connection = found._connection
         options = {name: getattr(connection, name) for name in ("host", "port", "db", "username", "password")}
-        return AWAITED[type(connection)], options
+        return AWAITED[type(connection)], {**options, **tls_options(self.settings.url)}
 
 
 class _LoopLinks:

@@ -115,6 +115,17 @@ def reply_error(error: redis.RedisError) -> RedisReplyError:
     return RedisReplyError(text)
 
 
+def out_of_reach(error: Exception) -> RedisConnectionError:
+    """For a connection that could not be made, with what to do about a certificate."""
+    text = f"Redis is out of reach: {error}"
+    if "certificate verify failed" in text:
+        text = (
+            f"{text.rstrip('.')}. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "
+            "or in SSL_CERT_FILE"
+        )
+    return RedisConnectionError(text)
+
+
 class Link:
     """
     One connection.
@@ -260,7 +271,7 @@ class Link:
             raise reply_error(error) from None
         except (redis.RedisError, OSError) as error:
             self.close()
-            raise RedisConnectionError(f"Redis is out of reach: {error}") from error
+            raise out_of_reach(error) from error
         except BaseException:
             self.close()
             raise
@@ -594,6 +605,7 @@ def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], Abs
         sentinel_kwargs={"password": query["sentinel_password"]} if "sentinel_password" in query else {},
     )
     kind = redis.SSLConnection if parts.scheme.startswith("rediss") else redis.Connection
+    secrecy = tls_options(settings.url)
 
     def make(timeout_seconds: float) -> AbstractConnection:
         try:
@@ -601,9 +613,21 @@ def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], Abs
         except (redis.RedisError, OSError) as error:
             raise RedisConnectionError(f"no sentinel knows a primary for {service!r}: {error}") from error
         common = _common_options(settings, timeout_seconds)
-        return kind(host=host, port=port, db=int(db or 0), **credentials, **common)
+        try:
+            return kind(host=host, port=port, db=int(db or 0), **credentials, **secrecy, **common)
+        except TypeError as error:
+            raise unknown_option(settings.url, error) from error
 
     return make
+
+
+def tls_options(url: str) -> dict[str, Any]:
+    """The options of a sentinel's URL that begin with `ssl_`, as redis-py reads them from any other."""
+    try:
+        options: dict[str, Any] = dict(parse_url(f"rediss://primary/?{urlsplit(url).query}"))
+    except ValueError as error:
+        raise ConfigError(f"redis_url is {redact(url)!r}: {error}") from error
+    return {name: value for name, value in options.items() if name.startswith("ssl_")}
 
 
 def _host_and_port(entry: str) -> tuple[str, int]:

@@ -22,9 +22,12 @@ class Sentinel:
         primary: Watched from the start.
         folder: Where it keeps what it knows.
         down_after_ms: For how long the primary must be silent to be taken for dead.
+        primary_port: Where it sends clients, if that is another port.
     """
 
-    def __init__(self, primary: RedisServer, folder: Path, *, down_after_ms: int = 1000) -> None:
+    def __init__(
+        self, primary: RedisServer, folder: Path, *, down_after_ms: int = 1000, primary_port: int | None = None
+    ) -> None:
         self.port = free_port()
         self._program = primary.program
         self._folder = folder
@@ -34,7 +37,7 @@ class Sentinel:
             f"port {self.port}\n"
             "bind 127.0.0.1\n"
             f"logfile {self._log}\n"
-            f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 1\n"
+            f"sentinel monitor {SERVICE} 127.0.0.1 {primary_port or primary.port} 1\n"
             f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}\n"
             f"sentinel failover-timeout {SERVICE} 5000\n"
         )

@@ -1,0 +1,1 @@
+"""Servers reached by TLS."""

@@ -22,7 +22,11 @@ from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY
 
 # They call every script, on the server that SIDEKIQ_PY_REDIS names.
-SCRIPT_TESTS = ("tests/engine/test_in_flight_scripts.py", "tests/engine/test_promote.py", "tests/redis_access")
+SCRIPT_TESTS = (
+    "tests/engine/test_in_flight_scripts.py",
+    "tests/engine/test_promote.py",
+    "tests/redis_access/test_reply_errors.py",
+)
 
 
 @pytest.fixture(scope="module", params=servers.SUPPORTED)

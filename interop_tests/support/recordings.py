@@ -6,10 +6,14 @@ They are data: tests that need no Ruby run against every recorded release.
 
 import base64
 import json
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import redis
 
 from interop_tests.support.ruby import RUBY_FIXTURES
 from sidekiq_py.wire.dialect import Dialect
@@ -19,6 +23,22 @@ RECORDED = tuple(sorted(folder.name for folder in FOLDER.iterdir() if folder.is_
 """The releases of Sidekiq that have been recorded, as their folders are named."""
 
 PUSHES = ("perform_async", "perform_in", "perform_at", "perform_bulk", "push", "push_bulk")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """
+    What a Redis key holds.
+
+    Args:
+        type: As TYPE says it; `none` if nothing is there.
+        members: The raw bytes; for hashes pairs of field and value.
+        scores: Of sorted sets, one a member.
+    """
+
+    type: str
+    members: list[Any]
+    scores: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +54,7 @@ class Recording:
         type: The key's type; `none` if nothing is there.
         members: The raw bytes; for hashes pairs of field and value.
         scores: Of sorted sets, one a member.
-        elsewhere: The rest of the database, as in the file.
+        elsewhere: The rest of the database.
         commands: What the step sent to Redis, as in the file.
     """
 
@@ -45,13 +65,24 @@ class Recording:
     type: str
     members: list[Any]
     scores: list[float]
-    elsewhere: dict[str, Any]
+    elsewhere: dict[str, Held]
     commands: list[list[Any]]
 
     @property
     def dialect(self) -> Dialect:
         """That release's way of writing."""
         return Dialect.pinned(self.sidekiq)
+
+    @property
+    def database(self) -> dict[str, Held]:
+        """All that was left in Redis by key, without what the jobs of the fixtures wrote themselves; a copy."""
+        held = {} if self.type == "none" else {self.key: Held(self.type, self.members, self.scores)}
+        kept = {name: value for name, value in (held | self.elsewhere).items() if not name.startswith("fixture:")}
+        return deepcopy(kept)
+
+    def sent(self, *names: str) -> list[tuple[bytes, ...]]:
+        """The commands of those names that the step sent."""
+        return [tuple(bytes_of(word) for word in command) for command in self.commands if command[0] in names]
 
     @property
     def id(self) -> str:
@@ -61,7 +92,7 @@ class Recording:
     @property
     def before(self) -> bytes:
         """The bytes that the step began with."""
-        return _bytes(self.input["before"])
+        return bytes_of(self.input["before"])
 
     @property
     def is_push(self) -> bool:
@@ -97,24 +128,61 @@ def _of(sidekiq: str) -> list[Recording]:
     return [_read(path) for path in sorted((FOLDER / sidekiq).glob("*.json"))]
 
 
+def database_of(client: redis.Redis) -> dict[str, Held]:
+    """What Redis holds now, in the form of `Recording.database`; keys of ours and of the fixtures' jobs left out."""
+    names = sorted(name.decode() for name in client.scan_iter())
+    return {name: _held(client, name) for name in names if not name.startswith(("sidekiq_py:", "fixture:"))}
+
+
+def keep_order_of_hashes(client: Any) -> None:
+    """Let the server keep the fields of a short hash in the order in which they were written, however long they are."""
+    for name in ("hash-max-listpack-value", "hash-max-ziplist-value"):
+        with suppress(redis.ResponseError):  # before 7.0 the first is not known, and in some that follow the second
+            client.config_set(name, 100_000)
+
+
+def bytes_of(text: str | dict[str, str]) -> bytes:
+    """A text of a file as the bytes that it stands for."""
+    return base64.b64decode(text["base64"]) if isinstance(text, dict) else text.encode()
+
+
+def _held(client: Any, name: str) -> Held:
+    match client.type(name).decode():
+        case "string":
+            return Held("string", [client.get(name)], [])
+        case "list":
+            return Held("list", client.lrange(name, 0, -1), [])
+        case "set":
+            return Held("set", sorted(client.smembers(name)), [])
+        case "hash":
+            return Held("hash", list(client.hgetall(name).items()), [])
+        case "zset":
+            pairs = client.zrange(name, 0, -1, withscores=True)
+            return Held("zset", [member for member, _ in pairs], [score for _, score in pairs])
+        case other:
+            raise AssertionError(f"{name} is of type {other}")
+
+
 def _read(path: Path) -> Recording:
     content = json.loads(path.read_text())
+    held = _recorded(content)
     return Recording(
         situation=content["situation"],
         sidekiq=content["sidekiq"],
         input=content["input"],
         key=content["key"],
-        type=content["type"],
-        members=[_member(member) for member in content["members"]],
-        scores=[float(score) for score in content.get("scores", [])],
-        elsewhere=content["elsewhere"],
+        type=held.type,
+        members=held.members,
+        scores=held.scores,
+        elsewhere={name: _recorded(value) for name, value in content["elsewhere"].items()},
         commands=content["commands"],
     )
 
 
+def _recorded(content: dict[str, Any]) -> Held:
+    members = [_member(member) for member in content["members"]]
+    return Held(content["type"], members, [float(score) for score in content.get("scores", [])])
+
+
 def _member(member: Any) -> Any:
-    return tuple(_bytes(part) for part in member) if isinstance(member, list) else _bytes(member)
-
-
-def _bytes(text: str | dict[str, str]) -> bytes:
-    return base64.b64decode(text["base64"]) if isinstance(text, dict) else text.encode()
+    return tuple(bytes_of(part) for part in member) if isinstance(member, list) else bytes_of(member)

@@ -6,10 +6,11 @@ require_relative "redis_link"
 
 # The commands that a step sends to Redis, as the server saw them (MONITOR on a connection of its own).
 #
-# Left out: how a connection opens, and what the jobs of the fixtures themselves do (their keys start with `fixture:`).
+# Left out: how a connection opens and is found to be alive, and what the jobs of the fixtures themselves do (their keys
+# start with `fixture:`).
 # A script's text and digest are replaced by words; what a script did follows it, with `script:` before the command.
 class CommandTrace
-  OPENING = %w[HELLO CLIENT SELECT AUTH].freeze
+  OPENING = %w[HELLO CLIENT SELECT AUTH PING].freeze
   LINE = /\A\d+\.\d+ \[\d+ (?<client>[^\]]+)\] (?<words>.*)\z/m
   WORD = /"((?:[^"\\]|\\.)*)"/m
   ESCAPES = {"n" => "\n", "r" => "\r", "t" => "\t", "a" => "\a", "b" => "\b"}.freeze

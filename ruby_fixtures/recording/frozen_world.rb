@@ -21,9 +21,12 @@ module FrozenWorld
       @monotonic = nil
     end
 
-    # Let *seconds* pass; the new time.
+    # Let *seconds* pass; the new time. `Time#to_f` gives some floats back as their neighbours; only times that it gives back
+    # as they are can be told in a recording.
     def advance(seconds)
       @now = (@now + seconds).round(6)
+      @now = Time.at(@now).to_f until Time.at(@now).to_f == @now
+      @now
     end
 
     # From now on every look at the clock moves it on, as a real clock would.

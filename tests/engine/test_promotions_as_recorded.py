@@ -1,0 +1,102 @@
+"""Due jobs as the pollers of each recorded release of real Sidekiq moved them: all of Redis afterwards."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from interop_tests.support.recordings import Held, Recording, database_of, recordings, recordings_of
+from sidekiq_py import client, program
+from sidekiq_py.config import Config
+from sidekiq_py.engine.poller import Poller
+from sidekiq_py.redis_access.pool import Pool
+
+# A member that is no job is lost in Ruby once it has been popped; ours goes to `dead`.
+LOST_BY_RUBY = "promoted_text_is_lost"
+# No release leaves an `at` in what it stores. Where somebody else does, Ruby puts the job back until that moment; ours
+# goes by its place in the set alone.
+AT_INSIDE = "promoted_with_at_in_the_payload"
+PROMOTIONS = [
+    found
+    for found in recordings()
+    if found.input.get("step") == "promote" and found.situation not in (LOST_BY_RUBY, AT_INSIDE)
+]
+Promote = Callable[[Recording], None]
+
+
+@pytest.fixture
+def promote(pool: Pool, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Promote]:
+    """One round of a poller that writes as the recorded release, at the time of the recording."""
+
+    def at_that_time(found: Recording) -> None:
+        program.reset()
+        program.configure(redis_url=redis_url, sidekiq_version=found.sidekiq)
+        monkeypatch.setattr(time, "time", lambda: found.input["now"])
+        poller = Poller(
+            Config(),
+            pool=pool,
+            identity="me",
+            repush=client.current().repush,
+            dialect=lambda: found.dialect,
+            report=lambda error, context: None,
+        )
+        poller.move_due()
+        poller.stop()
+
+    yield at_that_time
+    client.current().close()
+    program.reset()
+
+
+def named(found: list[Recording]) -> list[Any]:
+    """Parameters of a test, by situation and release."""
+    assert found
+    return [pytest.param(one, id=one.id) for one in found]
+
+
+@pytest.mark.parametrize("found", named(PROMOTIONS))
+def test_a_due_job_becomes_what_ruby_makes_of_it(found: Recording, redis_client: redis.Redis, promote: Promote) -> None:
+    """The bytes in the queue, and nothing else changes."""
+    redis_client.zadd(found.input["from"], {found.before: found.input["score"]})
+
+    promote(found)
+
+    assert database_of(redis_client) == found.database
+
+
+@pytest.mark.parametrize("found", named(recordings_of("promoted_in_order")))
+def test_due_jobs_come_in_ruby_s_order(found: Recording, redis_client: redis.Redis, promote: Promote) -> None:
+    """Retries first, by score and then by their bytes; what is not due stays."""
+    for name, score, raw in found.input["before"]:
+        redis_client.zadd(name, {raw: score})
+
+    promote(found)
+
+    assert database_of(redis_client) == found.database
+
+
+@pytest.mark.parametrize("found", named(recordings_of(LOST_BY_RUBY)))
+def test_what_ruby_s_poller_loses_is_kept(found: Recording, redis_client: redis.Redis, promote: Promote) -> None:
+    """In `dead`, byte for byte, for a person to look at."""
+    redis_client.zadd("schedule", {found.before: found.input["score"]})
+
+    promote(found)
+
+    assert found.database == {}
+    assert database_of(redis_client) == {"dead": Held("zset", [found.before], [found.input["now"]])}
+
+
+@pytest.mark.parametrize("found", named(recordings_of(AT_INSIDE)))
+def test_a_job_with_at_inside_goes_when_its_score_says_so(
+    found: Recording, redis_client: redis.Redis, promote: Promote
+) -> None:
+    """It is in the queue, once, and without `at`."""
+    redis_client.zadd("schedule", {found.before: found.input["score"]})
+
+    promote(found)
+
+    left = database_of(redis_client)
+    assert set(left) == {"queue:default", "queues"}
+    assert b'"at":' not in left["queue:default"].members[0]

@@ -199,6 +199,19 @@ def test_jobs_for_the_middleware_of_others(look: Look, redis_client: redis.Redis
     assert f"2 jobs bear `{key}`" in found.seen
 
 
+def test_a_queue_that_a_python_worker_has_left(
+    look: Look, start_worker: Callable[..., WorkerProcess], redis_client: redis.Redis
+) -> None:
+    """It met a job of a batch: nobody works the queue now, and both are told."""
+    start_worker("tests.cli.worker_jobs")
+    push(redis_client, "Note", args=["x"], bid="Xc4yN0pB7eMGPw")
+
+    diagnosis = eventually(lambda: d if (d := look())["unworked-queues"] else None, within_seconds=60)
+
+    assert diagnosis.the("unworked-queues").subjects == ("default",)
+    assert "has left the queue until its restart" in diagnosis.the("marked-jobs").seen
+
+
 def test_jobs_that_expire_and_delayed_extensions(look: Look, redis_client: redis.Redis) -> None:
     """Pro's, and those of Sidekiq up to 6."""
     push(redis_client, expiry=str(time.time()))

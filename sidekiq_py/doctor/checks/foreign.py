@@ -78,7 +78,8 @@ def _marked(key: str, jobs: list[SampledJob], facts: Facts) -> Finding:
     theirs = [name for name in queues if name in python]
     seen = f"{counted(len(jobs), 'job bears', 'jobs bear')} `{key}`, {EXTENSION_KEYS[key]}, in {listed(queues)}"
     if not theirs:
-        return note(f"{seen}. No Python process fetches there (any more).", "Leave those queues to Ruby.", queues)
+        left = "No Python process fetches there; one that did and met such a job has left the queue until its restart."
+        return note(f"{seen}. {left}", "Leave those queues to Ruby.", queues)
     return warning(
         f"{seen}. Python processes fetch from {listed(theirs)}: one that meets such a job gives it back and serves "
         f"that queue no more, unless `extension_keys` says otherwise. Run in Python, {RUN_IN_PYTHON[key]}.",

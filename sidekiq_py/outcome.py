@@ -7,11 +7,13 @@ written rides in the script that ends the job, so that it is written once, or no
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sidekiq_py.config import Config
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.wire.dialect import Dialect
+
+if TYPE_CHECKING:
+    from sidekiq_py.config import Config  # a worker's settings, which a program that only enqueues does not load
 
 Kind = Literal["done", "retry", "dead", "discarded", "dropped", "requeue"]
 Payload = dict[str, Any]
@@ -37,7 +39,7 @@ class Attempt(NamedTuple):
     queue: str
     result: Any
     error: BaseException | None
-    config: Config
+    config: "Config"
     dialect: Dialect
     now: float
 

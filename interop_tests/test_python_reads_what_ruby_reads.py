@@ -9,20 +9,30 @@ import redis
 
 from interop_tests.conftest import RunRuby
 from interop_tests.support.recordings import recordings
+from interop_tests.support.ruby import RubyRelease
 from sidekiq_py.api import DeadSet, History, Queue, RetrySet, Stats
 
 pytestmark = pytest.mark.usefixtures("python_client")
 
 
-def recorded_members() -> list[bytes]:
-    """Every payload that Ruby wrote in the recordings, each once."""
-    jobs = [recorded for recorded in recordings() if recorded.type in ("list", "zset") and recorded.key != "processes"]
-    return list(dict.fromkeys(member for recorded in jobs for member in recorded.members))
+def recorded_members(release: RubyRelease) -> list[bytes]:
+    """Every payload that Ruby wrote in the recordings of its release, each once."""
+    found = recordings(release.payloads.name)
+    jobs = [one for one in found if one.type in ("list", "zset") and not one.key.endswith("-signals")]
+    members = dict.fromkeys(member for recorded in jobs for member in recorded.members)
+    return [member for member in members if release.numbers >= first_reader(member)]
 
 
-def test_jobs_look_the_same(redis_client: redis.Redis, ruby: RunRuby) -> None:
+def first_reader(member: bytes) -> tuple[int, ...]:
+    """The first release that reads all of a payload rightly; ours reads what any release wrote."""
+    if b'"created_at":1699999000500' in member:
+        return (8, 0, 0)  # milliseconds; read as seconds before, some 50,000 years ahead
+    return (6, 2, 2) if b'"display_class"' in member else (6, 0, 0)
+
+
+def test_jobs_look_the_same(ruby_release: RubyRelease, redis_client: redis.Redis, ruby: RunRuby) -> None:
     """Every recorded payload in the dead set: class, arguments, times and errors as Ruby reads them."""
-    redis_client.zadd("dead", {member: float(n) for n, member in enumerate(recorded_members())})
+    redis_client.zadd("dead", {member: float(n) for n, member in enumerate(recorded_members(ruby_release))})
 
     theirs = ruby(
         """
@@ -49,9 +59,9 @@ def test_jobs_look_the_same(redis_client: redis.Redis, ruby: RunRuby) -> None:
     assert [row[4] for row in ours] == pytest.approx([row[4] for row in theirs])
 
 
-def test_arguments_look_the_same(redis_client: redis.Redis, ruby: RunRuby) -> None:
-    """Of plain jobs and of raw text; of wrapped jobs 6.4.1 shows Rails' marks as well."""
-    plain = [member for member in recorded_members() if b"JobWrapper" not in member]
+def test_arguments_look_the_same(ruby_release: RubyRelease, redis_client: redis.Redis, ruby: RunRuby) -> None:
+    """Of plain jobs and of raw text; of wrapped jobs Ruby shows some of Rails' marks as well."""
+    plain = [member for member in recorded_members(ruby_release) if b'"job_class"' not in member]
     # What is not UTF-8 cannot be told by way of JSON.
     members = [member for member in plain if member.decode(errors="ignore").encode() == member]
     redis_client.zadd("dead", {member: float(n) for n, member in enumerate(members)})

@@ -9,6 +9,7 @@ from interop_tests.conftest import RunRuby, StartPython, StartRuby
 from interop_tests.support import python_jobs
 from interop_tests.support.ledger import LEDGER, entries, make_due, masked, members, raw_jobs
 from interop_tests.support.recordings import recording
+from interop_tests.support.ruby import RubyRelease
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("python_client")
@@ -54,13 +55,12 @@ PROMOTIONS = [
 ]
 
 
-@pytest.mark.usefixtures("ruby_release")
 @pytest.mark.parametrize("situation", PROMOTIONS)
 def test_a_promoted_payload_has_the_bytes_that_ruby_left(
-    redis_client: redis.Redis, start_python: StartPython, situation: str
+    ruby_release: RubyRelease, redis_client: redis.Redis, start_python: StartPython, situation: str
 ) -> None:
     """Unknown keys, big integers, odd floats and escapes come out as Ruby's own re-encoding leaves them."""
-    recorded = recording(situation)
+    recorded = recording(situation, ruby_release.payloads.name)
     redis_client.zadd(recorded.input["from"], {recorded.before: recorded.input["score"]})
 
     with start_python("-q", IDLE_QUEUE):

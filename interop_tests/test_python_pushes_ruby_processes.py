@@ -77,6 +77,20 @@ def test_ruby_performs_each_job_of_a_bulk_push_once(redis_client: redis.Redis, s
     assert {line["entry"]: line["jid"] for line in ran} == dict(enumerate(jids))
 
 
+def test_ruby_performs_a_delayed_bulk_push_when_it_is_due(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+    """One moment for all, or one for each."""
+    start_ruby()
+    now = time.time()
+    calls = [["ledger", LEDGER, number] for number in range(200)]
+
+    python_jobs.fixture_job.perform_bulk(calls[:100], at=now + 0.5)
+    python_jobs.fixture_job.perform_bulk(calls[100:], at=[now + n / 100 for n in range(100)])
+
+    eventually(lambda: redis_client.llen(LEDGER) >= 200)
+    assert sorted(entries(redis_client)) == list(range(200))
+    assert time.time() - now >= 0.99
+
+
 def test_ruby_finds_the_job_in_the_queue_that_set_named(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
     """The queue is registered in `queues` too."""
     start_ruby(queues=["critical"])

@@ -8,6 +8,7 @@ import redis
 
 from interop_tests.conftest import RunRuby, StartPython
 from interop_tests.support.ledger import LEDGER, entries, lines, members
+from interop_tests.support.ruby import RubyRelease
 from tests.support.waiting import eventually
 
 
@@ -54,6 +55,32 @@ def test_python_performs_each_job_of_a_bulk_push_once(
 
     eventually(lambda: redis_client.llen(LEDGER) >= 2_000, within_seconds=15)
     assert Counter(entries(redis_client)) == Counter(range(2_000))
+
+
+def test_python_performs_a_delayed_bulk_push_when_it_is_due(
+    redis_client: redis.Redis, ruby_release: RubyRelease, ruby: RunRuby, start_python: StartPython
+) -> None:
+    """One moment for all, or one for each; since 8.0.8 spread over an interval."""
+    start_python("-q", "python")
+
+    now = ruby(
+        """
+        now = Time.now.to_f
+        items = (0...300).map { |number| ["ledger", key, number] }
+        Sidekiq::Client.push_bulk("class" => PythonJob, "args" => items.shift(100), "at" => now + 0.5)
+        each, at = items.shift(100), (0...100).map { |number| now + number / 100.0 }
+        Sidekiq::Client.push_bulk("class" => PythonJob, "args" => each, "at" => at)
+        spread = spreads ? {"spread_interval" => 1} : {}
+        Sidekiq::Client.push_bulk({"class" => PythonJob, "args" => items}.merge(spread))
+        now
+        """,
+        key=LEDGER,
+        spreads=ruby_release.numbers >= (8, 0, 8),
+    )
+
+    eventually(lambda: redis_client.llen(LEDGER) >= 300)
+    assert sorted(entries(redis_client)) == list(range(300))
+    assert time.time() - now >= 0.99
 
 
 def test_python_fetches_from_the_queue_that_set_named(
@@ -106,7 +133,8 @@ def test_python_runs_a_job_whose_payload_has_keys_it_does_not_know(
     ruby(
         """
         Sidekiq::Client.push("class" => "PythonJob", "queue" => "python", "args" => ["ledger", key, 1],
-          "traceparent" => "00-ab-01", "cattr" => {"user" => 7}, "unique_for" => 10**25)
+          "traceparent" => "00-ab-01", "cattr" => {"user" => 7}, "unique_for" => 10**25,
+          "profile" => "mike", "profiler_options" => {"mode" => "cpu"})
         """,
         key=LEDGER,
     )

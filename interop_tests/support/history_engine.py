@@ -1,0 +1,210 @@
+"""
+Lives through histories of jobs with the parts of sidekiq_py, as `ruby_fixtures/history.rb` does with Ruby's.
+
+Run as `python -m interop_tests.support.history_engine`, with REDIS_URL and FIXTURE_SIDEKIQ_VERSION set; a history a
+line on stdin, as JSON, and a line of JSON on stdout for each.
+"""
+
+# The clock must stand before others bind it by name; the jobs come into the registry.
+from interop_tests.support import frozen_world, python_jobs  # noqa: F401  # isort: skip
+
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+from sidekiq_py import jids, program
+from sidekiq_py.api import DeadSet, Queue, RetrySet, ScheduledSet
+from sidekiq_py.client import Client
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.attempt import Surroundings
+from sidekiq_py.engine.extensions import Extensions
+from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
+from sidekiq_py.engine.interrupts import SoftLimits
+from sidekiq_py.engine.job_logger import JobLogger
+from sidekiq_py.engine.manager import Manager
+from sidekiq_py.engine.metrics import ExecutionMetrics
+from sidekiq_py.engine.owner import Ownership
+from sidekiq_py.engine.poller import Poller
+from sidekiq_py.engine.reliable import ReliableFetcher
+from sidekiq_py.engine.work_state import WorkState
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.middleware import Chain
+from sidekiq_py.registry import registry
+from sidekiq_py.wire.dialect import FloatText
+from sidekiq_py.wire.json_dialect import dumps, loads
+
+SETS = {"schedule": ScheduledSet, "retry": RetrySet, "dead": DeadSet}
+Step = dict[str, Any]
+
+
+class OneJob:
+    """A fetcher that brings one job, and gives back what it fetched ahead."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self._has_brought = False
+        self.is_over = threading.Event()
+
+    def take(self) -> UnitOfWork | None:
+        """The job; asked again, when that one is settled, None."""
+        if self._has_brought:
+            self.is_over.set()
+            return None
+        self._has_brought = True
+        unit = self._fetcher.take()
+        self._fetcher.quiet()
+        return unit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fetcher, name)
+
+
+class Engine:
+    """The parts of a worker, one step at a time."""
+
+    def __init__(self) -> None:
+        self._client = Client()
+        self._pool = self._client.pool
+        self._poller = Poller(
+            self._config("default"),
+            pool=self._pool,
+            identity="history",
+            repush=self._client.repush,
+            dialect=self._dialect,
+            report=_raise,
+        )
+
+    def run_next(self, queue: str) -> str | None:
+        """Fetch the next job of *queue* and run it; the message of what it raised."""
+        config = self._config(queue)
+        [capsule] = config.capsules
+        raised: list[str] = []
+        hooks = Hooks()
+        hooks.on_error(lambda error, _context: raised.append(str(error)))
+        fetcher = ReliableFetcher(
+            capsule, config, self._pool, Ownership("history", [queue], config.lease_seconds), report=_raise
+        )
+        one_job = OneJob(fetcher)
+        Manager(capsule, one_job, self._surroundings(config, hooks), SoftLimits(), None).start()
+        one_job.is_over.wait()
+        fetcher.close()
+        return raised[0] if raised else None
+
+    def promote(self) -> None:
+        """One look of the poller."""
+        self._poller.move_due()
+
+    def _surroundings(self, config: Config, hooks: Hooks) -> Surroundings:
+        return Surroundings(
+            config=config,
+            registry=registry,
+            chain=Chain(),
+            hooks=hooks,
+            state=WorkState(),
+            metrics=ExecutionMetrics(),
+            logger=JobLogger(is_on=False),
+            dialect=self._dialect,
+            repush=self._client.repush,
+            extensions=Extensions(
+                config, hooks, fetchers=list, on_unserved=lambda queue: None, is_stopping=lambda: False
+            ),
+            is_stopping=lambda: False,
+        )
+
+    def _dialect(self) -> Any:
+        return self._client.detection.last
+
+    def _config(self, queue: str) -> Config:
+        settings = program.settings()
+        capsule = CapsuleConfig(concurrency=1, queues=(QueueConfig(queue),))
+        return Config(capsules=(capsule,), redis=settings.redis, sidekiq_version=settings.sidekiq_version)
+
+
+class History:
+    """One history; each kind of step is a method."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._client = Client()
+
+    def live(self, steps: list[Step]) -> dict[str, Any]:
+        """Take all steps; what each answered."""
+        return {"answers": [self._take(step) for step in steps]}
+
+    def _take(self, step: Step) -> Any:
+        frozen_world.enter(step["now"], step["draw"])
+        return getattr(self, f"_do_{step['do']}")(step)
+
+    def _do_perform_async(self, step: Step) -> str | None:
+        jid: str | None = _job(step).perform_async(*step["args"])
+        return jid
+
+    def _do_perform_in(self, step: Step) -> str | None:
+        jid: str | None = _job(step).perform_in(step["interval"], *step["args"])
+        return jid
+
+    def _do_push(self, step: Step) -> str | None:
+        return self._client.push(step["item"])
+
+    def _do_write(self, step: Step) -> None:
+        """What another program has written."""
+        if "score" in step:
+            self._client.pool.command("ZADD", step["key"], step["score"], step["text"])
+        else:
+            self._client.pool.command("LPUSH", step["key"], step["text"])
+
+    def _do_run(self, step: Step) -> str | None:
+        return self._engine.run_next(step["queue"]) if Queue(step["queue"]).size else None
+
+    def _do_promote(self, _step: Step) -> None:
+        self._engine.promote()
+
+    def _do_entry(self, step: Step) -> None:
+        entries = sorted(SETS[step["set"]](), key=lambda entry: (entry.score, entry.value))
+        if not entries:
+            return
+        entry = entries[step["number"] % len(entries)]
+        if step["deed"] == "reschedule" and dumps(loads(entry.value), self._float_text) != entry.value:
+            return
+        getattr(entry, step["deed"])(*([step["at"]] if "at" in step else []))
+
+    def _do_all(self, step: Step) -> None:
+        getattr(SETS[step["set"]](), step["deed"])()
+
+    def _do_delete_queued(self, step: Step) -> None:
+        jobs = list(Queue(step["queue"]))
+        if jobs:
+            jobs[step["number"] % len(jobs)].delete()
+
+    def _do_clear_queue(self, step: Step) -> None:
+        Queue(step["queue"]).clear()
+
+    @property
+    def _float_text(self) -> FloatText:
+        return self._client.detection.last.float_text
+
+
+def _job(step: Step) -> Any:
+    definition = registry.find(step["job"])
+    assert definition is not None
+    return definition.job.set(step["set"]) if step.get("set") else definition.job
+
+
+def _raise(error: BaseException, context: dict[str, Any]) -> None:
+    raise AssertionError(f"{context}: {error!r}") from error
+
+
+def main() -> None:
+    """A history a line, until there are no more."""
+    jids._AT_ONCE = 1
+    program.configure(redis_url=os.environ["REDIS_URL"])
+    engine = Engine()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(History(engine).live(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

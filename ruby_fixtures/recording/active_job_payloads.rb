@@ -2,6 +2,8 @@
 
 require_relative "engine"
 require_relative "../active_jobs"
+# Loaded in every Rails application; how a BigDecimal is spelled depends on it.
+require "active_support/core_ext/big_decimal/conversions"
 
 class EchoRaiseJob < ActiveJob::Base
   def perform(*)

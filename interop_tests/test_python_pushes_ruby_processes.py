@@ -10,9 +10,10 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from interop_tests.conftest import StartPython, StartRuby
+from interop_tests.conftest import RunRuby, StartPython, StartRuby
 from interop_tests.support import python_jobs
 from interop_tests.support.ledger import LEDGER, entries, lines
+from sidekiq_py import program
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("python_client")
@@ -161,3 +162,27 @@ def test_a_job_that_ruby_runs_may_enqueue_one_for_python(
 
     [line] = eventually(lambda: lines(redis_client))
     assert (line["by"], line["entry"]) == ("python", "back")
+
+
+def test_ruby_reads_the_times_that_python_wrote(redis_url: str, ruby: RunRuby) -> None:
+    """Whether it was told the release, and writes milliseconds for 8, or writes what most releases read."""
+    python_jobs.fixture_job.perform_async("ok")
+    python_jobs.fixture_job.perform_in(1_000, "ok")
+    program.reset()
+    sidekiq.configure(redis_url=redis_url)
+    python_jobs.fixture_job.perform_async("ok")
+    python_jobs.fixture_job.perform_in(1_000, "ok")
+
+    ages, delays = ruby(
+        """
+        now = Time.now
+        queued, scheduled = Sidekiq::Queue.new.to_a, Sidekiq::ScheduledSet.new.to_a
+        [queued.flat_map { |job| [now - job.created_at, now - job.enqueued_at, job.latency] } +
+           scheduled.map { |job| now - job.created_at },
+         scheduled.map { |job| job.at - job.created_at }]
+        """
+    )
+
+    assert len(ages) == 8
+    assert all(-1 < age < 60 for age in ages)
+    assert all(999 < delay < 1_001 for delay in delays)

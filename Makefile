@@ -1,8 +1,11 @@
 # Each target sets up what it needs: Redis, Ruby and Sidekiq by apt (as root on Debian), the rest in .venv.
 # PYTHON=… names the Python that makes .venv; without it the first one from 3.11 on is taken.
+# make interop REDIS=valkey-8.1 RELEASES="6.4 7.3": on one of the servers of interop_tests/servers.py, with these releases.
 
 PYTHON_HERE := .venv/bin/python
 TESTS ?=
+RELEASES ?= all
+REDIS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup packages test lint interop demo bench clean
@@ -27,7 +30,7 @@ lint: .venv/installed ## Style, types and the directions of imports
 	@.ci/lint
 
 interop: setup ## The tests with real Ruby at the other end, on every release; a whole run writes docs/compatibility.md
-	@SIDEKIQ_PY_RELEASES=all .ci/interop $(TESTS)
+	@SIDEKIQ_PY_RELEASES="$(RELEASES)" SIDEKIQ_PY_REDIS="$(REDIS)" .ci/interop $(TESTS)
 
 demo: setup ## Python and real Ruby on one Redis, step by step, in half a minute
 	@command -v redis-server valkey-server >/dev/null || $(PYTHON_HERE) -m pip install -q -e '.[embedded]'

@@ -11,6 +11,7 @@ import redis
 import sidekiq_py as sidekiq
 from interop_tests import servers
 from interop_tests.conftest import RUBY_SWITCH, RunRuby, StartPython, StartRuby
+from interop_tests.servers import RedisProgram
 from interop_tests.support import python_jobs
 from interop_tests.support.ledger import GATE, LEDGER, lines, make_due, open_gate
 from interop_tests.support.redis_programs import required_program
@@ -29,10 +30,19 @@ SCRIPT_TESTS = (
 )
 
 
-@pytest.fixture(scope="module", params=servers.SUPPORTED)
-def redis_server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
-    """Each server in turn, in the place of the one that other tests share."""
-    with RedisServer(program=required_program(request.param)) as server:
+@pytest.fixture(
+    scope="module", params=[servers.find(name) or name for name in servers.SUPPORTED], ids=servers.SUPPORTED
+)
+def any_redis(request: pytest.FixtureRequest) -> RedisProgram:
+    """Each server in turn; a missing one is left out, in CI it is a failure."""
+    found: RedisProgram | str = request.param
+    return required_program(found) if isinstance(found, str) else found
+
+
+@pytest.fixture(scope="module")
+def redis_server(any_redis: RedisProgram) -> Iterator[RedisServer]:
+    """In the place of the one that other tests share."""
+    with RedisServer(program=any_redis) as server:
         yield server
 
 

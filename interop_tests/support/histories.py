@@ -129,7 +129,7 @@ steps = st.sampled_from([kind for weight, kind in _KINDS for _ in range(weight)]
 def histories(draw: st.DrawFn, least: int = 30, most: int = 90) -> list[Step]:
     """Steps in the order of time. Places that are left empty let a failing history be told with few steps."""
     now = START
-    history = []
+    history: list[Step] = []
     for step in filter(None, draw(st.lists(steps, min_size=least, max_size=most))):
         now = round(now + draw(st.sampled_from(GAPS_SECONDS)), 6)
         timed = {**step, "now": now, "draw": 100 * len(history)}

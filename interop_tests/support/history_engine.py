@@ -55,6 +55,8 @@ class OneJob:
         self._has_brought = True
         unit = self._fetcher.take()
         self._fetcher.quiet()
+        if unit is None:
+            self.is_over.set()
         return unit
 
     def __getattr__(self, name: str) -> Any:

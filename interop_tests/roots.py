@@ -1,11 +1,11 @@
 """
-Debian's releases as folders, each with the Ruby, Sidekiq, Rails and Redis that it ships.
+Debian's releases as folders, each with the Ruby, Sidekiq, Rails and Redis that it ships, and one with a browser.
 
-    python -m interop_tests.roots [SUITE …] [--again]
+    python -m interop_tests.roots [SUITE …] [browser] [--again]
 
-unpacks what is missing (some 10 s and 120 MB a suite) and prints what came. The folders are kept in
-`$SIDEKIQ_PY_ROOTS`, by default `~/.cache/sidekiq_py/roots`. Nothing is installed on the machine itself:
-`.ci/enter_root` runs a command inside. Needs `mmdebstrap` and `unshare`, root or user namespaces, and a mirror.
+unpacks what is missing (some 10 s and 120 MB a suite, 20 s and 780 MB for the browser) and prints what came. The
+folders are kept in `$SIDEKIQ_PY_ROOTS`, by default `~/.cache/sidekiq_py/roots`. Nothing is installed on the machine
+itself: `.ci/enter_root` runs a command inside. Needs `mmdebstrap` and `unshare`, root or user namespaces, and a mirror.
 """
 
 import fcntl
@@ -16,9 +16,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -39,11 +39,14 @@ _COMMON = (
     "redis-server",
 )
 _GEMS_FOR_SIDEKIQ_6 = ("ruby-sidekiq-cron", "ruby-gitlab-sidekiq-fetcher", "ruby-redis-namespace")
-_ASK_VERSIONS = """
+_ASK_RUBY = """
 require "sidekiq"; require "json"; require "active_job"
 print JSON.generate(sidekiq: Sidekiq::VERSION, ruby: RUBY_VERSION, json: JSON::VERSION,
                     rails: ActiveJob::VERSION::STRING)
 """
+# A browser that a program drives, and letters for it.
+_BROWSER = ("base-files", "coreutils", "dash", "libc-bin", "chromium", "chromium-driver", "fonts-liberation")
+_ASK_BROWSER = """printf '{"chromium": "%s"}' "$(chromedriver --version | cut -d ' ' -f 2)\""""
 
 
 class RootError(Exception):
@@ -52,21 +55,28 @@ class RootError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A Debian suite and the packages taken from it."""
+    """
+    A Debian suite and the packages taken from it.
+
+    Args:
+        name: As Debian calls it.
+        packages: Those that are asked for; what they depend on comes along.
+        ask: The command that says as JSON which versions came.
+    """
 
     name: str
     packages: tuple[str, ...]
+    ask: tuple[str, ...] = ("ruby", "-e", _ASK_RUBY)
 
 
+# Rack 3 keeps sessions in a gem of its own, and from 8.1 on the Web UI needs one.
+_NEWER = (*_COMMON, "ruby-json", "ruby-rack-session", "valkey-server")
 SUITES = {
-    suite.name: suite
-    for suite in (
-        Suite("bullseye", (*_COMMON, *_GEMS_FOR_SIDEKIQ_6)),
-        Suite("bookworm", (*_COMMON, *_GEMS_FOR_SIDEKIQ_6)),
-        # Rack 3 keeps sessions in a gem of its own, and from 8.1 on the Web UI needs one.
-        Suite("trixie", (*_COMMON, "ruby-json", "ruby-rack-session", "valkey-server")),
-        Suite("forky", (*_COMMON, "ruby-json", "ruby-rack-session", "valkey-server")),
-    )
+    "bullseye": Suite("bullseye", (*_COMMON, *_GEMS_FOR_SIDEKIQ_6)),
+    "bookworm": Suite("bookworm", (*_COMMON, *_GEMS_FOR_SIDEKIQ_6)),
+    "trixie": Suite("trixie", _NEWER),
+    "forky": Suite("forky", _NEWER),
+    "browser": Suite("trixie", _BROWSER, ("sh", "-c", _ASK_BROWSER)),
 }
 
 
@@ -82,11 +92,23 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A folder that holds a suite."""
+    """
+    A folder that holds a suite.
+
+    Args:
+        suite: Its name in `SUITES`.
+        path: Where it is.
+        came: Which version of what came with it.
+    """
 
     suite: str
     path: Path
-    versions: Versions
+    came: Mapping[str, str]
+
+    @property
+    def versions(self) -> Versions:
+        """What came with a root that has Sidekiq."""
+        return Versions(**self.came)
 
     def command(self, *parts: str) -> tuple[str, ...]:
         """The command that runs *parts* inside, with the repository and `/tmp` at their places."""
@@ -110,10 +132,10 @@ def find(name: str) -> Root | None:
     """The root of a suite if it has been built."""
     path = path_of(SUITES[name])
     try:
-        versions = json.loads((path / "versions.json").read_bytes())
+        came = json.loads((path / "versions.json").read_bytes())
     except FileNotFoundError:
         return None
-    return Root(name, path, Versions(**versions))
+    return Root(name, path, came)
 
 
 def build(name: str, *, again: bool = False) -> Root:
@@ -136,11 +158,11 @@ def build(name: str, *, again: bool = False) -> Root:
         fresh = path.with_name(f"{path.name}.new")
         shutil.rmtree(fresh, ignore_errors=True)
         _unpack(suite, fresh)
-        versions = _ask_versions(name, fresh)
-        (fresh / "versions.json").write_text(json.dumps(asdict(versions)))
+        came = _ask(suite, fresh)
+        (fresh / "versions.json").write_text(json.dumps(came))
         shutil.rmtree(path, ignore_errors=True)
         fresh.rename(path)
-        return Root(name, path, versions)
+        return Root(name, path, came)
 
 
 @contextmanager
@@ -172,13 +194,12 @@ def _unpack(suite: Suite, target: Path) -> None:
         raise RootError(f"Debian {suite.name} cannot be had from {mirror()}: {' '.join(reasons)}")
 
 
-def _ask_versions(name: str, path: Path) -> Versions:
-    ran = subprocess.run(
-        [str(ENTER), str(path), "ruby", "-e", _ASK_VERSIONS], capture_output=True, text=True, check=False, timeout=60
-    )
+def _ask(suite: Suite, path: Path) -> dict[str, str]:
+    ran = subprocess.run([str(ENTER), str(path), *suite.ask], capture_output=True, text=True, check=False, timeout=60)
     if ran.returncode != 0:
-        raise RootError(f"Debian {name} is unpacked but its Sidekiq does not run here: {ran.stderr.strip()}")
-    return Versions(**json.loads(ran.stdout))
+        raise RootError(f"Debian {suite.name} is unpacked but does not run here: {ran.stderr.strip()}")
+    came: dict[str, str] = json.loads(ran.stdout)
+    return came
 
 
 def mirror() -> str:
@@ -207,14 +228,14 @@ def main(arguments: Sequence[str]) -> int:
         print(f"Debian {name:9}", end=" ", flush=True)
         started_at = time.monotonic()
         try:
-            versions = build(name, again="--again" in arguments).versions
+            came = build(name, again="--again" in arguments).came
         except RootError as error:
             missing += 1
             print(f"missing: {error}")
             continue
         print(
-            f"Sidekiq {versions.sidekiq}, Ruby {versions.ruby}, json {versions.json}, Rails {versions.rails} "
-            f"({time.monotonic() - started_at:.1f} s)"
+            ", ".join(f"{what} {version}" for what, version in came.items()),
+            f"({time.monotonic() - started_at:.1f} s)",
         )
     return 1 if missing else 0
 

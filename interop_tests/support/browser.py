@@ -1,0 +1,182 @@
+"""
+A real browser without a screen: Chromium out of a folder (`interop_tests.roots browser`), driven by Selenium.
+
+Nothing is fetched: the driver is the one that Debian ships beside it, and this process starts it.
+"""
+
+import contextlib
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from selenium import webdriver
+from selenium.common.exceptions import NoAlertPresentException, WebDriverException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.remote.webelement import WebElement
+
+from interop_tests import roots
+from tests.support.child_process import tail, tied_to_this_process
+from tests.support.waiting import eventually
+
+START_TIMEOUT_SECONDS = 60.0
+STOP_TIMEOUT_SECONDS = 10.0
+PAGE_TIMEOUT_SECONDS = 60.0
+
+# Without a sandbox, as it runs in a namespace of its own and may be root there. The pipe needs no name for this host.
+_SWITCHES = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+_HAS_COME = "return !window.isLeft && document.readyState === 'complete' && document.body !== null"
+_STARTED = re.compile(r"started successfully on port (\d+)")
+
+
+def why_missing() -> str | None:
+    """Why there is no browser here, in a sentence; None when there is one."""
+    if roots.find("browser") is not None:
+        return None
+    return "there is no browser here; get it by: python -m interop_tests.roots browser"
+
+
+class Browser:
+    """
+    One window of Chromium with a profile of its own; both are gone at the end of the context.
+
+    Args:
+        width: Of the window, in CSS pixels.
+        height: Of the window.
+    """
+
+    def __init__(self, *, width: int = 1280, height: int = 900) -> None:
+        self._size = width, height
+        self._folder = Path(tempfile.mkdtemp(prefix="sidekiq-py-browser-"))
+        self._log = self._folder / "driver.log"
+        self._driver_process: subprocess.Popen[bytes] | None = None
+        self._driver: WebDriver | None = None
+
+    def __enter__(self) -> Self:
+        root = roots.find("browser")
+        if root is None:
+            raise RuntimeError(why_missing())
+        try:
+            with self._log.open("wb") as log:
+                self._driver_process = subprocess.Popen(
+                    tied_to_this_process(root.command("chromedriver", "--port=0")), stdout=log, stderr=log
+                )
+            port = eventually(self._port, within_seconds=START_TIMEOUT_SECONDS)
+            self._driver = webdriver.Remote(f"http://127.0.0.1:{port}", options=self._options())
+            self._driver.set_page_load_timeout(PAGE_TIMEOUT_SECONDS)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    @property
+    def driver(self) -> WebDriver:
+        """Selenium's side of the window."""
+        if self._driver is None:
+            raise RuntimeError("the browser was not started; use it as a context manager")
+        return self._driver
+
+    def visit(self, url: str) -> str:
+        """Open a page; returns the text that it shows."""
+        self.driver.get(url)
+        eventually(self._has_come, within_seconds=PAGE_TIMEOUT_SECONDS)
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """The text that the page shows."""
+        return self.find("body").text
+
+    def find(self, selector: str) -> WebElement:
+        """The first element of a CSS selector; an error shows the page if there is none."""
+        found = self.find_all(selector)
+        if not found:
+            raise AssertionError(f"no {selector} at {self.driver.current_url}, which shows:\n{self.text}")
+        return found[0]
+
+    def find_all(self, selector: str) -> list[WebElement]:
+        """All elements of a CSS selector."""
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def rows(self, table: int = 0) -> list[list[str]]:
+        """The texts of the cells of each row of a table, without its head; tables are counted from 0."""
+        rows = self.find_all("table")[table].find_elements(By.TAG_NAME, "tr")
+        cells = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in rows]
+        return [row for row in cells if row]
+
+    def press(self, selector: str) -> str:
+        """
+        Click a button or a link, say yes if the page asks, and wait for the page that comes; returns the text shown.
+
+        Releases ask in a script of theirs, which some packages of Debian leave out.
+        """
+        self.driver.execute_script("window.isLeft = true")
+        self.find(selector).click()
+        with contextlib.suppress(NoAlertPresentException):
+            self.driver.switch_to.alert.accept()
+        eventually(self._has_come, within_seconds=PAGE_TIMEOUT_SECONDS)
+        return self.text
+
+    def photograph(self, path: Path) -> None:
+        """Write the whole page as PNG, in this window's width."""
+        height = int(self.driver.execute_script("return document.documentElement.scrollHeight"))
+        self.driver.set_window_size(self._size[0], height)
+        path.write_bytes(self.driver.get_screenshot_as_png())
+        self.driver.set_window_size(*self._size)
+
+    def _options(self) -> webdriver.ChromeOptions:
+        options = webdriver.ChromeOptions()
+        # The script at /usr/bin/chromium needs more programs than the folder has.
+        options.binary_location = "/usr/lib/chromium/chromium"
+        width, height = self._size
+        for switch in (*_SWITCHES, f"--window-size={width},{height}", f"--user-data-dir={self._folder / 'profile'}"):
+            options.add_argument(switch)
+        return options
+
+    def _port(self) -> int | None:
+        assert self._driver_process is not None
+        if self._driver_process.poll() is not None:
+            raise RuntimeError(f"chromedriver ended at once; its log:\n{tail(self._log)}")
+        started = _STARTED.search(self._log.read_text(errors="replace"))
+        return int(started[1]) if started else None
+
+    def _has_come(self) -> bool:
+        # Between two pages there is a moment without a body, and one in which the driver knows no page at all.
+        try:
+            return bool(self.driver.execute_script(_HAS_COME))
+        except WebDriverException:
+            return False
+
+    def _close(self) -> None:
+        if self._driver is not None:
+            with contextlib.suppress(WebDriverException):
+                self._driver.quit()
+        if self._driver_process is not None:
+            self._driver_process.terminate()
+            try:
+                self._driver_process.wait(STOP_TIMEOUT_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._driver_process.kill()
+                self._driver_process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)

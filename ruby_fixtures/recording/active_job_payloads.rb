@@ -121,12 +121,14 @@ class ActiveJobPayloads
     require "sidekiq/middleware/current_attributes"
     Sidekiq::CurrentAttributes.persist([FixtureCurrent, OtherCurrent])
     @recorder.situation("current_attributes_of_two_classes", key: "queue:default") do
+      ActiveSupport::CurrentAttributes.reset_all
       ruby = 'FixtureCurrent.set(user_id: 7) { OtherCurrent.set(trace: "t-1") { FixtureJob.perform_async("ok") } }'
       @recorder.step { FixtureCurrent.set(user_id: 7) { OtherCurrent.set(trace: "t-1") { FixtureJob.perform_async("ok") } } }
       {"ruby" => ruby, "now" => FrozenWorld.now,
        "middleware_adds" => {"cattr" => {"user_id" => 7}, "cattr_1" => {"trace" => "t-1"}}}
     end
     @recorder.situation("current_attributes_of_none", key: "queue:default") do
+      ActiveSupport::CurrentAttributes.reset_all
       @recorder.step { FixtureJob.perform_async("ok") }
       {"ruby" => 'FixtureJob.perform_async("ok")', "now" => FrozenWorld.now}
     end
@@ -143,6 +145,7 @@ class ActiveJobPayloads
     require "sidekiq/middleware/current_attributes"
     Sidekiq::CurrentAttributes.persist(FixtureCurrent)
     @recorder.situation("current_attributes", key: "queue:default") do
+      ActiveSupport::CurrentAttributes.reset_all
       @recorder.step { FixtureCurrent.set(user_id: 7, tenant: "acme") { FixtureJob.perform_async("ok") } }
       {"ruby" => 'FixtureCurrent.set(user_id: 7, tenant: "acme") { FixtureJob.perform_async("ok") }',
        "now" => FrozenWorld.now, "middleware_adds" => {"cattr" => {"user_id" => 7, "tenant" => "acme"}}}

@@ -1,0 +1,67 @@
+"""Attributes and locale of a request in the bytes that each recorded release of real Sidekiq pushed."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from interop_tests.support.recordings import Recording, recordings_of
+from sidekiq_py import client, program
+from sidekiq_py.contrib.current_attributes import Attributes, locale, persist, persist_locale
+from tests.client.conftest import masked
+
+
+@pytest.fixture(autouse=True)
+def own_program() -> Iterator[None]:
+    """Without middleware before and after."""
+    program.reset()
+    yield
+    client.current().close()
+    locale.reset()
+    program.reset()
+
+
+def named(*situations: str) -> list[Any]:
+    """Parameters of a test, by situation and release."""
+    found = [one for situation in situations for one in recordings_of(situation)]
+    assert found
+    return [pytest.param(one, id=one.id) for one in found]
+
+
+def pushed(found: Recording, redis_url: str, redis_client: redis.Redis) -> list[bytes]:
+    """What a push leaves in the queue, without its jid and times."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version=found.sidekiq)
+    sidekiq.ruby_job("FixtureJob").perform_async("ok")
+    queued: Any = redis_client.lrange("queue:default", 0, -1)
+    return [masked(raw) for raw in queued]
+
+
+@pytest.mark.parametrize(
+    "found", named("current_attributes", "current_attributes_of_two_classes", "current_attributes_of_none")
+)
+def test_attributes_travel_as_ruby_writes_them(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
+    """An object up to 7, pairs in Active Job's encoding since 8; a key for each class that has something set."""
+    adds = found.input.get("middleware_adds", {})
+    groups = [Attributes(user_id=None, tenant=None), Attributes(trace=None)]
+    persist(*groups)
+
+    with ExitStack() as request:
+        for group, key in zip(groups, ("cattr", "cattr_1"), strict=True):
+            request.enter_context(group.set(**adds.get(key, {})))
+        ours = pushed(found, redis_url, redis_client)
+
+    assert ours == [masked(raw) for raw in found.members]
+
+
+@pytest.mark.parametrize("found", named("i18n_locale"))
+def test_the_locale_travels_as_ruby_writes_it(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
+    """Under `locale`, before `enqueued_at`."""
+    persist_locale()
+
+    with locale.set(name="de"):
+        ours = pushed(found, redis_url, redis_client)
+
+    assert ours == [masked(raw) for raw in found.members]

@@ -599,13 +599,14 @@ def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], Abs
     credentials: dict[str, Any] = {
         key: unquote(value) for key, value in (("username", parts.username), ("password", parts.password)) if value
     }
-    sentinel = Sentinel(
-        hosts,
-        socket_timeout=settings.connect_timeout_seconds,
-        sentinel_kwargs={"password": query["sentinel_password"]} if "sentinel_password" in query else {},
-    )
     kind = redis.SSLConnection if parts.scheme.startswith("rediss") else redis.Connection
     secrecy = tls_options(settings.url)
+    of_sentinels: dict[str, Any] = {
+        name: query[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in query
+    }
+    if query.get("sentinel_ssl", "").lower() in ("true", "1", "yes"):
+        of_sentinels |= {"ssl": True, **secrecy}
+    sentinel = Sentinel(hosts, socket_timeout=settings.connect_timeout_seconds, sentinel_kwargs=of_sentinels)
 
     def make(timeout_seconds: float) -> AbstractConnection:
         try:

@@ -162,6 +162,7 @@ def test_a_worker(confined: Confined, fetcher: str, release: str) -> None:
     assert (api.Stats().processed, api.Stats().failed) == (7, 3)
     assert not confined.has_noted("halted")
     assert api.Metrics().top_jobs().jobs["Note"].total.processed == 3
+    assert f"Working on {confined.users.server.program} at redis://worker:***@" in worker.log
     assert "NOPERM" not in worker.log
 
 

@@ -1,6 +1,7 @@
 """A real sentinel, which watches a primary under the name `jobs`."""
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,10 +24,17 @@ class Sentinel:
         folder: Where it keeps what it knows.
         down_after_ms: For how long the primary must be silent to be taken for dead.
         primary_port: Where it sends clients, if that is another port.
+        config: More lines of its configuration.
     """
 
     def __init__(
-        self, primary: RedisServer, folder: Path, *, down_after_ms: int = 1000, primary_port: int | None = None
+        self,
+        primary: RedisServer,
+        folder: Path,
+        *,
+        down_after_ms: int = 1000,
+        primary_port: int | None = None,
+        config: Mapping[str, str] | None = None,
     ) -> None:
         self.port = free_port()
         self._program = primary.program
@@ -40,6 +48,7 @@ class Sentinel:
             f"sentinel monitor {SERVICE} 127.0.0.1 {primary_port or primary.port} 1\n"
             f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}\n"
             f"sentinel failover-timeout {SERVICE} 5000\n"
+            + "".join(f"{name} {value}\n" for name, value in (config or {}).items())
         )
         self.client = redis.Redis(port=self.port, decode_responses=True)
         self._process: subprocess.Popen[bytes] | None = None

@@ -13,6 +13,7 @@ import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py.errors import RedisConnectionError
+from tests.support.redis_server import free_port
 from tests.support.sentinel import Sentinel
 from tests.support.waiting import eventually
 from tests.support.worker_process import SOURCE_ROOTS, WorkerProcess
@@ -189,4 +190,18 @@ def test_a_primary_that_a_sentinel_names_is_reached_by_tls(push: Push, tls_serve
         url = sentinel.url.replace("redis+", "rediss+")
         push(f"{url}?ssl_ca_certs={tls_server.certificates.authority}")
 
+    assert queued(tls_server) == 1
+
+
+@BOTH
+def test_a_sentinel_is_asked_by_tls(push: Push, tls_server: TlsServer, tmp_path: Path) -> None:
+    """With `sentinel_ssl=true`, by the same options, and as a user of its own."""
+    port = free_port()
+    config = tls_server.certificates.server_settings(port) | {"user": "asker on >hush allcommands allchannels"}
+    with Sentinel(tls_server.plain, tmp_path, primary_port=tls_server.port, config=config):
+        options = f"ssl_ca_certs={tls_server.certificates.authority}&sentinel_ssl=true"
+        push(f"rediss+sentinel://localhost:{port}/jobs?{options}&sentinel_username=asker&sentinel_password=hush")
+
+        with pytest.raises(RedisConnectionError, match="no sentinel knows a primary"):
+            push(f"rediss+sentinel://localhost:{port}/jobs?{options}&sentinel_username=asker&sentinel_password=wrong")
     assert queued(tls_server) == 1

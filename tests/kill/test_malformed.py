@@ -58,7 +58,7 @@ def of_wrong_types(number: int, draw: random.Random) -> bytes:
         "retry_count",
         "failed_at",
     ]
-    keys += ["retry_for", "dead", "at", "wrapped", "tags", "error_backtrace", "retry_queue", "bid", "cattr", "locale"]
+    keys += ["retry_for", "dead", "at", "wrapped", "tags", "error_backtrace", "retry_queue", "cattr", "locale"]
     return json.dumps(sound(number, draw, **{draw.choice(keys): random_value(draw) for _ in range(2)})).encode()
 
 

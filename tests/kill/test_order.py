@@ -113,12 +113,15 @@ def test_no_short_job_waits_behind_long_ones(fleet: Fleet, report: Callable[[obj
         fleet.start(concurrency=5)
     pushed_at: dict[int, float] = {}
     stop = threading.Event()
+    longest_stall = 0.0
     for number in range(400):
         if number % 40 == 5 and number < 360:
             push_jobs(fleet.client, [job_text(1000 + number, args=[5])])
         pushed_at[number] = time.monotonic()
         push_jobs(fleet.client, [job_text(number, args=[0.001])])
+        pushed = time.monotonic()
         stop.wait(0.01)
+        longest_stall = max(longest_stall, time.monotonic() - pushed - 0.01)
 
     eventually(lambda: len([n for n in fleet.ledger.numbers(STARTED) if n < 1000]) == 400, 20)
     first_start = {run.number: run.start for run in reversed(fleet.ledger.runs())}
@@ -126,10 +129,11 @@ def test_no_short_job_waits_behind_long_ones(fleet: Fleet, report: Callable[[obj
     long_ones = sum(number >= 1000 for number in fleet.ledger.numbers(STARTED))
     report(
         f"waits of 400 short jobs beside {long_ones} long ones on 10 threads: median {waits[200] * 1000:.1f} ms, "
-        f"99th percentile {waits[395] * 1000:.1f} ms, longest {waits[-1] * 1000:.1f} ms"
+        f"99th percentile {waits[395] * 1000:.1f} ms, longest {waits[-1] * 1000:.1f} ms; the machine stood still for up to "
+        f"{longest_stall * 1000:.1f} ms"
     )
     assert long_ones == 9
-    assert waits[395] < 0.050
+    assert waits[395] < 0.050 + longest_stall
 
 
 def test_a_burst_of_short_jobs_does_not_wait_in_the_buffer_of_a_busy_worker(

@@ -129,8 +129,8 @@ def test_no_short_job_waits_behind_long_ones(fleet: Fleet, report: Callable[[obj
     long_ones = sum(number >= 1000 for number in fleet.ledger.numbers(STARTED))
     report(
         f"waits of 400 short jobs beside {long_ones} long ones on 10 threads: median {waits[200] * 1000:.1f} ms, "
-        f"99th percentile {waits[395] * 1000:.1f} ms, longest {waits[-1] * 1000:.1f} ms; the machine stood still for up to "
-        f"{longest_stall * 1000:.1f} ms"
+        f"99th percentile {waits[395] * 1000:.1f} ms, longest {waits[-1] * 1000:.1f} ms; the machine stood still "
+        f"for up to {longest_stall * 1000:.1f} ms"
     )
     assert long_ones == 9
     assert waits[395] < 0.050 + longest_stall

@@ -51,6 +51,16 @@ module Engine
       Sidekiq::Scheduled::Enq.new(settings).enqueue_jobs
     end
 
+    # Another limit of retries within the block. 7.x looks for it in the default configuration alone.
+    def with_max_retries(count)
+      kept = settings[:max_retries]
+      @max_retries = settings[:max_retries] = count
+      yield
+    ensure
+      @max_retries = nil
+      settings[:max_retries] = kept
+    end
+
     # A manager with *threads* threads on *queue*; stops by force when the block is over.
     def hard_stop(queue, threads:)
       manager = Sidekiq::Manager.new(configured([queue], concurrency: threads).default_capsule)
@@ -63,12 +73,12 @@ module Engine
     #
     # @param queues [Array] names, or pairs of name and weight
     # @param capsules [Hash] more capsules: { name => [queues, concurrency] }
-    def launcher(queues, concurrency:, rss_kb:, rtt_us:, capsules: {})
+    def launcher(queues, concurrency:, rss_kb:, rtt_us:, capsules: {}, embedded: false)
       config = configured(queues, concurrency: concurrency)
       capsules.each do |name, (its_queues, its_concurrency)|
         config.capsule(name) { |capsule| capsule.queues, capsule.concurrency = its_queues, its_concurrency }
       end
-      Sidekiq::Launcher.new(config).tap do |launcher|
+      Sidekiq::Launcher.new(config, embedded: embedded).tap do |launcher|
         launcher.define_singleton_method(:memory_usage) { |_pid| rss_kb }
         launcher.define_singleton_method(:check_rtt) { rtt_us }
       end
@@ -95,6 +105,7 @@ module Engine
     def configured(queues, concurrency:)
       config = Sidekiq::Config.new(tag: "fixtures", timeout: 0, labels: Set.new)
       dead_limits.each { |name, limit| config[name.to_sym] = limit }
+      config[:max_retries] = @max_retries if @max_retries
       config.logger = Sidekiq.logger
       config.error_handlers.replace([on_error])
       config.death_handlers.replace([on_death])

@@ -39,6 +39,14 @@ module Engine
       Sidekiq::Scheduled::Enq.new.enqueue_jobs
     end
 
+    # Another limit of retries within the block.
+    def with_max_retries(count)
+      Sidekiq.options[:max_retries] = count
+      yield
+    ensure
+      Sidekiq.options.delete(:max_retries)
+    end
+
     # A manager with *threads* threads on *queue*; stops by force when the block is over.
     def hard_stop(queue, threads:)
       manager = Sidekiq::Manager.new(options(queues: [queue], concurrency: threads))

@@ -78,6 +78,11 @@ class Failures
     failure "exhausted_with_failing_block", job: RaisesWhenExhaustedJob, key: "dead"
     failure "exhausted_after_25_retries", raw: payload("retry_count" => 24, "failed_at" => 1_699_990_000.5, "error_message" => "old",
       "error_class" => "OldError", "retried_at" => 1_699_999_000.5), key: "dead"
+    Engine.with_max_retries(2) do
+      second = {"retry_count" => 0, "failed_at" => 1_699_990_000.5, "error_message" => "old", "error_class" => "OldError"}
+      failure "max_retries_not_reached", raw: payload(second), more: {"max_retries" => 2}
+      failure "max_retries_exhausted", raw: payload(second.merge("retry_count" => 1)), key: "dead", more: {"max_retries" => 2}
+    end
     failure "exhausted_backtrace", raw: payload("retry" => 0, "backtrace" => true), key: "dead"
     failure "exhausted_retry_queue", raw: payload("retry" => 0, "retry_queue" => "slow"), key: "dead"
     failure "retry_negative_is_exhausted", raw: payload("retry" => -1), key: "dead"
@@ -148,7 +153,7 @@ class Failures
     }.each { |name, raw| failure "malformed_#{name}", raw: raw, key: "dead" }
   end
 
-  def failure(name, job: FixtureJob, args: BOOM, raw: nil, failures: 1, key: "retry", from: "default")
+  def failure(name, job: FixtureJob, args: BOOM, raw: nil, failures: 1, key: "retry", from: "default", more: {})
     @recorder.situation(name, key: key) do
       raw ? enqueue(raw) : job.perform_async(*args)
       queue = from
@@ -158,7 +163,7 @@ class Failures
         queue = come_due
       end
       FrozenWorld.advance(2.654321)
-      @recorder.step { Engine.run_next(queue) }.to_h
+      @recorder.step { Engine.run_next(queue) }.to_h.merge(more)
     end
   end
 

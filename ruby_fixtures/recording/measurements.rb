@@ -18,8 +18,11 @@ class Measurements
     require "sidekiq/deploy"
     metrics("metrics_of_successes", [["ok"], ["ok", 2], ["ok", 3]])
     metrics("metrics_of_a_failure", [["raise"], ["ok"]])
-    metrics("metrics_of_a_wrapped_job", [["ok"]], "wrapped" => "Inner::Job")
+    metrics("metrics_of_a_wrapped_job", [["ok"]], {"wrapped" => "Inner::Job"})
     metrics("metrics_of_nothing", [])
+    {"19_ms" => 0.019, "20_ms" => 0.02, "a_minute" => 60.5, "an_hour" => 3600.25}.each do |name, seconds|
+      metrics("metrics_of_#{name}", [["ok"]], seconds: seconds)
+    end
     metrics("metrics_at_a_minute_below_ten", [["ok"]], at: 1_700_006_700.5)
     deploy_mark
     deploy_marked_twice
@@ -27,14 +30,14 @@ class Measurements
 
   private
 
-  def metrics(name, runs, more = {})
-    @recorder.situation(name, key: minute_key(more[:at])) do
-      runs.each { |args| Sidekiq::Client.push({"class" => "FixtureJob", "args" => args}.merge(more.reject { |key, _| key == :at })) }
-      tracker, = FrozenWorld.with_monotonic_steps(RUN_SECONDS) { Engine.with_metrics { runs.each { Engine.run_next("default") } } }
-      FrozenWorld.advance(more[:at] - FrozenWorld.now) if more[:at]
+  def metrics(name, runs, keys = {}, at: nil, seconds: RUN_SECONDS)
+    @recorder.situation(name, key: minute_key(at)) do
+      runs.each { |args| Sidekiq::Client.push({"class" => "FixtureJob", "args" => args}.merge(keys)) }
+      tracker, = FrozenWorld.with_monotonic_steps(seconds) { Engine.with_metrics { runs.each { Engine.run_next("default") } } }
+      FrozenWorld.advance(at - FrozenWorld.now) if at
       @recorder.step { tracker.flush }
-      {"step" => "flush_metrics", "runs" => runs, "run_seconds" => RUN_SECONDS, "now" => FrozenWorld.now,
-       "class" => more["wrapped"] || "FixtureJob"}
+      {"step" => "flush_metrics", "runs" => runs, "run_seconds" => seconds, "now" => FrozenWorld.now,
+       "class" => keys["wrapped"] || "FixtureJob"}
     end
   end
 

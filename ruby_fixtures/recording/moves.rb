@@ -83,6 +83,17 @@ class Moves
     button "deleted_from_dead", :delete, retrying, from: "dead", to: "dead"
     button "rescheduled_retry", :reschedule, retrying, from: "retry", to: "retry", at: LATER
     button "rescheduled_to_integer", :reschedule, scheduled, from: "schedule", to: "schedule", at: LATER.to_i
+    button "retried_from_schedule", :retry, scheduled, from: "schedule", to: "queue:default"
+    button "added_to_queue_by_api_from_dead", :add_to_queue, retrying, from: "dead", to: "queue:default"
+    button "killed_text", :kill, "not json at all", from: "retry", to: "dead"
+    button "retried_text_is_lost", :retry, "not json at all", from: "dead", to: "queue:default"
+    button "deleted_text", :delete, "not json at all", from: "dead", to: "dead"
+    button "retried_by_api_in_millisecond_times", :retry, retrying("created_at" => 1_699_999_000_500, "failed_at" => 1_699_999_001_250),
+      from: "retry", to: "queue:default"
+    two_of_one_score
+    deleted_by_jid
+    scheduled_by_hand
+    killed_by_hand
     every "retry_all", from: "retry", to: "queue:default"
     every "retry_all", from: "dead", to: "queue:default"
     every "kill_all", from: "retry", to: "dead"
@@ -92,6 +103,39 @@ class Moves
     stats_reset
     dead_set_trimmed
     dead_set_trimmed_by_count
+  end
+
+  # Of two entries at one moment only the one that was meant moves.
+  def two_of_one_score
+    @recorder.situation("retried_by_api_of_two_at_one_moment", key: "queue:default") do
+      before = %w[first second].map { |jid| [add("retry", DUE, retrying("jid" => jid)), DUE] }
+      FrozenWorld.advance(3.5)
+      entry = Sidekiq::RetrySet.new.fetch(DUE, "second").first
+      @recorder.step { entry.retry }
+      {"step" => "retry_of_two", "jid" => "second", "from" => "retry", "before" => before, "now" => FrozenWorld.now}
+    end
+  end
+
+  def deleted_by_jid
+    @recorder.situation("deleted_by_jid", key: "retry") do
+      before = %w[first second].map { |jid| [add("retry", DUE, retrying("jid" => jid)), DUE] }
+      @recorder.step { Sidekiq::RetrySet.new.delete(DUE, "second") }
+      {"step" => "delete_of_two", "jid" => "second", "from" => "retry", "before" => before, "now" => FrozenWorld.now}
+    end
+  end
+
+  def scheduled_by_hand
+    @recorder.situation("scheduled_by_hand", key: "schedule") do
+      @recorder.step { Sidekiq::ScheduledSet.new.schedule(LATER, scheduled) }
+      {"step" => "schedule", "at" => LATER, "payload" => scheduled, "now" => FrozenWorld.now}
+    end
+  end
+
+  def killed_by_hand
+    @recorder.situation("killed_by_hand_without_notice", key: "dead") do
+      @recorder.step { Sidekiq::DeadSet.new.kill(JSON.generate(retrying), notify_failure: false) }
+      {"step" => "kill_text", "member" => JSON.generate(retrying), "now" => FrozenWorld.now}
+    end
   end
 
   # All entries of a set at once.
@@ -199,9 +243,16 @@ class Moves
       raw = add(from, DUE, payload)
       FrozenWorld.advance(3.5)
       entry = Sidekiq::JobSet.new(from).fetch(DUE).first
-      @recorder.step { entry.public_send(step, *at) }
+      @recorder.step { press(entry, step, at) }
       {"step" => step.to_s, "from" => from, "before" => raw, "score" => DUE, "now" => FrozenWorld.now, "at" => at}.compact
     end
+  end
+
+  # Ruby's own buttons fail at what is no JSON, after they have taken it out of its set.
+  def press(entry, step, at)
+    entry.public_send(step, *at)
+  rescue JSON::ParserError
+    nil
   end
 
   def add(set, score, payload)

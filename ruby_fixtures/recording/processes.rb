@@ -25,6 +25,7 @@ class Processes
     process("heartbeat_weights", key: ->(identity) { identity }, queues: WEIGHTED) { |launcher| beat(launcher) }
     process("heartbeat_random", key: ->(identity) { identity }, queues: RANDOM) { |launcher| beat(launcher) }
     process("heartbeat_capsules", key: ->(identity) { identity }, capsules: CAPSULES) { |launcher| beat(launcher) } if Engine.since?("7")
+    process("heartbeat_embedded", key: ->(identity) { identity }, embedded: true) { |launcher| beat(launcher) } if Engine.since?("7.0.3")
     process("heartbeat_counts_of_success", key: ->(_identity) { "stat:processed" }) { |launcher| succeed_and_beat(launcher) }
     process("heartbeat_counts", key: ->(_identity) { "stat:processed" }) { |launcher| count_and_beat(launcher) }
     process("quiet_signal", key: ->(identity) { "#{identity}-signals" }) { |launcher| signal(launcher, :quiet!) }
@@ -38,16 +39,15 @@ class Processes
 
   private
 
-  def process(name, key:, queues: QUEUES, capsules: nil)
+  def process(name, key:, queues: QUEUES, **more)
     launcher = nil
     ask = -> { key.call(Engine.identity(launcher)) }
     @recorder.situation(name, key: ask, masked: MASKED, mask: method(:mask)) do
       Engine.reset_counters
-      more = capsules ? {capsules: capsules} : {}
       launcher = Engine.launcher(queues, concurrency: 2, rss_kb: 54_321, rtt_us: 123, **more)
       details = yield(launcher)
       {"step" => name, "now" => FrozenWorld.now, "queues" => queues, "concurrency" => 2, "tag" => "fixtures",
-       "rss_kb" => 54_321, "rtt_us" => 123, "capsules" => capsules}.compact.merge(details.is_a?(Hash) ? details : {})
+       "rss_kb" => 54_321, "rtt_us" => 123, "capsules" => more[:capsules], "embedded" => more[:embedded]}.compact.merge(details.is_a?(Hash) ? details : {})
     end
   end
 

@@ -58,7 +58,7 @@ class Pushes
     call "perform_async_symbols_become_strings", args: symbols unless Engine.since?("7")
     call "perform_async_symbols_are_refused", args: symbols if Engine.since?("7")
     call "perform_async_text_of_4_kilobytes", args: ["\u00e9\u4e2d " * 700]
-    call "perform_async_deep_nesting", args: [(1..90).inject([]) { |inner, _| [inner] }]
+    call "perform_async_deepest_nesting", args: [(2..98).inject([]) { |inner, _| [inner] }]
     call "perform_async_numbers_as_keys", args: [{1 => 2, nil => 3, 1.5 => 4}] unless Engine.since?("7")
     call "perform_async_epoch_floats", args: EPOCH_FLOATS
     call "perform_async_retry_false", job: RetryFalseJob, args: ["ok"]
@@ -162,6 +162,8 @@ class Pushes
     push "push_args_before_class", {"args" => ["ok", 1], "queue" => "low", "class" => "FixtureJob"}, key: "queue:low"
     push "push_of_a_class_with_many_options", {"class" => ManyOptionsJob, "args" => ["ok"], "retry" => 3, "extra" => 1},
       key: "queue:critical"
+    push "push_to_a_queue_of_odd_name", ok("queue" => "a b|\u00e9:c"), key: "queue:a b|\u00e9:c"
+    push "push_of_a_class_of_odd_name", ok("class" => "\u00c9tape::Job\u00e9 2")
     push "push_wrapped", ok("wrapped" => "Inner", "class" => "Outer")
     push "push_every_json_type", {"class" => "FixtureJob", "args" => EVERY_TYPE}
     push "push_retry_in_the_item", {"retry" => 3, "args" => ["ok"], "class" => "FixtureJob"}
@@ -267,6 +269,7 @@ class Pushes
     push "refused_at_text", ok("at" => "1700000100.5")
     push "refused_tags_text", ok("tags" => "vip")
     push "queue_of_no_name", ok("queue" => ""), key: "queue:"
+    push "refused_nesting_too_deep", {"class" => "FixtureJob", "args" => [(2..99).inject([]) { |inner, _| [inner] }]}
     push "refused_retry_for_too_large", ok("retry_for" => 1_000_000_001) if Engine.since?("7.1.3")
     push "refused_bulk_args_flat", bulk_of([1, 2]), bulk: true
     push "refused_bulk_at_empty", bulk_of(TWO, "at" => []), bulk: true
@@ -302,7 +305,7 @@ class Pushes
   # Call; what was refused is noted in *input*.
   def attempt(input, &block)
     @recorder.step(&block)
-  rescue ArgumentError => error
+  rescue ArgumentError, JSON::JSONError => error
     input["refused"] = error.class.name
   end
 

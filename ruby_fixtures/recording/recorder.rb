@@ -88,7 +88,7 @@ class Recorder
   # Commands come last, a line each.
   def pretty(content, commands)
     lines = commands.map { |command| "\n    #{JSON.generate(command, ascii_only: true)}" }
-    rest = JSON.pretty_generate(content, ascii_only: true).delete_suffix("\n}")
+    rest = JSON.pretty_generate(content, ascii_only: true, max_nesting: 0).delete_suffix("\n}")
     %(#{rest},\n  "commands": [#{lines.join(",")}#{"\n  " unless lines.empty?}]\n}\n)
   end
 

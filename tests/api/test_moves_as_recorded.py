@@ -18,16 +18,19 @@ from interop_tests.support.recordings import (
 )
 from sidekiq_py import client, deploy, program
 from sidekiq_py.api import DeadSet, JobSet, ProcessSet, Queue, RetrySet, ScheduledSet, Stats
+from sidekiq_py.errors import JsonParseError
 
 SETS: dict[str, Callable[[], JobSet]] = {"schedule": ScheduledSet, "retry": RetrySet, "dead": DeadSet}
 # Here Ruby's `reschedule` breeds a second entry that runs at once; ours does not.
 GHOST = "foreign_spelling_rescheduled_leaves_a_ghost"
+# Ruby takes the entry out of its set, fails at its text, and has lost it. Ours says so and leaves it where it is.
+UNREADABLE = "retried_text_is_lost"
 ENTRY_STEPS = ("retry", "add_to_queue", "kill", "delete", "reschedule")
 ALL = recordings()
 BUTTONS = [
     found
     for found in ALL
-    if found.input.get("step") in ENTRY_STEPS and "from" in found.input and found.situation != GHOST
+    if found.input.get("step") in ENTRY_STEPS and "from" in found.input and found.situation not in (GHOST, UNREADABLE)
 ]
 WHOLE_SETS = [found for found in ALL if found.input.get("step") in ("retry_all", "kill_all", "clear")]
 # Before 7.3.5 Ruby's `retry_all` began with the entry that was due last. Ours begins with the one that has waited
@@ -89,6 +92,69 @@ def test_rescheduling_foreign_spelling_leaves_no_ghost(
 
     assert len(found.members) == 2
     assert database_of(redis_client)["schedule"].scores == [found.input["at"]]
+
+
+@pytest.mark.parametrize("found", named(recordings_of(UNREADABLE)))
+def test_a_retry_of_what_is_no_job_loses_nothing(
+    found: Recording, redis_client: redis.Redis, configure: Configure
+) -> None:
+    """The error names the trouble, and the entry stays for a person to look at."""
+    redis_client.zadd(found.input["from"], {found.before: found.input["score"]})
+    configure(found)
+    [entry] = DeadSet()
+
+    with pytest.raises(JsonParseError):
+        entry.retry()
+
+    assert found.database == {}
+    assert database_of(redis_client)["dead"].members == [found.before]
+
+
+@pytest.mark.parametrize("found", named(recordings_of("retried_by_api_of_two_at_one_moment")))
+def test_of_two_entries_at_one_moment_the_right_one_moves(
+    found: Recording, redis_client: redis.Redis, configure: Configure
+) -> None:
+    """The other one stays under its score."""
+    redis_client.zadd("retry", {as_bytes(member): score for member, score in found.input["before"]})
+    configure(found)
+    entry = RetrySet().find_job(found.input["jid"])
+    assert entry is not None
+
+    entry.retry()
+
+    assert database_of(redis_client) == found.database
+
+
+@pytest.mark.parametrize("found", named(recordings_of("deleted_by_jid")))
+def test_an_entry_is_deleted_by_its_jid(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
+    """The other one of that moment stays."""
+    redis_client.zadd("retry", {as_bytes(member): score for member, score in found.input["before"]})
+    configure(found)
+
+    RetrySet().delete(found.input["before"][0][1], found.input["jid"])
+
+    assert database_of(redis_client) == found.database
+
+
+@pytest.mark.parametrize("found", named(recordings_of("scheduled_by_hand")))
+def test_a_payload_is_scheduled_by_hand(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
+    """As it is told, key by key."""
+    configure(found)
+
+    ScheduledSet().schedule(found.input["at"], found.input["payload"])
+
+    assert database_of(redis_client) == found.database
+
+
+@pytest.mark.parametrize("found", named(recordings_of("killed_by_hand_without_notice")))
+def test_a_payload_is_killed_by_hand(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
+    """And nobody is told."""
+    configure(found)
+
+    DeadSet().kill(found.input["member"], notify_failure=False)
+
+    assert database_of(redis_client) == found.database
+    assert "fixture:deaths" not in found.elsewhere
 
 
 @pytest.mark.parametrize("found", named(WHOLE_SETS))

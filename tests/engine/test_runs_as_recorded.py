@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import redis
 
-from interop_tests.support.recordings import Recording, bytes_of, database_of, recordings
+from interop_tests.support.recordings import Recording, bytes_of, database_of, recordings, recordings_of
 from sidekiq_py.config import Config
 from sidekiq_py.engine import retry
-from sidekiq_py.engine.retry import after_failure
+from sidekiq_py.engine.retry import after_failure, bury_untouched
 from sidekiq_py.outcome import Outcome
 from sidekiq_py.redis_access.pool import Command, Pool
 from tests.engine.failing import FailingJob
@@ -131,7 +131,7 @@ def outcome_of(found: Recording, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     """What ours decides."""
     told = found.input
     monkeypatch.setattr(retry, "backtrace_lines", lambda error: told["error"]["backtrace"] or [])
-    limits = {name: told[name] for name in ("dead_max_jobs",) if name in told}
+    limits = {name: told[name] for name in ("max_retries", "dead_max_jobs") if name in told}
     return after_failure(
         found.before,
         queue=told["queue"],
@@ -175,6 +175,19 @@ def test_what_ruby_loses_is_kept(found: Recording, monkeypatch: pytest.MonkeyPat
 
     wanted = {"retry_in_answers_discard": "discarded", "retry_in_answers_default": "retry"}
     assert outcome.kind == wanted.get(found.situation, "dead")
+
+
+@pytest.mark.parametrize("found", named(recordings_of("dead_set_trimmed_by_count")))
+def test_a_death_trims_the_dead_set_as_ruby_does(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
+    """To one less than the limit, by rank."""
+    redis_client.zadd("dead", {member.encode(): score for member, score in found.input["before"]})
+    [(_, rank_from, rank_to)] = [command[1:] for command in found.sent("ZREMRANGEBYRANK")]
+    config = Config(dead_max_jobs=found.input["dead_max_jobs"])
+
+    pool.batch(commands_of(bury_untouched(found.members[-1], {}, config, found.input["now"])))
+
+    assert (rank_from, rank_to) == (b"0", b"-4")
+    assert database_of(redis_client)["dead"] == found.database["dead"]
 
 
 def commands_of(outcome: Outcome) -> list[Command]:

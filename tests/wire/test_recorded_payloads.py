@@ -46,7 +46,14 @@ RUNS = [found for found in ALL if found.input.get("step") == "run" and found.key
 MALFORMED = [found for found in RUNS if found.situation.startswith("malformed_")]
 FAILURES = [found for found in RUNS if found.members and found not in MALFORMED]
 # What a job's class says where its payload says nothing.
-HEARTBEATS = ("heartbeat_info", "heartbeat_again", "heartbeat_weights", "heartbeat_random", "heartbeat_capsules")
+HEARTBEATS = (
+    "heartbeat_info",
+    "heartbeat_again",
+    "heartbeat_weights",
+    "heartbeat_random",
+    "heartbeat_capsules",
+    "heartbeat_embedded",
+)
 CLASS_RETRY = {"RetryThreeJob": 3}
 
 
@@ -142,6 +149,7 @@ def test_a_beat_s_info_is_ruby_s(found: Recording) -> None:
         labels=(),
         identity="fixture-host:4242:5eed5eed5eed",
         version=found.sidekiq,
+        embedded=told.get("embedded", False),
     )
 
     info = info_json(facts, found.dialect)

@@ -1,0 +1,49 @@
+"""Jobs that go back to their queue at a stop, as each recorded release of real Sidekiq puts them back."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from interop_tests.support.recordings import Recording, bytes_of, database_of, recordings_of
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.basic import BasicFetcher
+from sidekiq_py.engine.fetcher import Fetcher
+from sidekiq_py.engine.owner import Ownership
+from sidekiq_py.engine.reliable import ReliableFetcher
+from sidekiq_py.redis_access.pool import Pool
+
+CAPSULE = CapsuleConfig(queues=(QueueConfig("default"),))
+
+
+def named(*situations: str) -> list[Any]:
+    """Parameters of a test, by situation and release."""
+    found = [one for situation in situations for one in recordings_of(situation)]
+    assert found
+    return [pytest.param(one, id=one.id) for one in found]
+
+
+@pytest.fixture(params=["reliable", "basic"])
+def fetcher(request: pytest.FixtureRequest, pool: Pool) -> Iterator[Fetcher]:
+    """Of one queue; no thread runs."""
+    if request.param == "basic":
+        one: Fetcher = BasicFetcher(CAPSULE, pool, report=lambda error, context: None)
+    else:
+        owner = Ownership("me:1:abc", CAPSULE.queue_names, 30)
+        one = ReliableFetcher(CAPSULE, Config(), pool, owner, report=lambda error, context: None)
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize("found", named("hard_stop_requeues", "fetched_while_stopping_goes_back"))
+def test_a_job_goes_back_to_the_tail_as_it_came(found: Recording, fetcher: Fetcher, redis_client: redis.Redis) -> None:
+    """Byte for byte, in foreign spelling too, and it is the next to run."""
+    redis_client.sadd("queues", "default")
+    redis_client.rpush("queue:default", *[bytes_of(raw) for raw in found.input["before"]])
+
+    unit = fetcher.take()
+    assert unit is not None
+    fetcher.requeue([unit])
+
+    assert database_of(redis_client)["queue:default"] == found.database["queue:default"]

@@ -8,7 +8,7 @@ RELEASES ?= all
 REDIS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test lint interop demo bench clean
+.PHONY: help setup packages test lint interop pictures demo bench clean
 
 help: ## Show this list
 	@echo "make <target>:"
@@ -31,6 +31,9 @@ lint: .venv/installed ## Style, types and the directions of imports
 
 interop: setup ## The tests with real Ruby at the other end, on every release; a whole run writes docs/compatibility.md
 	@SIDEKIQ_PY_RELEASES="$(RELEASES)" SIDEKIQ_PY_REDIS="$(REDIS)" .ci/interop $(TESTS)
+
+pictures: setup ## Ruby's Web UI over Python and Ruby at work, photographed for docs/images
+	@.ci/roots && $(PYTHON_HERE) -m interop_tests.screenshots
 
 demo: setup ## Python and real Ruby on one Redis, step by step, in half a minute
 	@command -v redis-server valkey-server >/dev/null || $(PYTHON_HERE) -m pip install -q -e '.[embedded]'

@@ -5,6 +5,7 @@ Nothing is fetched: the driver is the one that Debian ships beside it, and this 
 """
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
@@ -39,8 +40,16 @@ _SWITCHES = (
     "--disable-component-update",
     "--disable-sync",
     "--hide-scrollbars",
+    "--disable-lcd-text",
     "--remote-debugging-pipe",
 )
+_FONTS = """
+<fontconfig>
+  <dir>/usr/share/fonts</dir>
+  <alias><family>monospace</family><prefer><family>Liberation Mono</family></prefer></alias>
+  <match><edit name="family" mode="append_last"><string>Liberation Sans</string></edit></match>
+</fontconfig>
+"""
 _HAS_COME = "return !window.isLeft && document.readyState === 'complete' && document.body !== null"
 _STARTED = re.compile(r"started successfully on port (\d+)")
 
@@ -75,7 +84,10 @@ class Browser:
         try:
             with self._log.open("wb") as log:
                 self._driver_process = subprocess.Popen(
-                    tied_to_this_process(root.command("chromedriver", "--port=0")), stdout=log, stderr=log
+                    tied_to_this_process(root.command("chromedriver", "--port=0")),
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "FONTCONFIG_FILE": str(self._fonts())},
                 )
             port = eventually(self._port, within_seconds=START_TIMEOUT_SECONDS)
             self._driver = webdriver.Remote(f"http://127.0.0.1:{port}", options=self._options())
@@ -139,8 +151,10 @@ class Browser:
         return self.text
 
     def photograph(self, path: Path) -> None:
-        """Write the whole page as PNG, in this window's width."""
-        height = int(self.driver.execute_script("return document.documentElement.scrollHeight"))
+        """Write the whole page as PNG, in this window's width; a picture behind it is left out, as it is all noise."""
+        self.driver.execute_script("document.body.style.backgroundImage = 'none'")
+        frame = "window.outerHeight - window.innerHeight"
+        height = int(self.driver.execute_script(f"return document.documentElement.scrollHeight + {frame}"))
         self.driver.set_window_size(self._size[0], height)
         path.write_bytes(self.driver.get_screenshot_as_png())
         self.driver.set_window_size(*self._size)
@@ -153,6 +167,12 @@ class Browser:
         for switch in (*_SWITCHES, f"--window-size={width},{height}", f"--user-data-dir={self._folder / 'profile'}"):
             options.add_argument(switch)
         return options
+
+    def _fonts(self) -> Path:
+        # The folder's packages are not configured, so nothing else says which letters stand for which name.
+        path = self._folder / "fonts.conf"
+        path.write_text(_FONTS)
+        return path
 
     def _port(self) -> int | None:
         assert self._driver_process is not None

@@ -1,0 +1,140 @@
+"""
+The pictures in docs/images: Ruby's Web UI over a Ruby process and two Python ones at work on the same Redis.
+
+    python -m interop_tests.screenshots [FOLDER]
+
+Processes, jobs and failures are real. Only what the Metrics page shows of the past hour was not waited for: it was
+counted and written by the worker's own code, under the times of that hour.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import redis
+
+import sidekiq_py as sidekiq
+from interop_tests.support import shop_jobs
+from interop_tests.support.browser import Browser
+from interop_tests.support.ruby import UTF8, RubyRelease, release, why_missing
+from interop_tests.support.web_ui_server import WebUiServer
+from sidekiq_py import deploy
+from sidekiq_py.engine.metrics import ExecutionMetrics
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.wire.dialect import Dialect
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+from tests.support.worker_process import REPOSITORY, SidekiqProcess, WorkerProcess
+
+IMAGES = REPOSITORY / "docs" / "images"
+PAGES = {"6.4": ("busy",), "7.3": ("busy",), "8.1": ("busy", "retries", "metrics")}
+WIDTH, LEAST_HEIGHT = 1280, 500
+
+# Where a host's name would stand, so that the pictures show whose process it is.
+RUBY_HOST, PYTHON_HOST = "ruby.1", "python.1"
+# Loaded by its short name, which stands before the names of its errors.
+JOBS = (Path(shop_jobs.__file__).stem, "interop_tests.support.quick_beats")
+
+# Seconds that a run takes in the mean, and how many there are in a minute, by class.
+_PAST = {
+    "FraudCheck": (1.4, 9),
+    "Catalogue::ResizeImage": (0.6, 14),
+    "ForecastDemand": (6.0, 2),
+    "CountStock": (0.02, 40),
+}
+
+
+def photograph(shown: RubyRelease, browser: Browser, folder: Path) -> list[Path]:
+    """Play the scene for one release; returns the pictures taken."""
+    with ExitStack() as stack:
+        server = stack.enter_context(RedisServer())
+        client = stack.enter_context(server.client())
+        sidekiq.configure(redis_url=server.url, sidekiq_version=shown.sidekiq_version)
+        stack.enter_context(_ruby_worker(shown, server.url))
+        stack.enter_context(_python_worker(shown, server.url)).wait_until_ready(processes=2)
+        stack.callback(client.set, shop_jobs.CLOSED, 1)
+        _open_the_shop(client)
+        _write_the_past_hour(server.url, shown)
+        web_ui = stack.enter_context(WebUiServer(shown, server.url))
+        return [
+            _take(browser, web_ui, page, folder / f"web_ui_{page}_{shown.series}.png") for page in PAGES[shown.series]
+        ]
+
+
+def _ruby_worker(shown: RubyRelease, redis_url: str) -> SidekiqProcess:
+    command = [*shown.sidekiq, "-r", str(shown.fixtures / "shop.rb"), "-c", "3", "-q", "mailers", "-g", "shop"]
+    return SidekiqProcess(command, redis_url=redis_url, environment={**UTF8, "DYNO": RUBY_HOST})
+
+
+def _python_worker(shown: RubyRelease, redis_url: str) -> WorkerProcess:
+    arguments = ["--processes", "2", "-c", "4", "-q", "python,3", "-q", "images,1", "-g", "shop"]
+    return WorkerProcess(
+        JOBS,
+        redis_url=redis_url,
+        arguments=[*arguments, "--sidekiq-version", shown.sidekiq_version],
+        environment={"DYNO": PYTHON_HOST},
+        python_path=[Path(shop_jobs.__file__).parent],
+    )
+
+
+def _open_the_shop(client: redis.Redis) -> None:
+    """Jobs done, failed, running, waiting and scheduled; returns when the heartbeats tell of those that run."""
+    shop_jobs.count_stock.perform_bulk([[article] for article in range(240)])
+    for region, weeks in (("north", 4), ("alps", 12), ("islands", 4)):
+        shop_jobs.forecast_demand.perform_async(region, weeks)
+    eventually(lambda: client.zcard("retry") == 3 and not client.exists("queue:python"))
+    shop_jobs.fraud_check.perform_bulk([[f"A-10{number}", 99.5 + number] for number in range(11, 14)])
+    shop_jobs.resize_image.perform_bulk([[f"shoes/{number}.png", 640] for number in (7, 8)])
+    receipt = sidekiq.ruby_job("SendReceipt", queue="mailers")
+    receipt.perform_async("A-1009", "ann@example.com")
+    shop_jobs.count_stock.perform_bulk([[article] for article in range(6)], at=time.time() + 3_600)
+    eventually(lambda: _busy(client) == 6, within_seconds=60)
+
+
+def _busy(client: redis.Redis) -> int:
+    return sum(int(client.hget(identity, "busy") or 0) for identity in client.smembers("processes"))
+
+
+def _write_the_past_hour(redis_url: str, shown: RubyRelease) -> None:
+    dice = random.Random(7)
+    dialect = Dialect.pinned(shown.sidekiq_version)
+    metrics = ExecutionMetrics()
+    now = datetime.now(UTC)
+    deploy.mark("v42", at=now - timedelta(minutes=25))
+    pool = Pool(RedisSettings(redis_url))
+    for minutes_ago in range(58, 0, -1):
+        for job_class, (seconds, times) in _PAST.items():
+            for _ in range(dice.randint(times // 2, times)):
+                metrics.record({"class": job_class}, dice.expovariate(1 / seconds), dice.random() > 0.03)
+        metrics.flush(pool, now=(now - timedelta(minutes=minutes_ago)).timestamp(), dialect=dialect)
+    pool.close()
+
+
+def _take(browser: Browser, web_ui: WebUiServer, page: str, path: Path) -> Path:
+    browser.visit(web_ui.url(f"/{page}"))
+    browser.photograph(path)
+    return path
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Take all pictures; prints each. Returns 1 where a release or the browser is missing."""
+    folder = Path(arguments[0]) if arguments else IMAGES
+    folder.mkdir(parents=True, exist_ok=True)
+    releases = [release(series) for series in PAGES]
+    missing = [reason for shown in releases if (reason := why_missing(shown))]
+    if missing:
+        print("\n".join(missing), file=sys.stderr)
+        return 1
+    with Browser(width=WIDTH, height=LEAST_HEIGHT) as browser:
+        for shown in releases:
+            for path in photograph(shown, browser, folder):
+                print(f"{path} ({path.stat().st_size // 1024} KB)", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -62,8 +62,9 @@ def test_jobs_look_the_same(ruby_release: RubyRelease, redis_client: redis.Redis
 def test_arguments_look_the_same(ruby_release: RubyRelease, redis_client: redis.Redis, ruby: RunRuby) -> None:
     """Of plain jobs and of raw text; of wrapped jobs Ruby shows some of Rails' marks as well."""
     plain = [member for member in recorded_members(ruby_release) if b'"job_class"' not in member]
-    # What is not UTF-8 cannot be told by way of JSON.
-    members = [member for member in plain if member.decode(errors="ignore").encode() == member]
+    # What is not UTF-8, or nested as deep as JSON goes, cannot be told by way of JSON.
+    told = [member for member in plain if member.decode(errors="ignore").encode() == member]
+    members = [member for member in told if b"[" * 90 not in member]
     redis_client.zadd("dead", {member: float(n) for n, member in enumerate(members)})
 
     # In base64, as the arguments hold line breaks of every kind.

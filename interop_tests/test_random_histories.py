@@ -6,7 +6,7 @@ Time, job ids and the jitter of retries are the same on both sides, so that litt
 error's class, and the lines of its backtrace.
 
 The histories are the same in every run. `SIDEKIQ_PY_DIFFERENTIAL_SEED` draws others, `SIDEKIQ_PY_HISTORIES` more or
-fewer of them than 40 for each release.
+fewer of them than 100 for each release.
 """
 
 import json
@@ -28,7 +28,7 @@ from tests.support.child_process import tied_to_this_process
 from tests.support.redis_server import RedisServer
 
 SEED = os.environ.get("SIDEKIQ_PY_DIFFERENTIAL_SEED")
-COUNT = int(os.environ.get("SIDEKIQ_PY_HISTORIES", "40"))
+COUNT = int(os.environ.get("SIDEKIQ_PY_HISTORIES", "100"))
 
 _OURS_ALONE = (b"sidekiq_py:", b"fixture:", b"stat:")
 _ERROR_CLASS = b'"error_class":"interop_tests.support.python_jobs.FixtureError"'

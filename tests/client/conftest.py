@@ -15,6 +15,7 @@ from sidekiq_py.registry import registry
 @pytest.fixture(autouse=True)
 def _as_at_the_start() -> Iterator[None]:
     """Nothing configured, and no job declared but those that other modules hold."""
+    program.reset()
     declared = {definition.name for definition in registry}
     yield
     program.reset()

@@ -1,9 +1,110 @@
 """
-Celery's names on Sidekiq's queues: the next milestone. There is nothing in here yet.
+Celery's names on Sidekiq's queues: `from celery import …` becomes `from sidekiq_celery import …`.
 
-The plan is that moving a project over is `from celery import …` → `from sidekiq_celery import …`, with Celery's own
-module names below it. The package is already part of the wheel, so that its name is settled. Until then a Celery
-project can use `sidekiq_py` beside Celery: `@sidekiq_py.job` for work that moves over, Celery for the rest.
+    from sidekiq_celery import Celery
 
-May import `sidekiq_py`; nothing in `sidekiq_py` imports this.
+    app = Celery("shop", broker="redis://localhost:6379/0")
+
+    @app.task
+    def add(x, y): ...
+
+    add.delay(2, 3)
+
+Modules below bear Celery's own names (`sidekiq_celery.app.task`, `.result`, `.signals`, …). The public names are
+re-exported here, each imported when it is first asked for. May import `sidekiq_py`, which never imports this; never
+needs Celery, and kombu only where a kombu object is asked for.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from sidekiq_celery._state import current_app as current_app
+    from sidekiq_celery._state import current_task as current_task
+    from sidekiq_celery.app import shared_task as shared_task
+    from sidekiq_celery.app.base import Celery as Celery
+    from sidekiq_celery.app.bug_report import bugreport as bugreport
+    from sidekiq_celery.app.task import Task as Task
+    from sidekiq_celery.canvas import Signature as Signature
+    from sidekiq_celery.canvas import chain as chain
+    from sidekiq_celery.canvas import chord as chord
+    from sidekiq_celery.canvas import chunks as chunks
+    from sidekiq_celery.canvas import group as group
+    from sidekiq_celery.canvas import maybe_signature as maybe_signature
+    from sidekiq_celery.canvas import signature as signature
+    from sidekiq_celery.canvas import subtask as subtask
+    from sidekiq_celery.canvas import xmap as xmap
+    from sidekiq_celery.canvas import xstarmap as xstarmap
+    from sidekiq_celery.utils.uuid import uuid as uuid
+
+
+class version_info_t(NamedTuple):
+    """The version in parts; code that asks which Celery it runs on reads it."""
+
+    major: int
+    minor: int
+    micro: int
+    releaselevel: str
+    serial: str
+
+
+SERIES = "collider"
+__version__ = "5.7.0"
+"""The release of Celery whose API this is; the release of this package is that of sidekiq-py."""
+
+VERSION = version_info = version_info_t(5, 7, 0, "", "")
+VERSION_BANNER = f"{__version__} ({SERIES})"
+
+_CANVAS = "sidekiq_celery.canvas"
+_HOMES = {
+    "Celery": "sidekiq_celery.app.base",
+    "Signature": _CANVAS,
+    "Task": "sidekiq_celery.app.task",
+    "bugreport": "sidekiq_celery.app.bug_report",
+    "chain": _CANVAS,
+    "chord": _CANVAS,
+    "chunks": _CANVAS,
+    "current_app": "sidekiq_celery._state",
+    "current_task": "sidekiq_celery._state",
+    "group": _CANVAS,
+    "maybe_signature": _CANVAS,
+    "shared_task": "sidekiq_celery.app",
+    "signature": _CANVAS,
+    "subtask": _CANVAS,
+    "uuid": "sidekiq_celery.utils.uuid",
+    "xmap": _CANVAS,
+    "xstarmap": _CANVAS,
+}
+
+__all__ = [
+    "Celery",
+    "Signature",
+    "Task",
+    "bugreport",
+    "chain",
+    "chord",
+    "chunks",
+    "current_app",
+    "current_task",
+    "group",
+    "maybe_signature",
+    "shared_task",
+    "signature",
+    "subtask",
+    "uuid",
+    "xmap",
+    "xstarmap",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sidekiq_celery' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,138 @@
+"""
+Which app and which task is current.
+
+An app becomes current in its thread when it is made. Threads in which none was made use the default app
+(`set_default`), else the app that was made last: where Celery falls back to an app without settings, so that
+`shared_task` in a thread of a web server sends to nowhere.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sidekiq_celery.local import Proxy
+from sidekiq_celery.utils.threads import LocalStack
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.task import Task
+
+__all__ = (
+    "connect_on_app_finalize",
+    "current_app",
+    "current_task",
+    "get_current_app",
+    "get_current_task",
+    "get_current_worker_task",
+    "set_default_app",
+)
+
+Finalizer = Callable[["Celery"], Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _OfThread(threading.local):
+    current_app: "Celery | None" = None
+
+
+default_app: "Celery | None" = None
+"""For threads without a current app."""
+
+_tls = _OfThread()
+_latest_current: "weakref.ref[Celery] | None" = None
+_apps: "weakref.WeakSet[Celery]" = weakref.WeakSet()
+# In the order of their connection, each once: shared tasks keep the order of their imports.
+_on_app_finalizers: dict[Finalizer, None] = {}
+_task_join_will_block = False
+_task_stack: "LocalStack[Task[..., Any]]" = LocalStack()
+
+push_current_task = _task_stack.push
+pop_current_task = _task_stack.pop
+
+
+def connect_on_app_finalize(callback: F) -> F:
+    """Call *callback* with every app that is finalized from now on."""
+    _on_app_finalizers[callback] = None
+    return callback
+
+
+def _announce_app_finalized(app: "Celery") -> None:
+    for callback in tuple(_on_app_finalizers):
+        callback(app)
+
+
+def _set_task_join_will_block(blocks: bool) -> None:
+    global _task_join_will_block
+    _task_join_will_block = blocks
+
+
+def task_join_will_block() -> bool:
+    """Whether waiting for a result in here would hold up a worker."""
+    return _task_join_will_block
+
+
+def set_default_app(app: "Celery | None") -> None:
+    """Make *app* the one of every thread that has none of its own."""
+    global default_app
+    default_app = app
+
+
+def _set_current_app(app: "Celery | None") -> None:
+    global _latest_current
+    _tls.current_app = app
+    _latest_current = None if app is None else weakref.ref(app)
+
+
+def get_current_app() -> "Celery":
+    """The current app; one without settings is made where there is none."""
+    current = _tls.current_app or default_app or (_latest_current() if _latest_current is not None else None)
+    if current is not None:
+        return current
+    from sidekiq_celery.app.base import Celery
+
+    fallback = Celery("default", fixups=[], set_as_current=False, loader=os.environ.get("CELERY_LOADER") or "default")
+    set_default_app(fallback)
+    return fallback
+
+
+_get_current_app = get_current_app
+
+
+def get_current_task() -> "Task[..., Any] | None":
+    """The task that is being called here, or None."""
+    return _task_stack.top
+
+
+def get_current_worker_task() -> "Task[..., Any] | None":
+    """The task that a worker runs here, whatever tasks it has called by hand since; or None."""
+    for task in reversed(_task_stack.stack):
+        if not task.request.called_directly:
+            return task
+    return None
+
+
+if TYPE_CHECKING:
+    current_app: Celery
+    current_task: Task[..., Any]
+else:
+    current_app = Proxy(get_current_app)
+    current_task = Proxy(get_current_task)
+
+
+def _register_app(app: "Celery") -> None:
+    _apps.add(app)
+
+
+def _deregister_app(app: "Celery") -> None:
+    _apps.discard(app)
+
+
+def _get_active_apps() -> "weakref.WeakSet[Celery]":
+    return _apps
+
+
+def app_or_default(app: "Celery | None" = None) -> "Celery":
+    """*app*, or the current one."""
+    return get_current_app() if app is None else app

@@ -1,0 +1,71 @@
+"""The app and what belongs to it. What is used from other modules is imported when it is asked for."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+from sidekiq_celery import _state
+from sidekiq_celery._state import app_or_default as app_or_default
+from sidekiq_celery.local import Proxy
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery as Celery
+    from sidekiq_celery.app.bug_report import bugreport as bugreport
+    from sidekiq_celery.app.task import Task
+
+__all__ = ("Celery", "app_or_default", "bugreport", "shared_task")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_HOMES = {"Celery": "sidekiq_celery.app.base", "bugreport": "sidekiq_celery.app.bug_report"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sidekiq_celery.app' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+@overload
+def shared_task(fun: Callable[P, R], /) -> "Task[P, R]": ...
+@overload
+def shared_task(
+    *, bind: Literal[True], **options: Any
+) -> Callable[[Callable[Concatenate[Any, P], R]], "Task[P, R]"]: ...
+@overload
+def shared_task(**options: Any) -> Callable[[Callable[P, R]], "Task[P, R]"]: ...
+def shared_task(*args: Any, **options: Any) -> Any:
+    """
+    Make a task of a function for every app there is and will be; also as a decorator with options.
+
+    Returns:
+        A stand-in that is the task of whichever app is current when it is used.
+
+    Raises:
+        TypeError: The function is such a stand-in already.
+    """
+    if len(args) == 1 and callable(args[0]):
+        return _shared(args[0], options)
+    if args:
+        raise TypeError("@shared_task takes a function and keywords; name the options, as in @shared_task(bind=True)")
+    return lambda fun: _shared(fun, options)
+
+
+def _shared(fun: Callable[..., Any], options: dict[str, Any]) -> Any:
+    if type(fun) is Proxy:
+        raise TypeError(
+            "@shared_task was applied more than once to the same function. Remove the extra @shared_task decorator."
+        )
+    given_name = options.get("name")
+    _state.connect_on_app_finalize(lambda app: app._task_from_fun(fun, **options))
+    for app in tuple(_state._get_active_apps()):
+        if app.finalized:
+            with app._finalize_mutex:
+                app._task_from_fun(fun, **options)
+
+    def task_of_the_current_app() -> Any:
+        app = _state.get_current_app()
+        return app.tasks[given_name or app.gen_task_name(fun.__name__, fun.__module__)]
+
+    return Proxy(task_of_the_current_app)

@@ -1,0 +1,172 @@
+"""`app.amqp`: queues and routes, and kombu's classes. Nothing here imports kombu until one of them is asked for."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.app import routes as _routes
+from sidekiq_celery.app.destinations import Destinations
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.queues import Queues as Queues
+
+__all__ = ("AMQP", "Queues")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Queues":
+        from sidekiq_celery.app.queues import Queues
+
+        return Queues
+    raise AttributeError(f"module 'sidekiq_celery.app.amqp' has no attribute {name!r}")
+
+
+class AMQP:
+    """
+    Queues and routes of an app.
+
+    Args:
+        app: Whose.
+    """
+
+    autoexchange: Any = None
+    """Makes the exchange of a queue that is added by its name."""
+    argsrepr_maxsize = 1024
+    kwargsrepr_maxsize = 1024
+
+    def __init__(self, app: "Celery") -> None:
+        self.app = app
+        self._producer_pool: Any = None
+        self._rtable: Any = None
+        # Routes may change with the settings while the program runs.
+        app.conf.bind_to(self._handle_conf_update)
+
+    def _handle_conf_update(self, *args: Any, **kwargs: Any) -> None:
+        changed = {**(args[0] if args else {}), **kwargs}
+        if {"task_routes", "task_queues", "task_default_queue", "task_create_missing_queues"} & changed.keys():
+            self.flush_routes()
+
+    @property
+    def Connection(self) -> Any:
+        """kombu's class."""
+        from kombu import Connection
+
+        return Connection
+
+    @property
+    def Consumer(self) -> Any:
+        """kombu's class."""
+        from kombu import Consumer
+
+        return Consumer
+
+    @property
+    def Producer(self) -> Any:
+        """kombu's class."""
+        from kombu import Producer
+
+        return Producer
+
+    @cached_property
+    def queues(self) -> Any:
+        """`task_queues`, or the default queue, as kombu's queues."""
+        return self.Queues(self.app.conf.task_queues)
+
+    def Queues(self, queues: Any, **given: Any) -> Any:
+        """A set of queues; what is not given comes from the settings."""
+        from kombu import Queue
+
+        from sidekiq_celery.app.queues import Queues
+
+        conf = self.app.conf
+        options = {
+            "create_missing": conf.task_create_missing_queues,
+            "create_missing_queue_type": conf.task_create_missing_queue_type,
+            "create_missing_queue_exchange_type": conf.task_create_missing_queue_exchange_type,
+            "max_priority": conf.task_queue_max_priority,
+            "autoexchange": self.autoexchange,
+            **{key: value for key, value in given.items() if value is not None},
+        }
+        if not queues and conf.task_default_queue:
+            quorum = conf.task_default_queue_type == "quorum"
+            queues = (
+                Queue(
+                    conf.task_default_queue,
+                    exchange=self.default_exchange,
+                    routing_key=conf.task_default_routing_key,
+                    queue_arguments={"x-queue-type": "quorum"} if quorum else None,
+                ),
+            )
+        return Queues(
+            queues,
+            default_exchange=self.default_exchange,
+            default_routing_key=conf.task_default_routing_key,
+            **options,
+        )
+
+    def Router(self, queues: Any = None, create_missing: bool | None = None) -> Any:
+        """A router by `task_routes`."""
+        missing = self.app.either("task_create_missing_queues", create_missing)
+        return _routes.Router(self.routes, queues or self.queues, missing, app=self.app)
+
+    @cached_property
+    def router(self) -> Any:
+        """Chooses kombu's queue for a call."""
+        return self.Router()
+
+    @cached_property
+    def destinations(self) -> Destinations:
+        """Chooses the name of the queue for a call, without kombu."""
+        return Destinations(self.app, self.routes)
+
+    def flush_routes(self) -> None:
+        """Read `task_routes` and `task_queues` again."""
+        self._rtable = _routes.prepare(self.app.conf.task_routes)
+        for name in ("queues", "router", "destinations"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def routes(self) -> Any:
+        """`task_routes` as routers."""
+        if self._rtable is None:
+            self._rtable = _routes.prepare(self.app.conf.task_routes)
+        return self._rtable
+
+    def TaskConsumer(self, channel: Any, queues: Any = None, accept: Any = None, **kw: Any) -> Any:
+        """kombu's consumer of the queues that are served."""
+        return self.Consumer(
+            channel,
+            accept=self.app.conf.accept_content if accept is None else accept,
+            queues=queues or list(self.queues.consume_from.values()),
+            **kw,
+        )
+
+    @property
+    def default_queue(self) -> Any:
+        """The queue of tasks that no route sends elsewhere."""
+        return self.queues[self.app.conf.task_default_queue]
+
+    @cached_property
+    def default_exchange(self) -> Any:
+        """The exchange of the default queue."""
+        from kombu import Exchange
+
+        conf = self.app.conf
+        return Exchange(conf.task_default_exchange, conf.task_default_exchange_type)
+
+    @property
+    def producer_pool(self) -> Any:
+        """kombu's producers that are kept."""
+        if self._producer_pool is None:
+            from kombu import pools
+
+            self._producer_pool = pools.producers[self.app.connection_for_write()]
+            self._producer_pool.limit = self.app.pool.limit
+        return self._producer_pool
+
+    publisher_pool = producer_pool
+
+    @cached_property
+    def utc(self) -> bool:
+        """`enable_utc`."""
+        return bool(self.app.conf.enable_utc)

@@ -1,0 +1,138 @@
+"""From Celery's `broker_url` and its options to where the engine's Redis is."""
+
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_py.config import redis_url_from_environment
+from sidekiq_py.redis_access.pool import RedisSettings, redact
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("default_broker_url", "redis_settings")
+
+_LOCAL = "redis://localhost:6379/0"
+_REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+socket", "sentinel", "sidekiq", "sidekiqs")
+
+# Names of ssl options as kombu takes them, to those of a redis URL.
+_CERT_REQS = {
+    ssl.CERT_NONE: "none",
+    ssl.CERT_OPTIONAL: "optional",
+    ssl.CERT_REQUIRED: "required",
+    "CERT_NONE": "none",
+    "CERT_OPTIONAL": "optional",
+    "CERT_REQUIRED": "required",
+}
+_SSL_KEYS = {
+    "ca_certs": "ssl_ca_certs",
+    "certfile": "ssl_certfile",
+    "keyfile": "ssl_keyfile",
+    "cert_reqs": "ssl_cert_reqs",
+    "check_hostname": "ssl_check_hostname",
+}
+
+
+def default_broker_url() -> str:
+    """Where jobs are if no setting says: `REDIS_PROVIDER`, `REDIS_URL`, else the local Redis."""
+    return redis_url_from_environment() or _LOCAL
+
+
+def redis_settings(app: "Celery", url: str | None = None) -> RedisSettings:
+    """
+    Where the jobs of *app* are.
+
+    Args:
+        url: Instead of `broker_write_url`.
+
+    Raises:
+        ImproperlyConfigured: The broker is no Redis; the message says how to move over.
+    """
+    conf = app.conf
+    wanted = url or conf.broker_write_url or default_broker_url()
+    if not isinstance(wanted, str):
+        # kombu takes a list of servers, of which it tries one after the other.
+        wanted = ";".join(maybe_list(wanted))
+    options: Mapping[str, Any] = conf.broker_transport_options or {}
+    scheme = wanted.partition("://")[0].lower() if "://" in wanted else "amqp"
+    if scheme not in _REDIS_SCHEMES:
+        raise ImproperlyConfigured(_no_redis(wanted, scheme))
+    timeouts = _timeouts(conf, options)
+    namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
+    own_url = _own_url(wanted, scheme, options, conf.broker_use_ssl)
+    return RedisSettings(own_url, namespace=namespace, **timeouts)
+
+
+def _no_redis(url: str, scheme: str) -> str:
+    if scheme == "memory":
+        return (
+            "broker_url is memory://, which sidekiq_celery does not have; use task_always_eager=True in tests, or the "
+            "URL of a Redis, as in redis://localhost:6379/0"
+        )
+    return (
+        f"broker_url is {redact(url)!r}; sidekiq_celery keeps its jobs in Redis, as in redis://localhost:6379/0. "
+        f"Jobs that are still sent to this {scheme} broker are brought over by `sidekiq-celery bridge`"
+    )
+
+
+def _timeouts(conf: Any, options: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds for replies and for connecting, where settings give any."""
+    connect = options.get("socket_connect_timeout", options.get("socket_timeout"))
+    given = {
+        "socket_timeout_seconds": options.get("socket_timeout"),
+        "connect_timeout_seconds": connect if connect is not None else conf.broker_connection_timeout,
+    }
+    return {name: float(seconds) for name, seconds in given.items() if seconds}
+
+
+def _own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> str:
+    if scheme == "sentinel":
+        return _sentinel_url(url, options, use_ssl)
+    # Several servers are kombu's fail-over; the engine follows one, or a sentinel.
+    parts = urlsplit(url.split(";")[0])
+    query = dict(parse_qsl(parts.query))
+    if scheme in ("unix", "redis+socket"):
+        query["db"] = str(query.pop("virtual_host", query.get("db", "0")))
+        return urlunsplit(("unix", parts.netloc, parts.path, urlencode(query), ""))
+    secure = scheme in ("rediss", "sidekiqs") or bool(use_ssl)
+    query.update(_ssl_query(use_ssl))
+    if "ssl_cert_reqs" in query:
+        query["ssl_cert_reqs"] = _CERT_REQS.get(query["ssl_cert_reqs"], query["ssl_cert_reqs"])
+    return urlunsplit(("rediss" if secure else "redis", parts.netloc or "localhost", parts.path, urlencode(query), ""))
+
+
+def _ssl_query(use_ssl: Any) -> dict[str, str]:
+    if not isinstance(use_ssl, Mapping):
+        return {}
+    found: dict[str, str] = {}
+    for key, value in use_ssl.items():
+        name = _SSL_KEYS.get(key.removeprefix("ssl_"))
+        if name is not None and value is not None:
+            found[name] = _CERT_REQS.get(value, str(value))
+    return found
+
+
+def _sentinel_url(url: str, options: Mapping[str, Any], use_ssl: Any) -> str:
+    """
+    kombu writes each sentinel as a URL of its own, `sentinel://[:password@]host:port[/db];…`, and the master's name in
+    the options.
+    """
+    master = options.get("master_name")
+    if not master:
+        raise ImproperlyConfigured(
+            "broker_url is sentinel://…; name the master: broker_transport_options = {'master_name': 'mymaster'}"
+        )
+    servers = [urlsplit(part if "://" in part else f"sentinel://{part}") for part in url.split(";") if part]
+    hosts = ",".join(f"{server.hostname or 'localhost'}:{server.port or 26379}" for server in servers)
+    users = [server for server in servers if server.password or server.username]
+    credentials = ""
+    if users:
+        user, password = (unquote(text or "") for text in (users[0].username, users[0].password))
+        credentials = f"{quote(user, safe='')}:{quote(password, safe='')}@"
+    db = next((server.path.strip("/") for server in reversed(servers) if server.path.strip("/")), "0")
+    query = _ssl_query(use_ssl)
+    scheme = "rediss+sentinel" if use_ssl else "redis+sentinel"
+    return urlunsplit((scheme, credentials + hosts, f"/{master}/{db}", urlencode(query), ""))

@@ -1,0 +1,59 @@
+"""What to put into a report of a bug."""
+
+import platform
+from typing import TYPE_CHECKING
+
+from sidekiq_celery.utils.imports import qualname
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("appstr", "bugreport")
+
+_REPORT = """
+software -> sidekiq-py:{own} celery API:{celery} kombu:{kombu} py:{python}
+            redis:{redis}
+platform -> system:{system} arch:{arch}
+            kernel version:{kernel} imp:{implementation}
+loader   -> {loader}
+settings -> transport:{transport} results:{results}
+
+{settings}
+"""
+
+
+def appstr(app: "Celery") -> str:
+    """An app, for `repr`."""
+    return f"{app.main or '__main__'} at {id(app):#x}"
+
+
+def bugreport(app: "Celery | None" = None) -> str:
+    """Versions, the machine, and the settings of *app* (or the current one) without secrets."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import sidekiq_celery
+    from sidekiq_celery._state import app_or_default
+    from sidekiq_celery.app.censoring import sanitize_url
+
+    def release(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "unknown"
+
+    of = app_or_default(app)
+    return _REPORT.format(
+        own=release("sidekiq-py"),
+        celery=sidekiq_celery.VERSION_BANNER,
+        kombu=release("kombu"),
+        python=platform.python_version(),
+        redis=release("redis"),
+        system=platform.system(),
+        arch=", ".join(filter(None, platform.architecture())),
+        kernel=platform.release(),
+        implementation=platform.python_implementation(),
+        loader=qualname(type(of.loader)),
+        transport=(of.conf.broker_url or "redis").partition("://")[0],
+        results=sanitize_url(of.conf.result_backend or "disabled"),
+        settings=of.conf.humanize(),
+    )

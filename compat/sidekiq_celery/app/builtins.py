@@ -1,0 +1,74 @@
+"""Tasks that every app has."""
+
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._state import connect_on_app_finalize
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ()
+
+
+@connect_on_app_finalize
+def add_backend_cleanup_task(app: "Celery") -> Any:
+    """Delete results whose time has passed, for back ends that do not do so themselves."""
+
+    @app.task(name="celery.backend_cleanup", shared=False, lazy=False)
+    def backend_cleanup() -> None:
+        app.backend.cleanup()
+
+    return backend_cleanup
+
+
+@connect_on_app_finalize
+def add_accumulate_task(app: "Celery") -> Any:
+    """Return the arguments: what a task that replaces itself by a group collects."""
+
+    @app.task(bind=True, name="celery.accumulate", shared=False, lazy=False)
+    def accumulate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        index = kwargs.get("index")
+        return args if index is None else args[index]
+
+    return accumulate
+
+
+@connect_on_app_finalize
+def add_map_task(app: "Celery") -> Any:
+    """Call a task with each of many arguments."""
+
+    @app.task(name="celery.map", shared=False, lazy=False)
+    def xmap(task: Any, it: Any) -> list[Any]:
+        from sidekiq_celery.canvas import signature
+
+        called = signature(task, app=app).type
+        return [called(item) for item in it]
+
+    return xmap
+
+
+@connect_on_app_finalize
+def add_starmap_task(app: "Celery") -> Any:
+    """Call a task with each of many lists of arguments."""
+
+    @app.task(name="celery.starmap", shared=False, lazy=False)
+    def xstarmap(task: Any, it: Any) -> list[Any]:
+        from sidekiq_celery.canvas import signature
+
+        called = signature(task, app=app).type
+        return [called(*item) for item in it]
+
+    return xstarmap
+
+
+@connect_on_app_finalize
+def add_chunk_task(app: "Celery") -> Any:
+    """Call a task with each list of arguments of one chunk."""
+
+    @app.task(name="celery.chunks", shared=False, lazy=False)
+    def chunks(task: Any, it: Any, n: int) -> Any:
+        from sidekiq_celery.canvas import chunks as _chunks
+
+        return _chunks.apply_chunks(task, it, n)
+
+    return chunks

@@ -1,0 +1,48 @@
+"""Finding the app that a command line names."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from sidekiq_celery.utils.imports import import_from_cwd, symbol_by_name
+
+__all__ = ("find_app",)
+
+
+def find_app(
+    app: str, symbol_by_name: Callable[..., Any] = symbol_by_name, imp: Callable[..., Any] = import_from_cwd
+) -> Any:
+    """
+    The app of `-A`: `module`, `module:attribute`, or a package with a module `celery`.
+
+    In a module it is the attribute `app`, else `celery`, else the first app there is.
+
+    Raises:
+        AttributeError, ImportError: There is none.
+    """
+    try:
+        found = symbol_by_name(app, imp=imp)
+    except AttributeError:
+        found = imp(app)
+    return _app_in(found, app, symbol_by_name, imp) if isinstance(found, ModuleType) and ":" not in app else found
+
+
+def _app_in(module: ModuleType, name: str, by_name: Callable[..., Any], imp: Callable[..., Any]) -> Any:
+    from sidekiq_celery.app.base import Celery
+
+    for attribute in ("app", "celery"):
+        found = getattr(module, attribute, None)
+        if found is not None and not isinstance(found, ModuleType):
+            return found
+    if getattr(module, "__path__", None):
+        try:
+            return find_app(f"{name}.celery", symbol_by_name=by_name, imp=imp)
+        except ModuleNotFoundError as error:
+            if error.name != f"{name}.celery":
+                raise
+    for suspect in vars(module).values():
+        if isinstance(suspect, Celery):
+            return suspect
+    raise AttributeError(
+        f"module {name!r} has no app: neither `app` nor `celery` in it is one; name it, as in {name}:my_app"
+    )

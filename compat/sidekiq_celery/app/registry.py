@@ -1,0 +1,68 @@
+"""The tasks of an app, by name."""
+
+import inspect
+from importlib import import_module
+from typing import Any, NoReturn
+
+from sidekiq_celery._state import get_current_app
+from sidekiq_celery.exceptions import InvalidTaskError, NotRegistered
+
+__all__ = ("TaskRegistry",)
+
+
+class TaskRegistry(dict[str, Any]):
+    """Name to task. A name that is not there raises `NotRegistered`."""
+
+    NotRegistered = NotRegistered
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise self.NotRegistered(key)
+
+    def register(self, task: Any) -> None:
+        """
+        Add a task; a class is called for one.
+
+        Raises:
+            InvalidTaskError: It has no name.
+        """
+        from sidekiq_celery.app.autoretry import add_autoretry_behaviour
+
+        if task.name is None:
+            raise InvalidTaskError(f"Task class {type(task).__name__!r} must specify .name attribute")
+        instance = task() if inspect.isclass(task) else task
+        add_autoretry_behaviour(instance)
+        self[instance.name] = instance
+
+    def unregister(self, name: Any) -> None:
+        """
+        Take a task away, by itself or by name.
+
+        Raises:
+            NotRegistered: It is not there.
+        """
+        known_as = getattr(name, "name", name)
+        if known_as not in self:
+            raise self.NotRegistered(name)
+        del self[known_as]
+
+    def regular(self) -> dict[str, Any]:
+        """Those that are not periodic."""
+        return self.filter_types("regular")
+
+    def periodic(self) -> dict[str, Any]:
+        """Those that are."""
+        return self.filter_types("periodic")
+
+    def filter_types(self, type: str) -> dict[str, Any]:
+        """Those of one type."""
+        return {name: task for name, task in self.items() if getattr(task, "type", "regular") == type}
+
+
+def _unpickle_task(name: str) -> Any:
+    return get_current_app().tasks[name]
+
+
+def _unpickle_task_v2(name: str, module: str | None = None) -> Any:
+    if module:
+        import_module(module)
+    return get_current_app().tasks[name]

@@ -1,0 +1,166 @@
+"""Tasks out of functions and classes, one for each name."""
+
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.exceptions import DuplicateTaskNameWarning
+from sidekiq_celery.utils.functional import head_from_fun
+from sidekiq_celery.utils.imports import qualname
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from sidekiq_celery.app.base import Celery
+
+_OWN_PACKAGE = "sidekiq_celery"
+
+
+def make_task(
+    app: "Celery",
+    fun: Callable[..., Any],
+    name: str | None = None,
+    base: Any = None,
+    bind: bool = False,
+    pydantic: bool = False,
+    pydantic_strict: bool = False,
+    pydantic_context: dict[str, Any] | None = None,
+    pydantic_dump_kwargs: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """
+    The task that calls *fun*, registered; the one that bears its name already, if there is one.
+
+    Args:
+        name: Else the function's module and name.
+        base: The class it derives from; else `app.Task`.
+        bind: The function takes the task as its first argument.
+        pydantic, pydantic_strict, pydantic_context, pydantic_dump_kwargs: Validate arguments by their annotations.
+        options: Attributes of the task.
+
+    Raises:
+        RuntimeError: The app is not finalized, and does not finalize itself.
+    """
+    if not app.finalized and not app.autofinalize:
+        raise RuntimeError("Contract breach: app not finalized")
+    known_as = name or app.gen_task_name(fun.__name__, fun.__module__)
+    if known_as in app._tasks:
+        existing = app._tasks[known_as]
+        _warn_of_another_function(app, existing, fun, known_as)
+        return existing
+    dump_arguments = None
+    called = fun
+    if pydantic:
+        from sidekiq_celery.app.pydantic_models import pydantic_wrapper
+
+        called = pydantic_wrapper(app, fun, known_as, pydantic_strict, pydantic_context, pydantic_dump_kwargs)
+        dump_arguments = staticmethod(functools.partial(called.dump_arguments, bound=bind))  # type: ignore[attr-defined]
+    run: Any = called if bind else staticmethod(called)
+    attributes = {
+        "app": app,
+        "name": known_as,
+        "run": run,
+        "_decorated": True,
+        "_decorated_fun": staticmethod(fun),
+        "_dump_pydantic_arguments": dump_arguments,
+        "__doc__": fun.__doc__,
+        "__module__": fun.__module__,
+        "__annotations__": _annotations(called),
+        "__header__": app.type_checker(called, bound=bind),
+        "__wrapped__": run,
+        **options,
+    }
+    task = type(fun.__name__, (base or app.Task,), attributes)()
+    task.__qualname__ = getattr(fun, "__qualname__", fun.__name__)
+    return _register(app, task, options)
+
+
+def _register(app: "Celery", task: Any, options: dict[str, Any]) -> Any:
+    from sidekiq_celery.app.autoretry import add_autoretry_behaviour
+
+    app._tasks[task.name] = task
+    task.bind(app)
+    add_autoretry_behaviour(task, **options)
+    return task
+
+
+def register_class(app: "Celery", task: Any, options: dict[str, Any]) -> Any:
+    """A task that is a class or an instance, registered; it replaces one of its name."""
+    from sidekiq_celery.app.autoretry import add_autoretry_behaviour
+
+    instance = task() if inspect.isclass(task) else task
+    if not instance.name:
+        instance.name = app.gen_task_name(type(instance).__name__, type(instance).__module__)
+    existing = app.tasks.get(instance.name)
+    if existing is not None and existing is not instance:
+        _warn_once(
+            app,
+            instance.name,
+            _callable_name(existing),
+            _callable_name(instance),
+            "The new callable replaced the existing one; calls under this name now reach the new callable.",
+        )
+    add_autoretry_behaviour(instance, **options)
+    app.tasks[instance.name] = instance
+    instance._app = app
+    instance.bind(app)
+    return instance
+
+
+def type_checker(fun: Callable[..., Any], bound: bool = False) -> Any:
+    """What checks the arguments of a call before it is sent."""
+    return staticmethod(head_from_fun(fun, bound=bound))
+
+
+def _annotations(fun: Callable[..., Any]) -> dict[str, Any]:
+    if sys.version_info < (3, 14):
+        return getattr(fun, "__annotations__", {})
+    import annotationlib
+
+    try:
+        return inspect.get_annotations(fun)
+    except NameError:
+        # Names that only a type checker imports.
+        return annotationlib.get_annotations(fun, format=annotationlib.Format.STRING)
+
+
+def _callable_name(task: Any) -> str:
+    return qualname(getattr(task, "_decorated_fun", None) or type(task))
+
+
+def _warn_of_another_function(app: "Celery", existing: Any, fun: Callable[..., Any], name: str) -> None:
+    # A module that is imported twice, or a shared task, brings the same function again.
+    known = getattr(existing, "_decorated_fun", None)
+    if known is None or known is fun:
+        return
+    _warn_once(
+        app,
+        name,
+        qualname(known),
+        qualname(fun),
+        "The new callable was not registered; calls under this name reach the callable registered first.",
+    )
+
+
+def _warn_once(app: "Celery", name: str, existing: str, new: str, consequence: str) -> None:
+    if name in app._duplicate_task_names_warned:
+        return
+    app._duplicate_task_names_warned.add(name)
+    text = (
+        f"Task name {name!r} is already registered to a different callable.\n\nExisting: {existing}\nNew:      {new}\n\n"
+        f"{consequence}\n\nEvery task must have a unique name. Pass an explicit name= to the task decorator, or rename "
+        "one of the callables."
+    )
+    warnings.warn(DuplicateTaskNameWarning(text), stacklevel=_level_of_the_program())
+
+
+def _level_of_the_program() -> int:
+    """How far up the first frame is that is not ours: a task is made by the decorator, or at its first use."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OWN_PACKAGE:
+        frame, level = frame.f_back, level + 1
+    return level - 1

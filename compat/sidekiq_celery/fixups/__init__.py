@@ -1,0 +1,1 @@
+"""Fix-ups: what frameworks need of an app."""

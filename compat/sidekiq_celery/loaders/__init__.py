@@ -1,0 +1,17 @@
+"""Loaders: how settings are read and which modules are imported. Found by name or alias."""
+
+from typing import Any
+
+from sidekiq_celery.utils.imports import import_from_cwd, symbol_by_name
+
+__all__ = ("get_loader_cls",)
+
+LOADER_ALIASES = {
+    "app": "sidekiq_celery.loaders.app:AppLoader",
+    "default": "sidekiq_celery.loaders.default:Loader",
+}
+
+
+def get_loader_cls(loader: Any) -> Any:
+    """The class that *loader* names."""
+    return symbol_by_name(loader, LOADER_ALIASES, imp=import_from_cwd)

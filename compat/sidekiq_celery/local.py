@@ -1,0 +1,243 @@
+"""
+Stand-ins for objects that are found, or made, when somebody uses them.
+
+`Proxy` asks each time: `current_app` is whichever app is current then. `PromiseProxy` asks once: a decorated task is
+made when its app is finalized or the task is first used. Both pass for the real object, also with `isinstance`.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+__all__ = ("PromiseProxy", "Proxy", "maybe_evaluate", "try_import")
+
+_UNSET = object()
+
+
+def try_import(module: str, default: Any = None) -> ModuleType | Any:
+    """The module named *module*, or *default* where there is none."""
+    try:
+        return import_module(module)
+    except ImportError:
+        return default
+
+
+class _ModuleName(str):
+    """`__module__` of the class is a text, as everywhere; of an instance it is the real object's."""
+
+    __slots__ = ()
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else instance._get_current_object().__module__
+
+
+class _Doc:
+    """`__doc__` of the class and of its instances, which may have been given one of their own."""
+
+    def __init__(self, of_the_class: str | None) -> None:
+        self._of_the_class = of_the_class
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self._of_the_class
+        given = object.__getattribute__(instance, "_doc")
+        return instance._get_current_object().__doc__ if given is None else given
+
+
+class Proxy:
+    """
+    Passes everything on to what *local* returns.
+
+    Args:
+        local: Called for the real object.
+        args, kwargs: Handed to it.
+        name: Answered for `__name__` without asking for the object.
+        __doc__: The same for `__doc__`.
+    """
+
+    __slots__ = ("_args", "_custom_name", "_doc", "_kwargs", "_local")
+
+    def __init__(
+        self,
+        local: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        __doc__: str | None = None,
+    ) -> None:
+        keep = object.__setattr__
+        keep(self, "_local", local)
+        keep(self, "_args", args or ())
+        keep(self, "_kwargs", kwargs or {})
+        keep(self, "_custom_name", name)
+        keep(self, "_doc", __doc__)
+
+    def _get_current_object(self) -> Any:
+        """The real object."""
+        find = object.__getattribute__
+        return find(self, "_local")(*find(self, "_args"), **find(self, "_kwargs"))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__name__", "__qualname__"):
+            custom = object.__getattribute__(self, "_custom_name")
+            if custom is not None:
+                return custom
+        return getattr(self._get_current_object(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._get_current_object(), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._get_current_object(), name)
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        return self._get_current_object().__class__
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        try:
+            return self._get_current_object().__dict__
+        except RuntimeError:
+            raise AttributeError("__dict__") from None
+
+    def __repr__(self) -> str:
+        try:
+            return repr(self._get_current_object())
+        except RuntimeError:
+            return f"<{type(self).__name__} unbound>"
+
+    def __bool__(self) -> bool:
+        try:
+            return bool(self._get_current_object())
+        except RuntimeError:
+            return False
+
+    def __dir__(self) -> list[str]:
+        try:
+            return dir(self._get_current_object())
+        except RuntimeError:
+            return []
+
+    def __str__(self) -> str:
+        return str(self._get_current_object())
+
+    def __hash__(self) -> int:
+        return hash(self._get_current_object())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._get_current_object()(*args, **kwargs)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._get_current_object())
+
+    def __enter__(self) -> Any:
+        return self._get_current_object().__enter__()
+
+    def __exit__(self, *exc_info: object) -> Any:
+        return self._get_current_object().__exit__(*exc_info)
+
+    def __reduce__(self) -> Any:
+        return self._get_current_object().__reduce__()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._get_current_object().__reduce_ex__(protocol)
+
+
+def _passing_on(operation: Callable[..., Any]) -> Any:
+    def passed_on(self: Proxy, *operands: Any) -> Any:
+        return operation(self._get_current_object(), *operands)
+
+    return passed_on
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{
+        f"__{name}__": getattr(operator, f"__{name}__")
+        for name in (
+            *("lt", "le", "eq", "ne", "gt", "ge"),
+            *("getitem", "setitem", "delitem", "contains"),
+            *(
+                "add",
+                "sub",
+                "mul",
+                "matmul",
+                "truediv",
+                "floordiv",
+                "mod",
+                "pow",
+                "lshift",
+                "rshift",
+                "and",
+                "xor",
+                "or",
+            ),
+            *("neg", "pos", "abs", "invert", "index"),
+        )
+    },
+    "__len__": len,
+    "__divmod__": divmod,
+    "__complex__": complex,
+    "__int__": int,
+    "__float__": float,
+}
+for _name, _operation in _OPERATIONS.items():
+    setattr(Proxy, _name, _passing_on(_operation))
+Proxy.__doc__ = _Doc(Proxy.__doc__)  # type: ignore[assignment]
+Proxy.__module__ = _ModuleName(__name__)
+
+
+class PromiseProxy(Proxy):
+    """A proxy that makes its object at its first use, and keeps it."""
+
+    __slots__ = ("__weakref__", "_pending", "_thing")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        object.__setattr__(self, "_thing", _UNSET)
+        object.__setattr__(self, "_pending", [])
+
+    def _get_current_object(self) -> Any:
+        thing = object.__getattribute__(self, "_thing")
+        return self.__evaluate__() if thing is _UNSET else thing
+
+    def __then__(self, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call *fun* once the object has been made; at once if it has."""
+        if self.__evaluated__():
+            return fun(*args, **kwargs)
+        object.__getattribute__(self, "_pending").append((fun, args, kwargs))
+        return None
+
+    def __evaluated__(self) -> bool:
+        return object.__getattribute__(self, "_thing") is not _UNSET
+
+    def __maybe_evaluate__(self) -> Any:
+        return self._get_current_object()
+
+    def __evaluate__(self) -> Any:
+        thing = Proxy._get_current_object(self)
+        object.__setattr__(self, "_thing", thing)
+        # What it was made from may be large, and is not needed again.
+        for slot, empty in (("_local", None), ("_args", ()), ("_kwargs", {})):
+            object.__setattr__(self, slot, empty)
+        pending = object.__getattribute__(self, "_pending")
+        while pending:
+            fun, args, kwargs = pending.pop(0)
+            fun(*args, **kwargs)
+        return thing
+
+
+PromiseProxy.__doc__ = _Doc(PromiseProxy.__doc__)  # type: ignore[assignment]
+PromiseProxy.__module__ = _ModuleName(__name__)
+
+
+def maybe_evaluate(obj: Any) -> Any:
+    """What a promise stands for; *obj* itself if it is none."""
+    if isinstance(type(obj), type) and issubclass(type(obj), PromiseProxy):
+        return obj.__maybe_evaluate__()
+    try:
+        return obj.__maybe_evaluate__()
+    except AttributeError:
+        return obj

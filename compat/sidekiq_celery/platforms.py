@@ -1,0 +1,86 @@
+"""What differs between operating systems."""
+
+import os
+import platform
+import signal
+from typing import Any
+
+__all__ = ("EX_FAILURE", "EX_OK", "EX_UNAVAILABLE", "EX_USAGE", "pyimplementation", "signal_name", "signals")
+
+EX_OK = os.EX_OK
+EX_FAILURE = 1
+EX_UNAVAILABLE = os.EX_UNAVAILABLE
+EX_USAGE = os.EX_USAGE
+EX_CANTCREAT = os.EX_CANTCREAT
+
+SYSTEM = platform.system()
+IS_macOS = SYSTEM == "Darwin"
+IS_WINDOWS = SYSTEM == "Windows"
+
+
+def pyimplementation() -> str:
+    """The Python that runs this."""
+    return platform.python_implementation()
+
+
+def isatty(fh: Any) -> bool:
+    """Whether *fh* is a terminal."""
+    try:
+        return bool(fh.isatty())
+    except AttributeError:
+        return False
+
+
+def signal_name(signum: int) -> str:
+    """`SIGTERM` and so on, without `SIG`."""
+    return signal.Signals(signum).name.removeprefix("SIG")
+
+
+def unique_id(owner: object, thread: int = 0) -> str:
+    """An id of an object in this process, and in one thread of it."""
+    import uuid
+
+    return str(uuid.uuid3(uuid.NAMESPACE_OID, f"{uuid.getnode():x}-{os.getpid():x}-{thread:x}-{id(owner):x}"))
+
+
+class Signals:
+    """Handlers of signals, by names such as `TERM`."""
+
+    ignored = signal.SIG_IGN
+    default = signal.SIG_DFL
+
+    def signum(self, name: str | int) -> int:
+        """The number of a signal."""
+        if isinstance(name, int):
+            return name
+        return int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
+
+    def supported(self, name: str) -> bool:
+        """Whether there is such a signal here."""
+        return (name if name.startswith("SIG") else f"SIG{name}") in signal.Signals.__members__
+
+    def reset(self, *names: str) -> None:
+        """Give signals their default handlers."""
+        self.update((name, self.default) for name in names)
+
+    def ignore(self, *names: str) -> None:
+        """Have signals ignored."""
+        self.update((name, self.ignored) for name in names)
+
+    def __getitem__(self, name: str) -> Any:
+        return signal.getsignal(self.signum(name))
+
+    def __setitem__(self, name: str, handler: Any) -> None:
+        # Handlers can only be set in the main thread.
+        try:
+            signal.signal(self.signum(name), handler)
+        except (AttributeError, ValueError, KeyError):
+            pass
+
+    def update(self, handlers: Any = (), **named: Any) -> None:
+        """Set handlers by name."""
+        for name, handler in {**dict(handlers), **named}.items():
+            self[name] = handler
+
+
+signals = Signals()

@@ -1,0 +1,37 @@
+"""
+Helpers under the names that programs import. The old flat names stay reachable from here, each when it is asked for.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "LOG_LEVELS": ("sidekiq_celery.utils.log", "LOG_LEVELS"),
+    "cached_property": ("functools", "cached_property"),
+    "chunks": ("sidekiq_celery.utils.functional", "chunks"),
+    "gen_task_name": ("sidekiq_celery.utils.imports", "gen_task_name"),
+    "gen_unique_id": ("sidekiq_celery.utils.uuid", "uuid"),
+    "get_cls_by_name": ("sidekiq_celery.utils.imports", "symbol_by_name"),
+    "get_full_cls_name": ("sidekiq_celery.utils.imports", "qualname"),
+    "import_from_cwd": ("sidekiq_celery.utils.imports", "import_from_cwd"),
+    "instantiate": ("sidekiq_celery.utils.imports", "instantiate"),
+    "memoize": ("sidekiq_celery.utils.functional", "memoize"),
+    "nodename": ("sidekiq_celery.utils.nodenames", "nodename"),
+    "nodesplit": ("sidekiq_celery.utils.nodenames", "nodesplit"),
+    "noop": ("sidekiq_celery.utils.functional", "noop"),
+    "worker_direct": ("sidekiq_celery.utils.nodenames", "worker_direct"),
+}
+
+
+def uuid() -> str:
+    """A new random id, as a text."""
+    from sidekiq_celery.utils.uuid import uuid as new_id
+
+    return new_id()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sidekiq_celery.utils' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)

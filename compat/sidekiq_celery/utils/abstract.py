@@ -1,0 +1,32 @@
+"""What passes for a task or a signature: anything with the right methods."""
+
+from abc import ABCMeta
+from typing import Any, ClassVar
+
+__all__ = ("CallableSignature", "CallableTask")
+
+
+class _ByMethods(ABCMeta):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return cls.__subclasscheck__(instance.__class__)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        if ABCMeta.__subclasscheck__(cls, subclass):
+            return True
+        wanted: frozenset[str] = cls.__dict__.get("__required_attributes__", frozenset())
+        defined = {name for base in subclass.__mro__ for name in base.__dict__}
+        return bool(wanted) and wanted <= defined
+
+
+class CallableTask(metaclass=_ByMethods):
+    """Can be delayed."""
+
+    __required_attributes__: ClassVar[frozenset[str]] = frozenset({"delay", "apply_async", "apply", "__call__"})
+
+
+class CallableSignature(CallableTask):
+    """Can be delayed, linked and joined."""
+
+    __required_attributes__: ClassVar[frozenset[str]] = frozenset(
+        {"delay", "apply_async", "apply", "__call__", "clone", "freeze", "set", "link", "link_error", "__or__"}
+    )

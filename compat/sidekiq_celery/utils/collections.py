@@ -1,0 +1,265 @@
+"""Mappings that settings are made of."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from sidekiq_celery.utils.functional import first, uniq
+from sidekiq_celery.utils.text import match_case
+
+__all__ = (
+    "AttributeDict",
+    "AttributeDictMixin",
+    "ChainMap",
+    "ConfigurationView",
+    "DictAttribute",
+    "force_mapping",
+    "lpmerge",
+)
+
+
+def force_mapping(m: Any) -> Any:
+    """*m* as a mapping: of its attributes, if it is none."""
+    # Django's lazy settings, without importing Django.
+    if type(m).__name__ in ("LazyObject", "LazySettings") and hasattr(m, "_wrapped"):
+        m._setup() if not _is_set_up(m) else None
+        m = m._wrapped
+    return m if isinstance(m, Mapping) else DictAttribute(m)
+
+
+def _is_set_up(lazy_settings: Any) -> bool:
+    return bool(getattr(lazy_settings, "configured", True))
+
+
+def lpmerge(L: Any, R: Mapping[Any, Any]) -> Any:
+    """*L* with all of *R* in it that is not None."""
+    L.update({key: value for key, value in R.items() if value is not None})
+    return L
+
+
+class AttributeDictMixin:
+    """Keys of a mapping as attributes."""
+
+    def __getattr__(self, k: str) -> Any:
+        try:
+            return self[k]  # type: ignore[index]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {k!r}") from None
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        self[key] = value  # type: ignore[index]
+
+
+class AttributeDict(dict[str, Any], AttributeDictMixin):
+    """A dict whose keys are attributes, too."""
+
+
+class DictAttribute(MutableMapping[str, Any]):
+    """An object's attributes as a mapping."""
+
+    __slots__ = ("obj",)
+    obj: Any
+
+    def __init__(self, obj: Any) -> None:
+        object.__setattr__(self, "obj", obj)
+
+    def __getattr__(self, key: str) -> Any:
+        return getattr(self.obj, key)
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        setattr(self.obj, key, value)
+
+    def __getitem__(self, key: str) -> Any:
+        try:
+            return getattr(self.obj, key)
+        except AttributeError:
+            raise KeyError(key) from None
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        setattr(self.obj, key, value)
+
+    def __delitem__(self, key: str) -> None:
+        delattr(self.obj, key)
+
+    def __contains__(self, key: object) -> bool:
+        return hasattr(self.obj, str(key))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dir(self.obj))
+
+    def __len__(self) -> int:
+        return len(dir(self.obj))
+
+
+class ChainMap(MutableMapping[str, Any]):
+    """Several mappings, of which the first that has a key is asked. Changes go to the first."""
+
+    key_t: Callable[[Any], Any] | None
+    changes: Any
+    defaults: list[Any]
+    maps: list[Any]
+    _observers: list[Callable[..., Any]]
+
+    def __init__(self, *maps: Any, key_t: Callable[[Any], Any] | None = None) -> None:
+        chain = list(maps or [{}])
+        self.__dict__.update(key_t=key_t, maps=chain, changes=chain[0], defaults=chain[1:], _observers=[])
+
+    def add_defaults(self, d: Any) -> None:
+        """Ask *d* behind the changes, before all else."""
+        d = force_mapping(d)
+        self.defaults.insert(0, d)
+        self.maps.insert(1, d)
+
+    def _key(self, key: Any) -> Any:
+        return self.key_t(key) if self.key_t is not None else key
+
+    def __missing__(self, key: Any) -> Any:
+        raise KeyError(key)
+
+    def __getitem__(self, key: Any) -> Any:
+        wanted = self._key(key)
+        for mapping in self.maps:
+            try:
+                return mapping[wanted]
+            except KeyError:
+                pass
+        return self.__missing__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.changes[self._key(key)] = value
+
+    def __delitem__(self, key: Any) -> None:
+        try:
+            del self.changes[self._key(key)]
+        except KeyError:
+            raise KeyError(f"Key not found in first mapping: {key!r}") from None
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """Take a change away."""
+        try:
+            return self.changes.pop(self._key(key), *default)
+        except KeyError:
+            raise KeyError(f"Key not found in the first mapping: {key!r}") from None
+
+    def clear(self) -> None:
+        """Take all changes away."""
+        self.changes.clear()
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of *key*, or *default*."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Set *key* unless it has a value."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Set many keys, and tell those who watch."""
+        given = (dict(*args),) if args else ()
+        self.changes.update(*given, **kwargs)
+        for callback in self._observers:
+            callback(*given, **kwargs)
+
+    def bind_to(self, callback: Callable[..., Any]) -> None:
+        """Tell *callback* of each `update`."""
+        self._observers.append(callback)
+
+    def __len__(self) -> int:
+        return len(set().union(*self.maps))
+
+    def __iter__(self) -> Iterator[Any]:
+        return uniq(key for mapping in reversed(self.maps) for key in mapping)
+
+    def __contains__(self, key: object) -> bool:
+        wanted = self._key(key)
+        return any(wanted in mapping for mapping in self.maps)
+
+    def __bool__(self) -> bool:
+        return any(self.maps)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.maps))})"
+
+    @classmethod
+    def fromkeys(cls, iterable: Iterable[Any], *args: Any) -> "ChainMap":
+        """One mapping with those keys."""
+        return cls(dict.fromkeys(iterable, *args))
+
+    def copy(self) -> "ChainMap":
+        """The same, with changes of its own."""
+        return type(self)(self.changes.copy(), *self.maps[1:])
+
+    __copy__ = copy
+
+
+class ConfigurationView(ChainMap, AttributeDictMixin):
+    """
+    Settings: changes before defaults, a key under each of its names.
+
+    Args:
+        changes: What the program has set.
+        defaults: What is asked next, in this order.
+        keys: Functions from one name of a setting to another.
+        prefix: Keys are looked for with it first, in its case.
+    """
+
+    prefix: str | None
+    _keys: tuple[Callable[[str], str], ...] | None
+
+    def __init__(
+        self,
+        changes: Any,
+        defaults: Iterable[Any] | None = None,
+        keys: Iterable[Callable[[str], str]] | None = None,
+        prefix: str | None = None,
+    ) -> None:
+        super().__init__(changes, *(defaults or ()))
+        self.__dict__.update(prefix=prefix.rstrip("_") + "_" if prefix else prefix, _keys=tuple(keys) if keys else None)
+
+    def copy(self) -> "ConfigurationView":
+        """The same, with changes of its own."""
+        copied = type(self)(self.changes.copy(), self.defaults, self._keys, self.prefix)
+        copied.__dict__["key_t"] = self.key_t
+        return copied
+
+    __copy__ = copy
+
+    def _to_keys(self, key: str) -> tuple[str, ...]:
+        names = [key]
+        prefix = self.prefix
+        if prefix:
+            prefixed = key if key.startswith(prefix) else prefix + key
+            names.insert(0, match_case(prefixed, prefix))
+        return (*names, *(convert(key) for convert in self._keys or ()))
+
+    def __getitem__(self, key: str) -> Any:
+        keys = self._to_keys(key)
+        for mapping in self.maps:
+            for name in keys:
+                try:
+                    return mapping[self._key(name)]
+                except KeyError:
+                    pass
+        try:
+            return self.__missing__(key)
+        except KeyError:
+            if self.prefix:
+                raise KeyError(f"Key not found: {keys[1]!r} (with prefix: {keys[0]!r})") from None
+            raise
+
+    def __contains__(self, key: object) -> bool:
+        return any(ChainMap.__contains__(self, name) for name in self._to_keys(str(key)))
+
+    def first(self, *keys: str) -> Any:
+        """The first of those settings that is not None."""
+        return first(None, (self.get(key) for key in keys))
+
+    def swap_with(self, other: "ConfigurationView") -> None:
+        """Become *other*, for those who hold this one."""
+        theirs = other.__dict__
+        self.__dict__.update({name: theirs[name] for name in ("changes", "defaults", "key_t", "prefix", "_keys")})
+        self.__dict__["maps"] = [theirs["changes"], *theirs["defaults"]]

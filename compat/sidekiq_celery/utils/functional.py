@@ -1,0 +1,243 @@
+"""Functions on functions and on sequences."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import islice, tee, zip_longest
+from typing import Any, TypeVar
+
+from sidekiq_celery.utils.regen import regen as regen
+
+__all__ = (
+    "chunks",
+    "dictfilter",
+    "first",
+    "firstmethod",
+    "fun_accepts_kwargs",
+    "head_from_fun",
+    "is_list",
+    "lazy",
+    "mattrgetter",
+    "maybe",
+    "maybe_evaluate",
+    "maybe_list",
+    "memoize",
+    "mlazy",
+    "noop",
+    "padlist",
+    "regen",
+    "uniq",
+)
+
+T = TypeVar("T")
+
+
+class DummyContext:
+    """A context in which nothing happens."""
+
+    def __enter__(self) -> "DummyContext":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
+
+
+class lazy:
+    """A call to make when its value is asked for, each time."""
+
+    def __init__(self, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self._fun, self._args, self._kwargs = fun, args, kwargs
+
+    def __call__(self) -> Any:
+        return self.evaluate()
+
+    def evaluate(self) -> Any:
+        """The value."""
+        return self._fun(*self._args, **self._kwargs)
+
+    def __str__(self) -> str:
+        return str(self())
+
+    def __repr__(self) -> str:
+        return repr(self())
+
+    def __eq__(self, rhs: object) -> bool:
+        return bool(self() == rhs)
+
+    def __ne__(self, rhs: object) -> bool:
+        return bool(self() != rhs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class mlazy(lazy):
+    """A call to make when its value is first asked for."""
+
+    evaluated = False
+    _value: Any = None
+
+    def evaluate(self) -> Any:
+        """The value."""
+        if not self.evaluated:
+            self._value = super().evaluate()
+            self.evaluated = True
+        return self._value
+
+
+def maybe_evaluate(value: Any) -> Any:
+    """The value of something lazy; anything else as it is."""
+    # kombu has a `lazy` of its own, which settings may hold.
+    if isinstance(value, lazy) or (type(value).__name__ in ("lazy", "mlazy") and hasattr(value, "evaluate")):
+        return value.evaluate()
+    return value
+
+
+def noop(*args: Any, **kwargs: Any) -> None:
+    """Do nothing."""
+
+
+def pass1(arg: T, *args: Any, **kwargs: Any) -> T:
+    """The first argument."""
+    return arg
+
+
+def memoize(maxsize: int | None = None, keyfun: Any = None, Cache: Any = None) -> Callable[[Any], Any]:
+    """Keep what a function returned for its last *maxsize* different arguments."""
+    return lru_cache(maxsize=maxsize)
+
+
+def is_list(obj: Any, scalars: tuple[type, ...] = (Mapping, str), iters: tuple[type, ...] = (Iterable,)) -> bool:
+    """Whether *obj* can be gone through, and is no text and no mapping."""
+    return isinstance(obj, iters) and not isinstance(obj, scalars or ())
+
+
+def maybe_list(obj: Any, scalars: tuple[type, ...] = (Mapping, str)) -> Any:
+    """*obj* if it is a list or None, else in a list."""
+    return obj if obj is None or is_list(obj, scalars) else [obj]
+
+
+def dictfilter(d: Mapping[str, Any] | None = None, **kw: Any) -> dict[str, Any]:
+    """What is not None."""
+    return {key: value for key, value in {**(d or {}), **kw}.items() if value is not None}
+
+
+def first(predicate: Callable[[Any], Any] | None, it: Iterable[Any]) -> Any:
+    """The first element that *predicate* accepts; without one, that is not None."""
+    accepts = predicate or (lambda value: value is not None)
+    return next((value for value in it if accepts(value)), None)
+
+
+def firstmethod(method: str, on_call: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """A function that asks one object after the other by *method*, and returns the first answer that is not None."""
+
+    def ask(it: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        for obj in it:
+            found = getattr(maybe_evaluate(obj), method, None)
+            if found is None:
+                continue
+            reply = on_call(found, *args, **kwargs) if on_call else found(*args, **kwargs)
+            if reply is not None:
+                return reply
+        return None
+
+    return ask
+
+
+def chunks(it: Iterator[T], n: int) -> Iterator[list[T]]:
+    """Lists of *n* elements each of an iterator; the last may be shorter."""
+    for item in it:
+        yield [item, *islice(it, n - 1)]
+
+
+def padlist(container: Iterable[Any], size: int, default: Any = None) -> list[Any]:
+    """The first *size* elements, with *default* for those that lack."""
+    items = list(container)[:size]
+    return items + [default] * (size - len(items))
+
+
+def mattrgetter(*attrs: str) -> Callable[[Any], dict[str, Any]]:
+    """A function to those attributes of an object; None for what it lacks."""
+    return lambda obj: {attr: getattr(obj, attr, None) for attr in attrs}
+
+
+def uniq(it: Iterable[T]) -> Iterator[T]:
+    """Each element once, in their order."""
+    return iter(dict.fromkeys(it))
+
+
+def lookahead(it: Iterable[T]) -> Iterator[tuple[T, T | None]]:
+    """Each element with the next; the last with None."""
+    here, ahead = tee(it)
+    next(ahead, None)
+    return zip_longest(here, ahead)
+
+
+def maybe(typ: Callable[[Any], T], val: Any) -> T | None:
+    """*typ* of *val*, unless it is None."""
+    return None if val is None else typ(val)
+
+
+def seq_concat_item(seq: Any, item: Any) -> Any:
+    """A copy of *seq* with *item* at its end."""
+    return (*seq, item) if isinstance(seq, tuple) else [*seq, item]
+
+
+def seq_concat_seq(a: Sequence[Any], b: Sequence[Any]) -> Any:
+    """Both in one, of the type of the longer."""
+    kind: Any = type(max([a, b], key=len))
+    return kind([*a, *b])
+
+
+def is_numeric_value(value: Any) -> bool:
+    """Whether *value* is a number; True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def head_from_fun(fun: Callable[..., Any], bound: bool = False) -> Callable[..., Any]:
+    """
+    A function that takes what *fun* takes and does nothing: calling it checks arguments at the price of a call.
+
+    Args:
+        bound: The first parameter is filled in by the caller of *fun*.
+    """
+    target: Any = fun if inspect.isroutine(fun) else type(fun).__call__.__get__(fun)
+    spec = inspect.getfullargspec(target)
+    # Defaults are only needed to be there; their values stay with the function.
+    optional = len(spec.defaults or ())
+    plain = len(spec.args) - optional
+    parts = [*spec.args[:plain], *(f"{name}=None" for name in spec.args[plain:])]
+    if spec.varargs:
+        parts.append(f"*{spec.varargs}")
+    elif spec.kwonlyargs:
+        parts.append("*")
+    parts += [f"{name}=None" if name in (spec.kwonlydefaults or {}) else name for name in spec.kwonlyargs]
+    if spec.varkw:
+        parts.append(f"**{spec.varkw}")
+    name = fun.__name__ if inspect.isroutine(fun) else type(fun).__name__
+    known_as = name if name.isidentifier() else "task"
+    source = f"def {known_as}({', '.join(parts)}):\n    return 1\n"
+    namespace: dict[str, Any] = {"__name__": fun.__module__}
+    exec(source, namespace)
+    head: Any = namespace[known_as]
+    head._source = source
+    return partial(head, object()) if bound else head
+
+
+def arity_greater(fun: Callable[..., Any], n: int) -> Any:
+    """Whether *fun* takes more than *n* positional arguments."""
+    spec = inspect.getfullargspec(fun)
+    return spec.varargs or len(spec.args) > n
+
+
+def fun_takes_argument(name: str, fun: Callable[..., Any], position: int | None = None) -> Any:
+    """Whether *fun* takes an argument called *name*, or at *position*."""
+    spec = inspect.getfullargspec(fun)
+    return spec.varkw or spec.varargs or (len(spec.args) >= position if position else name in spec.args)
+
+
+def fun_accepts_kwargs(fun: Callable[..., Any]) -> bool:
+    """Whether *fun* takes any keyword."""
+    code = getattr(fun, "__code__", None)
+    if code is not None:
+        return bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return any(p.kind == p.VAR_KEYWORD for p in inspect.signature(fun).parameters.values())

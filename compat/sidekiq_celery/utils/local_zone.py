@@ -1,0 +1,70 @@
+"""This machine's time zone, by its name where that can be found."""
+
+import os
+import time
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+__all__ = ("LocalTimezone", "local_zone")
+
+_ZONES = "zoneinfo/"
+
+
+class LocalTimezone(tzinfo):
+    """The zone by the C library's rules, where its name is not known."""
+
+    def __repr__(self) -> str:
+        hours = int(timedelta(seconds=-(time.altzone if time.daylight else time.timezone)).total_seconds() / 3600)
+        return f"<LocalTimezone: UTC{hours:+03d}>"
+
+    def utcoffset(self, dt: datetime | None) -> timedelta:
+        """Ahead of UTC."""
+        return timedelta(seconds=-time.altzone if self._isdst(dt) else -time.timezone)
+
+    def dst(self, dt: datetime | None) -> timedelta:
+        """What summer adds."""
+        return timedelta(seconds=time.timezone - time.altzone) if self._isdst(dt) else timedelta(0)
+
+    def tzname(self, dt: datetime | None) -> str:
+        """Its short name at that time."""
+        return time.tzname[self._isdst(dt)]
+
+    def fromutc(self, dt: datetime) -> datetime:
+        """*dt*, a time of UTC, in this zone."""
+        moment = dt.replace(tzinfo=UTC)
+        local = time.localtime(moment.timestamp())
+        return datetime(*local[:6], dt.microsecond, tzinfo=self)
+
+    def _isdst(self, dt: datetime | None) -> bool:
+        if dt is None or not time.daylight:
+            return False
+        stamp = time.mktime((dt.year, dt.month, dt.day, dt.hour, dt.minute, dt.second, dt.weekday(), 0, -1))
+        return time.localtime(stamp).tm_isdst > 0
+
+
+def local_zone() -> tzinfo:
+    """The zone that `TZ` names, or `/etc/timezone`, or that `/etc/localtime` leads to."""
+    for name in (_from_environment(), _from_file(Path("/etc/timezone")), _from_link(Path("/etc/localtime"))):
+        if name:
+            try:
+                return ZoneInfo(name)
+            except (ZoneInfoNotFoundError, ValueError, OSError):
+                continue
+    return LocalTimezone()
+
+
+def _from_environment() -> str:
+    return os.environ.get("TZ", "").removeprefix(":")
+
+
+def _from_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").split("#")[0].strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _from_link(path: Path) -> str:
+    resolved = str(path.resolve())
+    return resolved.partition(_ZONES)[2] if _ZONES in resolved else ""

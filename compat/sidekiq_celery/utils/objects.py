@@ -1,0 +1,72 @@
+"""Looking at objects and classes."""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import reduce
+from typing import Any
+
+__all__ = ("Bunch", "FallbackContext", "getitem_property", "mro_lookup")
+
+
+class Bunch:
+    """Anything, by attributes."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.__dict__.update(kwargs)
+
+
+def mro_lookup(
+    cls: type, attr: str, stop: Collection[type] | None = None, monkey_patched: Sequence[str] | None = None
+) -> type | None:
+    """
+    The first class of *cls* and its bases that defines *attr*; None if none before *stop* does.
+
+    Args:
+        monkey_patched: The modules from which a class of *stop* has its attributes; a foreign one counts as defined.
+    """
+    for node in cls.mro():
+        if node in (stop or ()):
+            origin = getattr(node.__dict__.get(attr), "__module__", None)
+            return None if origin is None or origin in (monkey_patched or ()) else node
+        if attr in node.__dict__:
+            return node
+    return None
+
+
+class FallbackContext:
+    """What was provided, left open at the end; else what *fallback* makes, entered and left."""
+
+    def __init__(self, provided: Any, fallback: Callable[..., Any], *fb_args: Any, **fb_kwargs: Any) -> None:
+        self.provided = provided
+        self.fallback = fallback
+        self.fb_args = fb_args
+        self.fb_kwargs = fb_kwargs
+        self._context: Any = None
+
+    def __enter__(self) -> Any:
+        if self.provided is not None:
+            return self.provided
+        context = self.fallback(*self.fb_args, **self.fb_kwargs)
+        value = context.__enter__()
+        self._context = context
+        return value
+
+    def __exit__(self, *exc_info: object) -> Any:
+        return None if self._context is None else self._context.__exit__(*exc_info)
+
+
+class getitem_property:
+    """An attribute that is a key of the object, or of a mapping in it (`options.link`)."""
+
+    def __init__(self, keypath: str, doc: str | None = None) -> None:
+        path, _, self.key = keypath.rpartition(".")
+        self.path = path.split(".") if path else []
+        self.__doc__ = doc
+
+    def _home(self, obj: Any) -> Any:
+        return reduce(lambda home, key: home[key], self.path, obj)
+
+    def __get__(self, obj: Any, type: Any = None) -> Any:
+        return type if obj is None else self._home(obj).get(self.key)
+
+    def __set__(self, obj: Any, value: Any) -> None:
+        self._home(obj)[self.key] = value

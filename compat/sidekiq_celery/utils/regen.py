@@ -1,0 +1,99 @@
+"""An iterable that can be gone through again."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, SupportsIndex, overload
+
+__all__ = ("regen",)
+
+
+def regen(it: Iterable[Any]) -> Any:
+    """*it* as a list; a list or a tuple as it is. What is not one is read only as far as somebody asks."""
+    return it if isinstance(it, list | tuple) else _Regenerated(it)
+
+
+class _Regenerated(list[Any]):
+    """A list that is filled from an iterator as it is read. It is a list, as JSON encoders look for one."""
+
+    def __init__(self, it: Iterable[Any]) -> None:
+        super().__init__()
+        self._source = iter(it)
+        self._is_done = False
+
+    def _pull(self) -> bool:
+        """Read one more; False at the end."""
+        if self._is_done:
+            return False
+        try:
+            item = next(self._source)
+        except StopIteration:
+            self._is_done = True
+            return False
+        list.append(self, item)
+        return True
+
+    @property
+    def data(self) -> list[Any]:
+        """All of it."""
+        while self._pull():
+            pass
+        return self
+
+    def map(self, func: Any) -> None:
+        """Put every element through *func*, those that are not read yet when they are."""
+        list.__setitem__(self, slice(None), [func(item) for item in list.__iter__(self)])
+        self._source = map(func, self._source)
+
+    def __iter__(self) -> Iterator[Any]:
+        index = 0
+        while index < list.__len__(self) or self._pull():
+            # One ahead, so that the end is known when the last one is handed out.
+            if index + 1 == list.__len__(self):
+                self._pull()
+            yield list.__getitem__(self, index)
+            index += 1
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice) or index < 0:
+            return list.__getitem__(self.data, index)
+        while index >= list.__len__(self) and self._pull():
+            pass
+        return list.__getitem__(self, index)
+
+    def __len__(self) -> int:
+        return list.__len__(self.data)
+
+    def __length_hint__(self) -> int:
+        from operator import length_hint
+
+        return list.__len__(self) + length_hint(self._source)
+
+    def __bool__(self) -> bool:
+        return bool(list.__len__(self)) or self._pull()
+
+    def __eq__(self, other: object) -> bool:
+        return list.__eq__(self.data, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __contains__(self, item: object) -> bool:
+        return any(item == other for other in self)
+
+    def __add__(self, other: Any) -> Any:
+        return [*self, *other]
+
+    def __radd__(self, other: Any) -> Any:
+        return [*other, *self]
+
+    def __reduce__(self) -> Any:
+        return list, (list(self),)
+
+    def __repr__(self) -> str:
+        read = ", ".join(map(repr, list.__iter__(self)))
+        return f"<regen: [{read}{'' if self._is_done else '...'}]>"
+
+    __hash__ = None  # type: ignore[assignment]

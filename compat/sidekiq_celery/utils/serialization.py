@@ -1,0 +1,208 @@
+"""Exceptions and values in forms that can be sent."""
+
+import datetime
+import numbers
+import pickle
+import sys
+from base64 import b64decode as _base64decode
+from base64 import b64encode as _base64encode
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import takewhile
+from typing import Any, NoReturn
+
+__all__ = (
+    "UnpickleableExceptionWrapper",
+    "create_exception_cls",
+    "find_pickleable_exception",
+    "get_pickleable_etype",
+    "get_pickleable_exception",
+    "get_pickled_exception",
+    "jsonify",
+    "raise_with_context",
+    "strtobool",
+    "subclass_exception",
+)
+
+# An exception is never brought down to these: they say nothing.
+unwanted_base_classes = (Exception, BaseException, object)
+
+_TRUTH = {"false": False, "no": False, "0": False, "off": False, "true": True, "yes": True, "1": True, "on": True}
+
+
+def safe_repr(value: Any) -> str:
+    """`repr(value)`, or what went wrong in it."""
+    try:
+        return repr(value)
+    except Exception as exc:  # noqa: BLE001 - a broken __repr__ may raise anything
+        return f"<Unrepresentable {type(value)!r}: {exc!r}>"
+
+
+def subclass_exception(name: str, parent: type[BaseException], module: str) -> type[BaseException]:
+    """A new exception class."""
+    return type(name, (parent,), {"__module__": module})
+
+
+def create_exception_cls(name: str, module: str, parent: type[BaseException] | None = None) -> type[BaseException]:
+    """A new exception class, for one that cannot be imported here."""
+    return subclass_exception(name, parent or Exception, module)
+
+
+def itermro(cls: type, stop: Iterable[type]) -> Iterator[type]:
+    """*cls* and its bases, up to the first of *stop*."""
+    return takewhile(lambda base: base not in tuple(stop), cls.__mro__)
+
+
+def find_pickleable_exception(
+    exc: BaseException, loads: Callable[[bytes], Any] = pickle.loads, dumps: Callable[[Any], bytes] = pickle.dumps
+) -> Any:
+    """*exc* as the nearest of its classes that can be pickled; None if that would be `Exception` itself."""
+    args = getattr(exc, "args", [])
+    for base in itermro(type(exc), unwanted_base_classes):
+        try:
+            candidate = base(*args)
+            loads(dumps(candidate))
+        except Exception:  # noqa: BLE001 - constructors and reducers of programs may raise anything
+            continue
+        return candidate
+    return None
+
+
+def ensure_serializable(items: Iterable[Any], encoder: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Each item as it is if *encoder* takes it, else its `repr`."""
+    safe = []
+    for item in items:
+        try:
+            encoder(item)
+        except Exception:  # noqa: BLE001 - encoders of programs may raise anything
+            safe.append(safe_repr(item))
+        else:
+            safe.append(item)
+    return tuple(safe)
+
+
+class UnpickleableExceptionWrapper(Exception):
+    """
+    An exception that cannot be pickled, by its names.
+
+    Args:
+        exc_module, exc_cls_name, exc_args: Of the exception.
+        text: Its `repr`.
+    """
+
+    def __init__(self, exc_module: str, exc_cls_name: str, exc_args: Iterable[Any], text: str | None = None) -> None:
+        args = ensure_serializable(exc_args, lambda value: pickle.loads(pickle.dumps(value)))
+        self.exc_module = exc_module
+        self.exc_cls_name = exc_cls_name
+        self.exc_args = args
+        self.text = text
+        super().__init__(exc_module, exc_cls_name, args, text)
+
+    def restore(self) -> BaseException:
+        """An exception of those names."""
+        return create_exception_cls(self.exc_cls_name, self.exc_module)(*self.exc_args)
+
+    def __str__(self) -> str:
+        return self.text or ""
+
+    @classmethod
+    def from_exception(cls, exc: BaseException) -> "UnpickleableExceptionWrapper":
+        """*exc*, wrapped."""
+        wrapped = cls(type(exc).__module__, type(exc).__name__, getattr(exc, "args", []), safe_repr(exc))
+        return wrapped.with_traceback(exc.__traceback__)
+
+
+def get_pickleable_exception(exc: Any) -> Any:
+    """*exc* itself if it can be pickled, else the nearest thing that can."""
+    try:
+        pickle.loads(pickle.dumps(exc))
+    except Exception:  # noqa: BLE001 - reducers of programs may raise anything
+        return find_pickleable_exception(exc) or UnpickleableExceptionWrapper.from_exception(exc)
+    return exc
+
+
+def get_pickleable_etype(
+    cls: Any, loads: Callable[[bytes], Any] = pickle.loads, dumps: Callable[[Any], bytes] = pickle.dumps
+) -> Any:
+    """*cls* if it can be pickled, else `Exception`."""
+    try:
+        loads(dumps(cls))
+    except Exception:  # noqa: BLE001 - reducers of programs may raise anything
+        return Exception
+    return cls
+
+
+def get_pickled_exception(exc: Any) -> Any:
+    """What `get_pickleable_exception` was given, or as near as can be."""
+    return exc.restore() if isinstance(exc, UnpickleableExceptionWrapper) else exc
+
+
+def b64encode(s: bytes | str) -> str:
+    """Base64, as a text."""
+    return _base64encode(s.encode() if isinstance(s, str) else s).decode()
+
+
+def b64decode(s: bytes | str) -> bytes:
+    """What base64 stands for."""
+    return _base64decode(s)
+
+
+def strtobool(term: Any, table: dict[str, bool] | None = None) -> Any:
+    """
+    The truth that a text names; anything else as it is.
+
+    Raises:
+        TypeError: The text is none of true, yes, on, 1, false, no, off and 0.
+    """
+    if not isinstance(term, str):
+        return term
+    try:
+        return (table or _TRUTH)[term.lower()]
+    except KeyError:
+        raise TypeError(f"Cannot coerce {term!r} to type bool; write true or false") from None
+
+
+def _time_text(value: datetime.date | datetime.time) -> str:
+    if isinstance(value, datetime.datetime | datetime.time):
+        text = value.isoformat(timespec="milliseconds" if value.microsecond else "auto")
+        return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+    return value.isoformat()
+
+
+def jsonify(
+    obj: Any,
+    builtin_types: tuple[type, ...] = (numbers.Real, str),
+    key: Any = None,
+    keyfilter: Callable[[Any], Any] | None = None,
+    unknown_type_filter: Callable[[Any], Any] | None = None,
+) -> Any:
+    """
+    *obj* in types that JSON has.
+
+    Raises:
+        ValueError: There is a type that is not known, and no *unknown_type_filter*.
+    """
+    again = partial(jsonify, builtin_types=builtin_types, keyfilter=keyfilter, unknown_type_filter=unknown_type_filter)
+    if hasattr(obj, "as_dict") and type(obj).__module__.startswith("kombu."):
+        obj = obj.as_dict(recurse=True)
+    if obj is None or isinstance(obj, builtin_types):
+        return obj
+    if isinstance(obj, tuple | list):
+        return [again(value, key=key) for value in obj]
+    if isinstance(obj, dict):
+        return {name: again(value, key=name) for name, value in obj.items() if not keyfilter or keyfilter(name)}
+    if isinstance(obj, datetime.date | datetime.time):
+        return _time_text(obj)
+    if isinstance(obj, datetime.timedelta):
+        return str(obj)
+    if unknown_type_filter is None:
+        raise ValueError(f"Unsupported type: {type(obj)!r} {obj!r} (parent: {key})")
+    return unknown_type_filter(obj)
+
+
+def raise_with_context(exc: BaseException) -> NoReturn:
+    """Raise *exc* from what is being handled; as it is, if it is that itself."""
+    handled = sys.exc_info()[1]
+    if handled is exc:
+        raise exc
+    raise exc from handled

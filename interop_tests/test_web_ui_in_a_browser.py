@@ -81,6 +81,19 @@ def test_the_busy_page_shows_python_with_its_threads_queues_memory_and_jobs(
     assert job[5] == f'"ledger_and_wait_for", "{LEDGER}", "<b>bold</b>", "{GATE}"'
 
 
+@pytest.mark.releases(since="7.0.2")
+def test_the_busy_page_names_another_release_that_a_python_process_writes_for(
+    start_python: StartPython, browser: Browser, visit: Visit
+) -> None:
+    """A process that was pinned to another release than the Web UI's own says so."""
+    start_python(environment={"FIXTURE_SIDEKIQ_VERSION": "7.1.6"})
+
+    visit("/busy")
+
+    [process] = browser.rows()
+    assert process[0].endswith("Version: 7.1.6")
+
+
 def test_the_buttons_of_the_busy_page_quiet_and_stop_one_python_process_or_all(
     redis_client: redis.Redis, start_python: StartPython, browser: Browser, visit: Visit
 ) -> None:

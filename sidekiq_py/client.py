@@ -90,6 +90,17 @@ class Client:
         """
         return self._push(outgoing.order_of_item(item), self.detection.dialect(time()))
 
+    def prepare(self, item: Mapping[str, Any]) -> Outgoing | None:
+        """
+        What `push` would send, for something else to send it: a script that ends a job.
+
+        Returns:
+            The job as it is to be written, or None if a client middleware stopped it.
+        """
+        return outgoing.prepare(
+            outgoing.order_of_item(item), dialect=self.detection.dialect(time()), chain=self.middleware
+        )
+
     def push_now(self, definition: JobDefinition, args: list[Any]) -> str | None:
         """`perform_async` of a declared job, without `set`."""
         now = time()

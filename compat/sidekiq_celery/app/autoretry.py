@@ -1,0 +1,106 @@
+"""`autoretry_for`: exceptions upon which a task retries by itself."""
+
+import random
+from collections.abc import Callable
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any
+
+from sidekiq_celery.exceptions import Ignore, Retry
+
+__all__ = ("add_autoretry_behaviour", "get_exponential_backoff_interval")
+
+
+def get_exponential_backoff_interval(factor: int, retries: int, maximum: int, full_jitter: bool = False) -> int:
+    """
+    Seconds to wait before the next try: *factor* doubled by each of *retries*, up to *maximum*.
+
+    Args:
+        full_jitter: Any number from 0 to that, drawn anew.
+    """
+    countdown: int = min(maximum, factor * (2**retries))
+    if full_jitter:
+        countdown = random.randrange(countdown + 1)
+    return max(0, countdown)
+
+
+class _Policy:
+    """When a task retries by itself, and how long it waits."""
+
+    def __init__(self, task: Any, options: dict[str, Any]) -> None:
+        def wanted(name: str, default: Any) -> Any:
+            return options.get(name, getattr(task, name, default))
+
+        self.task = task
+        self.errors = tuple(wanted("autoretry_for", ()))
+        self.exempt = tuple(wanted("dont_autoretry_for", ()))
+        self.retry_kwargs = wanted("retry_kwargs", {})
+        self.backoff = float(wanted("retry_backoff", False))
+        self.backoff_max = int(wanted("retry_backoff_max", 600))
+        self.has_jitter = wanted("retry_jitter", True)
+
+    def retry(self, exc: Exception) -> Exception:
+        """
+        Retry the task; what is to be raised.
+
+        Raises:
+            Retry: It is to run again.
+            Exception: *exc*, as no try is left.
+        """
+        task = self.task
+        options = dict(self.retry_kwargs)
+        if self.backoff:
+            options["countdown"] = get_exponential_backoff_interval(
+                factor=int(max(1.0, self.backoff)),
+                retries=task.request.retries,
+                maximum=self.backoff_max,
+                full_jitter=self.has_jitter,
+            )
+        # What `retry(max_retries=…)` in the task's own code has said counts for this attempt.
+        if hasattr(task, "override_max_retries"):
+            options["max_retries"] = task.override_max_retries
+        again: Exception = task.retry(exc=exc, **options)
+        if hasattr(task, "override_max_retries"):
+            del task.override_max_retries
+        return again
+
+
+def add_autoretry_behaviour(task: Any, **options: Any) -> None:
+    """
+    Wrap a task's `run` so that it retries upon the exceptions of `autoretry_for`; nothing happens without any.
+
+    Args:
+        task: Its attributes say what *options* do not.
+        options: As for the decorator.
+    """
+    policy = _Policy(task, options)
+    if not policy.errors or hasattr(task, "_orig_run"):
+        return
+    wrap = _awaited if iscoroutinefunction(task.run) else _called
+    task._orig_run, task.run = task.run, wrap(policy, task.run)
+
+
+def _called(policy: _Policy, run: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(run)
+    def run_and_retry(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return policy.task._orig_run(*args, **kwargs)
+        except (Ignore, Retry, *policy.exempt):
+            raise
+        except policy.errors as exc:
+            raise policy.retry(exc)  # noqa: B904 - `retry` has set what it was raised from
+
+    return run_and_retry
+
+
+def _awaited(policy: _Policy, run: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(run)
+    async def run_and_retry(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await policy.task._orig_run(*args, **kwargs)
+        except (Ignore, Retry, *policy.exempt):
+            raise
+        except policy.errors as exc:
+            raise policy.retry(exc)  # noqa: B904 - as above
+
+    return run_and_retry

@@ -1,0 +1,148 @@
+"""`Task.request`: what a task can know of the call that it runs for."""
+
+from typing import TYPE_CHECKING, Any
+
+__all__ = ("Context", "get_actual_ignore_result")
+
+_UNSET = object()
+# Of a message, and no header of the caller's.
+_OF_THE_MESSAGE = ("lang", "task", "argsrepr", "kwargsrepr", "compression")
+# RabbitMQ takes a message that bears them for one that goes round in circles.
+_OF_DEAD_LETTERS = frozenset(
+    {
+        "x-death",
+        *(f"x-{turn}-death-{what}" for turn in ("first", "last") for what in ("exchange", "queue", "reason")),
+    }
+)
+
+
+class Context:
+    """
+    The call that a task runs for. A name that is not known raises AttributeError; a known one that was not given is
+    None, or its default here.
+
+    Args:
+        args, kwargs: As for `dict`. What is none of the names below came as a header of the caller's, and is found in
+            `headers` too.
+    """
+
+    _children: list[Any] | None = None
+    _protected = 0
+    args: Any = None
+    callbacks: Any = None
+    called_directly: bool = True
+    chain: Any = None
+    chord: Any = None
+    correlation_id: Any = None
+    delivery_info: Any = None
+    errbacks: Any = None
+    eta: Any = None
+    expires: Any = None
+    group: Any = None
+    group_index: Any = None
+    headers: Any = None
+    hostname: Any = None
+    id: Any = None
+    ignore_result: Any = False
+    is_eager: bool = False
+    kwargs: Any = None
+    logfile: Any = None
+    loglevel: Any = None
+    origin: Any = None
+    parent_id: Any = None
+    properties: Any = None
+    retries: int = 0
+    reply_to: Any = None
+    replaced_task_nesting: int = 0
+    root_id: Any = None
+    shadow: Any = None
+    taskset: Any = None
+    timelimit: Any = None
+    time_limit: Any = None
+    soft_time_limit: Any = None
+    utc: Any = None
+    stamped_headers: Any = None
+    stamps: Any = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.update(*args, **kwargs)
+        if self.headers is None:
+            self.headers = self._get_custom_headers(*args, **kwargs)
+
+    def _get_custom_headers(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+        given = dict(*args, **kwargs)
+        own = {key: value for key, value in given.items() if key not in _KNOWN}
+        return own or None
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Take over fields, given as for `dict.update`; a `timelimit` also sets the two limits by themselves."""
+        before = self.__dict__.get("timelimit", _UNSET)
+        self.__dict__.update(*args, **kwargs)
+        now = self.__dict__.get("timelimit", _UNSET)
+        if now is before:
+            return
+        is_pair = isinstance(now, list | tuple) and len(now) >= 2
+        self.time_limit, self.soft_time_limit = now[:2] if is_pair else (None, None)
+
+    def clear(self) -> None:
+        """Forget all that was given."""
+        self.__dict__.clear()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A field, or *default* for a name that is not known."""
+        return getattr(self, key, default)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Headers of the caller's are fields, too."""
+
+    def __repr__(self) -> str:
+        return f"<Context: {vars(self)!r}>"
+
+    @property
+    def children(self) -> list[Any]:
+        """The results of the tasks that this one has called."""
+        if self._children is None:
+            self._children = []
+        return self._children
+
+    def as_execution_options(self) -> dict[str, Any]:
+        """The options by which `apply_async` would make this call again."""
+        time_limit, soft_time_limit = self.timelimit or (None, None)
+        options = {
+            "task_id": self.id,
+            "root_id": self.root_id,
+            "parent_id": self.parent_id,
+            "group_id": self.group,
+            "group_index": self.group_index,
+            "shadow": self.shadow,
+            "chord": self.chord,
+            "chain": self.chain,
+            "link": self.callbacks,
+            "link_error": self.errbacks,
+            "expires": self.expires,
+            "soft_time_limit": soft_time_limit,
+            "time_limit": time_limit,
+            "headers": {key: value for key, value in (self.headers or {}).items() if key not in _OF_DEAD_LETTERS},
+            "retries": self.retries,
+            "reply_to": self.reply_to,
+            "replaced_task_nesting": self.replaced_task_nesting,
+            "origin": self.origin,
+        }
+        if self.stamps is not None and self.stamped_headers is not None:
+            options["stamped_headers"] = self.stamped_headers
+            options |= {key: value for key, value in self.stamps.items() if key in self.stamped_headers}
+        return options
+
+
+_KNOWN = frozenset({*vars(Context), *_OF_THE_MESSAGE})
+
+
+def get_actual_ignore_result(task: Any, req: Context | None) -> Any:
+    """Whether the result is not wanted: as the call says, else as the task does."""
+    wanted = None if req is None else getattr(req, "ignore_result", None)
+    if isinstance(req, Context) and "ignore_result" not in vars(req):
+        # The default of the class says nothing.
+        wanted = None
+    return task.ignore_result if wanted is None else wanted

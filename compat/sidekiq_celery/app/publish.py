@@ -1,0 +1,321 @@
+"""
+Sending a task: routes, message, signals, payload, push.
+
+The push is the engine's own (`sidekiq_py.client`): its client middleware, its dialect, its transactions and shards. A
+failure is raised as kombu's `OperationalError`, as programs that come from Celery catch it.
+"""
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakKeyDictionary
+
+from sidekiq_celery import gathering, signals
+from sidekiq_celery.app.broker import redis_settings
+from sidekiq_celery.exceptions import AlwaysEagerIgnored
+from sidekiq_celery.message import TaskMessage, as_task_v2, aware
+from sidekiq_celery.payload import KEY, encoded_arguments, marks_of_message
+from sidekiq_celery.priorities import priority_queue
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_celery.utils.uuid import uuid
+from sidekiq_py import client as clients
+from sidekiq_py.client import Client
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnectionError, RedisError
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.registry import JobDefinition
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("client_of", "create_message", "definition_of", "send_message", "send_task")
+
+logger = logging.getLogger("celery.app.base")
+
+_TASK_DEFAULTS = ("time_limit", "soft_time_limit", "expires")
+# Options that `as_task_v2` has put into the headers.
+_OF_THE_MESSAGE = ("argsrepr", "kwargsrepr", "origin", "now", "timezone")
+# Of a call to kombu's producer; a push has no use for them.
+_OF_THE_PRODUCER = (
+    "delivery_mode", "immediate", "mandatory", "declare", "timeout", "confirm_timeout", "event_dispatcher",
+    "exchange_type", "expiration",
+)  # fmt: skip
+
+_clients: "WeakKeyDictionary[Celery, Client]" = WeakKeyDictionary()
+
+
+def client_of(app: "Celery") -> Client:
+    """
+    What pushes the tasks of *app*: to its broker; without one, to where the program is configured to push.
+
+    Raises:
+        ImproperlyConfigured: The broker is no Redis.
+    """
+    if not app.conf.broker_write_url:
+        return clients.current()
+    known = _clients.get(app)
+    if known is None:
+        known = _clients[app] = Client(pool=Pool(redis_settings(app)))
+    return known
+
+
+def definition_of(task: Any) -> JobDefinition:
+    """What the client knows of a task: its name, and where it is pushed to."""
+    definition: JobDefinition | None = task.__dict__.get("_job_definition")
+    if definition is None:
+        definition = task.__dict__["_job_definition"] = JobDefinition(task.name, {}, task)
+    definition.pool = client_of(task.app)
+    return definition
+
+
+def send_task(
+    app: "Celery",
+    name: str,
+    args: Any = None,
+    kwargs: Any = None,
+    *,
+    countdown: float | None = None,
+    eta: Any = None,
+    task_id: str | None = None,
+    producer: Any = None,
+    connection: Any = None,
+    router: Any = None,
+    result_cls: Any = None,
+    link: Any = None,
+    link_error: Any = None,
+    add_to_parent: bool = True,
+    group_id: str | None = None,
+    group_index: int | None = None,
+    retries: int = 0,
+    chord: Any = None,
+    reply_to: str | None = None,
+    root_id: str | None = None,
+    parent_id: str | None = None,
+    route_name: str | None = None,
+    shadow: str | None = None,
+    chain: Any = None,
+    task_type: Any = None,
+    replaced_task_nesting: int = 0,
+    **options: Any,
+) -> Any:
+    """
+    Send a task by its name, as `Celery.send_task` says.
+
+    Raises:
+        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.EncodeError: An argument cannot be sent.
+    """
+    conf = app.conf
+    task_id = task_id or uuid()
+    if conf.task_always_eager:
+        warnings.warn(AlwaysEagerIgnored("task_always_eager has no effect on send_task"), stacklevel=3)
+    if task_type is None:
+        task_type = app._tasks.get(name)
+        if task_type is not None:
+            options = {**_own_options(task_type), **options}
+    limits = {key: options.pop(key, None) for key in _TASK_DEFAULTS}
+    ignore_result = options.pop("ignore_result", None)
+    given = {key: value for key, value in options.items() if value is not None}
+    queue, options = app.amqp.destinations.find(given, route_name or name, args, kwargs, task_type, router)
+    _warn_of_the_past(app, task_id, limits["expires"])
+    parent = app.current_worker_task
+    if parent is not None:
+        root_id = root_id or parent.request.root_id or parent.request.id
+        parent_id = parent_id or parent.request.id
+        if conf.task_inherit_parent_priority:
+            options.setdefault("priority", (parent.request.delivery_info or {}).get("priority"))
+    message = create_message(
+        app,
+        task_id,
+        name,
+        args,
+        kwargs,
+        countdown,
+        eta,
+        group_id,
+        group_index,
+        limits["expires"],
+        retries,
+        chord,
+        maybe_list(link),
+        maybe_list(link_error),
+        reply_to,
+        limits["time_limit"],
+        limits["soft_time_limit"],
+        conf.task_send_sent_event,
+        root_id,
+        parent_id,
+        shadow,
+        chain,
+        ignore_result=ignore_result,
+        replaced_task_nesting=replaced_task_nesting,
+        **options,
+    )
+    for taken in (*(options.pop("stamped_headers", None) or ()), *_OF_THE_MESSAGE):
+        options.pop(taken, None)
+    if not ignore_result:
+        app.backend.on_task_call(producer, task_id)
+    send_message(app, name, message, queue, task_type=task_type, **options)
+    result = (result_cls or app.AsyncResult)(task_id)
+    # An attribute, as classes of programs may not take it as an argument.
+    result.ignored = ignore_result
+    if add_to_parent and parent is not None:
+        parent.add_trail(result)
+    return result
+
+
+def create_message(app: "Celery", *args: Any, **kwargs: Any) -> TaskMessage:
+    """The message of a call; the arguments' texts are made where somebody looks at them."""
+    is_seen = bool(signals.before_task_publish.receivers or signals.after_task_publish.receivers)
+    return as_task_v2(app, *args, **{"shows_arguments": is_seen, **kwargs})
+
+
+def send_message(
+    app: "Celery",
+    name: str,
+    message: TaskMessage,
+    queue: str,
+    *,
+    exchange: Any = None,
+    routing_key: str | None = None,
+    retry: bool | None = None,
+    retry_policy: Mapping[str, Any] | None = None,
+    serializer: str | None = None,
+    compression: str | None = None,
+    headers: Mapping[str, Any] | None = None,
+    task_type: Any = None,
+    **properties: Any,
+) -> None:
+    """
+    Send a message: the two signals around the push.
+
+    Args:
+        queue: Its name. An exchange and a routing key have done their work by now; signals still tell them.
+        retry: Try again where Redis was not reached, as *retry_policy* says.
+        headers: The caller's own.
+        properties: What else the caller gave; it goes along.
+
+    Raises:
+        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+    """
+    conf = app.conf
+    for unused in _OF_THE_PRODUCER:
+        properties.pop(unused, None)
+    if headers:
+        message.headers.update(headers)
+    message.properties.update(properties)
+    policy = {**conf.task_publish_retry_policy, **(retry_policy or {})}
+    exchange_name = getattr(exchange, "name", exchange)
+    place = {"exchange": exchange_name or "", "routing_key": (routing_key if exchange_name else None) or queue}
+    if signals.before_task_publish.receivers:
+        signals.before_task_publish.send(
+            sender=name,
+            body=message.body,
+            declare=None,
+            headers=message.headers,
+            properties=message.properties,
+            retry_policy=policy,
+            **place,
+        )
+    item = _item(
+        app, name, message, queue, task_type, serializer or conf.task_serializer, compression or conf.task_compression
+    )
+    may_retry = conf.task_publish_retry if retry is None else retry
+    _push(app, item, policy if may_retry else None)
+    if signals.after_task_publish.receivers:
+        signals.after_task_publish.send(sender=name, body=message.body, headers=message.headers, **place)
+
+
+def _own_options(task: Any) -> dict[str, Any]:
+    get = getattr(task, "_get_exec_options", None)
+    return {} if get is None else {key: value for key, value in get().items() if value is not None}
+
+
+def _warn_of_the_past(app: "Celery", task_id: str, expires: Any) -> None:
+    if expires is None:
+        return
+    is_moment = isinstance(expires, datetime | str)
+    seconds = aware(app, expires).timestamp() - time.time() if is_moment else float(expires)
+    if seconds < 0:
+        logger.warning("%s has an expiration date in the past (%ss ago); it will not run", task_id, -seconds)
+
+
+def _item(
+    app: "Celery",
+    name: str,
+    message: TaskMessage,
+    queue: str,
+    task: Any,
+    serializer: str,
+    compression: str | None,
+) -> dict[str, Any]:
+    """What is handed to the client's `push`."""
+    headers, properties, (args, kwargs, _), _ = message
+    try:
+        plain, marks = encoded_arguments(args, kwargs, serializer, compression)
+        marks |= marks_of_message(message, getattr(task, "ignore_result", None))
+    except TypeError as error:
+        _refuse(error)
+    item: dict[str, Any] = {
+        "queue": priority_queue(app, queue, properties.get("priority")),
+        "class": name if task is None else task,
+        "args": plain,
+        "jid": headers["id"],
+    }
+    if task is not None:
+        item["retry"] = _retry_option(task.max_retries)
+    if marks:
+        item[KEY] = marks
+    if headers.get("eta"):
+        at = aware(app, headers["eta"]).timestamp()
+        if at > time.time():
+            item["at"] = at
+    return item
+
+
+def _retry_option(max_retries: int | None) -> int | bool:
+    """`max_retries` as Ruby's Retries page understands it."""
+    return True if max_retries is None else int(max_retries) or False
+
+
+def _push(app: "Celery", item: dict[str, Any], policy: Mapping[str, Any] | None) -> None:
+    definition = getattr(item["class"], "__sidekiq_job__", None)
+    client = clients.for_job(definition or JobDefinition(item["class"], {}, item["class"], pool=client_of(app)))
+    gathered = gathering.gathered()
+    try:
+        if gathered is None:
+            _with_retries(lambda: client.push(item), policy)
+            return
+        job = client.prepare(item)
+        if job is not None:
+            gathered.append(job)
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        _refuse(error)
+    except RedisError as error:
+        from kombu.exceptions import OperationalError
+
+        raise OperationalError(str(error)) from error
+
+
+def _with_retries(push: Callable[[], Any], policy: Mapping[str, Any] | None) -> None:
+    """Push; again where Redis was not reached. A push whose reply was lost is not made again: it may have arrived."""
+    tries = 0
+    while True:
+        try:
+            push()
+            return
+        except RedisConnectionError:
+            limit = None if policy is None else policy.get("max_retries")
+            if policy is None or (limit is not None and tries >= limit):
+                raise
+            pause = policy.get("interval_start", 0) + tries * policy.get("interval_step", 0.2)
+            time.sleep(min(pause, policy.get("interval_max", 0.2)))
+            tries += 1
+
+
+def _refuse(error: Exception) -> NoReturn:
+    from kombu.exceptions import EncodeError
+
+    raise EncodeError(str(error)) from error

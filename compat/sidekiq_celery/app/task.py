@@ -1,0 +1,590 @@
+"""
+A task: what a decorated function, or a class derived from `Task`, becomes.
+
+How it is sent stands in `app.publish`, how it runs in `app.trace`, when it runs again in `app.retrying`.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from sidekiq_celery._state import _task_stack, get_current_app
+from sidekiq_celery.app.annotations import resolve_all
+from sidekiq_celery.app.bug_report import appstr
+from sidekiq_celery.app.class_property import class_property
+from sidekiq_celery.app.context import Context, get_actual_ignore_result
+from sidekiq_celery.app.registry import _unpickle_task_v2
+from sidekiq_celery.exceptions import Ignore, MaxRetriesExceededError, Retry
+from sidekiq_celery.utils import abstract
+from sidekiq_celery.utils.functional import mattrgetter
+from sidekiq_celery.utils.threads import LocalStack
+from sidekiq_celery.utils.uuid import uuid
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.result import AsyncResult, EagerResult
+    from sidekiq_celery.utils.einfo import ExceptionInfo
+
+__all__ = ("Context", "Task", "get_actual_ignore_result")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+TaskType = type
+
+extract_exec_options = mattrgetter(
+    "queue",
+    "routing_key",
+    "exchange",
+    "priority",
+    "expires",
+    "serializer",
+    "delivery_mode",
+    "compression",
+    "time_limit",
+    "soft_time_limit",
+    "immediate",
+    "mandatory",
+)
+
+
+class _OperationalError:
+    """kombu's class, imported by those who catch it."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        from kombu.exceptions import OperationalError
+
+        return OperationalError
+
+
+def _reprtask(task: Any, fmt: str | None = None, flags: Iterable[str] | None = None) -> str:
+    shown = f" ({', '.join(flags)})" if flags else ""
+    app = appstr(task._app) if task._app else None
+    text = fmt or ("<class {0.__name__} of {app}{flags}>" if task._app else "<unbound {0.__name__}{flags}>")
+    return text.format(task, flags=shown, app=app)
+
+
+@abstract.CallableTask.register
+class Task(Generic[P, R]):
+    """
+    A task. The decorator makes one of a function; classes derive from it for hooks and for state that lasts as long as
+    the process.
+
+    Attributes:
+        name: Its name in payloads.
+        typing: Calls are checked against the parameters when they are sent; None: as the app does.
+        max_retries: After which `retry` gives up; None never does.
+        default_retry_delay: Seconds before the next try.
+        rate_limit: `"10/s"`, `"100/m"`, `"5/h"`, a number a second, or None.
+        ignore_result: Results are not stored. This and what else is None here is taken from the settings.
+        store_errors_even_if_ignored: Failures are.
+        trail: Tasks that it calls are kept in the `children` of its result.
+        time_limit, soft_time_limit: Seconds.
+        acks_late: False, if it says so itself or the settings do, lets a job be acknowledged before it runs: then it
+            runs at most once. Otherwise a job outlives the process that runs it.
+        throws: Expected errors: logged in one line, and not kept in the dead set.
+        keep_failed: Whether a failure is kept in the dead set, to be looked at and run again; None: as the app does.
+        expires: Seconds, or a datetime, after which it is not run any more.
+        priority: 0 is the most urgent, as in Celery on Redis.
+    """
+
+    __trace__: Any = None
+    __v2_compat__ = False
+    __bound__ = False
+    __header__: Callable[..., Any]
+
+    MaxRetriesExceededError = MaxRetriesExceededError
+    OperationalError = _OperationalError()
+    Strategy: Any = "celery.worker.strategy:default"
+    Request: Any = "celery.worker.request:Request"
+
+    _app: Any = None
+    name: str = None  # type: ignore[assignment]
+    typing: bool | None = None
+    max_retries: int | None = 3
+    default_retry_delay: float = 3 * 60
+    rate_limit: Any = None
+    ignore_result: Any = None
+    trail: bool = True
+    send_events: bool = True
+    store_errors_even_if_ignored: Any = None
+    store_eager_result: Any = None
+    serializer: str | None = None
+    time_limit: float | None = None
+    soft_time_limit: float | None = None
+    track_started: Any = None
+    acks_late: Any = None
+    acks_on_failure_or_timeout: Any = None
+    acks_on_failure: Any = None
+    acks_on_timeout: Any = None
+    reject_on_worker_lost: Any = None
+    retry_on_worker_lost: Any = None
+    throws: Any = ()
+    keep_failed: bool | None = None
+    expires: Any = None
+    priority: int | None = None
+    resultrepr_maxsize: int = 1024
+    abstract: bool = True
+
+    request_stack: LocalStack[Context] = None  # type: ignore[assignment]
+    _default_request: Context | None = None
+    _exec_options: dict[str, Any] | None = None
+    _dump_pydantic_arguments: Callable[..., tuple[Any, Any]] | None = None
+    _is_acknowledged_early = False
+    _backend: Any = None
+
+    from_config: tuple[tuple[str, str], ...] = (
+        ("serializer", "task_serializer"),
+        ("rate_limit", "task_default_rate_limit"),
+        ("priority", "task_default_priority"),
+        ("time_limit", "task_time_limit"),
+        ("soft_time_limit", "task_soft_time_limit"),
+        ("track_started", "task_track_started"),
+        ("acks_late", "task_acks_late"),
+        ("acks_on_failure_or_timeout", "task_acks_on_failure_or_timeout"),
+        ("acks_on_failure", "task_acks_on_failure"),
+        ("acks_on_timeout", "task_acks_on_timeout"),
+        ("reject_on_worker_lost", "task_reject_on_worker_lost"),
+        ("retry_on_worker_lost", "task_retry_on_worker_lost"),
+        ("ignore_result", "task_ignore_result"),
+        ("store_eager_result", "task_store_eager_result"),
+        ("store_errors_even_if_ignored", "task_store_errors_even_if_ignored"),
+    )
+
+    @classmethod
+    def bind(cls, app: "Celery") -> "Celery":
+        """Make it a task of *app*, and take over what the settings say."""
+        was_bound, cls.__bound__ = cls.__bound__, True
+        cls._app = app
+        conf = app.conf
+        cls._exec_options = None
+        if cls.typing is None:
+            cls.typing = app.strict_typing
+        cls._is_acknowledged_early = cls.acks_late is False or (
+            cls.acks_late is None and conf.task_acks_late is False and conf.value_set_for("task_acks_late")
+        )
+        for attribute, setting in cls.from_config:
+            if getattr(cls, attribute, None) is None:
+                setattr(cls, attribute, conf[setting])
+        for attribute in ("acks_on_failure", "acks_on_timeout"):
+            if getattr(cls, attribute) is None:
+                either = cls.acks_on_failure_or_timeout
+                setattr(cls, attribute, True if either is None else either)
+        if not was_bound:
+            cls.annotate()
+            cls.request_stack = LocalStack()
+        cls.on_bound(app)
+        return app
+
+    @classmethod
+    def on_bound(cls, app: "Celery") -> None:
+        """Called when the task has become one of *app*; for classes that derive from this."""
+
+    @classmethod
+    def _get_app(cls) -> "Celery":
+        if cls._app is None:
+            cls._app = get_current_app()
+        if not cls.__bound__:
+            cls.bind(cls._app)
+        app: Celery = cls._app
+        return app
+
+    if TYPE_CHECKING:
+        app: "Celery"
+    else:
+        app = class_property(_get_app, bind)
+
+    @classmethod
+    def annotate(cls) -> None:
+        """Take over what `task_annotations` says."""
+        for attributes in resolve_all(cls.app.annotations, cls):
+            for key, value in attributes.items():
+                if key.startswith("@"):
+                    cls.add_around(key[1:], value)
+                else:
+                    setattr(cls, key, value)
+
+    @classmethod
+    def add_around(cls, attr: str, around: Callable[[Any], Any]) -> None:
+        """Put what *around* makes of a method in its place."""
+        original = getattr(cls, attr)
+        original = getattr(original, "__wrapped__", None) or original
+        method = around(original)
+        method.__wrapped__ = original
+        setattr(cls, attr, method)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the task here, as a function."""
+        top = self.request_stack.top
+        if top is not None and not top.called_directly and not top._protected and len(self.request_stack) == 1:
+            # A worker runs it, by a `__call__` of its own that goes on to this one: it keeps its request.
+            top._protected = 1
+            return self._run(*args, **kwargs)
+        _task_stack.push(self)
+        self.push_request(args=args, kwargs=kwargs)
+        try:
+            return self._run(*args, **kwargs)
+        finally:
+            self.pop_request()
+            _task_stack.pop()
+
+    def _run(self, *args: Any, **kwargs: Any) -> R:
+        returned: R = self.run(*args, **kwargs)
+        return returned
+
+    def __reduce__(self) -> Any:
+        module: str | None = type(self).__module__
+        return _unpickle_task_v2, (self.name, module if module in sys.modules else None), None
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """What the task does."""
+        raise NotImplementedError("Tasks must define the run method.")
+
+    # ---- sending it
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncResult[R]":
+        """Send it with these arguments."""
+        return self.apply_async(args, kwargs)
+
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        shadow: str | None = None,
+        **options: Any,
+    ) -> "AsyncResult[R]":
+        """
+        Send it.
+
+        Args:
+            task_id: Its id, and the job's; by default a new one.
+            link, link_error: Signatures to call when it has succeeded, and failed.
+            shadow: Its name in logs.
+            options: `countdown` (seconds), `eta` (a datetime), `expires` (either), `queue`, `exchange`, `routing_key`,
+                `priority`, `serializer`, `compression`, `headers`, `time_limit`, `soft_time_limit`, `ignore_result`,
+                `retry`, `retry_policy`, `add_to_parent`, `reply_to`, and others, which go along.
+
+        Raises:
+            TypeError: The arguments do not fit its parameters.
+            ValueError: The soft time limit is above the time limit.
+            kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+            kombu.exceptions.EncodeError: An argument cannot be sent.
+        """
+        if self.soft_time_limit and self.time_limit and self.soft_time_limit > self.time_limit:
+            raise ValueError("soft_time_limit must be less than or equal to time_limit")
+        if self.typing:
+            check = getattr(self, "__header__", None)
+            if check is not None:
+                check(*(args or ()), **(kwargs or {}))
+        shadow = shadow or self.shadow_name(args, kwargs, options)
+        options = {**self._get_exec_options(), **options}
+        if self._dump_pydantic_arguments is not None and options.get("serializer") != "pickle":
+            args, kwargs = self._dump_pydantic_arguments(args, kwargs)
+        options.setdefault("ignore_result", self.ignore_result)
+        app = self._get_app()
+        if app.conf.task_always_eager:
+            return self._apply_as_sent(args, kwargs, task_id, link, link_error, options)
+        result: AsyncResult[R] = app.send_task(
+            self.name,
+            args,
+            kwargs,
+            task_id=task_id,
+            producer=producer,
+            link=link,
+            link_error=link_error,
+            result_cls=self.AsyncResult,
+            shadow=shadow,
+            task_type=self,
+            **options,
+        )
+        return result
+
+    def _apply_as_sent(
+        self, args: Any, kwargs: Any, task_id: str | None, link: Any, link_error: Any, options: dict[str, Any]
+    ) -> Any:
+        from sidekiq_celery.app.eager import round_trip
+        from sidekiq_celery.result import denied_join_result
+
+        args, kwargs = round_trip(self._get_app(), args, kwargs, options.get("serializer"))
+        with denied_join_result():
+            return self.apply(args, kwargs, task_id=task_id or uuid(), link=link, link_error=link_error, **options)
+
+    def shadow_name(self, args: Any, kwargs: Any, options: Any) -> str | None:
+        """Another name of this call in logs; for classes that derive from this."""
+        return None
+
+    def signature_from_request(
+        self, request: Context | None = None, args: Any = None, kwargs: Any = None, queue: Any = None, **extra: Any
+    ) -> Any:
+        """The signature that would make the call of *request* again, with other arguments and options if given."""
+        request = self.request if request is None else request
+        options = {
+            **request.as_execution_options(),
+            "ignore_result": get_actual_ignore_result(self, request),
+            **extra,
+        }
+        delivery_info = request.delivery_info or {}
+        if delivery_info.get("priority") is not None:
+            options["priority"] = delivery_info["priority"]
+        if queue:
+            options["queue"] = queue
+        elif delivery_info.get("exchange") == "" and delivery_info.get("routing_key"):
+            options["queue"] = delivery_info["routing_key"]
+        else:
+            options.update(delivery_info)
+        return self.signature(
+            request.args if args is None else args,
+            request.kwargs if kwargs is None else kwargs,
+            options,
+            type=self,
+            **extra,
+        )
+
+    subtask_from_request = signature_from_request
+
+    def retry(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        exc: Any = None,
+        throw: bool = True,
+        eta: Any = None,
+        countdown: Any = None,
+        max_retries: int | None = None,
+        **options: Any,
+    ) -> Retry:
+        """
+        Let the task run again, under the same id.
+
+        Args:
+            args, kwargs: Other arguments than it has.
+            exc: What to raise when no try is left; else `MaxRetriesExceededError` is.
+            throw: Raise `Retry`, instead of returning it.
+            eta: When; a datetime.
+            countdown: Seconds to wait; by default `default_retry_delay`.
+            max_retries: For this attempt, in place of the task's own.
+            options: As for `apply_async`.
+
+        Raises:
+            Retry: It is to run again.
+            Reject: The next try cannot be sent.
+        """
+        from sidekiq_celery.app import retrying
+
+        return retrying.retry(self, args, kwargs, exc, throw, eta, countdown, max_retries, options)
+
+    def apply(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        task_id: str | None = None,
+        retries: int | None = None,
+        throw: bool | None = None,
+        logfile: Any = None,
+        loglevel: Any = None,
+        headers: Any = None,
+        **options: Any,
+    ) -> "EagerResult[R]":
+        """
+        Run it here and now, as a worker would.
+
+        Args:
+            throw: Raise what it raises; by default as `task_eager_propagates` says.
+            options: As for `apply_async`; what only concerns sending has no effect.
+        """
+        from sidekiq_celery.app import eager
+
+        return eager.apply(
+            self, args, kwargs, link, link_error, task_id, retries, throw, logfile, loglevel, headers, options
+        )
+
+    def AsyncResult(self, task_id: str, **kwargs: Any) -> "AsyncResult[R]":
+        """The result of a call."""
+        result: AsyncResult[R] = self._get_app().AsyncResult(
+            task_id, backend=self.backend, task_name=self.name, **kwargs
+        )
+        return result
+
+    # ---- signatures
+
+    def signature(self, args: Any = None, *starargs: Any, **starkwargs: Any) -> Any:
+        """A signature of this task: arguments and options of a call, to be made later."""
+        from sidekiq_celery.canvas import signature
+
+        starkwargs.setdefault("app", self.app)
+        return signature(self, args, *starargs, **starkwargs)
+
+    subtask = signature
+
+    def s(self, *args: Any, **kwargs: Any) -> Any:
+        """A signature with these arguments; those of a caller come before them."""
+        return self.signature(args, kwargs)
+
+    def si(self, *args: Any, **kwargs: Any) -> Any:
+        """A signature with these arguments and no others."""
+        return self.signature(args, kwargs, immutable=True)
+
+    def chunks(self, it: Any, n: int) -> Any:
+        """Calls with the arguments in *it*, each task making *n* of them."""
+        from sidekiq_celery.canvas import chunks
+
+        return chunks(self.s(), it, n, app=self.app)
+
+    def map(self, it: Any) -> Any:
+        """One task that makes a call for each item of *it*."""
+        from sidekiq_celery.canvas import xmap
+
+        return xmap(self.s(), it, app=self.app)
+
+    def starmap(self, it: Any) -> Any:
+        """One task that makes a call for each list of arguments in *it*."""
+        from sidekiq_celery.canvas import xstarmap
+
+        return xstarmap(self.s(), it, app=self.app)
+
+    # ---- while it runs
+
+    def send_event(self, type_: str, retry: bool = True, retry_policy: Any = None, **fields: Any) -> Any:
+        """Send an event of one's own to monitors."""
+        request = self.request
+        if retry_policy is None:
+            retry_policy = self.app.conf.task_publish_retry_policy
+        with self.app.events.default_dispatcher(hostname=request.hostname) as dispatcher:
+            return dispatcher.send(type_, uuid=request.id, retry=retry, retry_policy=retry_policy, **fields)
+
+    def replace(self, sig: Any) -> Any:
+        """
+        Let *sig* go on in this task's place: under its id, with its callbacks and its place in a workflow.
+
+        Raises:
+            Ignore: Always, in a worker; write `return self.replace(...)` all the same.
+            ImproperlyConfigured: *sig* is part of a chord of its own, or is an empty chain.
+        """
+        from sidekiq_celery.app.replacing import replacement
+
+        return self.on_replace(replacement(self, sig))
+
+    def add_to_chord(self, sig: Any, lazy: bool = False) -> Any:
+        """
+        Let *sig* be one more part of the chord that this task is part of.
+
+        Args:
+            lazy: Do not call it.
+
+        Raises:
+            ValueError: It is part of none.
+        """
+        from sidekiq_celery.app.replacing import add_to_chord
+
+        return add_to_chord(self, sig, lazy)
+
+    def update_state(
+        self, task_id: str | None = None, state: str | None = None, meta: Any = None, **kwargs: Any
+    ) -> None:
+        """
+        Store a state of one's own.
+
+        Args:
+            task_id: By default this call's.
+            meta: What `AsyncResult.info` shows.
+        """
+        wanted = self.request.id if task_id is None else task_id
+        self.backend.store_result(wanted, meta, state, request=self.request, **kwargs)
+
+    def add_trail(self, result: Any) -> Any:
+        """Keep *result* among the children of this call."""
+        if self.trail:
+            self.request.children.append(result)
+        return result
+
+    # ---- hooks, for classes that derive from this
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        """Called before it runs."""
+
+    def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+        """Called when it has returned."""
+
+    def on_retry(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: "ExceptionInfo") -> None:
+        """Called when it is to run again."""
+
+    def on_failure(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: "ExceptionInfo") -> None:
+        """Called when it has failed."""
+
+    def after_return(
+        self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: "ExceptionInfo | None"
+    ) -> None:
+        """Called when it has succeeded or failed; not before another try."""
+
+    def on_replace(self, sig: Any) -> Any:
+        """Called by `replace`, with what is to go on in its place; call `super().on_replace(sig)`."""
+        from sidekiq_celery.app.running_task import current
+
+        if self.request.is_eager:
+            return sig.apply().get()
+        run = current(self.request)
+        if run is None:
+            sig.delay()
+        else:
+            run.gather(sig.delay)
+        raise Ignore("Replaced by new task")
+
+    # ---- the request
+
+    def push_request(self, *args: Any, **kwargs: Any) -> None:
+        """Let `request` show these fields beside those it shows now."""
+        self.request_stack.push(Context(*args, **{**vars(self.request), **kwargs}))
+
+    def pop_request(self) -> None:
+        """Let `request` be what it was before."""
+        self.request_stack.pop()
+
+    @property
+    def request(self) -> Context:
+        """The call that runs here; outside of one a request that says so."""
+        top = self.request_stack.top
+        if top is not None:
+            return top
+        if self._default_request is None:
+            self._default_request = Context()
+        return self._default_request
+
+    def _get_request(self) -> Context:
+        return self.request
+
+    def _get_exec_options(self) -> dict[str, Any]:
+        if self._exec_options is None:
+            self._exec_options = extract_exec_options(self)
+        return self._exec_options
+
+    @property
+    def backend(self) -> Any:
+        """Where its results are."""
+        return self.app.backend if self._backend is None else self._backend
+
+    @backend.setter
+    def backend(self, value: Any) -> None:
+        self._backend = value
+
+    @property
+    def __sidekiq_job__(self) -> Any:
+        """For the engine's client: `Client().push({"class": task, "args": [1]})`."""
+        from sidekiq_celery.app.publish import definition_of
+
+        return definition_of(self)
+
+    def __repr__(self) -> str:
+        return _reprtask(self, "<@task: {0.name} of {app}{flags}>")
+
+    @property
+    def __name__(self) -> str:
+        return str(type(self).__name__)
+
+
+BaseTask = Task

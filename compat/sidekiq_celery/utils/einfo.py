@@ -1,0 +1,57 @@
+"""An exception with its traceback as text, as hooks and signals are handed it."""
+
+import sys
+import traceback as _traceback
+from types import TracebackType
+from typing import Any
+
+__all__ = ("ExceptionInfo",)
+
+ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
+
+
+class ExceptionInfo:
+    """
+    What went wrong.
+
+    Args:
+        exc_info: Type, exception and traceback; None for what is being handled.
+        internal: It went wrong outside the task's own code.
+
+    Attributes:
+        type, exception, tb: The same.
+        traceback: As Python prints it.
+    """
+
+    def __init__(self, exc_info: ExcInfo | None = None, internal: bool = False) -> None:
+        self.type, self.exception, self.tb = exc_info or sys.exc_info()
+        self.internal = internal
+        self._text: str | None = None
+
+    @property
+    def traceback(self) -> str:
+        """The text; made when it is first asked for."""
+        if self._text is None:
+            self._text = "".join(_traceback.format_exception(self.type, self.exception, self.tb))
+        return self._text
+
+    @property
+    def exc_info(self) -> Any:
+        """Type, exception and traceback."""
+        return self.type, self.exception, self.tb
+
+    def __str__(self) -> str:
+        return self.traceback
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.exception!r}>"
+
+    def __reduce__(self) -> Any:
+        # A traceback cannot be pickled; its text can.
+        return _restored, (self.type, self.exception, self.traceback, self.internal)
+
+
+def _restored(kind: Any, exception: Any, text: str, internal: bool) -> ExceptionInfo:
+    info = ExceptionInfo((kind, exception, None), internal)
+    info._text = text
+    return info

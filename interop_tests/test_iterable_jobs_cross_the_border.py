@@ -9,7 +9,7 @@ import redis
 
 import sidekiq_py as sidekiq
 from interop_tests.conftest import RunRuby, StartPython, StartRuby
-from interop_tests.support.ledger import GATE, LEDGER, lines, open_gate
+from interop_tests.support.ledger import GATE, LEDGER, lines, make_due, open_gate
 from interop_tests.support.python_jobs import WalkJob
 from interop_tests.support.ruby import RubyRelease
 from tests.support.waiting import eventually
@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.usefixtures("python_client"), pytest.mark.releases(sin
 
 LEAVE_AT = "fixture:leave_at"
 HANG_AT = "fixture:hang_at"
+FAIL_AT = "fixture:fail_at"
 COUNT = 8
 # What stands in Redis of a job that left off before number 5.
 CURSORS = {"index": b"5", "text": '"n°5"'.encode(), "pair": b'[5,"of",{"page":2.5}]'}
@@ -92,9 +93,38 @@ def test_an_item_that_a_deadline_cut_off_is_begun_again_in_the_other_language(
     start[second](1)
     eventually(partial(have_seen, redis_client, "complete", kinds=["text"]))
 
-    has_saved = first == "python" or ruby_release.numbers >= (8,)
+    assert seen(redis_client, "text") == gone_on_from_two(first, second, ruby_release)
+
+
+@pytest.mark.parametrize("first", ["ruby", "python"])
+def test_an_item_that_failed_is_tried_again_in_the_other_language(
+    redis_client: redis.Redis, ruby_release: RubyRelease, ruby: RunRuby, start: Starts, first: str
+) -> None:
+    """The retry goes on with it; Sidekiq 7.3 begins anew. Ruby 8.1 shows where a job of either language is."""
+    second = "python" if first == "ruby" else "ruby"
+    redis_client.set(FAIL_AT, 2)
+    jid = WalkJob.perform_async("text", COUNT, LEDGER, GATE)
+
+    with start[first](1):
+        eventually(lambda: redis_client.zcard("retry") == 1)
+    if ruby_release.numbers >= (8, 1):
+        shown = ruby(
+            "it = Sidekiq::IterableJobQuery.new([jid])[jid]; [it.executions, it.cursor, it.cancelled]", jid=jid
+        )
+        assert shown == [1, "n°2", None]
+    redis_client.delete(FAIL_AT)
+    make_due(redis_client, "retry")
+    start[second](1)
+    eventually(partial(have_seen, redis_client, "complete", kinds=["text"]))
+
+    assert seen(redis_client, "text") == gone_on_from_two(first, second, ruby_release)
+
+
+def gone_on_from_two(first: str, second: str, release: RubyRelease) -> list[tuple[str, Any]]:
+    """What a job notes whose first run was broken off in number 2."""
+    has_saved = first == "python" or release.numbers >= (8,)
     again = ["resume", *range(2, COUNT)] if has_saved else ["start", *range(COUNT)]
-    assert seen(redis_client, "text") == [
+    return [
         *((first, note) for note in ("start", 0, 1, 2)),
         *((second, note) for note in (*again, "stop", "complete")),
     ]

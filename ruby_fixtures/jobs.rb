@@ -206,7 +206,7 @@ end
 
 # Goes through numbers with cursors of a *kind*, and writes each number and each callback to the ledger. At the number in
 # `fixture:leave_at` it waits for the process to stop, so that it leaves off behind it; at that in `fixture:hang_at` it
-# waits for the gate.
+# waits for the gate, and at that in `fixture:fail_at` it fails.
 if Sidekiq.const_defined?(:IterableJob)
   class WalkJob
     include Sidekiq::IterableJob
@@ -222,6 +222,8 @@ if Sidekiq.const_defined?(:IterableJob)
 
     def each_iteration(number, *)
       note(number)
+      raise FixtureError, "at #{number}" if number == number_in("fixture:fail_at")
+
       sleep(0.01) until interrupted? || number != number_in("fixture:leave_at")
       sleep(0.01) until Sidekiq.redis { |conn| conn.get(@gate_key) } || number != number_in("fixture:hang_at")
     end

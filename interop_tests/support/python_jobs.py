@@ -226,6 +226,8 @@ class WalkJob(sidekiq.IterableJob, name="WalkJob"):
     def each_iteration(self, number: int, kind: str, count: int, key: str, gate_key: str) -> None:
         """One number."""
         self._note(number)
+        if number == _number_in("fixture:fail_at"):
+            raise FixtureError(f"at {number}")
         while number == _number_in("fixture:leave_at") and not self.interrupted():
             time.sleep(POLL_SECONDS)
         while number == _number_in("fixture:hang_at") and not _redis().exists(gate_key):

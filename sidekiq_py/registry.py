@@ -7,7 +7,7 @@ Which class a payload names is looked up here and nowhere else: nothing is impor
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from sidekiq_py.errors import JobDeclarationError
+from sidekiq_py.errors import JobDeclarationError, SoftTimeLimitError
 from sidekiq_py.outcome import Conclude
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
@@ -58,6 +58,8 @@ class JobDefinition:
         exhausted_block: `(payload, exception)`, called when no retry is left.
         stencil: What its pushes share, made for the dialect of the last one; None before the first.
         conclude: Decides how an attempt ends, in place of Sidekiq's rules; None for those.
+        is_acknowledged_early: It runs at most once: it leaves Redis before it starts.
+        timeout_error: What the soft limit raises.
         resolve: Of a class that stands for many jobs, as Active Job's wrapper does: the definition that a payload
             wants, or None; None for all others.
     """
@@ -66,6 +68,7 @@ class JobDefinition:
         "conclude",
         "exhausted_block",
         "hard_timeout_seconds",
+        "is_acknowledged_early",
         "is_async",
         "is_iterable",
         "job",
@@ -76,6 +79,7 @@ class JobDefinition:
         "resolve",
         "retry_in_block",
         "stencil",
+        "timeout_error",
         "timeout_seconds",
     )
 
@@ -96,7 +100,9 @@ class JobDefinition:
         self.pool = pool
         self.is_async = is_async
         self.is_iterable = False
+        self.is_acknowledged_early = False
         self.timeout_seconds: float | None = None
+        self.timeout_error: type[SoftTimeLimitError] = SoftTimeLimitError
         self.hard_timeout_seconds: float | None = None
         self.retry_in_block: RetryInBlock | None = None
         self.exhausted_block: ExhaustedBlock | None = None

@@ -77,6 +77,10 @@ class BasicFetcher:
         """Count it; it is in no structure any more."""
         self.settle(unit, (), in_flight.count_commands(utc_day(now_seconds()), failed=False))
 
+    def surrender(self, unit: UnitOfWork) -> bool:
+        """It has left Redis already."""
+        return True
+
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """Write what the job's end calls for."""
         self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)

@@ -18,7 +18,8 @@ class UnitOfWork:
     Args:
         raw: The original bytes.
         queue: The name of the queue it came from.
-        owner: Under which it is in flight, and `field`, its field there; None with the basic fetcher.
+        owner: Under which it is in flight, and `field`, its field there; None with the basic fetcher, and for a job
+            that was surrendered.
         is_marked: A suspect, marked as started.
         fetched_at: On the monotonic clock.
     """
@@ -50,6 +51,14 @@ class Fetcher(Protocol):
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """The job succeeded; it ran for *seconds*."""
+
+    def surrender(self, unit: UnitOfWork) -> bool:
+        """
+        A job that may run at most once is about to start: it leaves Redis, and its end is written without condition.
+
+        Returns:
+            False if it is not ours any more, or Redis cannot be asked: it is not to start.
+        """
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """The job ended otherwise: run these commands if it is still ours. True if it was."""

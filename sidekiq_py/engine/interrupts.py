@@ -66,7 +66,7 @@ class SoftLimits:
 
     def __init__(self) -> None:
         self._change = threading.Condition()
-        self._heap: list[tuple[float, int, Guard, UnitOfWork]] = []
+        self._heap: list[tuple[float, int, Guard, UnitOfWork, type[SoftTimeLimitError]]] = []
         self._clear_at = _MANY_LIMITS
         self._order = itertools.count()
         self._thread: threading.Thread | None = None
@@ -77,12 +77,14 @@ class SoftLimits:
         """How many limits are kept, those of some jobs among them that have ended."""
         return len(self._heap)
 
-    def watch(self, guard: Guard, unit: UnitOfWork, seconds: float) -> None:
-        """Interrupt *unit* if *guard*'s thread still performs it in *seconds*."""
+    def watch(
+        self, guard: Guard, unit: UnitOfWork, seconds: float, error: type[SoftTimeLimitError] = SoftTimeLimitError
+    ) -> None:
+        """Raise *error* in *unit* if *guard*'s thread still performs it in *seconds*."""
         with self._change:
             if len(self._heap) >= self._clear_at:
                 self._drop_ended()
-            heapq.heappush(self._heap, (monotonic() + seconds, next(self._order), guard, unit))
+            heapq.heappush(self._heap, (monotonic() + seconds, next(self._order), guard, unit, error))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="sidekiq.limits", daemon=True)
                 self._thread.start()
@@ -109,10 +111,10 @@ class SoftLimits:
                 if not self._heap:
                     self._change.wait()
                     continue
-                due, _, guard, unit = self._heap[0]
+                due, _, guard, unit, error = self._heap[0]
                 pause = due - monotonic()
                 if pause > 0:
                     self._change.wait(pause)
                     continue
                 heapq.heappop(self._heap)
-                guard.interrupt(unit, SoftTimeLimitError)
+                guard.interrupt(unit, error)

@@ -177,6 +177,8 @@ class Processor:
         logger.leave()
 
     def _run_here(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float) -> None:
+        if definition.is_acknowledged_early and not self._fetcher.surrender(unit):
+            return
         around = self._around
         running = around.state.running
         running[self._tid] = (unit, started)
@@ -218,7 +220,7 @@ class Processor:
             guard.performing = unit
             deadline = None
             if definition.timeout_seconds is not None:
-                self._limits.watch(guard, unit, definition.timeout_seconds)
+                self._limits.watch(guard, unit, definition.timeout_seconds, definition.timeout_error)
                 deadline = now_seconds() + definition.timeout_seconds
             try:
                 self._result = run(

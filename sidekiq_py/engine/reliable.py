@@ -74,6 +74,7 @@ class ReliableFetcher:
         self._keeper = Keeper(
             f"sidekiq.{capsule.name}/keeper", self._tick, self._is_needed, on_offline=self._note_offline, report=report
         )
+        self._pool = pool
         self._link = pool.new_link()
         self._service_link = pool.new_link()
         self._service_lock = threading.Lock()
@@ -188,6 +189,9 @@ class ReliableFetcher:
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """The job succeeded; it ran for *seconds*."""
         self._size.ran(seconds)
+        if unit.owner is None:
+            self.settle(unit, (), in_flight.count_commands(utc_day(now_seconds()), failed=False))
+            return
         if unit.is_marked:
             self._settle_marked(unit)
             return
@@ -195,8 +199,25 @@ class ReliableFetcher:
         if seconds >= _SLOW_SECONDS:
             self._flush()
 
+    def surrender(self, unit: UnitOfWork) -> bool:
+        """The job is about to start and is to run at most once: acknowledge it."""
+        counters = [in_flight.clear_suspect_command(unit.raw)] if unit.is_marked else []
+        try:
+            was_ours = self._settler.surrender(unit, counters)
+        except RedisError as error:
+            # Whether it has left Redis is not known; if it has not, it is a stranger and goes back.
+            self._note_offline(error)
+            was_ours = False
+        if unit.owner is not None:
+            forget(unit.owner, [unit.field])
+        unit.owner, unit.is_marked = None, False
+        return was_ours
+
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """The job ended otherwise: run these commands if it is still ours. True if it was."""
+        if unit.owner is None:
+            self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)
+            return True
         if unit.is_marked:
             counters = (*counters, in_flight.clear_suspect_command(unit.raw))
         return self._settler.settle(unit, vital, counters)
@@ -205,8 +226,8 @@ class ReliableFetcher:
         """Put jobs back that are not to be run to their end here; the first of them is to run first."""
         by_owner: dict[Owner, list[UnitOfWork]] = {}
         for unit in units:
-            assert unit.owner is not None
-            by_owner.setdefault(unit.owner, []).append(unit)
+            if unit.owner is not None:
+                by_owner.setdefault(unit.owner, []).append(unit)
         for owner, theirs in by_owner.items():
             fields = [unit.field for unit in theirs]
             try:

@@ -148,6 +148,24 @@ class Settler:
         # After a lost reply "not in flight" most likely means that the first try went through.
         return was_ours or reply_was_lost
 
+    def surrender(self, unit: UnitOfWork, counters: Sequence[Effect]) -> bool:
+        """
+        Let one job leave Redis before it starts.
+
+        Returns:
+            False if it was not ours any more.
+
+        Raises:
+            RedisError: It is not known.
+        """
+        owner = unit.owner
+        assert owner is not None
+        try:
+            return self._end(owner, unit, (), counters)
+        except (ReplyLostError, RedisConnectionError):
+            self._on_trouble()
+            raise
+
     def close(self) -> None:
         """Let go of the connection."""
         self._deferred.stop()

@@ -6,6 +6,7 @@ hands in. Whatever would block the loop (settling a failure) is done by a thread
 """
 
 import asyncio
+import contextvars
 import logging
 import os
 import threading
@@ -19,7 +20,7 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.attempt import Ending, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.forked import leave_if_forked
-from sidekiq_py.errors import Shutdown, SoftTimeLimitError
+from sidekiq_py.errors import Shutdown
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.running import arun
 
@@ -151,6 +152,8 @@ class EventLoop:
         around = self._around
         around.state.running[name] = (run.unit, started)
         try:
+            if run.definition.is_acknowledged_early and not await self._surrendered(run):
+                return
             failure = await self._perform(run)
             leave_if_forked(self._pid, failure)
             seconds = monotonic() - started
@@ -181,7 +184,7 @@ class EventLoop:
                 )
         except TimeoutError as error:
             if scope.expired():
-                return SoftTimeLimitError(f"the job ran longer than its timeout of {limit} s")
+                return run.definition.timeout_error(f"the job ran longer than its timeout of {limit} s")
             return error
         except asyncio.CancelledError as error:
             is_shutdown = any(isinstance(argument, Shutdown) for argument in error.args) or around.is_stopping()
@@ -189,6 +192,9 @@ class EventLoop:
         except BaseException as error:  # noqa: BLE001 — a SystemExit ends the job, not the loop
             return error
         return None
+
+    async def _surrendered(self, run: _Run) -> bool:
+        return await self._loop.run_in_executor(self._settling, run.fetcher.surrender, run.unit)
 
     async def _acknowledge(self, run: _Run) -> None:
         if run.definition.conclude is not None:
@@ -201,8 +207,8 @@ class EventLoop:
             # Never by this thread: 0 seconds says that the acknowledgement may wait for others.
             run.fetcher.acknowledge(run.unit, 0.0)
 
-        if run.unit.is_marked:
-            # The end of a suspect is a script of its own.
+        if run.unit.is_marked or run.definition.is_acknowledged_early:
+            # Their ends are scripts of their own.
             await self._aside(acknowledge)
         else:
             acknowledge()
@@ -212,7 +218,9 @@ class EventLoop:
 
     async def _aside(self, settle: Callable[[], None]) -> None:
         """What waits for Redis would stop all other jobs of the loop."""
-        await asyncio.shield(self._loop.run_in_executor(self._settling, settle_or_leave, settle))
+        # A job's own decision (`conclude`) may have left itself a note in the context in which it ran.
+        run = contextvars.copy_context().run
+        await asyncio.shield(self._loop.run_in_executor(self._settling, run, settle_or_leave, settle))
 
     def _release(self, run: _Run) -> None:
         self._runs.pop(run.unit, None)

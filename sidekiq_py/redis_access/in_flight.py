@@ -186,7 +186,22 @@ class Join:
     then: tuple[Command, ...]
 
 
-Effect = Command | Once | Join
+@dataclass(frozen=True, slots=True)
+class Unless:
+    """
+    Commands of a job's end that are not to be done where a text says so already.
+
+    Args:
+        key: A text; where there is none, or something else, the commands are done.
+        start: The beginning of a text that keeps them from being done.
+    """
+
+    key: str
+    start: str
+    then: tuple[Command, ...]
+
+
+Effect = Command | Once | Join | Unless
 """What a job's end writes."""
 
 
@@ -241,6 +256,8 @@ def _flat(effects: Sequence[Effect]) -> list[Command]:
     for effect in effects:
         if isinstance(effect, Once):
             commands += [("ONCE", effect.key, effect.mark, len(effect.then)), *effect.then]
+        elif isinstance(effect, Unless):
+            commands += [("UNLESS", effect.key, effect.start, len(effect.then)), *effect.then]
         elif isinstance(effect, Join):
             commands += [("JOIN", effect.key, effect.mark, len(effect.then), effect.parts, effect.seam), *effect.then]
         else:

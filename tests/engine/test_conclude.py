@@ -9,7 +9,7 @@ import redis
 
 from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.in_flight import Join, Once
+from sidekiq_py.redis_access.in_flight import Join, Once, Unless
 from sidekiq_py.redis_access.pool import Link, Pool
 from tests.engine.in_flight_jobs import OWNER, fetch, held, push
 from tests.engine.test_beside_the_job import Worker
@@ -51,6 +51,38 @@ def test_what_only_the_first_may_do_is_done_once(link: Link, redis_client: redis
 
     assert redis_client.lrange("told", 0, -1) == [b"y", b"x"]
     assert redis_client.get("both") == b"2"
+
+
+@pytest.mark.parametrize(
+    ("before", "is_written"),
+    [(b'{"status": "SUCCESS", "n": 1}', False), (b'{"status": "FAILURE"}', True), (b'{"st', True), (None, True)],
+)
+def test_what_is_said_already_is_not_overwritten(
+    link: Link, redis_client: redis.Redis, before: bytes | None, is_written: bool
+) -> None:
+    """The commands are passed over where the text begins so, and those behind them are not."""
+    push(redis_client, "a")
+    if before is not None:
+        redis_client.set("result", before)
+    [(field, _)] = fetch(link, max_jobs=1)
+    write = (("SET", "result", "new"), ("LPUSH", "told", "new"))
+
+    assert in_flight.settle(
+        link, OWNER, field, vital=[Unless("result", '{"status": "SUCCESS"', write), ("INCR", "both")]
+    )
+
+    assert redis_client.get("result") == (b"new" if is_written else before)
+    assert redis_client.llen("told") == int(is_written)
+    assert (redis_client.get("both"), held(redis_client)) == (b"1", {})
+
+
+def test_a_key_that_is_no_text_keeps_nothing_from_being_done(link: Link, redis_client: redis.Redis) -> None:
+    """As SET does not mind either what was there."""
+    redis_client.lpush("result", "x")
+
+    in_flight.write(link, [Unless("result", "x", (("SET", "result", "new"),))])
+
+    assert redis_client.get("result") == b"new"
 
 
 def test_the_last_part_pushes_the_whole_in_the_order_of_the_parts(link: Link, redis_client: redis.Redis) -> None:

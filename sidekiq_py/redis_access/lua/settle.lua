@@ -6,10 +6,11 @@
 -- ARGV[3..] the commands, each as <number of words> <word> ..., the second word being the number of its key; those after
 -- the first ARGV[2] are counters and may fail
 --
--- Two commands are conditions on the next <n>, which are passed over where they do not hold:
+-- Three commands are conditions on the next <n>, which are passed over where they do not hold:
 --   ONCE <hash> <mark> <n>                   nobody has set the mark yet; it is set
 --   JOIN <hash> <mark> <n> <parts> <seam>    likewise, and the hash has the fields 0 to <parts> - 1; in the words of the n
 --                                            commands their texts, joined by commas, take the place of the seam
+--   UNLESS <string> <start> <n>              the text at the key does not begin so
 --
 -- Reply: 1, or 0 if the job was not in flight: somebody else owns it by now, and nothing was written.
 
@@ -38,6 +39,10 @@ end
 -- How many of the following commands are to be passed over; and the seam and the text for those that are not.
 local function judged(at)
   local verb, key, mark, n = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
+  if verb == 'UNLESS' then
+    -- An error, as of a key that is no string, is no text.
+    return redis.pcall('GETRANGE', key, 0, #mark - 1) == mark and n or 0
+  end
   local text = nil
   if verb == 'JOIN' then
     text = joined(key, tonumber(ARGV[at + 5]))
@@ -61,7 +66,7 @@ while ARGV[at] do
   end
   if skipped > 0 then
     skipped = skipped - 1
-  elseif ARGV[at + 1] == 'ONCE' or ARGV[at + 1] == 'JOIN' then
+  elseif ARGV[at + 1] == 'ONCE' or ARGV[at + 1] == 'JOIN' or ARGV[at + 1] == 'UNLESS' then
     skipped, spliceable, seam, text = judged(at)
   else
     if text and spliceable > 0 then

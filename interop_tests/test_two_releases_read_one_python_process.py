@@ -11,6 +11,7 @@ from interop_tests.conftest import PYTHON_JOBS, RUBY_SWITCH
 from interop_tests.support import python_jobs
 from interop_tests.support.ledger import GATE, LEDGER, open_gate
 from interop_tests.support.ruby import RubyRelease, RubySidekiq, release, run_ruby, why_missing
+from sidekiq_py import program
 from tests.support.missing_tools import skip_or_fail
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
@@ -33,7 +34,11 @@ def both(redis_url: str, tmp_path: Path) -> Iterator[tuple[RubyRelease, RubyRele
         for one in releases
     )
     with older, newer:
+        # What other tests have pinned is forgotten: here the release is found out.
+        program.reset()
+        sidekiq.configure(redis_url=redis_url)
         yield releases
+    program.reset()
 
 
 def test_both_show_its_threads_queues_and_the_job_that_it_runs(
@@ -43,7 +48,6 @@ def test_both_show_its_threads_queues_and_the_job_that_it_runs(
     worker = WorkerProcess(
         QUICK, redis_url=redis_url, arguments=["-c", "3", "-q", "default"], log_path=tmp_path / "python.log"
     )
-    sidekiq.configure(redis_url=redis_url)
     with worker:
         jid = python_jobs.fixture_job.perform_async("ledger_and_wait_for", LEDGER, 1, GATE)
         eventually(lambda: redis_client.hget(worker.identity, "busy") == b"1")

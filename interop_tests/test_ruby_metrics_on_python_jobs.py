@@ -28,7 +28,7 @@ end
 
 
 @pytest.fixture
-def counted(redis_client: redis.Redis, start_python: StartPython) -> None:
+def counted(redis_client: redis.Redis, python_client: None, start_python: StartPython) -> None:
     """A Python worker, which has gone, ran ten jobs of one class, of which four failed, and one of another."""
     with start_python("-q", "default", "-q", "python"):
         python_jobs.retry_false_job.perform_bulk([["sleep_and_ledger", LEDGER, 1, SLEEP_SECONDS]] * 6)

@@ -11,8 +11,8 @@ def test_python_finishes_what_a_stopped_ruby_gave_back(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython
 ) -> None:
     """Ruby's deadline passes, its jobs lie in the queue as they came, and Python runs them."""
-    # With less than two seconds, Ruby's idle threads, still in BRPOP, would take back what was given back, and lose it.
-    worker = start_ruby(timeout_seconds=3)
+    # No thread is idle: one that is still in BRPOP would take back what was given back, and lose it.
+    worker = start_ruby(timeout_seconds=1, concurrency=2)
     ruby('2.times { |n| FixtureJob.perform_async("ledger_and_wait_for", key, n, gate) }', key=LEDGER, gate=GATE)
     eventually(lambda: redis_client.llen(LEDGER) == 2)
 

@@ -8,6 +8,8 @@ require "active_job"
 require "active_support"
 require "active_support/time"
 require "active_support/current_attributes"
+# Loaded in every Rails app; what Rails 6 sends of a BigDecimal depends on it.
+require "active_support/core_ext/big_decimal/conversions"
 require "bigdecimal"
 require "globalid"
 

@@ -1,4 +1,4 @@
-"""Jobs that leave Redis before they start, and so run at most once; and soft limits that raise an error of one's own."""
+"""Jobs that leave Redis before they start, and so run at most once; soft limits that raise an error of their own."""
 
 import time
 from collections.abc import Callable, Iterator

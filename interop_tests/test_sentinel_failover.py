@@ -311,7 +311,8 @@ def test_no_job_is_lost_but_what_redis_itself_dropped(
     ran_after = {run.number for run in stage.ledger.runs()} - ran_before
     assert {number % 2 for number in ran_after} == {0, 1}
     if fail_over is crash_alone:
-        assert books.dropped >= len(UNHEARD)
+        # One may have gone to the frozen worker, as the answer to a move that waited.
+        assert books.dropped >= len(UNHEARD) - 1
     if fail_over is order_with_enough_replicas:
         # In the turn of its loop in which it learns that the replica has left, it may still answer each producer once.
         assert books.dropped <= len(pushing)

@@ -215,7 +215,7 @@ class Client:
             raise PushOutcomeUnknownError(in_doubt, error) from error
         return jids
 
-    def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> tuple[str, bytes] | None:
+    def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:
         """
         What a stored payload becomes when it is pushed again, without sending it: for a poller that moves a due job, or
         a job that was interrupted.
@@ -225,11 +225,11 @@ class Client:
             job: What client middleware is shown; by default the class's name, as in Ruby.
 
         Returns:
-            The queue and the bytes, or None if a client middleware stopped it.
+            The queue and the bytes, with the score for `schedule` if an `at` says that it is to wait; or None if a
+            client middleware stopped it.
         """
         dialect = self.detection.dialect(time())
-        ready = outgoing.repushed(payload, job=job, dialect=dialect, chain=self.middleware)
-        return None if ready is None else (ready.queue, ready.payload)
+        return outgoing.repushed(payload, job=job, dialect=dialect, chain=self.middleware)
 
     @classmethod
     @contextmanager

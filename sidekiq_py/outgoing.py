@@ -6,6 +6,7 @@ An item is completed (`wire.payload`), goes through the client middleware, has i
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -150,12 +151,20 @@ def snapshot(order: Order, dialect: Dialect) -> Order:
 
 
 def repushed(payload: Mapping[str, Any], *, job: Any, dialect: Dialect, chain: ClientChain) -> Outgoing | None:
-    """What a stored payload becomes when it is pushed again, or None if a middleware stopped it."""
+    """
+    What a stored payload becomes when it is pushed again, or None if a middleware stopped it.
+
+    As in Ruby it waits where an `at` says so, which a middleware may have set; a moment that is past makes it go out.
+    """
     now = now_seconds()
     again = payloads.prepare_repush(payload, dialect=dialect, now=now, jid=new_jid())
     kept = through(chain, again["class"] if job is None else job, again)
     if kept is None:
         return None
+    at = kept.get("at")
+    if isinstance(at, (int, float)) and now < at < math.inf:
+        score, raw = payloads.for_schedule(kept, dialect=dialect)
+        return Outgoing(kept["jid"], kept["queue"], score, raw)
     raw = payloads.for_queue(kept, dialect=dialect, now=now)
     return Outgoing(kept["jid"], kept["queue"], None, raw)
 

@@ -237,7 +237,7 @@ class JobSet:
         if pushed is None:
             _log.info("client middleware stopped a job that was pushed from %s: %r", self.name, entry)
             return Move(entry.value, "nowhere")
-        return Move(entry.value, "queue", *pushed)
+        return promote.move_to(entry.value, pushed.queue, pushed.payload, pushed.score)
 
     def _spelled_as_ruby_would(self, member: bytes) -> bytes:
         try:

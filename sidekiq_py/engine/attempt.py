@@ -25,6 +25,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.iterable import Interrupted
 from sidekiq_py.middleware import Chain, ServerMiddleware
 from sidekiq_py.outcome import Attempt, Outcome
+from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.registry import JobDefinition, Registry
 from sidekiq_py.wire import keys
@@ -33,7 +34,7 @@ from sidekiq_py.wire.dialect import Dialect
 _log = logging.getLogger("sidekiq")
 
 Payload = dict[str, Any]
-Repush = Callable[[Payload], tuple[str, bytes] | None]
+Repush = Callable[[Payload], Outgoing | None]
 
 
 class HardLimitWatch(Protocol):
@@ -163,8 +164,9 @@ class Ending:
             return
         vital: list[tuple[Any, ...]] = []
         if again is not None:
-            queue, raw = again
-            vital = [("SADD", keys.QUEUES, queue), ("LPUSH", keys.queue(queue), raw)]
+            vital = [("SADD", keys.QUEUES, again.queue), ("LPUSH", keys.queue(again.queue), again.payload)]
+            if again.score is not None:
+                vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
         # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
         self._fetcher.settle(unit, vital, in_flight.count_commands(utc_day(now_seconds()), failed=True))
 

@@ -23,6 +23,7 @@ from sidekiq_py import clock
 from sidekiq_py.config import Config
 from sidekiq_py.engine.setbacks import Outage, Setbacks
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
+from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access import processes, promote
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.pool import Pool
@@ -30,7 +31,7 @@ from sidekiq_py.redis_access.promote import Move, Moved
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 
-Repush = Callable[[dict[str, Any]], tuple[str, bytes] | None]
+Repush = Callable[[dict[str, Any]], Outgoing | None]
 Report = Callable[[BaseException, dict[str, Any]], None]
 
 LEASE_SECONDS = 3.0
@@ -82,7 +83,8 @@ class Poller:
         config: The intervals and the limits of the dead set.
         pool: To the Redis whose sets are watched.
         identity: Of this process, for the lease.
-        repush: A parsed payload to its queue and bytes through the client middleware; `None` if that stopped it.
+        repush: A parsed payload to its queue and bytes through the client middleware, with a score if it is to wait
+            longer; `None` if that stopped it.
         dialect: The release to follow, asked each time.
         report: Takes an error and its context.
         now: Seconds since the epoch.
@@ -274,7 +276,7 @@ class Poller:
             return None
         if pushed is None:
             return Move(member, "nowhere")
-        return Move(member, "queue", *pushed)
+        return promote.move_to(member, pushed.queue, pushed.payload, pushed.score)
 
     def _note(self, set_key: str, result: Moved, refusals: dict[bytes, BaseException]) -> None:
         member = result.move.member
@@ -284,7 +286,7 @@ class Poller:
         self._setbacks.forget(member)
         if not result.done:
             return
-        if result.move.target == "queue":
+        if result.move.target in ("queue", "schedule"):
             self.moved += 1
             _log.debug("enqueued %s: %r", set_key, member)
         elif result.move.target == "nowhere":

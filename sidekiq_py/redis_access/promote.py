@@ -27,7 +27,8 @@ SLICE_JOBS = 100
 # Redis does nothing else while a script runs, so large payloads go in several calls.
 SLICE_BYTES = 4 * 1024 * 1024
 
-_FIRST_QUEUE_KEY = 4
+_FIRST_QUEUE_KEY = 5
+_ELSEWHERE = {"dead": 0, "nowhere": -1, "schedule": -2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,15 @@ class Move:
         member: As it stands in the set.
         target: `"nowhere"` removes it.
         queue: The queue's name, for target `"queue"`.
-        data: What to push there.
+        data: What to push there, or to put into `schedule`.
+        score: The score there, for target `"schedule"`.
     """
 
     member: bytes
-    target: Literal["queue", "dead", "nowhere"]
+    target: Literal["queue", "schedule", "dead", "nowhere"]
     queue: str = ""
     data: bytes = b""
+    score: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,11 @@ class Moved:
     move: Move
     done: bool
     refusal: RedisReplyError | None = None
+
+
+def move_to(member: bytes, queue: str, data: bytes, score: str | None) -> Move:
+    """To its queue, or to `schedule` where it has a score."""
+    return Move(member, "queue", queue, data) if score is None else Move(member, "schedule", "", data, score)
 
 
 def count_due(pool: Pool, now: float) -> list[int]:
@@ -131,10 +139,9 @@ def _script_parts(set_key: str, moves: Sequence[Move], now: float, limits: DeadL
     numbers = {name: number for number, name in enumerate(names, _FIRST_QUEUE_KEY)}
     arguments: list[Any] = [score_text(now), limits.oldest_score(now), limits.last_rank]
     for step in moves:
-        elsewhere = 0 if step.target == "dead" else -1
-        number = numbers[keys.queue(step.queue)] if step.target == "queue" else elsewhere
-        arguments += [step.member, number, step.data]
-    return [set_key, keys.DEAD, keys.QUEUES, *names], arguments
+        number = numbers[keys.queue(step.queue)] if step.target == "queue" else _ELSEWHERE[step.target]
+        arguments += [step.member, number, step.data, step.score]
+    return [set_key, keys.DEAD, keys.QUEUES, keys.SCHEDULE, *names], arguments
 
 
 def _run(link: Link, names: list[str], arguments: list[Any]) -> list[int | bytes]:

@@ -68,7 +68,7 @@ def _decoded(raw: bytes, is_scheduled: bool) -> tuple[JobDefinition | None, dict
         repushed = client.current().repush(payload)
         if repushed is None:
             return None, payload
-        payload = parse_job(repushed[1])
+        payload = parse_job(repushed.payload)
     definition = registry.find(payload["class"])
     if definition is not None and definition.resolve is not None:
         definition = definition.resolve(payload)

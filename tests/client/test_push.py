@@ -2,6 +2,9 @@
 
 import json
 import logging
+import math
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
@@ -328,12 +331,34 @@ def test_repush_gives_the_bytes_and_sends_nothing(pushed: Pushed) -> None:
     made = sidekiq.Client().repush(stored)
 
     assert made is not None
-    queue, raw = made
-    assert (queue, list(json.loads(raw))) == (
+    assert (made.queue, list(json.loads(made.payload))) == (
         "low",
         ["retry", "queue", "class", "args", "jid", "created_at", "x", "enqueued_at"],
     )
     assert pushed.queue("low") == []
+
+
+def test_repush_waits_where_a_middleware_says_so() -> None:
+    """As Ruby's client decides by `at`, whoever set it; a moment that is past is no reason to wait."""
+    moment = time.time() + 60
+
+    def put_off(_job: object, payload: dict[str, Any], _queue: str, call_next: Callable[[], Any]) -> Any:
+        payload["at"] = moments[payload["jid"]]
+        return call_next()
+
+    moments = {"late": moment, "due": 1.5, "never": math.inf}
+    sidekiq.client_middleware.add(put_off)
+
+    late, due, never = (sidekiq.Client().repush({"class": "A", "args": [], "jid": jid}) for jid in moments)
+
+    assert late is not None
+    assert late.score == str(moment)
+    assert b'"at":' not in late.payload
+    assert b"enqueued_at" not in late.payload
+    for made in (due, never):
+        assert made is not None
+        assert made.score is None
+        assert b'"enqueued_at":' in made.payload
 
 
 def test_repush_goes_through_the_client_chain() -> None:

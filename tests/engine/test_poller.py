@@ -13,6 +13,7 @@ import redis
 
 from sidekiq_py.config import Config
 from sidekiq_py.engine.poller import Poller, initial_wait_seconds, poll_interval_seconds
+from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import for_queue, prepare_repush
@@ -32,10 +33,10 @@ def job(jid: str, **changes: Any) -> bytes:
     return json.dumps(payload, separators=(",", ":")).encode()
 
 
-def repush(payload: dict[str, Any]) -> tuple[str, bytes] | None:
+def repush(payload: dict[str, Any]) -> Outgoing | None:
     """What a client without middleware makes of a stored payload."""
     ready = prepare_repush(payload, dialect=V6, now=NOW)
-    return ready["queue"], for_queue(ready, dialect=V6, now=NOW)
+    return Outgoing(ready.get("jid", ""), ready["queue"], None, for_queue(ready, dialect=V6, now=NOW))
 
 
 class Polling:
@@ -162,7 +163,7 @@ def test_a_job_whose_middleware_raises_stays_and_is_tried_again(polling: Polling
     """Reported once, tried ever more slowly, and moved when it works."""
     clock, tries, is_broken = [1000.0], Counter[str](), [True]
 
-    def failing(payload: dict[str, Any]) -> tuple[str, bytes] | None:
+    def failing(payload: dict[str, Any]) -> Outgoing | None:
         tries[payload["jid"]] += 1
         if payload["jid"] == "stuck" and is_broken[0]:
             raise ConnectionError("the database is down")
@@ -188,7 +189,7 @@ def test_a_job_whose_middleware_raises_stays_and_is_tried_again(polling: Polling
 def test_jobs_that_cannot_go_do_not_block_those_behind_them(polling: Polling, redis_client: redis.Redis) -> None:
     """However many there are: a look gives up after a while, and the next one comes further."""
 
-    def failing(payload: dict[str, Any]) -> tuple[str, bytes] | None:
+    def failing(payload: dict[str, Any]) -> Outgoing | None:
         if payload["jid"].startswith("stuck"):
             raise ValueError("not now")
         return repush(payload)

@@ -75,6 +75,26 @@ def test_a_member_for_dead_keeps_its_bytes_and_dead_is_trimmed(pool: Pool, redis
     assert redis_client.zcard("schedule") == 0
 
 
+def test_a_member_can_be_put_off(pool: Pool, redis_client: redis.Redis) -> None:
+    """From another set, from the same one with other bytes, and with the same bytes, which then stay."""
+    redis_client.zadd("retry", {"a": 1})
+    redis_client.zadd("schedule", {"b": 1, "c": 1, "b, due": 1})
+    later = str(NOW + 60)
+
+    promote.move(pool, "retry", [Move(b"a", "schedule", "", b"a, later", later)], now=NOW, limits=LIMITS)
+    moves = [Move(b"b", "schedule", "", b"b, later", later), Move(b"c", "schedule", "", b"c", later)]
+    results = promote.move(pool, "schedule", moves, now=NOW, limits=LIMITS)
+
+    assert [result.done for result in results] == [True, True]
+    assert redis_client.zcard("retry") == 0
+    assert redis_client.zrange("schedule", 0, -1, withscores=True) == [
+        (b"b, due", 1),
+        (b"a, later", NOW + 60),
+        (b"b, later", NOW + 60),
+        (b"c", NOW + 60),
+    ]
+
+
 def test_a_queue_of_a_foreign_type_holds_up_its_own_jobs_only(pool: Pool, redis_client: redis.Redis) -> None:
     """The job stays in the set, with the error told, and the next one goes out."""
     redis_client.set("queue:bad", "a string")

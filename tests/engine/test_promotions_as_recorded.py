@@ -15,13 +15,8 @@ from sidekiq_py.redis_access.pool import Pool
 
 # A member that is no job is lost in Ruby once it has been popped; ours goes to `dead`.
 LOST_BY_RUBY = "promoted_text_is_lost"
-# No release leaves an `at` in what it stores. Where somebody else does, Ruby puts the job back until that moment; ours
-# goes by its place in the set alone.
-AT_INSIDE = "promoted_with_at_in_the_payload"
 PROMOTIONS = [
-    found
-    for found in recordings()
-    if found.input.get("step") == "promote" and found.situation not in (LOST_BY_RUBY, AT_INSIDE)
+    found for found in recordings() if found.input.get("step") == "promote" and found.situation != LOST_BY_RUBY
 ]
 Promote = Callable[[Recording], None]
 
@@ -86,17 +81,3 @@ def test_what_ruby_s_poller_loses_is_kept(found: Recording, redis_client: redis.
 
     assert found.database == {}
     assert database_of(redis_client) == {"dead": Held("zset", [found.before], [found.input["now"]])}
-
-
-@pytest.mark.parametrize("found", named(recordings_of(AT_INSIDE)))
-def test_a_job_with_at_inside_goes_when_its_score_says_so(
-    found: Recording, redis_client: redis.Redis, promote: Promote
-) -> None:
-    """It is in the queue, once, and without `at`."""
-    redis_client.zadd("schedule", {found.before: found.input["score"]})
-
-    promote(found)
-
-    left = database_of(redis_client)
-    assert set(left) == {"queue:default", "queues"}
-    assert b'"at":' not in left["queue:default"].members[0]

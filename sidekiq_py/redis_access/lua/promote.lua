@@ -1,9 +1,10 @@
 -- Moves members of a set of waiting jobs to where they belong now, each only if it is still in the set.
 --
--- KEYS[1] zset  the set: retry or schedule   KEYS[2] zset  dead   KEYS[3] set  the names of all queues
--- KEYS[4..] lists: the queues concerned
+-- KEYS[1] zset  the set: retry, schedule or dead   KEYS[2] zset  dead   KEYS[3] set  the names of all queues
+-- KEYS[4] zset  schedule   KEYS[5..] lists: the queues concerned
 -- ARGV[1] now, epoch s   ARGV[2] oldest time kept in dead   ARGV[3] last rank cut from dead
--- ARGV[4..] member, number of its queue's key ("0" for dead, "-1" for nowhere), bytes to push, ...
+-- ARGV[4..] member, number of its queue's key ("0" for dead, "-1" for nowhere, "-2" for schedule), bytes to push, their
+--   score in schedule, ...
 --
 -- Reply: for each member 1 (moved), 0 (not in the set any more), or the text of an error, by which it stayed in the set.
 --
@@ -27,18 +28,26 @@ local function bury(member)
   return refused(redis.pcall('ZADD', KEYS[2], ARGV[1], member))
 end
 
+local function put_off(score, bytes)
+  return refused(redis.pcall('ZADD', KEYS[4], score, bytes))
+end
+
 local replies = {}
-for i = 4, #ARGV, 3 do
+for i = 4, #ARGV, 4 do
   local member, number = ARGV[i], tonumber(ARGV[i + 1])
   local reply = 0
   if redis.call('ZSCORE', KEYS[1], member) then
-    local failure = false
+    local failure, stays = false, false
     if number > 0 then
       failure = push(number, ARGV[i + 2])
     elseif number == 0 then
       failure = bury(member)
+    elseif number == -2 then
+      failure = put_off(ARGV[i + 3], ARGV[i + 2])
+      -- The same bytes in the same set have only another score now.
+      stays = KEYS[1] == KEYS[4] and member == ARGV[i + 2]
     end
-    if not failure then redis.call('ZREM', KEYS[1], member) end
+    if not failure and not stays then redis.call('ZREM', KEYS[1], member) end
     reply = failure or 1
   end
   replies[#replies + 1] = reply

@@ -31,6 +31,7 @@ from sidekiq_py.active_job import (
 from sidekiq_py.active_job.arguments import deserialize, serialize
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.testing import fake
+from sidekiq_py.testing.performing import perform
 from sidekiq_py.wire.json_dialect import dumps, loads
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -91,6 +92,7 @@ PUSHES: dict[str, Push] = {
     "perform_all_later_with_wait": all_later((("EchoJob", 1), {"wait": 60}), (("EchoJob", 2), {"wait": 120})),
 }
 ALL = [found for found in recordings() if found.situation.startswith(SITUATION) and "active_job" in found.input]
+RAILS = {found.sidekiq: found.input["active_job"] for found in ALL}
 CALLS = [found for found in ALL if found.situation.removeprefix(SITUATION) in PUSHES]
 # 6.0.3 writes no nanoseconds and 6.1 does, of which Python's own datetime holds the first six digits.
 _MASKS: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
@@ -158,3 +160,45 @@ def test_arguments_come_out_as_they_came_in(found: Recording) -> None:
         arguments = loads(raw)["args"][0]["arguments"]
         again = serialize(deserialize(arguments), rails)
         assert dumps(again, found.dialect.float_text) == dumps(arguments, found.dialect.float_text)
+
+
+class FixtureError(Exception):
+    """What Rails' job raised."""
+
+
+@pytest.mark.parametrize("found", named([found for found in recordings() if found.situation == "active_job_retry_on"]))
+def test_a_job_that_retries_itself_leaves_what_rails_left(found: Recording) -> None:
+    """A new job with the old `job_id` in `schedule`, one execution more, and the exception counted."""
+    sidekiq.configure(sidekiq_version=found.sidekiq)
+
+    @active_job.active_job(
+        "ActiveRetryJob",
+        retry_on={FixtureError: {"wait": 30, "attempts": 3, "jitter": 0}},
+        rails_version=RAILS[found.sidekiq],
+    )
+    def fail(message: str) -> None:
+        raise FixtureError(message)
+
+    with fake() as enqueued:
+        perform(found.before, sidekiq.server_middleware, is_scheduled=False)
+
+    [job] = enqueued
+    assert masked(job.raw) == masked(found.members[0])
+
+
+@pytest.mark.parametrize(
+    "found", named([found for found in recordings() if found.situation == "active_job_discard_on"])
+)
+def test_a_job_that_is_discarded_leaves_nothing(found: Recording) -> None:
+    """As in Rails."""
+    sidekiq.configure(sidekiq_version=found.sidekiq)
+
+    @active_job.active_job("ActiveDiscardJob", discard_on=FixtureError)
+    def fail() -> None:
+        raise FixtureError
+
+    with fake() as enqueued:
+        perform(found.before, sidekiq.server_middleware, is_scheduled=False)
+
+    assert len(enqueued) == 0
+    assert set(found.database) == {"queues"}

@@ -14,7 +14,7 @@ from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.wire import keys
 
-__all__ = ("commands", "gathered", "gathering")
+__all__ = ("commands", "gathered", "gathering", "sending")
 
 _gathered: ContextVar[list[Outgoing] | None] = ContextVar("sidekiq_celery.gathered", default=None)
 
@@ -26,6 +26,16 @@ def gathering() -> Iterator[list[Outgoing]]:
     token = _gathered.set(jobs)
     try:
         yield jobs
+    finally:
+        _gathered.reset(token)
+
+
+@contextmanager
+def sending() -> Iterator[None]:
+    """Send what is published within, also inside of `gathering`."""
+    token = _gathered.set(None)
+    try:
+        yield
     finally:
         _gathered.reset(token)
 

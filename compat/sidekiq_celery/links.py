@@ -9,7 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.exceptions import NotRegistered
+from sidekiq_celery.exceptions import NotRegistered, TaskRevokedError
 from sidekiq_celery.utils.functional import arity_greater
 from sidekiq_py.redis_access.in_flight import Effect
 
@@ -35,6 +35,9 @@ class Links:
         self, app: "Celery", request: "Context", exc: BaseException, traceback: str | None
     ) -> list[Effect]:
         """Call the errbacks, or publish them with the id of the task that failed."""
+        if isinstance(exc, TaskRevokedError):
+            # Who is called off has not failed.
+            return []
         for errback in request.errbacks or ():
             signature = app.signature(errback)
             if not _is_called_here(signature):

@@ -1,0 +1,255 @@
+"""
+A task as a job of the engine.
+
+`register_tasks` puts an app's tasks into the registry in which a worker looks up what a payload names. From then on the
+engine runs them like any job: `bind` makes the run of a payload, `conclude` decides what becomes of the job.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import flow, signals, states
+from sidekiq_celery.app import task_log
+from sidekiq_celery.app.context import Context
+from sidekiq_celery.app.failed_tasks import FailedTasks
+from sidekiq_celery.app.plan import Plan
+from sidekiq_celery.app.running_task import running
+from sidekiq_celery.app.trace import TaskRun
+from sidekiq_celery.app.verdict import verdict
+from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, Terminated, TimeLimitExceeded
+from sidekiq_celery.message import aware
+from sidekiq_celery.payload import KEY, arguments_of, request_fields
+from sidekiq_celery.priorities import base_queue
+from sidekiq_py.errors import HardTimeLimitError
+from sidekiq_py.outcome import Attempt, Outcome
+from sidekiq_py.registry import JobDefinition, Registry
+from sidekiq_py.registry import registry as program_registry
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("Gate", "JobRun", "TaskDefinition", "register_tasks")
+
+logger = logging.getLogger("celery.app.trace")
+
+Gate = Callable[[Context], str | None]
+"""
+Asked before a task starts, with its request; it may wait. None lets it run; a text says why it is not run: it was
+revoked.
+"""
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class JobRun(TaskRun):
+    """A run for a payload."""
+
+    __slots__ = ("definition", "payload", "refusal", "sets_off")
+
+    def __init__(self, definition: "TaskDefinition", payload: dict[str, Any]) -> None:
+        self.definition = definition
+        self.payload = payload
+        self.refusal: Exception | None = None
+        marks: Mapping[str, Any] = payload.get(KEY) or _NOTHING
+        self.sets_off = bool(marks) and flow.is_part(marks)
+        super().__init__(definition.plan, self._request_of(marks, payload.get("args") or []))
+
+    @property
+    def is_part(self) -> bool:
+        """The end sets something off."""
+        return self.sets_off
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the task; what the engine calls."""
+        if not self._may_start(args):
+            return None
+        return self.call()
+
+    async def on_loop(self, *args: Any) -> Any:
+        """The same, on the event loop."""
+        if not self._may_start(args):
+            return None
+        return await self.acall()
+
+    def prepare(self) -> None:
+        """What comes before the call; nothing where the job cannot be read."""
+        if self.refusal is not None:
+            raise self.refusal
+        super().prepare()
+
+    def end_from_outside(self, error: BaseException) -> None:
+        """
+        Something else than the task has ended its run: a hard limit, a stop by remote control, a middleware.
+
+        Args:
+            error: Why.
+        """
+        self.effects, self.again = [], []
+        if isinstance(error, HardTimeLimitError):
+            error = TimeLimitExceeded(self.definition.hard_timeout_seconds).with_traceback(error.__traceback__)
+        if isinstance(error, Terminated):
+            self.revoke("terminated", terminated=True, signum=error.args[0] if error.args else None)
+        else:
+            self.fail(error, calls_hook=False)
+
+    def revoke(self, reason: str, *, terminated: bool = False, signum: Any = None, expired: bool = False) -> None:
+        """It does not run, or not on."""
+        task = self.plan.task
+        self.state, self.retval = states.REVOKED, TaskRevokedError(reason)
+        if self.plan.stores and not self.ignores_result:
+            self._guarded(lambda: self.store(self.retval, states.REVOKED, None), "storing the state")
+        if self.is_part:
+            error = self.retval
+            self._guarded(lambda: self._set_off_revoked(error), "errbacks")
+        if signals.task_revoked.receivers:
+            signals.task_revoked.send(
+                sender=task, request=self.request, terminated=terminated, signum=signum, expired=expired
+            )
+        task_log.log_revoked(task, self.request)
+
+    def _set_off_revoked(self, error: TaskRevokedError) -> None:
+        self.effects += flow.after_failure(self.plan.app, self.request, error, None)
+
+    def _request_of(self, marks: Mapping[str, Any], raw_args: list[Any]) -> Context:
+        definition = self.definition
+        args: Any = raw_args
+        kwargs: Any = {}
+        try:
+            args, kwargs = arguments_of(definition.app, raw_args, marks)
+        except Exception as error:  # noqa: BLE001 - whatever a foreign writer has put there, it is not run
+            self.refusal = error
+        queue = base_queue(definition.app, str(self.payload.get("queue") or "")) if definition.orders_priorities else (
+            self.payload.get("queue") or ""
+        )  # fmt: skip
+        request = Context.__new__(Context)
+        request.__dict__ = request_fields(definition.name, self.payload, queue, args, kwargs, definition.plan.hostname)
+        return request
+
+    def _may_start(self, args: tuple[Any, ...]) -> bool:
+        """Take over what middleware has made of the arguments, and see whether the task is still wanted."""
+        given = self.payload.get("args") or []
+        if len(args) != len(given) or any(one is not other for one, other in zip(args, given, strict=True)):
+            self._read_again(list(args))
+        expires = self.request.expires
+        if expires is not None and aware(self.plan.app, expires).timestamp() < time.time():
+            self.revoke("expired", expired=True)
+            return False
+        gate = self.definition.gate
+        reason = None if gate is None else gate(self.request)
+        if reason is not None:
+            self.revoke(reason)
+        return reason is None
+
+    def _read_again(self, raw_args: list[Any]) -> None:
+        self.request = self._request_of(self.payload.get(KEY) or _NOTHING, raw_args)
+        self.args, self.kwargs = self.request.args, self.request.kwargs
+
+
+class TaskDefinition(JobDefinition):
+    """
+    What the engine knows of a task.
+
+    Args:
+        task: Made and bound.
+        hostname: The worker's name.
+        has_hard_limits: The worker runs one task a process, which can be killed.
+    """
+
+    __slots__ = ("_limited", "app", "failed_tasks", "gate", "has_hard_limits", "orders_priorities", "plan", "task")
+
+    def __init__(
+        self,
+        task: Any,
+        failed_tasks: FailedTasks,
+        *,
+        hostname: str | None = None,
+        has_hard_limits: bool = False,
+        gate: Gate | None = None,
+    ) -> None:
+        self.task = task
+        self.app: Celery = task.app
+        self.plan = Plan(task, hostname)
+        super().__init__(task.name, {}, task, origin=f"{type(task).__qualname__}", is_async=self.plan.is_async)
+        self.failed_tasks = failed_tasks
+        self.gate = gate
+        self.has_hard_limits = has_hard_limits
+        self.orders_priorities = bool((self.app.conf.broker_transport_options or {}).get("queue_order_strategy"))
+        self.is_acknowledged_early = task._is_acknowledged_early
+        self.timeout_error = SoftTimeLimitExceeded
+        self.conclude = self._conclude
+        self._limit(task.time_limit, task.soft_time_limit)
+        self.resolve = self._of_payload
+        self._limited = lru_cache(maxsize=256)(self._with_limits)
+
+    def bind(self, payload: dict[str, Any], stopping: Callable[[], bool]) -> Callable[..., Any]:
+        """The run of *payload*."""
+        run = JobRun(self, payload)
+        running.set(run)
+        return run.on_loop if self.is_async else run
+
+    def _limit(self, hard: float | None, soft: float | None) -> None:
+        # On the loop the run keeps the soft limit by itself, so that the task can catch what it raises.
+        self.timeout_seconds = None if self.is_async or not soft else float(soft)
+        self.hard_timeout_seconds = float(hard) if hard and self.has_hard_limits and not self.is_async else None
+
+    def _of_payload(self, payload: dict[str, Any]) -> JobDefinition:
+        """This, or the same with the limits that the call asks for."""
+        marks = payload.get(KEY)
+        limits = None if not marks else marks.get("timelimit")
+        return self._limited(*limits) if limits else self
+
+    def _with_limits(self, hard: float | None, soft: float | None) -> "TaskDefinition":
+        limited = TaskDefinition(
+            self.task,
+            self.failed_tasks,
+            hostname=self.plan.hostname,
+            has_hard_limits=self.has_hard_limits,
+            gate=self.gate,
+        )
+        limited._limit(hard or self.task.time_limit, soft or self.task.soft_time_limit)
+        return limited
+
+    def _conclude(self, attempt: Attempt) -> Outcome | None:
+        run = running.get()
+        running.set(None)
+        if not isinstance(run, JobRun) or run.task_id != attempt.payload.get("jid"):
+            # The run was another process's, which has been killed.
+            run = JobRun(self, attempt.payload)
+        if attempt.error is not None and run.state != states.FAILURE:
+            run.end_from_outside(attempt.error)
+        return verdict(run, attempt, self.failed_tasks)
+
+
+def register_tasks(
+    app: "Celery",
+    registry: Registry = program_registry,
+    *,
+    hostname: str | None = None,
+    has_hard_limits: bool = False,
+    gate: Gate | None = None,
+) -> None:
+    """
+    Let a worker run the tasks of *app*, which is finalized by that.
+
+    Args:
+        registry: Where the worker looks.
+        hostname: The worker's name, for `request.hostname`.
+        has_hard_limits: The worker runs one task a process; without it `time_limit` has no effect, which is told once.
+        gate: Asked before each task.
+    """
+    failed_tasks = FailedTasks(app)
+    unlimited = []
+    for task in app.tasks.values():
+        definition = TaskDefinition(task, failed_tasks, hostname=hostname, has_hard_limits=has_hard_limits, gate=gate)
+        registry.remove(task.name)
+        registry.add(definition)
+        if task.time_limit and definition.hard_timeout_seconds is None:
+            unlimited.append(task.name)
+    if unlimited:
+        logger.warning(
+            "time_limit of %s has no effect: only -P prefork can kill a task, use it or soft_time_limit",
+            ", ".join(unlimited),
+        )

@@ -1,0 +1,113 @@
+"""
+The lines that a worker writes about tasks. The texts are Celery's, as log readers look for them; `extra["data"]` holds
+their values.
+
+Source: Celery 5.7.0, `celery.app.trace`.
+"""
+
+import logging
+from typing import Any, NamedTuple
+
+from sidekiq_celery.exceptions import Ignore, Reject
+from sidekiq_celery.utils.einfo import ExceptionInfo
+from sidekiq_celery.utils.serialization import safe_repr
+
+__all__ = ("LogPolicy", "get_log_policy", "log_end", "log_retry", "log_revoked", "log_success")
+
+logger = logging.getLogger("celery.app.trace")
+
+LOG_SUCCESS = "Task %(name)s[%(id)s] succeeded in %(runtime)ss: %(return_value)s"
+LOG_FAILURE = "Task %(name)s[%(id)s] %(description)s: %(exc)s"
+LOG_INTERNAL_ERROR = LOG_FAILURE
+LOG_IGNORED = "Task %(name)s[%(id)s] %(description)s"
+LOG_REJECTED = "Task %(name)s[%(id)s] %(exc)s"
+LOG_RETRY = "Task %(name)s[%(id)s] retry: %(exc)s"
+LOG_REVOKED = "Discarding revoked task: %(name)s[%(id)s]"
+
+
+class LogPolicy(NamedTuple):
+    """How an end is logged."""
+
+    format: str
+    description: str
+    severity: int
+    traceback: bool
+
+
+_REJECTED = LogPolicy(LOG_REJECTED, "rejected", logging.WARNING, True)
+_IGNORED = LogPolicy(LOG_IGNORED, "ignored", logging.INFO, False)
+_INTERNAL = LogPolicy(LOG_INTERNAL_ERROR, "INTERNAL ERROR", logging.CRITICAL, True)
+_EXPECTED = LogPolicy(LOG_FAILURE, "raised expected", logging.INFO, False)
+_UNEXPECTED = LogPolicy(LOG_FAILURE, "raised unexpected", logging.ERROR, True)
+
+
+def is_expected(task: Any, exc: Any) -> bool:
+    """Whether the task says, by `throws`, that such errors happen."""
+    return bool(task.throws) and isinstance(
+        exc, tuple(task.throws) if not isinstance(task.throws, type) else task.throws
+    )
+
+
+def get_log_policy(task: Any, einfo: ExceptionInfo, exc: Any) -> LogPolicy:
+    """How the end of a task by *exc* is logged."""
+    if isinstance(exc, Reject):
+        return _REJECTED
+    if isinstance(exc, Ignore):
+        return _IGNORED
+    if einfo.internal:
+        return _INTERNAL
+    return _EXPECTED if is_expected(task, exc) else _UNEXPECTED
+
+
+def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:
+    """The task returned."""
+    if logger.isEnabledFor(logging.INFO):
+        shown = _shortened(retval, task.resultrepr_maxsize)
+        data = {**_whose(task, request), "return_value": shown, "runtime": seconds, **_called_with(request)}
+        logger.info(LOG_SUCCESS, data, extra={"data": data})
+
+
+def log_retry(task: Any, request: Any, reason: Any) -> None:
+    """It is to run again."""
+    data = {**_whose(task, request), "exc": str(reason)}
+    logger.info(LOG_RETRY, data, extra={"data": data})
+
+
+def log_revoked(task: Any, request: Any) -> None:
+    """It was not run."""
+    data = _whose(task, request)
+    logger.info(LOG_REVOKED, data, extra={"data": data})
+
+
+def log_end(task: Any, request: Any, einfo: ExceptionInfo) -> None:
+    """It ended otherwise: failed, was rejected, or is ignored."""
+    policy = get_log_policy(task, einfo, einfo.exception)
+    if not logger.isEnabledFor(policy.severity):
+        return
+    data = {
+        **_whose(task, request),
+        "hostname": request.hostname,
+        "exc": safe_repr(einfo.exception),
+        "traceback": einfo.traceback if policy.traceback else "",
+        "description": policy.description,
+        "internal": einfo.internal,
+        **_called_with(request),
+    }
+    exc_info = einfo.exc_info if policy.traceback else None
+    logger.log(policy.severity, policy.format, data, exc_info=exc_info, extra={"data": data})
+
+
+def _whose(task: Any, request: Any) -> dict[str, Any]:
+    return {"id": request.id, "name": request.shadow or task.name}
+
+
+def _called_with(request: Any) -> dict[str, str]:
+    return {
+        "args": request.get("argsrepr") or safe_repr(request.args),
+        "kwargs": request.get("kwargsrepr") or safe_repr(request.kwargs),
+    }
+
+
+def _shortened(value: Any, characters: int) -> str:
+    text = safe_repr(value)
+    return text if len(text) <= characters else f"{text[: characters - 3]}..."

@@ -81,19 +81,22 @@ def legs(turns: tuple[str, ...], last: list[int]) -> list[tuple[str, Any]]:
 def test_an_item_that_a_deadline_cut_off_is_begun_again_in_the_other_language(
     redis_client: redis.Redis, ruby_release: RubyRelease, start: Starts, first: str
 ) -> None:
-    """No item is left out. Sidekiq 7.3 has saved nothing by then, so that all since its last save comes again."""
+    """No item is left out; where nothing could be saved, as in Sidekiq 7.3, all since the last save comes again."""
     second = "python" if first == "ruby" else "ruby"
     redis_client.set(HANG_AT, 2)
-    WalkJob.perform_async("text", COUNT, LEDGER, GATE)
+    jid = WalkJob.perform_async("text", COUNT, LEDGER, GATE)
 
     worker = start[first](1, timeout=1)
     eventually(lambda: (first, 2) in seen(redis_client, "text"))
     worker.stop()
     open_gate(redis_client)
+    # Both languages give a thread three seconds more to save, which a busy machine may not have.
+    has_saved = redis_client.exists(f"it-{jid}") == 1
     start[second](1)
     eventually(partial(have_seen, redis_client, "complete", kinds=["text"]))
 
-    assert seen(redis_client, "text") == gone_on_from_two(first, second, ruby_release)
+    assert seen(redis_client, "text") == gone_on_from_two(first, second, has_saved=has_saved)
+    assert not (has_saved and first == "ruby" and ruby_release.numbers < (8,))
 
 
 @pytest.mark.parametrize("first", ["ruby", "python"])
@@ -117,12 +120,12 @@ def test_an_item_that_failed_is_tried_again_in_the_other_language(
     start[second](1)
     eventually(partial(have_seen, redis_client, "complete", kinds=["text"]))
 
-    assert seen(redis_client, "text") == gone_on_from_two(first, second, ruby_release)
+    has_saved = first == "python" or ruby_release.numbers >= (8,)
+    assert seen(redis_client, "text") == gone_on_from_two(first, second, has_saved=has_saved)
 
 
-def gone_on_from_two(first: str, second: str, release: RubyRelease) -> list[tuple[str, Any]]:
+def gone_on_from_two(first: str, second: str, *, has_saved: bool) -> list[tuple[str, Any]]:
     """What a job notes whose first run was broken off in number 2."""
-    has_saved = first == "python" or release.numbers >= (8,)
     again = ["resume", *range(2, COUNT)] if has_saved else ["start", *range(COUNT)]
     return [
         *((first, note) for note in ("start", 0, 1, 2)),

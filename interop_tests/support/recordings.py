@@ -6,6 +6,7 @@ They are data: tests that need no Ruby run against every recorded release.
 
 import base64
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 from interop_tests.support.ruby import RUBY_FIXTURES
@@ -126,6 +128,34 @@ def recordings_of(situation: str) -> list[Recording]:
 @cache
 def _of(sidekiq: str) -> list[Recording]:
     return [_read(path) for path in sorted((FOLDER / sidekiq).glob("*.json"))]
+
+
+def named(*found: Recording) -> list[Any]:
+    """
+    Parameters of a test, called by situation and release.
+
+    Raises:
+        AssertionError: There are none, by which a test would be skipped unseen.
+    """
+    assert found
+    return [pytest.param(one, id=one.id) for one in found]
+
+
+def put(client: Any, database: Mapping[str, Held]) -> None:
+    """Write what a recording left into Redis, which keeps the order of a short hash's fields."""
+    keep_order_of_hashes(client)
+    for name, held in database.items():
+        match held.type:
+            case "set":
+                client.sadd(name, *held.members)
+            case "hash":
+                client.hset(name, mapping=dict(held.members))
+            case "string":
+                client.set(name, held.members[0])
+            case "list":
+                client.rpush(name, *held.members)
+            case "zset":
+                client.zadd(name, dict(zip(held.members, held.scores, strict=True)))
 
 
 def database_of(client: redis.Redis) -> dict[str, Held]:

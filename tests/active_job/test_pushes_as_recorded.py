@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import sidekiq_py as sidekiq
-from interop_tests.support.recordings import Recording, recordings
+from interop_tests.support.recordings import Recording, named, recordings
 from sidekiq_py import active_job
 from sidekiq_py.active_job import (
     Duration,
@@ -113,12 +113,6 @@ def masked(raw: bytes) -> str:
     return text
 
 
-def named(found: list[Recording]) -> list[Any]:
-    """Parameters of a test, by situation and release."""
-    assert found
-    return [pytest.param(one, id=one.id) for one in found]
-
-
 def payloads_of(found: Recording) -> list[bytes]:
     """All that was pushed, to whatever queue or set."""
     return [
@@ -129,7 +123,7 @@ def payloads_of(found: Recording) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("found", named([found for found in CALLS if "refused" not in found.input]))
+@pytest.mark.parametrize("found", named(*[found for found in CALLS if "refused" not in found.input]))
 def test_a_push_has_the_bytes_that_rails_pushed(found: Recording) -> None:
     """The job object within, its arguments, and Sidekiq's keys around it."""
     sidekiq.configure(sidekiq_version=found.sidekiq)
@@ -140,7 +134,7 @@ def test_a_push_has_the_bytes_that_rails_pushed(found: Recording) -> None:
     assert sorted(masked(job.raw) for job in enqueued) == sorted(masked(raw) for raw in payloads_of(found))
 
 
-@pytest.mark.parametrize("found", named([found for found in CALLS if "refused" in found.input]))
+@pytest.mark.parametrize("found", named(*[found for found in CALLS if "refused" in found.input]))
 def test_an_argument_that_rails_refuses_is_refused(found: Recording) -> None:
     """A module before 6.1, a range before 7.0: that Rails could not read them either."""
     sidekiq.configure(sidekiq_version=found.sidekiq)
@@ -151,7 +145,7 @@ def test_an_argument_that_rails_refuses_is_refused(found: Recording) -> None:
     assert len(enqueued) == 0
 
 
-@pytest.mark.parametrize("found", named([found for found in ALL if payloads_of(found)]))
+@pytest.mark.parametrize("found", named(*[found for found in ALL if payloads_of(found)]))
 def test_arguments_come_out_as_they_came_in(found: Recording) -> None:
     """Read as values and written again for the same Rails: not a byte changes, nanoseconds and all."""
     rails = Rails.pinned(found.input["active_job"])
@@ -166,7 +160,7 @@ class FixtureError(Exception):
     """What Rails' job raised."""
 
 
-@pytest.mark.parametrize("found", named([found for found in recordings() if found.situation == "active_job_retry_on"]))
+@pytest.mark.parametrize("found", named(*[found for found in recordings() if found.situation == "active_job_retry_on"]))
 def test_a_job_that_retries_itself_leaves_what_rails_left(found: Recording) -> None:
     """A new job with the old `job_id` in `schedule`, one execution more, and the exception counted."""
     sidekiq.configure(sidekiq_version=found.sidekiq)
@@ -187,7 +181,7 @@ def test_a_job_that_retries_itself_leaves_what_rails_left(found: Recording) -> N
 
 
 @pytest.mark.parametrize(
-    "found", named([found for found in recordings() if found.situation == "active_job_discard_on"])
+    "found", named(*[found for found in recordings() if found.situation == "active_job_discard_on"])
 )
 def test_a_job_that_is_discarded_leaves_nothing(found: Recording) -> None:
     """As in Rails."""

@@ -8,14 +8,7 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from interop_tests.support.recordings import (
-    Held,
-    Recording,
-    database_of,
-    keep_order_of_hashes,
-    recordings,
-    recordings_of,
-)
+from interop_tests.support.recordings import Held, Recording, database_of, named, put, recordings, recordings_of
 from sidekiq_py import client, deploy, program
 from sidekiq_py.api import DeadSet, JobSet, ProcessSet, Queue, RetrySet, ScheduledSet, Stats
 from sidekiq_py.errors import JsonParseError
@@ -55,18 +48,12 @@ def configure(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 Configure = Callable[[Recording], None]
 
 
-def named(found: list[Recording]) -> list[Any]:
-    """Parameters of a test, by situation and release."""
-    assert found
-    return [pytest.param(one, id=one.id) for one in found]
-
-
 def as_bytes(text: str) -> bytes:
     """A text of a recording's input."""
     return text.encode()
 
 
-@pytest.mark.parametrize("found", named(BUTTONS))
+@pytest.mark.parametrize("found", named(*BUTTONS))
 def test_a_button_leaves_what_ruby_left(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
     """Members, scores and every other key."""
     told = found.input
@@ -79,7 +66,7 @@ def test_a_button_leaves_what_ruby_left(found: Recording, redis_client: redis.Re
     assert database_of(redis_client) == found.database
 
 
-@pytest.mark.parametrize("found", named(recordings_of(GHOST)))
+@pytest.mark.parametrize("found", named(*recordings_of(GHOST)))
 def test_rescheduling_foreign_spelling_leaves_no_ghost(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
@@ -94,7 +81,7 @@ def test_rescheduling_foreign_spelling_leaves_no_ghost(
     assert database_of(redis_client)["schedule"].scores == [found.input["at"]]
 
 
-@pytest.mark.parametrize("found", named(recordings_of(UNREADABLE)))
+@pytest.mark.parametrize("found", named(*recordings_of(UNREADABLE)))
 def test_a_retry_of_what_is_no_job_loses_nothing(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
@@ -110,7 +97,7 @@ def test_a_retry_of_what_is_no_job_loses_nothing(
     assert database_of(redis_client)["dead"].members == [found.before]
 
 
-@pytest.mark.parametrize("found", named(recordings_of("retried_by_api_of_two_at_one_moment")))
+@pytest.mark.parametrize("found", named(*recordings_of("retried_by_api_of_two_at_one_moment")))
 def test_of_two_entries_at_one_moment_the_right_one_moves(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
@@ -125,7 +112,7 @@ def test_of_two_entries_at_one_moment_the_right_one_moves(
     assert database_of(redis_client) == found.database
 
 
-@pytest.mark.parametrize("found", named(recordings_of("deleted_by_jid")))
+@pytest.mark.parametrize("found", named(*recordings_of("deleted_by_jid")))
 def test_an_entry_is_deleted_by_its_jid(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
     """The other one of that moment stays."""
     redis_client.zadd("retry", {as_bytes(member): score for member, score in found.input["before"]})
@@ -136,7 +123,7 @@ def test_an_entry_is_deleted_by_its_jid(found: Recording, redis_client: redis.Re
     assert database_of(redis_client) == found.database
 
 
-@pytest.mark.parametrize("found", named(recordings_of("scheduled_by_hand")))
+@pytest.mark.parametrize("found", named(*recordings_of("scheduled_by_hand")))
 def test_a_payload_is_scheduled_by_hand(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
     """As it is told, key by key."""
     configure(found)
@@ -146,7 +133,7 @@ def test_a_payload_is_scheduled_by_hand(found: Recording, redis_client: redis.Re
     assert database_of(redis_client) == found.database
 
 
-@pytest.mark.parametrize("found", named(recordings_of("killed_by_hand_without_notice")))
+@pytest.mark.parametrize("found", named(*recordings_of("killed_by_hand_without_notice")))
 def test_a_payload_is_killed_by_hand(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
     """And nobody is told."""
     configure(found)
@@ -157,7 +144,7 @@ def test_a_payload_is_killed_by_hand(found: Recording, redis_client: redis.Redis
     assert "fixture:deaths" not in found.elsewhere
 
 
-@pytest.mark.parametrize("found", named(WHOLE_SETS))
+@pytest.mark.parametrize("found", named(*WHOLE_SETS))
 def test_a_button_for_the_whole_set_leaves_what_ruby_left(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
@@ -174,7 +161,7 @@ def test_a_button_for_the_whole_set_leaves_what_ruby_left(
     assert database_of(redis_client) == expected
 
 
-@pytest.mark.parametrize("found", named(recordings_of("dead_set_trimmed")))
+@pytest.mark.parametrize("found", named(*recordings_of("dead_set_trimmed")))
 def test_the_dead_set_is_trimmed_as_ruby_trims_it(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
@@ -187,7 +174,7 @@ def test_the_dead_set_is_trimmed_as_ruby_trims_it(
     assert database_of(redis_client) == found.database
 
 
-@pytest.mark.parametrize("found", named(recordings_of("queue_cleared") + recordings_of("queue_job_deleted")))
+@pytest.mark.parametrize("found", named(*recordings_of("queue_cleared"), *recordings_of("queue_job_deleted")))
 def test_a_queue_is_left_as_ruby_leaves_it(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
     """Emptied and forgotten, or without one job."""
     redis_client.sadd("queues", "default")
@@ -204,7 +191,7 @@ def test_a_queue_is_left_as_ruby_leaves_it(found: Recording, redis_client: redis
     assert database_of(redis_client) == found.database
 
 
-@pytest.mark.parametrize("found", named(recordings_of("stats_reset")))
+@pytest.mark.parametrize("found", named(*recordings_of("stats_reset")))
 def test_the_counters_are_reset_as_ruby_resets_them(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
@@ -220,7 +207,7 @@ def test_the_counters_are_reset_as_ruby_resets_them(
 SIGNALS = {"quiet_signal": "quiet", "stop_signal": "stop", "thread_dump_signal": "dump_threads"}
 
 
-@pytest.mark.parametrize("found", named([found for found in ALL if found.situation in SIGNALS]))
+@pytest.mark.parametrize("found", named(*[found for found in ALL if found.situation in SIGNALS]))
 def test_a_process_is_sent_the_signal_that_ruby_sends(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
@@ -239,7 +226,7 @@ def with_our_lock(found: Recording) -> dict[str, Held]:
     return found.database | {"process_cleanup": Held("string", [b"1"], [])}
 
 
-@pytest.mark.parametrize("found", named(recordings_of("cleaned_up")))
+@pytest.mark.parametrize("found", named(*recordings_of("cleaned_up")))
 def test_a_process_without_a_heartbeat_leaves_the_list(
     found: Recording, redis_client: redis.Redis, configure: Configure
 ) -> None:
@@ -252,7 +239,7 @@ def test_a_process_without_a_heartbeat_leaves_the_list(
     assert database_of(redis_client) == with_our_lock(found)
 
 
-@pytest.mark.parametrize("found", named(recordings_of("deploy_mark")))
+@pytest.mark.parametrize("found", named(*recordings_of("deploy_mark")))
 def test_a_deploy_is_marked_as_ruby_marks_it(found: Recording, redis_client: redis.Redis, configure: Configure) -> None:
     """Under the minute, and locked for a minute."""
     configure(found)
@@ -262,7 +249,7 @@ def test_a_deploy_is_marked_as_ruby_marks_it(found: Recording, redis_client: red
     assert database_of(redis_client) == found.database
 
 
-@pytest.mark.parametrize("found", named(recordings_of("iterable_cancelled_by_a_client")))
+@pytest.mark.parametrize("found", named(*recordings_of("iterable_cancelled_by_a_client")))
 def test_an_iterable_job_is_cancelled_as_ruby_cancels_it(
     found: Recording, redis_client: redis.Redis, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,16 +262,3 @@ def test_an_iterable_job_is_cancelled_as_ruby_cancels_it(
     assert redis_client.hget(found.key, "c") == b"null"
     redis_client.hdel(found.key, "c")
     assert database_of(redis_client) == found.database
-
-
-def put(client: Any, held: dict[str, Held]) -> None:
-    """Write what a recording shows into Redis, which keeps the order of a short hash's fields."""
-    keep_order_of_hashes(client)
-    for name, value in held.items():
-        match value.type:
-            case "set":
-                client.sadd(name, *value.members)
-            case "hash":
-                client.hset(name, mapping=dict(value.members))
-            case "string":
-                client.set(name, value.members[0])

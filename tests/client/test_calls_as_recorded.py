@@ -8,7 +8,7 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from interop_tests.support.recordings import Recording, recordings
+from interop_tests.support.recordings import Recording, named, recordings
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.handles import Handle
 from tests.client.conftest import Pushed, masked
@@ -30,12 +30,6 @@ DIFFERENT_ON_PURPOSE = {
     ("middleware_moves_each_of_bulk", "6.4.1"),
     ("middleware_moves_each_of_bulk", "7.3.2"),
 }
-
-
-def named(found: list[Recording]) -> list[Any]:
-    """Parameters of a test, by situation and release."""
-    assert found
-    return [pytest.param(one, id=one.id) for one in found]
 
 
 def is_refused(found: Recording) -> bool:
@@ -116,7 +110,7 @@ def configure(found: Recording, redis_url: str) -> None:
     add_middleware(found.input)
 
 
-@pytest.mark.parametrize("found", named(WRITTEN))
+@pytest.mark.parametrize("found", named(*WRITTEN))
 def test_a_call_leaves_what_ruby_left(
     found: Recording, redis_url: str, redis_client: redis.Redis, pushed: Pushed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +139,7 @@ def assert_scheduled(found: Recording, entries: list[tuple[bytes, float]]) -> No
         assert [score for _, score in entries] == [score + off for score in found.scores]
 
 
-@pytest.mark.parametrize("found", named(REFUSED))
+@pytest.mark.parametrize("found", named(*REFUSED))
 def test_what_ruby_refuses_we_refuse(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
     """With an error of ours, and nothing is written."""
     configure(found, redis_url)

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from interop_tests.support.recordings import Held, Recording, database_of, recordings
+from interop_tests.support.recordings import Held, Recording, database_of, named, recordings
 from sidekiq_py import program
 from sidekiq_py.iterable import Interrupted
 from sidekiq_py.jobs import registry
@@ -60,13 +60,7 @@ JOBS = {"CountingJob": Counting, "PagesJob": Pages}
 SAVED_ON_FAILURE_SINCE = (8, 0, 0)
 
 
-def named(found: list[Recording]) -> list[Any]:
-    """Parameters of a test, by situation and release."""
-    assert found
-    return [pytest.param(one, id=one.id) for one in found]
-
-
-@pytest.mark.parametrize("found", named(RUNS))
+@pytest.mark.parametrize("found", named(*RUNS))
 def test_a_run_leaves_the_state_that_ruby_left(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
     """How often it was begun and the next cursor, or nothing where the job has come to its end."""
     sidekiq.configure(redis_url=redis_url, sidekiq_version=found.sidekiq)

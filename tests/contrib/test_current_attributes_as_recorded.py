@@ -8,7 +8,7 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from interop_tests.support.recordings import Recording, recordings_of
+from interop_tests.support.recordings import Recording, named, recordings_of
 from sidekiq_py import client, program
 from sidekiq_py.contrib.current_attributes import Attributes, locale, persist, persist_locale
 from tests.client.conftest import masked
@@ -24,13 +24,6 @@ def own_program() -> Iterator[None]:
     program.reset()
 
 
-def named(*situations: str) -> list[Any]:
-    """Parameters of a test, by situation and release."""
-    found = [one for situation in situations for one in recordings_of(situation)]
-    assert found
-    return [pytest.param(one, id=one.id) for one in found]
-
-
 def pushed(found: Recording, redis_url: str, redis_client: redis.Redis) -> list[bytes]:
     """What a push leaves in the queue, without its jid and times."""
     sidekiq.configure(redis_url=redis_url, sidekiq_version=found.sidekiq)
@@ -40,7 +33,12 @@ def pushed(found: Recording, redis_url: str, redis_client: redis.Redis) -> list[
 
 
 @pytest.mark.parametrize(
-    "found", named("current_attributes", "current_attributes_of_two_classes", "current_attributes_of_none")
+    "found",
+    named(
+        *recordings_of("current_attributes"),
+        *recordings_of("current_attributes_of_two_classes"),
+        *recordings_of("current_attributes_of_none"),
+    ),
 )
 def test_attributes_travel_as_ruby_writes_them(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
     """An object up to 7, pairs in Active Job's encoding since 8; a key for each class that has something set."""
@@ -56,7 +54,7 @@ def test_attributes_travel_as_ruby_writes_them(found: Recording, redis_url: str,
     assert ours == [masked(raw) for raw in found.members]
 
 
-@pytest.mark.parametrize("found", named("i18n_locale"))
+@pytest.mark.parametrize("found", named(*recordings_of("i18n_locale")))
 def test_the_locale_travels_as_ruby_writes_it(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
     """Under `locale`, before `enqueued_at`."""
     persist_locale()

@@ -10,6 +10,7 @@ from interop_tests.support.recordings import (
     Recording,
     database_of,
     keep_order_of_hashes,
+    named,
     recording,
     recordings,
     recordings_of,
@@ -25,12 +26,6 @@ IDENTITY = "fixture-host:4242:5eed5eed5eed"
 ALL = recordings()
 # Their hash is compared with all its fields; how `info` is made: tests/wire/test_recorded_payloads.py.
 BEATS = ("heartbeat_info", "heartbeat_again", "heartbeat_quiet", "heartbeat_weights", "heartbeat_random")
-
-
-def named(found: list[Recording]) -> list[Any]:
-    """Parameters of a test, by situation and release."""
-    assert found
-    return [pytest.param(one, id=one.id) for one in found]
 
 
 def beat_of(found: Recording) -> Beat:
@@ -61,7 +56,7 @@ def without_counters(found: Recording) -> Any:
     return {name: held for name, held in found.database.items() if not name.startswith(("stat:", "queue"))}
 
 
-@pytest.mark.parametrize("found", named([found for found in ALL if found.situation in BEATS]))
+@pytest.mark.parametrize("found", named(*[found for found in ALL if found.situation in BEATS]))
 def test_a_beat_leaves_what_ruby_left(
     found: Recording, pool: Pool, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +64,7 @@ def test_a_beat_leaves_what_ruby_left(
     assert beaten(found, beat_of(found), pool, redis_client, monkeypatch) == without_counters(found)
 
 
-@pytest.mark.parametrize("found", named(recordings_of("heartbeat_work")))
+@pytest.mark.parametrize("found", named(*recordings_of("heartbeat_work")))
 def test_a_beat_shows_what_runs_as_ruby_shows_it(
     found: Recording, pool: Pool, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +76,7 @@ def test_a_beat_shows_what_runs_as_ruby_shows_it(
     assert beaten(found, beat, pool, redis_client, monkeypatch) == without_counters(found)
 
 
-@pytest.mark.parametrize("found", named(recordings_of("process_gone")))
+@pytest.mark.parametrize("found", named(*recordings_of("process_gone")))
 def test_a_process_that_leaves_leaves_what_ruby_leaves(
     found: Recording, pool: Pool, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +91,7 @@ def test_a_process_that_leaves_leaves_what_ruby_leaves(
 COUNTS = [*recordings_of("heartbeat_counts"), *recordings_of("heartbeat_counts_of_success")]
 
 
-@pytest.mark.parametrize("found", named(COUNTS))
+@pytest.mark.parametrize("found", named(*COUNTS))
 def test_jobs_are_counted_as_ruby_counts_them(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
     """A failure is processed too; the days' counters expire after five years. Ruby also writes counts of zero."""
     told = found.input
@@ -113,7 +108,7 @@ def test_jobs_are_counted_as_ruby_counts_them(found: Recording, pool: Pool, redi
 METRICS = [found for found in ALL if found.input.get("step") == "flush_metrics"]
 
 
-@pytest.mark.parametrize("found", named(METRICS))
+@pytest.mark.parametrize("found", named(*METRICS))
 def test_runs_are_measured_as_ruby_measures_them(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
     """Hashes and histograms, key by key."""
     told = found.input

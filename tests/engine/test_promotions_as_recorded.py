@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import redis
 
-from interop_tests.support.recordings import Held, Recording, database_of, recordings, recordings_of
+from interop_tests.support.recordings import Held, Recording, database_of, named, recordings, recordings_of
 from sidekiq_py import client, program
 from sidekiq_py.config import Config
 from sidekiq_py.engine.poller import Poller
@@ -45,13 +44,7 @@ def promote(pool: Pool, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iter
     program.reset()
 
 
-def named(found: list[Recording]) -> list[Any]:
-    """Parameters of a test, by situation and release."""
-    assert found
-    return [pytest.param(one, id=one.id) for one in found]
-
-
-@pytest.mark.parametrize("found", named(PROMOTIONS))
+@pytest.mark.parametrize("found", named(*PROMOTIONS))
 def test_a_due_job_becomes_what_ruby_makes_of_it(found: Recording, redis_client: redis.Redis, promote: Promote) -> None:
     """The bytes in the queue, and nothing else changes."""
     redis_client.zadd(found.input["from"], {found.before: found.input["score"]})
@@ -61,7 +54,7 @@ def test_a_due_job_becomes_what_ruby_makes_of_it(found: Recording, redis_client:
     assert database_of(redis_client) == found.database
 
 
-@pytest.mark.parametrize("found", named(recordings_of("promoted_in_order")))
+@pytest.mark.parametrize("found", named(*recordings_of("promoted_in_order")))
 def test_due_jobs_come_in_ruby_s_order(found: Recording, redis_client: redis.Redis, promote: Promote) -> None:
     """Retries first, by score and then by their bytes; what is not due stays."""
     for name, score, raw in found.input["before"]:
@@ -72,7 +65,7 @@ def test_due_jobs_come_in_ruby_s_order(found: Recording, redis_client: redis.Red
     assert database_of(redis_client) == found.database
 
 
-@pytest.mark.parametrize("found", named(recordings_of(LOST_BY_RUBY)))
+@pytest.mark.parametrize("found", named(*recordings_of(LOST_BY_RUBY)))
 def test_what_ruby_s_poller_loses_is_kept(found: Recording, redis_client: redis.Redis, promote: Promote) -> None:
     """In `dead`, byte for byte, for a person to look at."""
     redis_client.zadd("schedule", {found.before: found.input["score"]})

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import redis
 
-from interop_tests.support.recordings import Recording, bytes_of, database_of, recordings, recordings_of
+from interop_tests.support.recordings import Recording, bytes_of, database_of, named, recordings, recordings_of
 from sidekiq_py.config import Config
 from sidekiq_py.engine import retry
 from sidekiq_py.engine.retry import after_failure, bury_untouched
@@ -90,12 +90,6 @@ def is_different(found: Recording) -> bool:
 RUNS = [found for found in recordings() if is_told(found) and found.situation != "first_failure_of_the_wrapped"]
 
 
-def named(found: list[Recording]) -> list[Any]:
-    """Parameters of a test, by situation and release."""
-    assert found
-    return [pytest.param(one, id=one.id) for one in found]
-
-
 def error_of(found: Recording) -> BaseException:
     """What the job raised, under the name of its class in Ruby."""
     told = found.input["error"]
@@ -145,7 +139,7 @@ def outcome_of(found: Recording, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     )
 
 
-@pytest.mark.parametrize("found", named([found for found in RUNS if not is_different(found)]))
+@pytest.mark.parametrize("found", named(*[found for found in RUNS if not is_different(found)]))
 def test_a_failed_run_leaves_what_ruby_left(
     found: Recording, pool: Pool, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +153,7 @@ def test_a_failed_run_leaves_what_ruby_left(
     assert outcome.announce_death == ("fixture:deaths" in found.elsewhere)
 
 
-@pytest.mark.parametrize("found", named([found for found in RUNS if not is_different(found)]))
+@pytest.mark.parametrize("found", named(*[found for found in RUNS if not is_different(found)]))
 def test_a_failed_run_sends_the_commands_that_ruby_sent(found: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     """One ZADD, and for the dead set its two trims with the same bounds."""
     outcome = outcome_of(found, monkeypatch)
@@ -168,7 +162,7 @@ def test_a_failed_run_sends_the_commands_that_ruby_sent(found: Recording, monkey
     assert ours == found.sent("ZADD", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK")
 
 
-@pytest.mark.parametrize("found", named([found for found in RUNS if is_different(found)]))
+@pytest.mark.parametrize("found", named(*[found for found in RUNS if is_different(found)]))
 def test_what_ruby_loses_is_kept(found: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     """In `dead`, or in `retry` where the answer means the default; or it is discarded because the job says so."""
     outcome = outcome_of(found, monkeypatch)
@@ -177,7 +171,7 @@ def test_what_ruby_loses_is_kept(found: Recording, monkeypatch: pytest.MonkeyPat
     assert outcome.kind == wanted.get(found.situation, "dead")
 
 
-@pytest.mark.parametrize("found", named(recordings_of("dead_set_trimmed_by_count")))
+@pytest.mark.parametrize("found", named(*recordings_of("dead_set_trimmed_by_count")))
 def test_a_death_trims_the_dead_set_as_ruby_does(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
     """To one less than the limit, by rank."""
     redis_client.zadd("dead", {member.encode(): score for member, score in found.input["before"]})

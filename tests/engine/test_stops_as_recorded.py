@@ -1,12 +1,11 @@
 """Jobs that go back to their queue at a stop, as each recorded release of real Sidekiq puts them back."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import redis
 
-from interop_tests.support.recordings import Recording, bytes_of, database_of, recordings_of
+from interop_tests.support.recordings import Recording, bytes_of, database_of, named, recordings_of
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.basic import BasicFetcher
 from sidekiq_py.engine.fetcher import Fetcher
@@ -15,13 +14,6 @@ from sidekiq_py.engine.reliable import ReliableFetcher
 from sidekiq_py.redis_access.pool import Pool
 
 CAPSULE = CapsuleConfig(queues=(QueueConfig("default"),))
-
-
-def named(*situations: str) -> list[Any]:
-    """Parameters of a test, by situation and release."""
-    found = [one for situation in situations for one in recordings_of(situation)]
-    assert found
-    return [pytest.param(one, id=one.id) for one in found]
 
 
 @pytest.fixture(params=["reliable", "basic"])
@@ -36,7 +28,9 @@ def fetcher(request: pytest.FixtureRequest, pool: Pool) -> Iterator[Fetcher]:
     one.close()
 
 
-@pytest.mark.parametrize("found", named("hard_stop_requeues", "fetched_while_stopping_goes_back"))
+@pytest.mark.parametrize(
+    "found", named(*recordings_of("hard_stop_requeues"), *recordings_of("fetched_while_stopping_goes_back"))
+)
 def test_a_job_goes_back_to_the_tail_as_it_came(found: Recording, fetcher: Fetcher, redis_client: redis.Redis) -> None:
     """Byte for byte, in foreign spelling too, and it is the next to run."""
     redis_client.sadd("queues", "default")

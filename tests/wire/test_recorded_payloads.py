@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from interop_tests.support.recordings import Recording, recordings, recordings_of
+from interop_tests.support.recordings import Recording, named, recordings, recordings_of
 from sidekiq_py.errors import JsonParseError
 from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, decrement_for_manual_retry, record_failure
 from sidekiq_py.wire.json_dialect import loads
@@ -25,11 +25,6 @@ from sidekiq_py.wire.work import dump_work
 FIRST_JID = "0eff39bf4ff29ad640023d1a"
 # Symbols, and keys that are no strings, are Ruby's own.
 RUBY_ONLY = ("perform_async_symbols_", "perform_async_numbers_as_keys")
-
-
-def _named(found: list[Recording]) -> list[Any]:
-    assert found
-    return [pytest.param(situation, id=situation.id) for situation in found]
 
 
 def _is_single_push(found: Recording) -> bool:
@@ -77,7 +72,7 @@ def _pushed(payload: dict[str, Any], found: Recording, now: float) -> bytes:
     return for_queue(payload, dialect=found.dialect, now=now)
 
 
-@pytest.mark.parametrize("found", _named(SINGLE_PUSHES))
+@pytest.mark.parametrize("found", named(*SINGLE_PUSHES))
 def test_a_push_leaves_ruby_s_bytes(found: Recording) -> None:
     """Every recorded call of one job."""
     now = found.input["now"]
@@ -94,7 +89,7 @@ def test_a_push_leaves_ruby_s_bytes(found: Recording) -> None:
         assert pushed == member
 
 
-@pytest.mark.parametrize("found", _named(REPUSHES))
+@pytest.mark.parametrize("found", named(*REPUSHES))
 def test_a_move_to_the_queue_leaves_ruby_s_bytes(found: Recording) -> None:
     """By the poller and by the API, for payloads in Ruby's and in foreign spelling."""
     payload = parse_job(found.before)
@@ -106,7 +101,7 @@ def test_a_move_to_the_queue_leaves_ruby_s_bytes(found: Recording) -> None:
     assert [_pushed(repushed, found, found.input["now"])] == found.members
 
 
-@pytest.mark.parametrize("found", _named(FAILURES))
+@pytest.mark.parametrize("found", named(*FAILURES))
 def test_a_failure_leaves_ruby_s_bytes(found: Recording) -> None:
     """In `retry` and in `dead`."""
     payload, error = loads(found.before), found.input["error"]
@@ -125,7 +120,7 @@ def test_a_failure_leaves_ruby_s_bytes(found: Recording) -> None:
     assert [dump(payload, dialect=found.dialect)] == found.members
 
 
-@pytest.mark.parametrize("found", _named(MALFORMED))
+@pytest.mark.parametrize("found", named(*MALFORMED))
 def test_what_ruby_cannot_read_we_cannot_read(found: Recording) -> None:
     """It lies in `dead`, untouched."""
     with pytest.raises(JsonParseError):
@@ -134,7 +129,7 @@ def test_what_ruby_cannot_read_we_cannot_read(found: Recording) -> None:
     assert found.members == [found.before]
 
 
-@pytest.mark.parametrize("found", _named([found for found in ALL if found.situation in HEARTBEATS]))
+@pytest.mark.parametrize("found", named(*[found for found in ALL if found.situation in HEARTBEATS]))
 def test_a_beat_s_info_is_ruby_s(found: Recording) -> None:
     """But for the label by which our processes are known."""
     told = found.input
@@ -157,7 +152,7 @@ def test_a_beat_s_info_is_ruby_s(found: Recording) -> None:
     assert info.replace(f'"{PYTHON_LABEL}"'.encode(), b"") == dict(found.members)[b"info"]
 
 
-@pytest.mark.parametrize("found", _named(recordings_of("heartbeat_work")))
+@pytest.mark.parametrize("found", named(*recordings_of("heartbeat_work")))
 def test_a_running_job_s_entry_is_ruby_s(found: Recording) -> None:
     """The payload as the text that was fetched."""
     [(_, entry)] = found.members

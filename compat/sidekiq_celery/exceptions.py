@@ -26,11 +26,12 @@ import numbers
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sidekiq_celery.utils.serialization import get_pickleable_exception, safe_repr
+from sidekiq_py.errors import SoftTimeLimitError
 
 if TYPE_CHECKING:
-    from kombu.exceptions import OperationalError as OperationalError
+    from kombu.exceptions import OperationalError
 
-    from sidekiq_celery.bin.errors import CeleryCommandException as CeleryCommandException
+    from sidekiq_celery.bin.errors import CeleryCommandException
 
 __all__ = (
     "AlreadyRegistered",
@@ -270,8 +271,11 @@ class ChordError(TaskError):
     """A task of a chord's header failed."""
 
 
-class SoftTimeLimitExceeded(Exception):
+class SoftTimeLimitExceeded(SoftTimeLimitError):
     """The task ran past its soft time limit; raised inside it."""
+
+    def __init__(self, *args: Any) -> None:
+        Exception.__init__(self, *args)
 
     def __str__(self) -> str:
         return f"SoftTimeLimitExceeded{self.args}"

@@ -1,14 +1,15 @@
 """`app.amqp`: queues and routes, and kombu's classes. Nothing here imports kombu until one of them is asked for."""
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery.app import routes as _routes
-from sidekiq_celery.app.destinations import Destinations
+from sidekiq_celery.app.destinations import NameRouter
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.queues import Queues as Queues
+    from sidekiq_celery.app.queues import Queues
 
 __all__ = ("AMQP", "Queues")
 
@@ -72,7 +73,7 @@ class AMQP:
         """`task_queues`, or the default queue, as kombu's queues."""
         return self.Queues(self.app.conf.task_queues)
 
-    def Queues(self, queues: Any, **given: Any) -> Any:
+    def Queues(self, queues: Any, create_missing: bool | None = None, **given: Any) -> Any:
         """A set of queues; what is not given comes from the settings."""
         from kombu import Queue
 
@@ -86,6 +87,7 @@ class AMQP:
             "max_priority": conf.task_queue_max_priority,
             "autoexchange": self.autoexchange,
             **{key: value for key, value in given.items() if value is not None},
+            **({} if create_missing is None else {"create_missing": create_missing}),
         }
         if not queues and conf.task_default_queue:
             quorum = conf.task_default_queue_type == "quorum"
@@ -110,14 +112,14 @@ class AMQP:
         return _routes.Router(self.routes, queues or self.queues, missing, app=self.app)
 
     @cached_property
-    def router(self) -> Any:
-        """Chooses kombu's queue for a call."""
-        return self.Router()
+    def destinations(self) -> NameRouter:
+        """Chooses the name of the queue for a call, without kombu."""
+        return NameRouter(self.app, self.routes)
 
     @cached_property
-    def destinations(self) -> Destinations:
-        """Chooses the name of the queue for a call, without kombu."""
-        return Destinations(self.app, self.routes)
+    def router(self) -> Any:
+        """The same, as a router; `Router()` chooses kombu's queue."""
+        return self.destinations
 
     def flush_routes(self) -> None:
         """Read `task_routes` and `task_queues` again."""
@@ -165,6 +167,18 @@ class AMQP:
         return self._producer_pool
 
     publisher_pool = producer_pool
+
+    @cached_property
+    def create_task_message(self) -> Callable[..., Any]:
+        """The message of a call; see `message.as_task_v2`."""
+        from sidekiq_celery.message import as_task_v2
+
+        return partial(as_task_v2, self.app)
+
+    @property
+    def as_task_v2(self) -> Callable[..., Any]:
+        """The same, by the name of the protocol."""
+        return self.create_task_message
 
     @cached_property
     def utc(self) -> bool:

@@ -12,7 +12,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from sidekiq_celery import _state, platforms, signals
-from sidekiq_celery.app import builtins as builtins
+from sidekiq_celery.app import builtins
 from sidekiq_celery.app import configuring, effects, task_making
 from sidekiq_celery.app.bug_report import appstr, bugreport
 from sidekiq_celery.app.registry import TaskRegistry

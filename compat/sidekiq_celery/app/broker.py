@@ -92,7 +92,7 @@ def _own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) ->
     if scheme == "sentinel":
         return _sentinel_url(url, options, use_ssl)
     # Several servers are kombu's fail-over; the engine follows one, or a sentinel.
-    parts = urlsplit(url.split(";")[0])
+    parts = urlsplit(url.partition(";")[0])
     query = dict(parse_qsl(parts.query))
     if scheme in ("unix", "redis+socket"):
         query["db"] = str(query.pop("virtual_host", query.get("db", "0")))

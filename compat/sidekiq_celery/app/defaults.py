@@ -7,11 +7,11 @@ is not a slip. Which ones have no effect stands in `effects`.
 Source: Celery 5.7.0, `celery.app.defaults`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
 
 from sidekiq_celery.utils.serialization import strtobool
 
@@ -48,6 +48,8 @@ class Option:
     default: Any = None
     type: str = "string"
     old: str = ""
+
+    typemap: ClassVar[Mapping[str, Callable[[Any], Any]]] = TYPES
 
     def to_python(self, value: Any) -> Any:
         """A text of the command line in the setting's type."""
@@ -332,7 +334,7 @@ def find_option(name: str) -> Option:
     return OPTIONS[name.lower()]
 
 
-@lru_cache(maxsize=None)
+@cache
 def find(name: str, namespace: str = "celery") -> searchresult:
     """
     A setting by the end of its name, such as `always_eager`; those of *namespace* first.

@@ -1,13 +1,12 @@
 """
-From a call to the name of its queue, as `publish` needs it: the routes of `routes`, on names alone.
+From a call to the name of its queue: `app.amqp.router`, which needs no kombu.
 
-Exchanges resolve to names: a route that names an exchange and a routing key goes to the queue of `task_queues` that is
-bound so; of several that match (topic, fan-out) to the first, as a job is in one queue.
+Exchanges resolve to names: a call that names an exchange and a routing key, and no queue, goes to the queue of
+`task_queues` that is bound so; of several that match (topic, fan-out) to the first, as a job is in one queue.
 """
 
-import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery.app.routes import Router
@@ -15,10 +14,10 @@ from sidekiq_celery.app.routes import Router
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("Destination", "Destinations")
+__all__ = ("NameRouter",)
 
 
-class Binding(NamedTuple):
+class _Binding(NamedTuple):
     """How a queue hangs on an exchange."""
 
     queue: str
@@ -33,46 +32,35 @@ class Binding(NamedTuple):
         if self.kind == "fanout" or routing_key is None:
             return exchange is not None
         if self.kind == "topic":
-            return bool(_topic(self.routing_key).fullmatch(routing_key))
+            return bool(_topic(self.routing_key).fullmatch(f".{routing_key}"))
         return routing_key == self.routing_key
 
 
 def _topic(pattern: str) -> re.Pattern[str]:
-    """`*` is one word, `#` any number of them."""
-    words = [{"*": r"[^.]+", "#": r".*"}.get(word, re.escape(word)) for word in pattern.split(".")]
-    return re.compile(r"\.".join(words).replace(r"\..*", r"(?:\..*)?").replace(r".*\.", r"(?:.*\.)?"))
-
-
-class Destination(NamedTuple):
-    """The name of a queue, and the options of the call with what routes add."""
-
-    queue: str
-    options: dict[str, Any]
+    """A pattern for keys with a dot in front: `*` is one word, `#` any number of them."""
+    words = {"*": r"\.[^.]+", "#": r"(?:\.[^.]+)*"}
+    return re.compile("".join(words.get(word, rf"\.{re.escape(word)}") for word in pattern.split(".")))
 
 
 class _Names(Mapping[str, str]):
-    """The names of the queues that there may be."""
+    """The names of the queues that a call may name, each to that of the queue itself."""
 
-    def __init__(self, names: set[str], aliases: dict[str, str], is_open: bool) -> None:
-        self._names, self._aliases, self._is_open = names, aliases, is_open
+    def __init__(self, names: dict[str, str], is_open: bool) -> None:
+        self._names, self._is_open = names, is_open
 
     def __getitem__(self, name: str) -> str:
-        if name in self._aliases:
-            return self._aliases[name]
-        if self._is_open or name in self._names:
-            return name
-        raise KeyError(name)
+        return self._names.get(name, name) if self._is_open else self._names[name]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
     def __len__(self) -> int:
         return len(self._names)
 
 
-class Destinations:
+class NameRouter(Router):
     """
-    Chooses queues by name.
+    Routes to the names of queues.
 
     Args:
         app: Whose settings.
@@ -81,74 +69,79 @@ class Destinations:
 
     def __init__(self, app: "Celery", routes: Any) -> None:
         conf = app.conf
-        self._app = app
-        self._default: str = conf.task_default_queue
-        self._bindings = _bindings(conf)
-        names = {binding.queue for binding in self._bindings} or {self._default}
-        self._router = Router(routes, _Names(names, _aliases(conf), bool(conf.task_create_missing_queues)), app=app)
-        self._has_routes = bool(routes)
+        queues = _declared(conf.task_queues)
+        names = {name: name for name, _ in queues} or {conf.task_default_queue: conf.task_default_queue}
+        aliases = {getattr(queue, "alias", None): name for name, queue in queues}
+        is_open = bool(conf.task_create_missing_queues)
+        names.update((alias, name) for alias, name in aliases.items() if alias)
+        super().__init__(routes, _Names(names, is_open), is_open, app=app)
+        self._bindings = [_binding(name, queue, conf) for name, queue in queues]
 
-    def find(
-        self,
-        options: dict[str, Any],
-        name: str,
-        args: Any = (),
-        kwargs: Any = None,
-        task_type: Any = None,
-        router: Any = None,
-    ) -> Destination:
+    def route(
+        self, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
+    ) -> dict[str, Any]:
         """
-        Where a call goes.
-
-        Args:
-            options: Of the call and of its task; `queue` may be a name or one of kombu's queues.
-            name: Of the task.
-            router: Instead of the app's.
+        *options* with what routes add to them; `queue` is there, and is a name or one of kombu's queues.
 
         Raises:
             QueueNotFound: There is no such queue, and `task_create_missing_queues` is off.
         """
-        if router is None and not self._has_routes and not options:
-            return Destination(self._router.queues[self._default], {})
-        given = self._router.expand_destination(dict(options))
-        by_exchange = "queue" not in given and ("exchange" in given or "routing_key" in given)
-        if not by_exchange:
-            given = (router or self._router).route(given, name, args, kwargs, task_type)
-        queue = given.pop("queue", None)
-        if queue is None or ("queue" not in options and given.get("exchange")):
-            queue = self._bound(given) or queue or self._default
-        return Destination(getattr(queue, "name", queue), given)
+        given = self.expand_destination(options)
+        bound = self._bound(given)
+        if bound is not None:
+            return {**given, "queue": bound}
+        routed = super().route(given, name, args, kwargs, task_type)
+        if "queue" not in given and routed.get("exchange"):
+            # A route that names an exchange, to which the default queue was added.
+            routed["queue"] = self._bound({**routed, "queue": None}) or routed["queue"]
+        return routed
+
+    def find(
+        self,
+        options: Mapping[str, Any],
+        name: str,
+        args: Any = (),
+        kwargs: Any = None,
+        task_type: Any = None,
+        router: Router | None = None,
+    ) -> tuple[str, dict[str, Any]]:
+        """
+        The name of the queue of a call, and its other options with what routes add to them.
+
+        Args:
+            router: Asked instead.
+
+        Raises:
+            QueueNotFound: There is no such queue, and `task_create_missing_queues` is off.
+        """
+        routed = (router or self).route(dict(options), name, args, kwargs, task_type)
+        queue = routed.pop("queue")
+        return getattr(queue, "name", queue), routed
 
     def _bound(self, options: Mapping[str, Any]) -> str | None:
-        """The queue that is bound to the options' exchange and key."""
+        """The queue that is bound as *options* say; None if they name a queue, or neither exchange nor key."""
         exchange, key = options.get("exchange"), options.get("routing_key")
-        exchange = getattr(exchange, "name", exchange) or None
-        if exchange is None and key is None:
+        if options.get("queue") or not (exchange or key):
             return None
-        found = (binding.queue for binding in self._bindings if binding.matches(exchange, key))
-        return next(found, None)
+        wanted = getattr(exchange, "name", exchange) or None
+        return next((binding.queue for binding in self._bindings if binding.matches(wanted, key)), None)
 
 
-def _queues(conf: Any) -> list[tuple[str, Any]]:
-    given = conf.task_queues or ()
-    return list(given.items()) if isinstance(given, Mapping) else [(queue.name, queue) for queue in given]
+def _declared(queues: Any) -> list[tuple[str, Any]]:
+    if isinstance(queues, Mapping):
+        return list(queues.items())
+    return [(queue.name, queue) for queue in queues or ()]
 
 
-def _aliases(conf: Any) -> dict[str, str]:
-    found = ((getattr(queue, "alias", None), name) for name, queue in _queues(conf))
-    return {alias: name for alias, name in found if alias}
-
-
-def _bindings(conf: Any) -> list[Binding]:
-    default, kind = conf.task_default_exchange, conf.task_default_exchange_type
-
-    def binding(name: str, queue: Any) -> Binding:
-        if isinstance(queue, Mapping):
-            exchange, key = queue.get("exchange"), queue.get("routing_key") or queue.get("binding_key")
-            of_type = queue.get("exchange_type")
-        else:
-            exchange, key, of_type = queue.exchange, queue.routing_key, None
-        of_type = of_type or getattr(exchange, "type", None) or kind
-        return Binding(name, getattr(exchange, "name", exchange) or default, of_type, key or name)
-
-    return [binding(name, queue) for name, queue in _queues(conf)]
+def _binding(name: str, queue: Any, conf: Any) -> _Binding:
+    if isinstance(queue, Mapping):
+        exchange, kind = queue.get("exchange"), queue.get("exchange_type")
+        key = queue.get("routing_key") or queue.get("binding_key")
+    else:
+        exchange, key, kind = queue.exchange, queue.routing_key, None
+    return _Binding(
+        name,
+        getattr(exchange, "name", exchange) or conf.task_default_exchange,
+        kind or getattr(exchange, "type", None) or conf.task_default_exchange_type,
+        key or name,
+    )

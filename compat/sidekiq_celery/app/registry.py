@@ -29,7 +29,7 @@ class TaskRegistry(dict[str, Any]):
 
         if task.name is None:
             raise InvalidTaskError(f"Task class {type(task).__name__!r} must specify .name attribute")
-        instance = task() if inspect.isclass(task) else task
+        instance: Any = task() if inspect.isclass(task) else task
         add_autoretry_behaviour(instance)
         self[instance.name] = instance
 

@@ -57,7 +57,7 @@ def make_task(
         from sidekiq_celery.app.pydantic_models import pydantic_wrapper
 
         called = pydantic_wrapper(app, fun, known_as, pydantic_strict, pydantic_context, pydantic_dump_kwargs)
-        dump_arguments = staticmethod(functools.partial(called.dump_arguments, bound=bind))  # type: ignore[attr-defined]
+        dump_arguments = staticmethod(functools.partial(called.dump_arguments, bound=bind))
     run: Any = called if bind else staticmethod(called)
     attributes = {
         "app": app,
@@ -91,7 +91,7 @@ def register_class(app: "Celery", task: Any, options: dict[str, Any]) -> Any:
     """A task that is a class or an instance, registered; it replaces one of its name."""
     from sidekiq_celery.app.autoretry import add_autoretry_behaviour
 
-    instance = task() if inspect.isclass(task) else task
+    instance: Any = task() if inspect.isclass(task) else task
     if not instance.name:
         instance.name = app.gen_task_name(type(instance).__name__, type(instance).__module__)
     existing = app.tasks.get(instance.name)
@@ -116,15 +116,11 @@ def type_checker(fun: Callable[..., Any], bound: bool = False) -> Any:
 
 
 def _annotations(fun: Callable[..., Any]) -> dict[str, Any]:
-    if sys.version_info < (3, 14):
-        return getattr(fun, "__annotations__", {})
-    import annotationlib
-
     try:
         return inspect.get_annotations(fun)
     except NameError:
-        # Names that only a type checker imports.
-        return annotationlib.get_annotations(fun, format=annotationlib.Format.STRING)
+        # Names that only a type checker imports; Python 3.14 looks them up when asked.
+        return {}
 
 
 def _callable_name(task: Any) -> str:
@@ -150,7 +146,8 @@ def _warn_once(app: "Celery", name: str, existing: str, new: str, consequence: s
         return
     app._duplicate_task_names_warned.add(name)
     text = (
-        f"Task name {name!r} is already registered to a different callable.\n\nExisting: {existing}\nNew:      {new}\n\n"
+        f"Task name {name!r} is already registered to a different callable.\n\n"
+        f"Existing: {existing}\nNew:      {new}\n\n"
         f"{consequence}\n\nEvery task must have a unique name. Pass an explicit name= to the task decorator, or rename "
         "one of the callables."
     )

@@ -2,19 +2,27 @@
 
 from typing import Any
 
-from sidekiq_celery.app.bug_report import appstr as appstr
-from sidekiq_celery.app.bug_report import bugreport as bugreport
-from sidekiq_celery.app.censoring import filter_hidden_settings as filter_hidden_settings
-from sidekiq_celery.app.censoring import sanitize_url as sanitize_url
-from sidekiq_celery.app.finding import find_app as find_app
-from sidekiq_celery.app.settings import Settings as Settings
-from sidekiq_celery.app.settings import detect_settings as detect_settings
+from sidekiq_celery.app.bug_report import appstr
+from sidekiq_celery.app.bug_report import bugreport
+from sidekiq_celery.app.censoring import filter_hidden_settings
+from sidekiq_celery.app.censoring import sanitize_url
+from sidekiq_celery.app.finding import find_app
+from sidekiq_celery.app.settings import Settings
+from sidekiq_celery.app.settings import detect_settings
 from sidekiq_celery.app.settings import new_key_to_old as _new_key_to_old
 from sidekiq_celery.app.settings import old_key_to_new as _old_key_to_new
 
-__all__ = ("Settings", "appstr", "bugreport", "filter_hidden_settings", "find_app", "sanitize_url")
-
-_CONVERTERS = (_new_key_to_old, _old_key_to_new)
+__all__ = (
+    "Settings",
+    "_new_key_to_old",
+    "_old_key_to_new",
+    "appstr",
+    "bugreport",
+    "detect_settings",
+    "filter_hidden_settings",
+    "find_app",
+    "sanitize_url",
+)
 
 
 def _unpickle_app_v2(cls: Any, kwargs: dict[str, Any]) -> Any:

@@ -11,8 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import signals
-from sidekiq_celery.loaders.discovery import autodiscover_tasks as autodiscover_tasks
-from sidekiq_celery.loaders.discovery import find_related_module as find_related_module
+from sidekiq_celery.loaders.discovery import autodiscover_tasks, find_related_module
 from sidekiq_celery.utils.collections import DictAttribute, force_mapping
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.imports import NotAPackage, find_module, import_from_cwd, symbol_by_name
@@ -20,7 +19,7 @@ from sidekiq_celery.utils.imports import NotAPackage, find_module, import_from_c
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("BaseLoader",)
+__all__ = ("BaseLoader", "autodiscover_tasks", "find_related_module")
 
 _UNREAD = object()
 _TYPED_VALUE = re.compile(r"\((\w+)\)")
@@ -183,7 +182,7 @@ class BaseLoader:
 
         return dict(map(parse, args))
 
-    def read_configuration(self, env: str = "CELERY_CONFIG_MODULE") -> Any:
+    def read_configuration(self, *args: Any, env: str = "CELERY_CONFIG_MODULE") -> Any:
         """The settings of the module that the variable *env* names; None without one."""
         name = os.environ.get(env)
         return DictAttribute(self._import_config_module(name)) if name else None

@@ -13,7 +13,7 @@ __all__ = ("DEFAULT_CONFIG_MODULE", "Loader")
 
 DEFAULT_CONFIG_MODULE = "celeryconfig"
 
-C_WNOCONF = bool(strtobool(os.environ.get("C_WNOCONF", False)))
+C_WNOCONF = bool(strtobool(os.environ.get("C_WNOCONF", "false")))
 """Warn where there is no module of settings."""
 
 
@@ -24,7 +24,7 @@ class Loader(BaseLoader):
         """The settings as a mapping."""
         return DictAttribute(settingsdict)
 
-    def read_configuration(self, fail_silently: bool = True, env: str = "CELERY_CONFIG_MODULE") -> Any:
+    def read_configuration(self, fail_silently: bool = True, *args: Any, env: str = "CELERY_CONFIG_MODULE") -> Any:
         """
         The settings; none where there is no such module.
 

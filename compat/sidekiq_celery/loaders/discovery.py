@@ -1,7 +1,7 @@
 """Finding the modules of tasks beside the packages of a program."""
 
+import importlib
 from collections.abc import Iterable
-from importlib import import_module
 from types import ModuleType
 
 __all__ = ("autodiscover_tasks", "find_related_module")
@@ -32,7 +32,7 @@ def find_related_module(package: str, related_name: str | None) -> ModuleType | 
         ModuleNotFoundError: There is no such package, or the module imports one that is missing.
     """
     try:
-        module = import_module(package)
+        module = importlib.import_module(package)
         if not related_name:
             return module
     except ModuleNotFoundError:
@@ -41,7 +41,7 @@ def find_related_module(package: str, related_name: str | None) -> ModuleType | 
             raise
     wanted = f"{package}.{related_name}"
     try:
-        return import_module(wanted)
+        return importlib.import_module(wanted)
     except ModuleNotFoundError as error:
         if error.name == wanted:
             return None

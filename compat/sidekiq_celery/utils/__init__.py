@@ -7,7 +7,7 @@ from typing import Any
 
 _HOMES = {
     "LOG_LEVELS": ("sidekiq_celery.utils.log", "LOG_LEVELS"),
-    "cached_property": ("functools", "cached_property"),
+    "cached_property": ("kombu.utils.objects", "cached_property"),
     "chunks": ("sidekiq_celery.utils.functional", "chunks"),
     "gen_task_name": ("sidekiq_celery.utils.imports", "gen_task_name"),
     "gen_unique_id": ("sidekiq_celery.utils.uuid", "uuid"),

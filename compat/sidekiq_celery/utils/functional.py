@@ -6,9 +6,10 @@ from functools import lru_cache, partial
 from itertools import islice, tee, zip_longest
 from typing import Any, TypeVar
 
-from sidekiq_celery.utils.regen import regen as regen
+from sidekiq_celery.utils.regen import _regen, regen
 
 __all__ = (
+    "_regen",
     "chunks",
     "dictfilter",
     "first",

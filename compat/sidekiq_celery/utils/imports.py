@@ -2,8 +2,10 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module, reload
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -144,6 +146,25 @@ def module_file(module: ModuleType) -> str:
     """The source file of *module*."""
     name = module.__file__ or ""
     return name[:-1] if name.endswith(".pyc") else name
+
+
+@cache
+def load_extension_class_names(namespace: str) -> tuple[tuple[str, str], ...]:
+    """Names and classes, as texts, that installed packages add under *namespace* (`celery.commands` and so on)."""
+    from importlib.metadata import entry_points
+
+    return tuple((point.name, point.value) for point in entry_points(group=namespace))
+
+
+def load_extension_classes(namespace: str) -> Iterator[tuple[str, Any]]:
+    """The same, with the classes themselves; those that cannot be imported are warned of and left out."""
+    for name, class_name in load_extension_class_names(namespace):
+        try:
+            found = symbol_by_name(class_name)
+        except (ImportError, SyntaxError) as exc:
+            warnings.warn(f"Cannot load {namespace} extension {class_name!r}: {exc!r}", stacklevel=2)
+        else:
+            yield name, found
 
 
 def gen_task_name(app: "Celery", name: str, module_name: str | None) -> str:

@@ -1,5 +1,6 @@
 """An iterable that can be gone through again."""
 
+import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex, overload
 
@@ -8,21 +9,24 @@ __all__ = ("regen",)
 
 def regen(it: Iterable[Any]) -> Any:
     """*it* as a list; a list or a tuple as it is. What is not one is read only as far as somebody asks."""
-    return it if isinstance(it, list | tuple) else _Regenerated(it)
+    return it if isinstance(it, list | tuple) else _regen(it)
 
 
-class _Regenerated(list[Any]):
+class _regen(list[Any]):
     """A list that is filled from an iterator as it is read. It is a list, as JSON encoders look for one."""
 
     def __init__(self, it: Iterable[Any]) -> None:
         super().__init__()
-        self._source = iter(it)
+        self._given: Iterable[Any] = it
+        self._source: Iterator[Any] | None = None
         self._is_done = False
 
     def _pull(self) -> bool:
         """Read one more; False at the end."""
         if self._is_done:
             return False
+        if self._source is None:
+            self._source = iter(self._given)
         try:
             item = next(self._source)
         except StopIteration:
@@ -41,13 +45,18 @@ class _Regenerated(list[Any]):
     def map(self, func: Any) -> None:
         """Put every element through *func*, those that are not read yet when they are."""
         list.__setitem__(self, slice(None), [func(item) for item in list.__iter__(self)])
-        self._source = map(func, self._source)
+        self._source = map(func, self._given if self._source is None else self._source)
 
     def __iter__(self) -> Iterator[Any]:
         index = 0
-        while index < list.__len__(self) or self._pull():
-            # One ahead, so that the end is known when the last one is handed out.
-            if index + 1 == list.__len__(self):
+        is_reading = False
+        while True:
+            if index >= list.__len__(self):
+                is_reading = True
+                if not self._pull():
+                    return
+            # Once it reads, one ahead, so that the end is known when the last one is handed out.
+            if is_reading and index + 1 == list.__len__(self):
                 self._pull()
             yield list.__getitem__(self, index)
             index += 1
@@ -57,19 +66,21 @@ class _Regenerated(list[Any]):
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice) or index < 0:
+        if isinstance(index, slice):
             return list.__getitem__(self.data, index)
-        while index >= list.__len__(self) and self._pull():
+        place = operator.index(index)
+        if place < 0:
+            return list.__getitem__(self.data, place)
+        # One ahead, as in an iteration.
+        while place + 1 >= list.__len__(self) and self._pull():
             pass
-        return list.__getitem__(self, index)
+        return list.__getitem__(self, place)
 
     def __len__(self) -> int:
         return list.__len__(self.data)
 
     def __length_hint__(self) -> int:
-        from operator import length_hint
-
-        return list.__len__(self) + length_hint(self._source)
+        return list.__len__(self) + operator.length_hint(self._given if self._source is None else self._source)
 
     def __bool__(self) -> bool:
         return bool(list.__len__(self)) or self._pull()

@@ -130,7 +130,7 @@ def simple_format(
     def resolve(match: re.Match[str]) -> str:
         key = match.expand(expand)
         if key not in known:
-            raise ValueError(f"unknown format %{key} in {s!r}; write %%{key} for a percent sign before {key!r}")
+            raise ValueError(f"Unknown format %{key} in {s!r}; write %%{key} for a percent sign before {key!r}")
         found = known[key]
         return found() if callable(found) else found
 

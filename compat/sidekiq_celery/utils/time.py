@@ -12,7 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from sidekiq_celery.utils.functional import dictfilter
-from sidekiq_celery.utils.local_zone import LocalTimezone as LocalTimezone
+from sidekiq_celery.utils.local_zone import LocalTimezone
 from sidekiq_celery.utils.local_zone import local_zone
 from sidekiq_celery.utils.text import pluralize
 
@@ -44,7 +44,7 @@ WEEKDAYS = {name: place for place, name in enumerate(DAYNAMES)}
 MONTHNAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 YEARMONTHS = {name: place for place, name in enumerate(MONTHNAMES, start=1)}
 
-_RATE_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_RATE_DIVISORS = {"s": (), "m": (60.0,), "h": (60.0, 60.0)}
 _UNITS = (("day", 86400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
 _DAY = timedelta(days=1)
 
@@ -160,8 +160,13 @@ def rate(r: Any) -> float:
     """Runs per second of `"100/m"`, `"2/h"`, `"0.5/s"` or a number; 0 for none."""
     if not isinstance(r, str):
         return r or 0
+    if not r:
+        return 0
     count, _, unit = r.partition("/")
-    return float(count) / _RATE_SECONDS[unit or "s"] if r else 0
+    per_second = float(count)
+    for divisor in _RATE_DIVISORS[unit or "s"]:
+        per_second /= divisor
+    return per_second
 
 
 def weekday(name: str) -> int:
@@ -238,6 +243,8 @@ def _is_ambiguous(dt: datetime) -> bool:
 
 
 def _is_imaginary(dt: datetime) -> bool:
+    if dt.utcoffset() is None:
+        return False
     back = dt.astimezone(UTC).astimezone(dt.tzinfo)
     return back.replace(tzinfo=None, fold=0) != dt.replace(tzinfo=None, fold=0)
 

@@ -1,7 +1,8 @@
 """Every call of a client, byte for byte as each release of real Sidekiq pushed it; only jid and times differ."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -128,6 +129,34 @@ def test_a_call_leaves_what_ruby_left(
     else:
         queue = found.key.removeprefix("queue:")
         assert [masked(raw) for raw in pushed.queue(queue)] == [masked(raw) for raw in reversed(found.members)]
+
+
+# Since 8.0 Ruby names all queues of a bulk push in one SADD; ours names each beside its own LPUSH.
+SEVERAL_QUEUES = "middleware_moves_each_of_bulk"
+
+
+@pytest.mark.parametrize("found", named(*[found for found in WRITTEN if found.situation != SEVERAL_QUEUES]))
+def test_a_call_sends_the_commands_that_ruby_sends(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
+    """One after the other in one pipeline, without the MULTI and EXEC that 6.0 puts around them."""
+    configure(found, redis_url)
+    server: Any = redis_client
+
+    with server.monitor() as monitor:
+        call(found.input)
+        redis_client.echo("over")
+        ours = list(takewhile(lambda name: name != "ECHO", names_of(monitor)))
+
+    theirs = [command[0] for command in found.commands if command[0] not in ("MULTI", "EXEC")]
+    assert [name for name in ours if name not in OPENING] == theirs
+
+
+# How a connection opens.
+OPENING = ("HELLO", "CLIENT", "SELECT")
+
+
+def names_of(monitor: Any) -> Iterator[str]:
+    """The commands that Redis gets, by name."""
+    return (told["command"].split(" ", 1)[0].upper() for told in monitor.listen())
 
 
 def assert_scheduled(found: Recording, entries: list[tuple[bytes, float]]) -> None:

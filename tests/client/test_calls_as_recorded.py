@@ -150,8 +150,8 @@ def test_a_call_sends_the_commands_that_ruby_sends(found: Recording, redis_url: 
     assert [name for name in ours if name not in OPENING] == theirs
 
 
-# How a connection opens.
-OPENING = ("HELLO", "CLIENT", "SELECT")
+# How a connection opens, and is found to be alive.
+OPENING = ("HELLO", "CLIENT", "SELECT", "PING")
 
 
 def names_of(monitor: Any) -> Iterator[str]:

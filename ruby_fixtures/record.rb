@@ -36,4 +36,6 @@ Engine.listen
 recorder = Recorder.new(folder: into, only: only)
 [Pushes, Failures, Moves, ActiveJobPayloads, IterableJobs, Measurements, Processes].each { |part| part.new(recorder).record }
 recorder.remove_leftovers
-puts "#{recorder.names.size} situations of Sidekiq #{Sidekiq::VERSION} in #{recorder.folder}"
+PrivateRedis.leave_empty
+abort "No situation of Sidekiq #{Sidekiq::VERSION} is named #{only}." if recorder.recorded.zero?
+puts "#{recorder.recorded} situations of Sidekiq #{Sidekiq::VERSION} in #{recorder.folder}"

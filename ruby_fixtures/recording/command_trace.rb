@@ -11,7 +11,7 @@ require_relative "redis_link"
 # A script's text and digest are replaced by words; what a script did follows it, with `script:` before the command.
 class CommandTrace
   OPENING = %w[HELLO CLIENT SELECT AUTH PING].freeze
-  LINE = /\A\d+\.\d+ \[\d+ (?<client>[^\]]+)\] (?<words>.*)\z/m
+  LINE = /\A\d+\.\d+ \[(?<database>\d+) (?<client>[^\]]+)\] (?<words>.*)\z/m
   WORD = /"((?:[^"\\]|\\.)*)"/m
   ESCAPES = {"n" => "\n", "r" => "\r", "t" => "\t", "a" => "\a", "b" => "\b"}.freeze
 
@@ -40,7 +40,9 @@ class CommandTrace
   def read_to(name)
     commands = []
     loop do
-      match = LINE.match(@monitor.read) or next
+      match = LINE.match(@monitor.read)
+      next unless match && match[:database].to_i == @marker.database
+
       words = match[:words].scan(WORD).map { |(text)| unescape(text) }
       return commands if words == ["ECHO", name]
 

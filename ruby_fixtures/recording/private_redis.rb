@@ -24,6 +24,11 @@ module PrivateRedis
       @link.call("CONFIG", "SET", "hash-max-listpack-value", 100_000)
     end
 
+    # For the next recording.
+    def leave_empty
+      @link.call("FLUSHDB")
+    end
+
     private
 
     def refuse_if_old

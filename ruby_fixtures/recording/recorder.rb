@@ -13,11 +13,15 @@ class Recorder
     @folder = File.join(folder, Sidekiq::VERSION)
     @only = only
     @names = []
+    @recorded = 0
     @trace = CommandTrace.new(ENV.fetch("REDIS_URL"))
     FileUtils.mkdir_p(@folder)
   end
 
-  attr_reader :folder, :names
+  # How many situations were recorded.
+  attr_reader :recorded
+
+  attr_reader :folder
 
   # Play a situation. The block's value, a Hash, is the file's "input"; the block calls `step` around what it is about.
   #
@@ -31,6 +35,7 @@ class Recorder
     @names << name
     return if @only && @only != name
 
+    @recorded += 1
     FrozenWorld.reset
     PrivateRedis.link.call("FLUSHDB")
     @commands = []

@@ -8,9 +8,12 @@ require "uri"
 class RedisLink
   def initialize(url)
     @socket = connect(URI.parse(url))
-    database = URI.parse(url).path.to_s.delete_prefix("/")
-    call("SELECT", database) if url.start_with?("redis:") && !database.empty?
+    @database = url.start_with?("redis:") ? URI.parse(url).path.to_s.delete_prefix("/").to_i : 0
+    call("SELECT", @database) unless @database.zero?
   end
+
+  # The number of its database.
+  attr_reader :database
 
   # Send one command; its reply. Errors that Redis reports are raised.
   def call(*words)

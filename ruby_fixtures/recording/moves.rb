@@ -271,7 +271,7 @@ class Moves
   end
 
   def wait_until
-    500.times { yield ? return : sleep(0.01) }
+    6_000.times { yield ? return : sleep(0.01) }
     raise "waited in vain for the jobs to start"
   end
 

@@ -223,15 +223,17 @@ def test_ruby_counts_queues_and_sets_that_python_filled(
 
 
 def test_ruby_quiets_a_python_process(redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython) -> None:
-    """`Process#quiet!`: the next beat reads the signal, the process fetches no more and says so."""
+    """`Process#quiet!`: the next beat reads the signal; once the process says that it is quiet it starts no job."""
     worker = start_python(require=QUICK)
 
     ruby("Sidekiq::ProcessSet.new.first.quiet!")
 
     eventually(lambda: redis_client.hget(worker.identity, "quiet") == b"true")
-    python_jobs.fixture_job.perform_async("ok")
+    python_jobs.fixture_job.perform_async("ledger", LEDGER, 1)
     assert ruby("Sidekiq::ProcessSet.new.first.stopping?") is True
-    assert redis_client.llen("queue:default") == 1
+    # A blocking move that was open takes the job, and gives it back.
+    eventually(lambda: redis_client.llen("queue:default") == 1)
+    assert not redis_client.exists(LEDGER)
 
 
 def test_ruby_stops_a_python_process(redis_client: redis.Redis, ruby: RunRuby, start_python: StartPython) -> None:

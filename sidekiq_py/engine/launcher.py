@@ -107,6 +107,7 @@ class Launcher:
         self._aside = Aside()
         self.signals = SignalInbox()
         self._is_stopping = False
+        self._is_quiet = False
         self._is_leaving = False
         self._stop_once = threading.Lock()
         self._left: list[UnitOfWork] = []
@@ -160,7 +161,7 @@ class Launcher:
             pool=self._pool,
             dialect=self.dialect,
             running=self._state.snapshot,
-            is_quiet=lambda: self._is_stopping,
+            is_quiet=lambda: self._is_quiet,
             hooks=hooks,
             on_signal=self._take_remote_signal,
             on_beat=self._after_beat,
@@ -237,10 +238,12 @@ class Launcher:
                 return
             self._is_stopping = True
         _log.info("Fetching no more jobs")
-        self._heartbeat.beat_soon()
         self._poller.terminate()
         for manager in self._managers:
             manager.quiet()
+        # Only now: whoever reads it in Redis may rely on it that what is pushed from here on is not started.
+        self._is_quiet = True
+        self._heartbeat.beat_soon()
         self._hooks.fire("quiet")
 
     def stop(self, *, timeout_seconds: float | None = None) -> list[str]:

@@ -2,7 +2,8 @@
 The table of what was proven: which claim, on which release, by which test.
 
 A pytest plug-in. Each test of `interop_tests/` is a claim, worded by its docstring; each value of the fixture
-`ruby_release`, or of `any_redis`, is a column. With `--compatibility FILE` the table of a whole run is written there.
+`ruby_release`, or of `any_redis`, is a column. So is each test elsewhere that is held against what a release recorded.
+With `--compatibility FILE` the table of a whole run is written there.
 """
 
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from interop_tests.support.recordings import Recording
 from interop_tests.support.ruby import RubyRelease
 
 OPTION = "--compatibility"
@@ -73,6 +75,9 @@ class CompatibilityTable:
         if isinstance(release, RubyRelease):
             self._releases[release.sidekiq_version] = release
             return release.sidekiq_version
+        recorded = parameters.get("found")
+        if isinstance(recorded, Recording):
+            return recorded.sidekiq
         if "any_redis" in parameters:
             name = str(parameters["any_redis"])
             self._servers[name] = name

@@ -16,6 +16,7 @@ from sidekiq_celery.app import task_log
 from sidekiq_celery.app.context import Context
 from sidekiq_celery.app.failed_tasks import FailedTasks
 from sidekiq_celery.app.plan import Plan
+from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.app.running_task import running
 from sidekiq_celery.app.trace import TaskRun
 from sidekiq_celery.app.verdict import verdict
@@ -171,7 +172,7 @@ class TaskDefinition(JobDefinition):
     ) -> None:
         self.task = task
         self.app: Celery = task.app
-        self.plan = Plan(task, hostname)
+        self.plan = Plan(task, hostname, client_of(task.app).pool.settings)
         super().__init__(task.name, {}, task, origin=f"{type(task).__qualname__}", is_async=self.plan.is_async)
         self.failed_tasks = failed_tasks
         self.gate = gate

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery.app.task import BaseTask
 from sidekiq_celery.utils.nodenames import gethostname
 from sidekiq_celery.utils.objects import mro_lookup
+from sidekiq_py.redis_access.pool import RedisSettings
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -28,6 +29,7 @@ class Plan:
     Args:
         task: Made and bound to its app.
         hostname: The worker's name; by default the machine's.
+        broker: Where the worker's jobs are; None for a run in the caller's process.
 
     Attributes:
         fun: What is called: `run`, or the task where its class has a `__call__` of its own.
@@ -40,6 +42,7 @@ class Plan:
         "after_return",
         "app",
         "before_start",
+        "broker",
         "cleans_up",
         "fun",
         "hostname",
@@ -51,7 +54,7 @@ class Plan:
         "task",
     )
 
-    def __init__(self, task: Any, hostname: str | None = None) -> None:
+    def __init__(self, task: Any, hostname: str | None = None, broker: RedisSettings | None = None) -> None:
         self.task = task
         self.app: Celery = task.app
         self.hostname = hostname or gethostname()
@@ -61,6 +64,7 @@ class Plan:
         self.on_success = _own_hook(task, "on_success")
         self.after_return = _own_hook(task, "after_return")
         self.logger = logging.getLogger("celery.app.trace")
+        self.broker = broker
         self.stores = _stores(task.backend)
         self.on_task_init = _changed(self.app.loader, "on_task_init")
         self.cleans_up: list[Callable[[], Any]] = [

@@ -131,6 +131,7 @@ class Task(Generic[P, R]):
     _exec_options: dict[str, Any] | None = None
     _dump_pydantic_arguments: Callable[..., tuple[Any, Any]] | None = None
     _is_acknowledged_early = False
+    _configured: frozenset[str] = frozenset()
     _backend: Any = None
 
     from_config: tuple[tuple[str, str], ...] = (
@@ -160,12 +161,14 @@ class Task(Generic[P, R]):
         cls._exec_options = None
         if cls.typing is None:
             cls.typing = app.strict_typing
-        cls._is_acknowledged_early = cls.acks_late is False or (
-            cls.acks_late is None and conf.task_acks_late is False and conf.value_set_for("task_acks_late")
-        )
+        configured = set(cls.__dict__.get("_configured", ()))
         for attribute, setting in cls.from_config:
             if getattr(cls, attribute, None) is None:
                 setattr(cls, attribute, conf[setting])
+                configured.add(attribute)
+        cls._configured = frozenset(configured)
+        is_given = cls._says_itself("acks_late") or conf.value_set_for("task_acks_late")
+        cls._is_acknowledged_early = cls.acks_late is False and is_given
         for attribute in ("acks_on_failure", "acks_on_timeout"):
             if getattr(cls, attribute) is None:
                 either = cls.acks_on_failure_or_timeout
@@ -175,6 +178,12 @@ class Task(Generic[P, R]):
             cls.request_stack = LocalStack()
         cls.on_bound(app)
         return app
+
+    @classmethod
+    def _says_itself(cls, attribute: str) -> bool:
+        """Whether the program has given the class that attribute, and not a setting."""
+        origin = next((one for one in cls.__mro__ if attribute in vars(one)), Task)
+        return origin is not Task and attribute not in vars(origin).get("_configured", ())
 
     @classmethod
     def on_bound(cls, app: "Celery") -> None:
@@ -287,7 +296,8 @@ class Task(Generic[P, R]):
         options.setdefault("ignore_result", self.ignore_result)
         app = self._get_app()
         if app.conf.task_always_eager:
-            return self._apply_as_sent(args, kwargs, task_id, link, link_error, options)
+            eager: AsyncResult[R] = self._apply_as_sent(args, kwargs, task_id, link, link_error, options)
+            return eager
         result: AsyncResult[R] = app.send_task(
             self.name,
             args,

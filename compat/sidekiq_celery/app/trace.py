@@ -319,7 +319,7 @@ class TaskRun:
         effects_for = getattr(backend, "effects_for", None)
         effects = None
         if effects_for is not None:
-            effects = effects_for(self.task_id, state, result, traceback, self.request)
+            effects = effects_for(self.task_id, result, state, traceback, self.request, settings=self.plan.broker)
         if effects is None:
             backend.store_result(self.task_id, result, state, traceback=traceback, request=self.request)
         else:

@@ -1,0 +1,235 @@
+"""What a call leaves in Redis."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+import redis
+from kombu.exceptions import EncodeError, OperationalError
+from sidekiq_celery import Celery, signals
+
+from sidekiq_py import program
+
+
+@pytest.fixture
+def add(app: Celery) -> Any:
+    """A task."""
+
+    @app.task(name="proj.add")
+    def add(x: Any, y: Any = 0, **more: Any) -> Any:
+        return x + y
+
+    return add
+
+
+def waiting(client: redis.Redis, queue: str = "celery") -> list[dict[str, Any]]:
+    """The jobs of a queue, the oldest first."""
+    return [json.loads(raw) for raw in client.lrange(f"queue:{queue}", 0, -1)][::-1]
+
+
+def test_a_call_is_a_job_of_its_name_and_id(redis_client: redis.Redis, add: Any) -> None:
+    """Ruby reads all that it needs where it looks for it; there is nothing else to say of a plain call."""
+    result = add.delay(2, 3)
+
+    [job] = waiting(redis_client)
+    assert (job["class"], job["jid"], job["args"], job["retry"]) == ("proj.add", result.id, [2, 3], 3)
+    assert redis_client.smembers("queues") == {b"celery"}
+    assert job["celery"].keys() == {"origin"}
+
+
+def test_keyword_arguments_are_one_object_at_the_end(redis_client: redis.Redis, add: Any) -> None:
+    """As `perform(a, opts)` in Ruby takes them; the mark tells them from an argument that is an object itself."""
+    add.delay({"a": 1})
+    add.delay(1, y=2)
+
+    first, second = waiting(redis_client)
+    assert (first["args"], first["celery"].get("kw")) == ([{"a": 1}], None)
+    assert (second["args"], second["celery"].get("kw")) == ([1, {"y": 2}], True)
+
+
+def test_values_that_json_lacks_are_written_as_kombu_does(redis_client: redis.Redis, add: Any) -> None:
+    """Tuples become lists, keys texts; dates, ids and bytes bear their type."""
+    add.delay((1, {2: datetime(2026, 1, 2)}), UUID(int=5))
+
+    [job] = waiting(redis_client)
+    assert job["args"] == [
+        [1, {"2": {"__type__": "datetime", "__value__": "2026-01-02T00:00:00"}}],
+        {"__type__": "uuid", "__value__": {"hex": "00000000000000000000000000000005"}},
+    ]
+
+
+def test_another_serializer_is_kept_aside(redis_client: redis.Redis, add: Any) -> None:
+    """Ruby sees no arguments rather than some that it cannot read."""
+    add.apply_async((1, 2), serializer="yaml", compression="gzip")
+
+    [job] = waiting(redis_client)
+    assert (job["args"], job["celery"]["content_type"]) == ([], "application/x-yaml")
+    assert job["celery"]["compression"] == "application/x-gzip"
+
+
+def test_what_comes_later_waits_in_the_schedule(redis_client: redis.Redis, add: Any) -> None:
+    """Nothing is held by a worker; what is due already goes to its queue."""
+    eta = datetime(2100, 1, 1, tzinfo=UTC)
+    add.apply_async((1,), eta=eta)
+    add.apply_async((2,), eta=datetime(2000, 1, 1, tzinfo=UTC))
+
+    [(member, score)] = redis_client.zrange("schedule", 0, -1, withscores=True)
+    assert (json.loads(member)["args"], score) == ([1], eta.timestamp())
+    assert json.loads(member)["celery"]["eta"] == eta.isoformat()
+    assert [job["args"] for job in waiting(redis_client)] == [[2]]
+
+
+def test_every_option_goes_along(redis_client: redis.Redis, add: Any) -> None:
+    """What the worker is to know stands in the object `celery`."""
+    add.apply_async(
+        (1,), queue="high", task_id="my-id", expires=60, priority=5, headers={"tenant": "a"}, time_limit=9,
+        soft_time_limit=8, ignore_result=True, shadow="other", reply_to="x", MessageGroupId="g",
+    )  # fmt: skip
+
+    [job] = waiting(redis_client, "high")
+    marks = job["celery"]
+    left = datetime.fromisoformat(marks.pop("expires")) - datetime.now(UTC)
+    assert timedelta(0) < left <= timedelta(seconds=60)
+    marks.pop("origin")
+    assert job["jid"] == "my-id"
+    assert marks == {
+        "priority": 5,
+        "headers": {"tenant": "a"},
+        "timelimit": [9, 8],
+        "ignore_result": True,
+        "shadow": "other",
+        "reply_to": "x",
+        "properties": {"MessageGroupId": "g"},
+    }
+
+
+def test_an_app_may_order_priorities(app: Celery, redis_client: redis.Redis, add: Any) -> None:
+    """Each step is a queue of its own; 0 is the most urgent."""
+    app.conf.broker_transport_options = {"queue_order_strategy": "priority"}
+
+    for priority in (0, 4, 9):
+        add.apply_async((priority,), priority=priority)
+
+    assert set(redis_client.keys("queue:*")) == {b"queue:celery", b"queue:celery:3", b"queue:celery:9"}
+
+
+def test_arguments_that_do_not_fit_are_refused_by_the_caller(app: Celery, redis_client: redis.Redis, add: Any) -> None:
+    """Not by a worker, later; unless the task says so."""
+
+    @app.task(name="proj.loose", typing=False)
+    def loose(x: int) -> None:
+        pass
+
+    with pytest.raises(TypeError):
+        add.delay()
+    loose.delay()
+
+    assert [job["class"] for job in waiting(redis_client)] == ["proj.loose"]
+
+
+def test_what_cannot_be_sent_is_told_by_kombus_error(redis_client: redis.Redis, add: Any) -> None:
+    """As programs that come from Celery catch it."""
+    with pytest.raises(EncodeError):
+        add.delay(object())
+
+    assert redis_client.keys() == []
+
+
+def test_a_redis_that_is_away_is_told_by_kombus_error() -> None:
+    """The class that is caught around `delay`."""
+    app = Celery("gone", broker="redis://localhost:1/0", set_as_current=False, fixups=[])
+    app.conf.task_publish_retry_policy = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
+
+    @app.task(name="proj.gone")
+    def gone() -> None:
+        pass
+
+    with pytest.raises(OperationalError):
+        gone.delay()
+    with pytest.raises(gone.OperationalError):
+        gone.delay()
+
+
+def test_listeners_see_and_change_a_message(redis_client: redis.Redis, add: Any) -> None:
+    """`before_task_publish` gets Celery's headers and may add some."""
+    seen: dict[str, Any] = {}
+
+    def before(sender: Any = None, headers: Any = None, body: Any = None, **more: Any) -> None:
+        seen.update(sender=sender, task=headers["task"], args=headers["argsrepr"], body=body, more=set(more))
+        headers["trace"] = "t1"
+
+    def after(sender: Any = None, routing_key: Any = None, headers: Any = None, **_: Any) -> None:
+        seen.update(routing_key=routing_key, trace=headers["trace"])
+
+    signals.before_task_publish.connect(before)
+    signals.after_task_publish.connect(after)
+    try:
+        add.delay(2, y=3)
+    finally:
+        signals.before_task_publish.disconnect(before)
+        signals.after_task_publish.disconnect(after)
+
+    [job] = waiting(redis_client)
+    assert job["celery"]["headers"] == {"trace": "t1"}
+    assert (seen["sender"], seen["task"], seen["args"], seen["routing_key"]) == (
+        "proj.add", "proj.add", "(2,)", "celery",
+    )  # fmt: skip
+    assert list(seen["body"][0]) == [2]
+    assert {"exchange", "routing_key", "properties", "declare", "retry_policy"} <= seen["more"]
+
+
+def test_the_engines_client_middleware_sees_a_task(redis_client: redis.Redis, add: Any) -> None:
+    """It is a push like any other, with the task in the place of the job."""
+    seen: list[Any] = []
+
+    def note(job: Any, payload: dict[str, Any], queue: str, call_next: Any) -> Any:
+        seen.append((job.name, payload["args"], queue))
+        payload["noted"] = True
+        return call_next()
+
+    program.client_middleware.add(note)
+    try:
+        add.delay(1)
+    finally:
+        program.client_middleware.remove(note)
+
+    assert seen == [("proj.add", [1], "celery")]
+    assert waiting(redis_client)[0]["noted"] is True
+
+
+def test_a_task_is_sent_by_its_name_alone(app: Celery, redis_client: redis.Redis) -> None:
+    """Its code need not be here."""
+    result = app.send_task("elsewhere.work", (1,), {"a": 2}, queue="high")
+
+    [job] = waiting(redis_client, "high")
+    assert (job["class"], job["jid"], job["args"]) == ("elsewhere.work", result.id, [1, {"a": 2}])
+
+
+def test_a_base_class_may_change_how_tasks_are_sent(app: Celery, redis_client: redis.Redis) -> None:
+    """`delay` and signatures go by it."""
+    from sidekiq_celery import Task
+
+    class Tenant(Task):
+        def apply_async(self, *args: Any, **kwargs: Any) -> Any:
+            kwargs.setdefault("headers", {})["tenant"] = "a"
+            return super().apply_async(*args, **kwargs)
+
+    @app.task(name="proj.of_tenant", base=Tenant)
+    def of_tenant() -> None:
+        pass
+
+    of_tenant.delay()
+
+    assert waiting(redis_client)[0]["celery"]["headers"] == {"tenant": "a"}
+
+
+def test_a_name_that_is_not_known_becomes_an_attribute(app: Celery) -> None:
+    """Also a misspelt one; projects rely on their own."""
+
+    @app.task(name="proj.odd", ignore_results=True, team="billing")
+    def odd() -> None:
+        pass
+
+    assert (odd.ignore_results, odd.team) == (True, "billing")

@@ -1,0 +1,550 @@
+"""What a worker makes of tasks."""
+
+import asyncio
+import json
+import logging
+import time
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery, Task, signals
+from sidekiq_celery.app.failed_tasks import INDEX
+from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+
+from sidekiq_py import running as native_running
+from tests.compat.tasks.worker import TaskWorker
+from tests.support.ledger import push_jobs
+from tests.support.waiting import eventually
+
+
+def stored(client: redis.Redis, task_id: str) -> dict[str, Any]:
+    """A result as it is in Redis."""
+    raw = client.get(f"celery-task-meta-{task_id}")
+    return {} if raw is None else json.loads(raw)
+
+
+def state_of(client: redis.Redis, task_id: str) -> Any:
+    """Its state; None where nothing is stored."""
+    return stored(client, task_id).get("status")
+
+
+def processed(client: redis.Redis) -> int:
+    """How many attempts have ended."""
+    return int(client.get("stat:processed") or 0)
+
+
+def test_a_result_is_stored(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """By the script that ends the job."""
+
+    @app.task(name="proj.add")
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    worker.start()
+    result = add.delay(2, y=3)
+
+    eventually(lambda: state_of(redis_client, result.id) == "SUCCESS")
+    assert stored(redis_client, result.id)["result"] == 5
+
+
+def test_a_job_of_rubys_is_a_call_with_positional_arguments(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """Its last object is none of keyword arguments, as nobody says so."""
+    seen: list[Any] = []
+
+    @app.task(name="Import", bind=True)
+    def run_import(self: Any, *args: Any, **kwargs: Any) -> None:
+        seen.append((args, kwargs, self.request.id, self.request.retries))
+
+    worker.start()
+    raw = '{"class":"Import","args":[1,{"a":2}],"jid":"0123456789abcdef01234567","queue":"celery","retry":true}'
+    push_jobs(redis_client, [raw.encode()], queue="celery")
+
+    eventually(lambda: seen == [((1, {"a": 2}), {}, "0123456789abcdef01234567", 0)])
+
+
+def test_a_task_knows_its_call(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """`request` has the fields that Celery's has."""
+    seen: list[Any] = []
+
+    @app.task(name="proj.look", bind=True)
+    def look(self: Any, a: int, b: int = 0) -> None:
+        request = self.request
+        seen.append(
+            (request.id, request.args, request.kwargs, request.task, request.root_id, request.headers,
+             request.tenant, request.delivery_info["routing_key"], request.delivery_info["priority"],
+             request.called_directly, request.hostname, app.current_task.name)
+        )  # fmt: skip
+        with pytest.raises(AttributeError):
+            _ = request.no_such_field
+
+    worker.start(hostname="w@h")
+    id_ = look.apply_async((1,), {"b": 2}, headers={"tenant": "a"}, priority=3).id
+
+    [fields] = eventually(lambda: seen)
+    assert fields == (
+        id_, [1], {"b": 2}, "proj.look", id_, {"tenant": "a"}, "a", "celery", 3, False, "w@h", "proj.look",
+    )  # fmt: skip
+
+
+def test_a_task_that_keeps_no_result_writes_nothing(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """It is acknowledged with others, like a native job."""
+
+    @app.task(name="proj.quiet", ignore_result=True)
+    def quiet(x: int) -> int:
+        return x
+
+    worker.start()
+    ids = [quiet.delay(number).id for number in range(50)]
+
+    eventually(lambda: processed(redis_client) == 50)
+    assert [state_of(redis_client, one) for one in ids] == [None] * 50
+
+
+def test_signals_and_hooks_come_in_celerys_order(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """For a success and for a failure."""
+    told: list[str] = []
+
+    class Telling(Task):
+        def before_start(self, *_: Any) -> None:
+            told.append("before_start")
+
+        def on_success(self, *_: Any) -> None:
+            told.append("on_success")
+
+        def on_failure(self, exc: Any, *_: Any) -> None:
+            told.append(f"on_failure {exc!r}")
+
+        def after_return(self, status: str, *_: Any) -> None:
+            told.append(f"after_return {status}")
+
+    @app.task(name="proj.tell", base=Telling)
+    def tell(fails: bool) -> None:
+        told.append("run")
+        if fails:
+            raise ValueError("boom")
+
+    def listener(name: str) -> Any:
+        def listen(**_: Any) -> None:
+            told.append(name)
+
+        return listen
+
+    listeners = {name: listener(name) for name in ("task_prerun", "task_postrun", "task_success", "task_failure")}
+    for name, listen in listeners.items():
+        getattr(signals, name).connect(listen)
+    try:
+        worker.start()
+        for fails in (False, True):
+            told.clear()
+            tell.delay(fails)
+            eventually(lambda: told[-1:] == ["task_postrun"])
+            end = (
+                ["on_failure ValueError('boom')", "task_failure", "after_return FAILURE"]
+                if fails
+                else ["on_success", "task_success", "after_return SUCCESS"]
+            )
+            assert told == ["task_prerun", "before_start", "run", *end, "task_postrun"]
+    finally:
+        for name, listen in listeners.items():
+            getattr(signals, name).disconnect(listen)
+
+
+def test_a_failure_is_stored_and_kept(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """In Sidekiq's dead set, where Ruby's pages show it, and it can be run again."""
+
+    @app.task(name="proj.fail")
+    def fail() -> None:
+        raise ValueError("boom")
+
+    worker.start()
+    result = fail.delay()
+
+    [member] = eventually(lambda: redis_client.zrange("dead", 0, -1))
+    job = json.loads(member)
+    assert (job["jid"], job["error_class"], job["error_message"]) == (result.id, "ValueError", "boom")
+    assert stored(redis_client, result.id)["result"]["exc_type"] == "ValueError"
+    assert redis_client.zrange(INDEX, 0, -1) == [member]
+    eventually(lambda: redis_client.get("stat:failed") == b"1")
+
+
+def test_failed_tasks_push_nobody_else_out(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """There are at most so many of them, whatever else is in the dead set."""
+    app.conf.task_keep_failed = 3
+    redis_client.zadd("dead", {"of the Rails team": 1.0})
+
+    @app.task(name="proj.fail")
+    def fail(number: int) -> None:
+        raise ValueError(number)
+
+    worker.start()
+    for number in range(8):
+        fail.delay(number)
+
+    eventually(lambda: processed(redis_client) == 8)
+    eventually(lambda: redis_client.zcard(INDEX) == 3)
+    left = redis_client.zrange("dead", 0, -1)
+    assert left[0] == b"of the Rails team"
+    assert left[1:] == redis_client.zrange(INDEX, 0, -1)
+
+
+def test_an_expected_error_is_not_kept(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """Nor is that of a task that says so."""
+
+    @app.task(name="proj.expected", throws=(KeyError,))
+    def expected() -> None:
+        raise KeyError("x")
+
+    @app.task(name="proj.not_kept", keep_failed=False)
+    def not_kept() -> None:
+        raise ValueError("x")
+
+    worker.start()
+    ids = [expected.delay().id, not_kept.delay().id]
+
+    eventually(lambda: [state_of(redis_client, one) for one in ids] == ["FAILURE", "FAILURE"])
+    assert redis_client.zcard("dead") == 0
+
+
+def test_a_retry_waits_in_sidekiqs_retry_set(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """With the error that Ruby's page shows, and everything else of the job as it was."""
+
+    @app.task(name="proj.again", bind=True)
+    def again(self: Any, number: int) -> None:
+        try:
+            raise ValueError("not yet")
+        except ValueError as exc:
+            raise self.retry(exc=exc, countdown=100) from exc
+
+    worker.start()
+    result = again.apply_async((7,), queue="high", headers={"tenant": "a"})
+
+    [(member, score)] = eventually(lambda: redis_client.zrange("retry", 0, -1, withscores=True))
+    job = json.loads(member)
+    assert 90 < score - time.time() <= 100
+    assert (job["jid"], job["args"], job["queue"]) == (result.id, [7], "high")
+    assert (job["error_class"], job["error_message"], job["retry_count"]) == ("ValueError", "not yet", 0)
+    assert (job["celery"]["retries"], job["celery"]["headers"]) == (1, {"tenant": "a"})
+    assert state_of(redis_client, result.id) == "RETRY"
+    assert redis_client.zcard("dead") == 0
+
+
+def test_a_task_is_tried_until_no_try_is_left(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """`autoretry_for`, at once; then it has failed by its own error."""
+    seen: list[int] = []
+
+    @app.task(name="proj.auto", bind=True, autoretry_for=(ValueError,), max_retries=2, default_retry_delay=0)
+    def auto(self: Any) -> None:
+        seen.append(self.request.retries)
+        raise ValueError("never")
+
+    worker.start()
+    result = auto.delay()
+
+    eventually(lambda: state_of(redis_client, result.id) == "FAILURE")
+    assert seen == [0, 1, 2]
+    [member] = redis_client.zrange("dead", 0, -1)
+    assert json.loads(member)["celery"]["retries"] == 2
+
+
+def test_a_retry_that_the_task_swallows_is_made_all_the_same(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """In Celery the message has been sent by then."""
+
+    @app.task(name="proj.swallow", bind=True)
+    def swallow(self: Any) -> str:
+        try:
+            self.retry(countdown=50)
+        except Exception:  # noqa: BLE001 - it is what programs do
+            pass
+        return "done"
+
+    worker.start()
+    result = swallow.delay()
+
+    eventually(lambda: state_of(redis_client, result.id) == "SUCCESS")
+    assert redis_client.zcard("retry") == 1
+
+
+def test_a_task_may_retry_with_other_arguments(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """And without waiting."""
+    seen: list[Any] = []
+
+    @app.task(name="proj.other", bind=True)
+    def other(self: Any, a: int, b: int = 0) -> None:
+        seen.append((a, b))
+        if a < 2:
+            self.retry(args=(a + 1,), countdown=0)
+
+    worker.start()
+    other.delay(0, b=5)
+
+    eventually(lambda: seen == [(0, 5), (1, 5), (2, 5)])
+
+
+def test_an_ignored_task_leaves_its_state_alone(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """It has set its own, or wants none."""
+
+    @app.task(name="proj.ignored", bind=True)
+    def ignored(self: Any) -> None:
+        self.update_state(state="MINE", meta={"n": 1})
+        raise Ignore()
+
+    worker.start()
+    result = ignored.delay()
+
+    eventually(lambda: processed(redis_client) == 1)
+    assert (stored(redis_client, result.id)["status"], stored(redis_client, result.id)["result"]) == ("MINE", {"n": 1})
+
+
+def test_a_rejected_task_goes_back_only_if_asked_to(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """`Reject` alone takes it away."""
+    seen: list[bool] = []
+
+    @app.task(name="proj.rejected")
+    def rejected() -> None:
+        seen.append(True)
+        raise Reject("no", requeue=len(seen) < 3)
+
+    worker.start()
+    rejected.delay()
+
+    eventually(lambda: processed(redis_client) == 1)
+    assert len(seen) == 3
+    assert redis_client.keys("queue:*") == []
+
+
+def test_an_expired_task_is_revoked(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """It does not run."""
+    ran: list[int] = []
+    told: list[bool] = []
+
+    @app.task(name="proj.late")
+    def late() -> None:
+        ran.append(1)
+
+    def listen(expired: bool = False, **_: Any) -> None:
+        told.append(expired)
+
+    result = late.apply_async(expires=-5)
+    signals.task_revoked.connect(listen)
+    try:
+        worker.start()
+        eventually(lambda: state_of(redis_client, result.id) == "REVOKED")
+    finally:
+        signals.task_revoked.disconnect(listen)
+    assert (ran, told) == ([], [True])
+
+
+def test_a_gate_keeps_a_task_from_running(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """As remote control does with what was revoked."""
+
+    @app.task(name="proj.gated")
+    def gated() -> None:
+        pass
+
+    worker.start(gate=lambda request: "revoked" if request.id == "bad" else None)
+    ids = [gated.apply_async(task_id=one).id for one in ("bad", "good")]
+
+    eventually(lambda: [state_of(redis_client, one) for one in ids] == ["REVOKED", "SUCCESS"])
+
+
+def test_a_soft_time_limit_raises_celerys_error(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """In the task, which may clean up; by the task's limit, or the call's."""
+
+    @app.task(name="proj.slow")
+    def slow() -> str:
+        try:
+            while True:
+                time.sleep(0.01)
+        except SoftTimeLimitExceeded:
+            return "cleaned up"
+
+    worker.start()
+    result = slow.apply_async(soft_time_limit=0.1)
+
+    eventually(lambda: state_of(redis_client, result.id) == "SUCCESS")
+    assert stored(redis_client, result.id)["result"] == "cleaned up"
+
+
+def test_a_coroutine_runs_on_the_loop(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """With its own request, its result, its soft limit, and its next try."""
+
+    @app.task(name="proj.coroutine", bind=True, soft_time_limit=0.2)
+    async def coroutine(self: Any, seconds: float) -> Any:
+        own = self.request.id
+        try:
+            await asyncio.sleep(seconds)
+        except SoftTimeLimitExceeded:
+            raise AssertionError from None
+        return own == self.request.id
+
+    @app.task(name="proj.coroutine_again", bind=True, autoretry_for=(ValueError,), default_retry_delay=50)
+    async def coroutine_again(self: Any) -> None:
+        raise ValueError("x")
+
+    worker.start()
+    fine = [coroutine.delay(0.01).id for _ in range(5)]
+    slow = coroutine.delay(30).id
+    retried = coroutine_again.delay().id
+
+    eventually(lambda: [state_of(redis_client, one) for one in fine] == ["SUCCESS"] * 5)
+    assert [stored(redis_client, one)["result"] for one in fine] == [True] * 5
+    eventually(lambda: state_of(redis_client, slow) == "FAILURE")
+    assert stored(redis_client, slow)["result"]["exc_type"] == "SoftTimeLimitExceeded"
+    eventually(lambda: state_of(redis_client, retried) == "RETRY")
+    assert redis_client.zcard("retry") == 1
+
+
+def test_callbacks_and_errbacks_follow(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """A callback gets the result, an errback the id; a new one gets request, exception and traceback."""
+    seen: list[Any] = []
+
+    @app.task(name="proj.work")
+    def work(fails: bool) -> str:
+        if fails:
+            raise ValueError("boom")
+        return "result"
+
+    @app.task(name="proj.note", ignore_result=True)
+    def note(what: Any) -> None:
+        seen.append(what)
+
+    @app.task(name="proj.note_error")
+    def note_error(request: Any, exc: Any, traceback: Any) -> None:
+        seen.append((request.id, repr(exc), "boom" in traceback))
+
+    worker.start()
+    work.apply_async((False,), link=note.s())
+    eventually(lambda: seen == ["result"])
+    seen.clear()
+    result = work.apply_async((True,), link_error=[note.s(), note_error.s()])
+    eventually(lambda: len(seen) == 2)
+    assert sorted(map(str, seen)) == sorted([result.id, str((result.id, "ValueError('boom')", True))])
+
+
+def test_what_cannot_be_read_is_kept_and_not_run(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """A forbidden serializer, a broken body, keyword arguments that are none."""
+    ran: list[int] = []
+    app.conf.accept_content = ["json"]
+
+    @app.task(name="proj.careful", typing=False)
+    def careful(*args: Any, **kwargs: Any) -> None:
+        ran.append(1)
+
+    worker.start()
+    careful.apply_async((1,), serializer="yaml")
+    for number, marks in enumerate(('{"kw":true}', '{"body":"%%%","content_type":"application/json"}')):
+        raw = f'{{"class":"proj.careful","args":[1],"jid":"j{number}","queue":"celery","celery":{marks}}}'
+        push_jobs(redis_client, [raw.encode()], queue="celery")
+
+    eventually(lambda: redis_client.zcard("dead") == 3)
+    assert ran == []
+    errors = {json.loads(member)["error_class"].rpartition(".")[2] for member in redis_client.zrange("dead", 0, -1)}
+    assert {"ContentDisallowed", "InvalidTaskError"} <= errors
+
+
+def test_wrong_arguments_fail_the_task(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """As in Celery, where a worker finds them out."""
+
+    @app.task(name="proj.strict")
+    def strict(a: int) -> None:
+        pass
+
+    worker.start()
+    result = app.send_task("proj.strict", (1, 2, 3))
+
+    eventually(lambda: state_of(redis_client, result.id) == "FAILURE")
+    assert stored(redis_client, result.id)["result"]["exc_type"] == "TypeError"
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_an_explicit_acks_late_false_means_at_most_once(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, early: bool
+) -> None:
+    """Without it a job stays in Redis while it runs."""
+    seen: list[int] = []
+    options = {"acks_late": False} if early else {}
+
+    @app.task(name="proj.once", **options)
+    def once() -> None:
+        seen.append(sum(redis_client.hlen(key) for key in redis_client.keys("sidekiq_py:inflight:*")))
+
+    worker.start()
+    result = once.delay()
+
+    eventually(lambda: state_of(redis_client, result.id) == "SUCCESS")
+    assert seen == [0 if early else 1]
+
+
+def test_hooks_that_fail_change_nothing(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The result is as it was; the log says what went wrong."""
+
+    class Broken(Task):
+        def on_success(self, *_: Any) -> None:
+            raise KeyError("hook")
+
+        def on_failure(self, *_: Any) -> None:
+            raise KeyError("hook")
+
+    @app.task(name="proj.broken", base=Broken)
+    def broken(fails: bool) -> int:
+        return 1 // (not fails)
+
+    with caplog.at_level(logging.ERROR, logger="celery.app.trace"):
+        worker.start()
+        ids = [broken.delay(fails).id for fails in (False, True)]
+        eventually(lambda: [state_of(redis_client, one) for one in ids] == ["SUCCESS", "FAILURE"])
+
+    assert sum("KeyError('hook')" in line for line in caplog.messages) == 2
+
+
+def test_server_middleware_of_the_engine_runs_around_tasks(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """One that returns nothing loses no result; one that raises fails the task."""
+    seen: list[Any] = []
+
+    def around(job: Any, payload: dict[str, Any], queue: str, call_next: Any) -> None:
+        seen.append((job.name, native_running.current_job().jid == payload["jid"]))  # type: ignore[union-attr]
+        call_next()
+        if payload["args"] == [0]:
+            raise RuntimeError("from outside")
+
+    worker.middleware.add(around)
+
+    @app.task(name="proj.around")
+    def inner(x: int) -> int:
+        return x
+
+    worker.start()
+    ids = [inner.delay(number).id for number in (1, 0)]
+
+    eventually(lambda: [state_of(redis_client, one) for one in ids] == ["SUCCESS", "FAILURE"])
+    assert stored(redis_client, ids[0])["result"] == 1
+    assert seen == [("proj.around", True)] * 2
+
+
+def test_a_task_that_replaces_itself_goes_on_under_its_id(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """The replacement is enqueued by the step that ends the first."""
+
+    @app.task(name="proj.first", bind=True)
+    def first(self: Any) -> Any:
+        return self.replace(second.s(7))
+
+    @app.task(name="proj.second")
+    def second(x: int) -> int:
+        return x
+
+    worker.start()
+    result = first.delay()
+
+    eventually(lambda: state_of(redis_client, result.id) == "SUCCESS")
+    assert stored(redis_client, result.id)["result"] == 7

@@ -46,7 +46,7 @@ _apps: "weakref.WeakSet[Celery]" = weakref.WeakSet()
 # In the order of their connection, each once: shared tasks keep the order of their imports.
 _on_app_finalizers: dict[Finalizer, None] = {}
 _task_join_will_block = False
-_task_stack: "LocalStack[Task[..., Any]]" = LocalStack()
+_task_stack: LocalStack[Any] = LocalStack()
 
 push_current_task = _task_stack.push
 pop_current_task = _task_stack.pop
@@ -107,10 +107,8 @@ def get_current_task() -> "Task[..., Any] | None":
 
 def get_current_worker_task() -> "Task[..., Any] | None":
     """The task that a worker runs here, whatever tasks it has called by hand since; or None."""
-    for task in reversed(_task_stack.stack):
-        if not task.request.called_directly:
-            return task
-    return None
+    called_by_workers = (task for task in reversed(_task_stack.stack) if not task.request.called_directly)
+    return next(called_by_workers, None)
 
 
 if TYPE_CHECKING:

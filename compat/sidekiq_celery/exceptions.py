@@ -31,7 +31,7 @@ from sidekiq_py.errors import SoftTimeLimitError
 if TYPE_CHECKING:
     from kombu.exceptions import OperationalError
 
-    from sidekiq_celery.bin.errors import CeleryCommandException
+    from sidekiq_celery._command_error import CeleryCommandException
 
 __all__ = (
     "AlreadyRegistered",
@@ -81,7 +81,7 @@ def __getattr__(name: str) -> Any:
 
         return OperationalError
     if name == "CeleryCommandException":
-        from sidekiq_celery.bin.errors import CeleryCommandException
+        from sidekiq_celery._command_error import CeleryCommandException
 
         return CeleryCommandException
     raise AttributeError(f"module 'sidekiq_celery.exceptions' has no attribute {name!r}")

@@ -92,8 +92,8 @@ class Proxy:
     def __delattr__(self, name: str) -> None:
         delattr(self._get_current_object(), name)
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         return self._get_current_object().__class__
 
     @property
@@ -183,6 +183,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "__int__": int,
     "__float__": float,
 }
+
+
 for _name, _operation in _OPERATIONS.items():
     setattr(Proxy, _name, _passing_on(_operation))
 Proxy.__doc__ = _Doc(Proxy.__doc__)  # type: ignore[assignment]

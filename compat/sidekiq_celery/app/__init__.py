@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from sidekiq_celery import _state
-from sidekiq_celery._state import app_or_default as app_or_default
+from sidekiq_celery._state import app_or_default, pop_current_task, push_current_task
 from sidekiq_celery.local import Proxy
 
 if TYPE_CHECKING:
@@ -13,10 +13,21 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.bug_report import bugreport as bugreport
     from sidekiq_celery.app.task import Task
 
-__all__ = ("Celery", "app_or_default", "bugreport", "shared_task")
+__all__ = (
+    "Celery",
+    "app_or_default",
+    "bugreport",
+    "default_app",
+    "pop_current_task",
+    "push_current_task",
+    "shared_task",
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+default_app: Any = Proxy(lambda: _state.default_app)
+"""The app of threads that have none."""
 
 _HOMES = {"Celery": "sidekiq_celery.app.base", "bugreport": "sidekiq_celery.app.bug_report"}
 

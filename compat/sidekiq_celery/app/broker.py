@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -52,7 +53,7 @@ def redis_settings(app: "Celery", url: str | None = None) -> RedisSettings:
         ImproperlyConfigured: The broker is no Redis; the message says how to move over.
     """
     conf = app.conf
-    wanted = url or conf.broker_write_url or default_broker_url()
+    wanted: Any = url or conf.broker_write_url or default_broker_url()
     if not isinstance(wanted, str):
         # kombu takes a list of servers, of which it tries one after the other.
         wanted = ";".join(maybe_list(wanted))
@@ -60,10 +61,9 @@ def redis_settings(app: "Celery", url: str | None = None) -> RedisSettings:
     scheme = wanted.partition("://")[0].lower() if "://" in wanted else "amqp"
     if scheme not in _REDIS_SCHEMES:
         raise ImproperlyConfigured(_no_redis(wanted, scheme))
-    timeouts = _timeouts(conf, options)
     namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
     own_url = _own_url(wanted, scheme, options, conf.broker_use_ssl)
-    return RedisSettings(own_url, namespace=namespace, **timeouts)
+    return replace(RedisSettings(own_url, namespace=namespace), **_timeouts(conf, options))
 
 
 def _no_redis(url: str, scheme: str) -> str:
@@ -78,7 +78,7 @@ def _no_redis(url: str, scheme: str) -> str:
     )
 
 
-def _timeouts(conf: Any, options: Mapping[str, Any]) -> dict[str, float]:
+def _timeouts(conf: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds for replies and for connecting, where settings give any."""
     connect = options.get("socket_connect_timeout", options.get("socket_timeout"))
     given = {

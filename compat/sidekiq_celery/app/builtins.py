@@ -34,6 +34,17 @@ def add_accumulate_task(app: "Celery") -> Any:
 
 
 @connect_on_app_finalize
+def add_canvas_names(app: "Celery") -> None:
+    """What signatures of canvases are called: `chain(…)` as a dict names a task, which nobody sends."""
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("a canvas is not a real task; call the signature")
+
+    for name in ("celery.chain", "celery.group", "celery.chord"):
+        app.task(name=name, shared=False, lazy=False)(refuse)
+
+
+@connect_on_app_finalize
 def add_map_task(app: "Celery") -> Any:
     """Call a task with each of many arguments."""
 

@@ -59,8 +59,6 @@ def load_pending(app: "Celery") -> Settings:
     except AttributeError as error:
         raise ModuleNotFoundError(*error.args) from error
     except KeyError as error:
-        if isinstance(error, ImproperlyConfigured):
-            raise
         raise ImproperlyConfigured(f"the settings cannot be read: there is no key {error}") from error
 
 
@@ -69,7 +67,8 @@ def periodic_entry(
 ) -> tuple[str, dict[str, Any]]:
     """Name and entry of `beat_schedule` for a signature or a task."""
     kwargs = kwargs or {}
-    bound = sig.clone(args, kwargs) if isinstance(sig, CallableSignature) else app.signature(sig.name, args, kwargs)
+    is_signature: bool = isinstance(sig, CallableSignature)
+    bound = sig.clone(args, kwargs) if is_signature else app.signature(sig.name, args, kwargs)
     entry = {
         "schedule": schedule,
         "task": bound.name,

@@ -46,7 +46,7 @@ def acquire_connection(app: "Celery", pool: bool = True) -> Any:
     """
     if not pool:
         return app.connection_for_write()
-    return _acquire(app, app.pool, "connection", "connections")
+    return _acquire(app, app.pool, app.conf.broker_pool_acquire_timeout, "connection", "connections")
 
 
 def acquire_producer(app: "Celery", timeout: float | None = None) -> Any:
@@ -56,13 +56,13 @@ def acquire_producer(app: "Celery", timeout: float | None = None) -> Any:
     Raises:
         OperationalError: All are in use.
     """
-    return _acquire(app, app.producer_pool, "producer", "producer slots")
+    return _acquire(app, app.producer_pool, timeout, "producer", "producer slots")
 
 
-def _acquire(app: "Celery", pool: Any, what: str, plural: str) -> Any:
+def _acquire(app: "Celery", pool: Any, timeout: float | None, what: str, plural: str) -> Any:
     from kombu.exceptions import LimitExceeded, OperationalError
 
-    timeout, limit = app.conf.broker_pool_acquire_timeout, app.conf.broker_pool_limit
+    limit = app.conf.broker_pool_limit
     try:
         return pool.acquire(block=True, timeout=timeout)
     except LimitExceeded as exc:

@@ -160,4 +160,4 @@ def _level_of_the_program() -> int:
     level = 1
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OWN_PACKAGE:
         frame, level = frame.f_back, level + 1
-    return level - 1
+    return level

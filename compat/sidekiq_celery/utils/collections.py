@@ -41,12 +41,12 @@ class AttributeDictMixin:
 
     def __getattr__(self, k: str) -> Any:
         try:
-            return self[k]  # type: ignore[index]
+            return self[k]  # type: ignore[index, unused-ignore]
         except KeyError:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {k!r}") from None
 
     def __setattr__(self, key: str, value: Any) -> None:
-        self[key] = value  # type: ignore[index]
+        self[key] = value  # type: ignore[index, unused-ignore]
 
 
 class AttributeDict(dict[str, Any], AttributeDictMixin):
@@ -152,10 +152,9 @@ class ChainMap(MutableMapping[str, Any]):
             return default
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Set *key* unless it has a value."""
+        """Set *key* unless it has a value. Returns nothing: settings are not to be read by this."""
         if key not in self:
             self[key] = default
-        return self[key]
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Set many keys, and tell those who watch."""

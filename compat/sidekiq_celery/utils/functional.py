@@ -33,6 +33,14 @@ __all__ = (
 T = TypeVar("T")
 
 
+def __getattr__(name: str) -> Any:
+    if name == "LRUCache":
+        from kombu.utils.functional import LRUCache
+
+        return LRUCache
+    raise AttributeError(f"module 'sidekiq_celery.utils.functional' has no attribute {name!r}")
+
+
 class DummyContext:
     """A context in which nothing happens."""
 

@@ -107,4 +107,4 @@ class _regen(list[Any]):
         read = ", ".join(map(repr, list.__iter__(self)))
         return f"<regen: [{read}{'' if self._is_done else '...'}]>"
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None

@@ -12,8 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from sidekiq_celery.utils.functional import dictfilter
-from sidekiq_celery.utils.local_zone import LocalTimezone
-from sidekiq_celery.utils.local_zone import local_zone
+from sidekiq_celery.utils.local_zone import LocalTimezone, local_zone
 from sidekiq_celery.utils.text import pluralize
 
 __all__ = (
@@ -98,9 +97,9 @@ def delta_resolution(dt: datetime, delta: timedelta) -> datetime:
     parts = (dt.year, dt.month, dt.day, dt.hour, dt.minute, dt.second)
     for count, unit in ((3, 86400), (4, 3600), (5, 60)):
         if seconds >= unit:
-            kept = (*parts[:count], *(0,) * (6 - count))
+            year, month, day, hour, minute, second = (*parts[:count], *(0,) * (6 - count))
             # The second of two equal hours, behind a change of the clocks, stays the second.
-            return datetime(*kept, tzinfo=dt.tzinfo, fold=dt.fold)
+            return datetime(year, month, day, hour, minute, second, tzinfo=dt.tzinfo, fold=dt.fold)
     return dt
 
 
@@ -343,7 +342,7 @@ def get_exponential_backoff_interval(factor: int, retries: int, maximum: int, fu
     Args:
         full_jitter: Any number from 0 to that.
     """
-    countdown = min(maximum, factor * (2**retries))
+    countdown: int = min(maximum, factor * (2**retries))
     if full_jitter:
         countdown = random.randrange(countdown + 1)
     return max(0, countdown)

@@ -330,6 +330,11 @@ class Link:
         poll.register(self.fileno(), select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
+    @property
+    def has_unread(self) -> bool:
+        """More has come than was asked for, and is not in the socket any more."""
+        return bool(self._connection._parser._reader.has_data())
+
     def drop_if_stale(self) -> None:
         """Close a socket that the server has closed, or on which something unasked for has come."""
         if self.is_open and self.wait_readable(0):

@@ -1,0 +1,1 @@
+"""The parts of `sidekiq_celery.result`. Importing them imports no backend; promises come with the first `then`."""

@@ -1,0 +1,130 @@
+"""`EagerResult`: of a task that ran in the caller's process."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sidekiq_celery import states
+from sidekiq_celery._result.base import assert_will_not_block
+from sidekiq_celery._result.single import AsyncResult
+from sidekiq_celery.exceptions import TaskRevokedError
+
+__all__ = ("EagerResult",)
+
+R = TypeVar("R")
+
+
+class EagerResult(AsyncResult[R]):
+    """
+    The result of a task that has run already. It is in no backend.
+
+    Args:
+        id: Of the task.
+        ret_value: What it returned or raised.
+        state, traceback, name: Of the task.
+    """
+
+    def __init__(self, id: str, ret_value: Any, state: str, traceback: Any = None, name: str | None = None) -> None:
+        self.id = id
+        self._result = ret_value
+        self._state = state
+        self._traceback = traceback
+        self._name = name
+
+    @property
+    def _cache(self) -> Any:
+        return {
+            "task_id": self.id,
+            "result": self._result,
+            "status": self._state,
+            "traceback": self._traceback,
+            "name": self._name,
+        }
+
+    def _get_task_meta(self) -> Any:
+        return self._cache
+
+    def then(self, callback: Any, on_error: Any = None, weak: bool = False) -> Any:
+        """Call *callback* now."""
+        return self.on_ready.then(callback, on_error)
+
+    def get(  # type: ignore[override]
+        self,
+        timeout: float | None = None,
+        propagate: bool = True,
+        disable_sync_subtasks: bool = True,
+        callback: Callable[[str, Any], Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """
+        What the task returned.
+
+        Raises:
+            RuntimeError: A task runs here, and *disable_sync_subtasks* is true.
+        """
+        if disable_sync_subtasks:
+            assert_will_not_block()
+        return self._value(propagate)
+
+    wait = get  # type: ignore[assignment]
+
+    async def aget(self, timeout: float | None = None, propagate: bool = True) -> Any:
+        """The same for asyncio."""
+        return self._value(propagate)
+
+    def _value(self, propagate: bool) -> Any:
+        if self._state == states.SUCCESS:
+            return self._result
+        if self._state not in states.PROPAGATE_STATES:
+            return None
+        if propagate:
+            raise self._result if isinstance(self._result, Exception) else Exception(self._result)
+        return self._result
+
+    def ready(self) -> bool:
+        """It has ended."""
+        return True
+
+    def forget(self) -> None:
+        """There is nothing to remove."""
+
+    def revoke(self, *args: Any, **kwargs: Any) -> None:
+        """Take the task for revoked, though it has ended: `get` raises TaskRevokedError from now on."""
+        self._state = states.REVOKED
+        self._result = TaskRevokedError("revoked")
+        self._traceback = None
+
+    def __copy__(self) -> Any:
+        return type(self)(*self.__reduce_args__())
+
+    def __reduce__(self) -> Any:
+        return type(self), self.__reduce_args__()
+
+    def __reduce_args__(self) -> tuple[Any, ...]:
+        return self.id, self._result, self._state, self._traceback, self._name
+
+    def __repr__(self) -> str:
+        return f"<EagerResult: {self.id}>"
+
+    @property
+    def result(self) -> Any:
+        """What the task returned or raised."""
+        return self._result
+
+    info = result
+
+    @property
+    def state(self) -> str:
+        """Of the task."""
+        return self._state
+
+    status = state
+
+    @property
+    def traceback(self) -> Any:
+        """Of a task that failed, as text."""
+        return self._traceback
+
+    @property
+    def supports_native_join(self) -> Any:
+        """It is in no backend."""
+        return False

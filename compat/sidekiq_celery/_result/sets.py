@@ -1,0 +1,406 @@
+"""`ResultSet` and `GroupResult`: several results."""
+
+import asyncio
+import builtins
+import time
+from collections.abc import Callable, Generator, Iterator
+from types import GenericAlias
+from typing import Any
+
+from sidekiq_celery import _state, states
+from sidekiq_celery._result.base import ResultBase, assert_will_not_block, new_promise
+from sidekiq_celery.exceptions import ImproperlyConfigured, TimeoutError
+
+__all__ = ("GroupResult", "ResultSet")
+
+
+class ResultSet(ResultBase):
+    """
+    Several results, in an order.
+
+    Args:
+        results: The results.
+        app: Whose they are; else that of the first.
+    """
+
+    _app: Any = None
+    _on_ready: Any = None
+    results: Any = None
+
+    __class_getitem__: Any = classmethod(GenericAlias)
+
+    def __init__(self, results: Any, app: Any = None, ready_barrier: Any = None, **kwargs: Any) -> None:
+        self._app = app
+        self.results = results
+
+    # Members
+
+    def add(self, result: Any) -> None:
+        """Add a result, unless it is there."""
+        if result not in self.results:
+            self.results.append(result)
+            if self._on_ready is not None:
+                if self._on_ready.ready:
+                    self._on_ready = None
+                else:
+                    self._waits_for(result)
+
+    def remove(self, result: Any) -> None:
+        """
+        Remove a result, or the one of an id.
+
+        Raises:
+            KeyError: It is not there.
+        """
+        member = self.app.AsyncResult(result) if isinstance(result, str) else result
+        try:
+            self.results.remove(member)
+        except ValueError:
+            raise KeyError(member) from None
+
+    def discard(self, result: Any) -> None:
+        """Remove a result if it is there."""
+        try:
+            self.remove(result)
+        except KeyError:
+            pass
+
+    def update(self, results: Any) -> None:
+        """Add those that are not there."""
+        self.results.extend([result for result in results if result not in self.results])
+
+    def clear(self) -> None:
+        """Remove all; the list stays the same one."""
+        self.results[:] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.results)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.results[index]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __eq__(self, other: object) -> Any:
+        return other.results == self.results if isinstance(other, ResultSet) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: [{', '.join(result.id for result in self.results)}]>"
+
+    # What became of them
+
+    def successful(self) -> bool:
+        """All have returned."""
+        return all(result.successful() for result in self.results)
+
+    def failed(self) -> bool:
+        """One has raised."""
+        return any(result.failed() for result in self.results)
+
+    def waiting(self) -> bool:
+        """One has not ended."""
+        return any(not result.ready() for result in self.results)
+
+    def ready(self) -> bool:
+        """All have ended."""
+        return all(result.ready() for result in self.results)
+
+    def completed_count(self) -> int:
+        """How many have returned."""
+        return sum(int(result.successful()) for result in self.results)
+
+    def maybe_throw(self, callback: Any = None, propagate: bool = True) -> None:
+        """Raise what one has raised."""
+        for result in self.results:
+            result.maybe_throw(callback=callback, propagate=propagate)
+
+    maybe_reraise = maybe_throw
+
+    def forget(self) -> None:
+        """Remove all results from the backend."""
+        for result in self.results:
+            result.forget()
+
+    def revoke(
+        self,
+        connection: Any = None,
+        terminate: bool = False,
+        signal: Any = None,
+        wait: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Have the tasks not run; see `AsyncResult.revoke`."""
+        self.app.control.revoke(
+            [result.id for result in self.results],
+            connection=connection,
+            timeout=timeout,
+            terminate=terminate,
+            signal=signal,
+            reply=wait,
+        )
+
+    # Waiting
+
+    def get(
+        self,
+        timeout: float | None = None,
+        propagate: bool = True,
+        interval: float = 0.5,
+        callback: Callable[[str, Any], Any] | None = None,
+        no_ack: bool = True,
+        on_message: Callable[[Any], Any] | None = None,
+        disable_sync_subtasks: bool = True,
+        on_interval: Callable[[], Any] | None = None,
+    ) -> Any:
+        """
+        Wait for all; what they returned, in their order. See `AsyncResult.get`.
+
+        Args:
+            callback: Called with each id and value as they come; then no list is made.
+        """
+        join = self.join_native if self.supports_native_join else self.join
+        return join(
+            timeout=timeout,
+            propagate=propagate,
+            interval=interval,
+            callback=callback,
+            no_ack=no_ack,
+            on_message=on_message,
+            disable_sync_subtasks=disable_sync_subtasks,
+            on_interval=on_interval,
+        )
+
+    def join(
+        self,
+        timeout: float | None = None,
+        propagate: bool = True,
+        interval: float = 0.5,
+        callback: Callable[[str, Any], Any] | None = None,
+        no_ack: bool = True,
+        on_message: Callable[[Any], Any] | None = None,
+        disable_sync_subtasks: bool = True,
+        on_interval: Callable[[], Any] | None = None,
+    ) -> list[Any]:
+        """
+        The same, by waiting for one after the other.
+
+        Raises:
+            ImproperlyConfigured: *on_message* is given.
+        """
+        if disable_sync_subtasks:
+            assert_will_not_block()
+        if on_message is not None:
+            raise ImproperlyConfigured("Backend does not support on_message callback")
+        started = time.monotonic()
+        values = []
+        for result in self.results:
+            left = None if timeout is None else max(timeout - (time.monotonic() - started), 0.0)
+            value = result.get(
+                timeout=left,
+                propagate=propagate,
+                interval=interval,
+                no_ack=no_ack,
+                on_interval=on_interval,
+                disable_sync_subtasks=disable_sync_subtasks,
+            )
+            if callback:
+                callback(result.id, value)
+            else:
+                values.append(value)
+        return values
+
+    def join_native(
+        self,
+        timeout: float | None = None,
+        propagate: bool = True,
+        interval: float = 0.5,
+        callback: Callable[[str, Any], Any] | None = None,
+        no_ack: bool = True,
+        on_message: Callable[[Any], Any] | None = None,
+        on_interval: Callable[[], Any] | None = None,
+        disable_sync_subtasks: bool = True,
+    ) -> Any:
+        """The same, by one wait for all."""
+        if disable_sync_subtasks:
+            assert_will_not_block()
+        places: dict[str, list[int]] = {}
+        for at, result in enumerate(self.results):
+            places.setdefault(result.id, []).append(at)
+        values: list[Any] | None = None if callback else [None] * len(self)
+        for task_id, meta in self.iter_native(timeout, interval, no_ack, on_message, on_interval):
+            if isinstance(meta, list):
+                value = [child.get(propagate=propagate, disable_sync_subtasks=disable_sync_subtasks) for child in meta]
+            else:
+                value = meta["result"]
+                if propagate and meta["status"] in states.PROPAGATE_STATES:
+                    raise value
+            if callback:
+                callback(task_id, value)
+            elif values is not None:
+                for at in places[task_id]:
+                    values[at] = value
+        return values
+
+    def iter_native(
+        self,
+        timeout: float | None = None,
+        interval: float = 0.5,
+        no_ack: bool = True,
+        on_message: Callable[[Any], Any] | None = None,
+        on_interval: Callable[[], Any] | None = None,
+    ) -> Iterator[tuple[Any, Any]]:
+        """Each id with what is stored of it, as they come."""
+        found: Iterator[tuple[Any, Any]] = self.backend.iter_native(
+            self,
+            timeout=timeout,
+            interval=interval,
+            no_ack=no_ack,
+            on_message=on_message,
+            on_interval=on_interval,
+        )
+        return found
+
+    async def aget(self, timeout: float | None = None, propagate: bool = True) -> list[Any]:
+        """
+        The same for asyncio: the event loop goes on meanwhile.
+
+        Raises:
+            TimeoutError: Not all have ended in time.
+        """
+        members = asyncio.gather(*(result.aget(propagate=propagate) for result in self.results))
+        try:
+            async with asyncio.timeout(timeout):
+                return await members
+        except builtins.TimeoutError:
+            raise TimeoutError("The operation timed out.") from None
+
+    def __await__(self) -> Generator[Any, None, list[Any]]:
+        return self.aget().__await__()
+
+    def then(self, callback: Any, on_error: Any = None, weak: bool = False) -> Any:
+        """Call *callback* with this set when all have ended; returns a promise."""
+        return self.on_ready.then(callback, on_error)
+
+    @property
+    def on_ready(self) -> Any:
+        """A promise that is fulfilled when the end of all has been heard of here."""
+        if self._on_ready is None:
+            self._on_ready = new_promise(args=(self,))
+            self._left = 1
+            for result in tuple(self.results):
+                self._waits_for(result)
+            self._one_is_ready()
+        return self._on_ready
+
+    def _waits_for(self, result: Any) -> None:
+        self._left += 1
+        result.then(self._one_is_ready)
+
+    def _one_is_ready(self, _: Any = None) -> None:
+        self._left -= 1
+        if self._left == 0 and not self._on_ready.ready:
+            self._on_ready()
+
+    def _iter_meta(self, **kwargs: Any) -> Iterator[Any]:
+        ids = {result.id for result in self.results}
+        return (meta for _, meta in self.backend.get_many(ids, max_iterations=1, **kwargs))
+
+    def _failed_join_report(self) -> Iterator[Any]:
+        return (
+            result
+            for result in self.results
+            if result.backend.is_cached(result.id) and result.state in states.PROPAGATE_STATES
+        )
+
+    @property
+    def supports_native_join(self) -> Any:
+        """The backend reads many results at once."""
+        return self.results[0].supports_native_join if self.results else None
+
+    @property
+    def app(self) -> Any:
+        """Whose results they are."""
+        if self._app is None:
+            self._app = self.results[0].app if self.results else _state.get_current_app()
+        return self._app
+
+    @app.setter
+    def app(self, app: Any) -> None:
+        self._app = app
+
+    @property
+    def backend(self) -> Any:
+        """Where they are."""
+        return self.app.backend if self.app else self.results[0].backend
+
+
+class GroupResult(ResultSet):
+    """
+    The results of a group. What belongs to it can be stored, and read again by its id.
+
+    Args:
+        id: Of the group.
+        results: The results.
+        parent: The result of the step before.
+    """
+
+    id: Any = None
+
+    def __init__(self, id: Any = None, results: Any = None, parent: Any = None, **kwargs: Any) -> None:
+        self.id = id
+        self.parent = parent
+        super().__init__(results, **kwargs)
+
+    def save(self, backend: Any = None) -> Any:
+        """Store which results belong to the group; see `restore`."""
+        return (backend or self.app.backend).save_group(self.id, self)
+
+    def delete(self, backend: Any = None) -> None:
+        """Remove what `save` has stored."""
+        (backend or self.app.backend).delete_group(self.id)
+
+    @classmethod
+    def restore(cls, id: Any, backend: Any = None, app: Any = None) -> Any:
+        """The group that was stored under *id*, or None."""
+        own: Any = cls.app
+        app = app or (_state.get_current_app() if isinstance(own, property) else own)
+        return (backend or app.backend).restore_group(id)
+
+    @property
+    def children(self) -> Any:
+        """The results."""
+        return self.results
+
+    def as_tuple(self) -> Any:
+        """`((id, parent), members)`; see `result_from_tuple`."""
+        return (self.id, self.parent and self.parent.as_tuple()), [result.as_tuple() for result in self.results]
+
+    def as_list(self) -> list[str]:
+        """The ids of the group, of its members and of the steps before them."""
+        return [self.id, *(name for result in self.results for name in result.as_list())]
+
+    def __bool__(self) -> bool:
+        return bool(self.id or self.results)
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(self.id)
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, GroupResult):
+            return (other.id, other.results, other.parent) == (self.id, self.results, self.parent)
+        return other == self.id if isinstance(other, str) else NotImplemented
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.id} [{', '.join(result.id for result in self.results)}]>"
+
+    def __reduce__(self) -> Any:
+        return type(self), self.__reduce_args__()
+
+    def __reduce_args__(self) -> tuple[Any, ...]:
+        return self.id, self.results

@@ -1,0 +1,75 @@
+"""From `result_backend` to the class that keeps results."""
+
+import types
+from importlib.metadata import entry_points
+from typing import Any
+
+from sidekiq_celery import _state
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.imports import symbol_by_name
+
+__all__ = ("by_name", "by_url")
+
+_REDIS = "sidekiq_celery.backends.redis:RedisBackend"
+
+BACKEND_ALIASES = {
+    "cache": "sidekiq_celery.backends.cache:CacheBackend",
+    "disabled": "sidekiq_celery.backends.base:DisabledBackend",
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "sentinel": "sidekiq_celery.backends.redis:SentinelBackend",
+    "sidekiq": _REDIS,
+    "sidekiqs": _REDIS,
+    "unix": _REDIS,
+}
+
+_ABSENT = {
+    *("amqp", "arangodb", "azureblockblob", "cassandra", "consul", "cosmosdbsql", "couchbase", "couchdb", "database"),
+    *("db", "dynamodb", "elasticsearch", "file", "gs", "mongodb", "riak", "rpc", "s3"),
+}
+"""Those of Celery that are not here."""
+
+
+def by_name(backend: Any = None, loader: Any = None, extension_namespace: str = "celery.result_backends") -> Any:
+    """
+    The class that *backend* names: a short name, one that a package has registered (`django-db`), or a path.
+
+    Raises:
+        ImproperlyConfigured: There is none; the message says what to use.
+    """
+    backend = backend or "disabled"
+    if not isinstance(backend, str):
+        return backend
+    aliases = {**BACKEND_ALIASES, **(loader or _state.get_current_app().loader).override_backends}
+    if backend not in aliases and ":" not in backend and "." not in backend:
+        aliases |= {entry.name: entry.value for entry in entry_points(group=extension_namespace)}
+        if backend in _ABSENT and backend not in aliases:
+            raise ImproperlyConfigured(
+                f"result_backend is {backend!r}, which sidekiq_celery does not have. Keep results in Redis, as in "
+                "redis://localhost:6379/0; in the broker's own, a result is written in the step that ends its job"
+            )
+    path = aliases.get(backend, backend)
+    if path.startswith("celery.backends."):
+        path = f"sidekiq_{path}"
+    try:
+        found = symbol_by_name(path)
+    except ValueError as error:
+        raise ImproperlyConfigured(
+            f"Unknown result backend: {backend!r}. Did you spell that correctly? ({error!r})"
+        ) from error
+    if isinstance(found, types.ModuleType):
+        raise ImproperlyConfigured(f"Unknown result backend: {backend!r} is a Python module, not a backend class.")
+    return found
+
+
+def by_url(backend: Any = None, loader: Any = None) -> tuple[Any, str | None]:
+    """The class for a URL or a name, and the URL; `redis+socket:///path` stands for `socket:///path` in Redis."""
+    url = None
+    if isinstance(backend, str) and "://" in backend:
+        url = backend
+        scheme = url.partition("://")[0]
+        if "+" in scheme:
+            backend, url = url.split("+", 1)
+        else:
+            backend = scheme
+    return by_name(backend, loader), url

@@ -1,0 +1,235 @@
+"""Waiting for results that Redis tells of: one thread of this process listens for all who wait."""
+
+import asyncio
+import builtins
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import states
+from sidekiq_celery.backends.listening import Listener, Tell, listener_for
+from sidekiq_celery.exceptions import TimeoutError
+from sidekiq_py.redis_access.pool import Pool
+
+if TYPE_CHECKING:
+    from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend as _Base
+else:
+    _Base = object
+
+__all__ = ("Awaiting",)
+
+
+class Awaiting(_Base):
+    """The waiting part of a backend in Redis."""
+
+    is_async = True
+    _pool: Pool
+
+    @property
+    def _listener(self) -> Listener:
+        return listener_for(self._pool)
+
+    @cached_property
+    def _awaited(self) -> dict[int, tuple[bytes, Tell]]:
+        """Who waits by `then`, by identity."""
+        return {}
+
+    @cached_property
+    def _awaited_lock(self) -> threading.Lock:
+        return threading.Lock()
+
+    def wait_for_pending(
+        self,
+        result: Any,
+        timeout: float | None = None,
+        interval: float = 0.5,
+        no_ack: bool = True,
+        on_message: Callable[[Any], Any] | None = None,
+        on_interval: Callable[[], Any] | None = None,
+        callback: Any = None,
+        propagate: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """
+        Wait for one result; see `AsyncResult.get`.
+
+        Raises:
+            TimeoutError: It did not come in time.
+        """
+        self._ensure_not_eager()
+        for _, meta in self._arrivals([result.id], timeout, interval, on_interval, on_message):
+            result._maybe_set_cache(meta)
+        return result.maybe_throw(callback=callback, propagate=propagate)
+
+    def wait_for(
+        self, task_id: str, timeout: float | None = None, interval: float = 0.5, on_interval: Any = None, **kwargs: Any
+    ) -> Any:
+        """What is stored of a task, once it has ended."""
+        return next(meta for _, meta in self._arrivals([task_id], timeout, interval, on_interval, None))
+
+    def iter_native(
+        self,
+        result: Any,
+        timeout: float | None = None,
+        interval: float = 0.5,
+        no_ack: bool = True,
+        on_message: Callable[[Any], Any] | None = None,
+        on_interval: Callable[[], Any] | None = None,
+        **kwargs: Any,
+    ) -> Iterator[tuple[Any, Any]]:
+        """The ids of a set's results, each with what is stored of it, or with the results of a set within the set."""
+        self._ensure_not_eager()
+        members: dict[str, list[Any]] = {}
+        for member in result.results:
+            if hasattr(member, "results"):
+                yield member.id, member.results
+            elif member._cache:
+                yield member.id, member._cache
+            else:
+                members.setdefault(member.id, []).append(member)
+        for task_id, meta in self._arrivals(list(members), timeout, interval, on_interval, on_message):
+            for member in members[task_id]:
+                member._maybe_set_cache(meta)
+                yield task_id, member._cache
+
+    def _arrivals(
+        self,
+        task_ids: list[str],
+        timeout: float | None,
+        interval: float | None,
+        on_interval: Callable[[], Any] | None,
+        on_message: Callable[[Any], Any] | None,
+    ) -> Iterator[tuple[str, Any]]:
+        """The results of *task_ids*, as they come."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pending = {self.get_key_for_task(task_id): task_id for task_id in task_ids}
+        last: dict[bytes, bytes] = {}
+
+        def ended(key: bytes, text: bytes | None) -> Any:
+            if text is None or key not in pending or last.get(key) == text:
+                return None
+            last[key] = text
+            meta = self.decode_result(text)
+            if on_message is not None:
+                on_message(meta)
+            return meta if meta["status"] in states.READY_STATES else None
+
+        known = list(pending)
+        for key, text in zip(known, self.mget(known), strict=True):
+            meta = ended(key, text)
+            if meta is not None:
+                yield pending.pop(key), meta
+        if not pending:
+            return
+        inbox: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
+        watched = list(pending)
+
+        def tell(key: bytes, text: bytes) -> None:
+            inbox.put((key, text))
+
+        self._listener.watch(watched, tell)
+        try:
+            while pending:
+                heard = _next_of(inbox, deadline, interval)
+                if heard is None:
+                    if on_interval:
+                        on_interval()
+                    continue
+                meta = ended(*heard)
+                if meta is not None:
+                    yield pending.pop(heard[0]), meta
+        finally:
+            self._listener.unwatch(watched, tell)
+
+    async def wait_for_async(self, task_id: str, timeout: float | None = None) -> Any:
+        """
+        What is stored of a task, once it has ended; the event loop goes on meanwhile.
+
+        Raises:
+            TimeoutError: It did not come in time.
+        """
+        self._ensure_not_eager()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        key = self.get_key_for_task(task_id)
+
+        def end(meta: Any, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(meta)
+            else:
+                future.set_exception(error)
+
+        def tell(_: bytes, text: bytes) -> None:
+            meta, error = None, None
+            try:
+                meta = self.decode_result(text)
+                if meta["status"] not in states.READY_STATES:
+                    return
+            except Exception as failure:  # noqa: BLE001 - raised where it is awaited
+                error = failure
+            # The loop may be closed by now, and nobody waits.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(end, meta, error)
+
+        self._listener.watch([key], tell)
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        except builtins.TimeoutError:
+            raise TimeoutError("The operation timed out.") from None
+        finally:
+            self._listener.unwatch([key], tell)
+
+    def add_pending_result(self, result: Any, weak: bool = False) -> Any:
+        """Have *result* fulfilled, on a thread of its own, when it comes; *weak* if that should not keep it alive."""
+        key = self.get_key_for_task(result.id)
+        hold: Callable[[], Any] = weakref.ref(result) if weak else lambda: result
+        identity = id(result)
+
+        def tell(_: bytes, text: bytes) -> None:
+            meta = self.decode_result(text)
+            if meta["status"] not in states.READY_STATES or not self._stop_awaiting(identity):
+                return
+            waiting = hold()
+            if waiting is not None:
+                # Callbacks may wait for other results, which this thread has to hear of.
+                threading.Thread(target=waiting._maybe_set_cache, args=(meta,), daemon=True).start()
+
+        with self._awaited_lock:
+            if identity in self._awaited:
+                return result
+            self._awaited[identity] = (key, tell)
+        self._listener.watch([key], tell)
+        return result
+
+    def remove_pending_result(self, result: Any) -> Any:
+        """*result* need not be fulfilled any more."""
+        self._stop_awaiting(id(result))
+        return result
+
+    def _stop_awaiting(self, identity: int) -> bool:
+        with self._awaited_lock:
+            known = self._awaited.pop(identity, None)
+        if known is None:
+            return False
+        self._listener.unwatch([known[0]], known[1])
+        return True
+
+
+def _next_of(inbox: "SimpleQueue[Any]", deadline: float | None, interval: float | None) -> Any:
+    """What came next; None if nothing did within *interval*. Raises TimeoutError behind *deadline*."""
+    left = None if deadline is None else deadline - time.monotonic()
+    if left is not None and left <= 0:
+        raise TimeoutError("The operation timed out.")
+    pause = max(interval or 0, 0.01)
+    try:
+        return inbox.get(timeout=pause if left is None else min(pause, left))
+    except Empty:
+        return None

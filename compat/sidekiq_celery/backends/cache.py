@@ -1,0 +1,52 @@
+"""`cache+memory://`: results within this process, for tests. Memcached is not spoken here."""
+
+import threading
+from typing import Any
+
+from sidekiq_celery.backends.key_value import KeyValueStoreBackend
+from sidekiq_celery.exceptions import ImproperlyConfigured
+
+__all__ = ("CacheBackend",)
+
+_results: dict[bytes, Any] = {}
+_lock = threading.Lock()
+
+
+class CacheBackend(KeyValueStoreBackend):
+    """
+    Results in memory, for all apps of this process.
+
+    Raises:
+        ImproperlyConfigured: The URL is another than `memory://`.
+    """
+
+    supports_autoexpire = True
+    supports_native_join = True
+
+    def __init__(self, app: Any, url: str | None = None, **kwargs: Any) -> None:
+        super().__init__(app=app, url=url, **kwargs)
+        self.thread_safe = True
+        wanted = url or app.conf.get("cache_backend") or ""
+        if wanted.partition("://")[0] != "memory":
+            raise ImproperlyConfigured(
+                f"result_backend is cache+{wanted}; results are not kept in Memcached here. Keep them in Redis, as in "
+                "redis://localhost:6379/0, or in this process with cache+memory://"
+            )
+
+    def get(self, key: Any) -> Any:
+        """The text under *key*, or None."""
+        return _results.get(self.key_t(key))
+
+    def mget(self, keys: Any) -> Any:
+        """The texts under *keys*."""
+        return [_results.get(self.key_t(key)) for key in keys]
+
+    def set(self, key: Any, value: Any) -> Any:
+        """Keep *value* under *key*."""
+        with _lock:
+            _results[self.key_t(key)] = value
+
+    def delete(self, key: Any) -> Any:
+        """Remove *key*."""
+        with _lock:
+            _results.pop(self.key_t(key), None)

@@ -1,0 +1,166 @@
+"""
+Results to bytes and back, by kombu's registry of serializers.
+
+What json alone can write is written without kombu, in the same bytes.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Any
+
+from sidekiq_celery.exceptions import ImproperlyConfigured
+
+__all__ = ("COMPRESSED_PAYLOAD_MAGIC", "Codec", "compress_payload", "decompress_payload")
+
+COMPRESSED_PAYLOAD_MAGIC = b"\x00celery-compressed\x00"
+"""What a compressed result begins with; then the kind of compression, a zero byte, and the text. As Celery's."""
+
+
+def compress_payload(payload: str | bytes, compression: str) -> bytes:
+    """*payload*, compressed by a method of kombu's, which the bytes name."""
+    from kombu.compression import compress
+
+    body, content_type = compress(payload, compression)
+    return COMPRESSED_PAYLOAD_MAGIC + str(content_type).encode() + b"\x00" + bytes(body)
+
+
+def decompress_payload(payload: Any) -> Any:
+    """What `compress_payload` was given; anything else as it is."""
+    if isinstance(payload, memoryview):
+        payload = payload.tobytes()
+    if not isinstance(payload, bytes | bytearray) or not payload.startswith(COMPRESSED_PAYLOAD_MAGIC):
+        return payload
+    from kombu.compression import decompress
+
+    content_type, _, body = payload[len(COMPRESSED_PAYLOAD_MAGIC) :].partition(b"\x00")
+    return decompress(bytes(body), content_type.decode())
+
+
+class Codec:
+    """
+    One way to write results.
+
+    Args:
+        serializer: A name that kombu knows.
+        accept: Names or content types that may be read; None for all.
+        compression: A name that kombu knows, or None.
+
+    Raises:
+        ImproperlyConfigured: The compression is not known.
+    """
+
+    def __init__(self, serializer: str, accept: Any = None, compression: str | None = None) -> None:
+        self.serializer = serializer
+        self.compression = compression
+        self._accept = accept
+        if compression:
+            _check_compression(compression)
+
+    @cached_property
+    def _kinds(self) -> tuple[str, str, Any]:
+        from kombu.serialization import registry
+
+        content_type, content_encoding, encoder = registry._encoders[self.serializer]
+        return content_type, content_encoding, encoder
+
+    @property
+    def content_type(self) -> str:
+        """Of what is written."""
+        return self._kinds[0]
+
+    @property
+    def content_encoding(self) -> str:
+        """Of what is written."""
+        return self._kinds[1]
+
+    @property
+    def encoder(self) -> Any:
+        """kombu's, without its errors."""
+        return self._kinds[2]
+
+    @cached_property
+    def accept(self) -> Any:
+        """The content types that may be read."""
+        from kombu.serialization import prepare_accept_content
+
+        return prepare_accept_content(self._accept)
+
+    @property
+    def is_plain_json(self) -> bool:
+        """Texts begin with the first key of what was written."""
+        return self.serializer == "json" and not self.compression
+
+    def encode(self, data: Any) -> str | bytes:
+        """
+        *data* as it is stored.
+
+        Raises:
+            kombu.exceptions.EncodeError: It cannot be written.
+        """
+        payload = self._dumps(data)
+        return compress_payload(payload, self.compression) if self.compression else payload
+
+    def decode(self, payload: Any) -> Any:
+        """
+        What `encode` was given; None for None.
+
+        Raises:
+            kombu.exceptions.DecodeError, kombu.exceptions.ContentDisallowed: It cannot, or may not, be read.
+        """
+        if payload is None:
+            return None
+        from kombu.serialization import loads
+
+        text = decompress_payload(payload or str(payload))
+        return loads(text, content_type=self.content_type, content_encoding=self.content_encoding, accept=self.accept)
+
+    def _dumps(self, data: Any) -> str | bytes:
+        if self.serializer == "json" and _json_is_kombus():
+            try:
+                return _encode_json(data)
+            except Exception:  # noqa: BLE001 - kombu says what is wrong with it, in its own words
+                pass
+        from kombu.serialization import dumps
+
+        payload: str | bytes = dumps(data, serializer=self.serializer)[2]
+        return payload
+
+
+def _check_compression(name: str) -> None:
+    from kombu.compression import encoders, get_encoder
+
+    try:
+        get_encoder(name)
+    except KeyError as error:
+        raise ImproperlyConfigured(
+            f"Unknown compression method {name!r} configured in result_compression. Available methods are: "
+            f"{', '.join(sorted(encoders()))}."
+        ) from error
+
+
+def _json_is_kombus() -> bool:
+    """Whether nobody has registered a json of their own."""
+    serialization = sys.modules.get("kombu.serialization")
+    if serialization is None:
+        return True
+    from kombu.utils.json import dumps
+
+    return bool(serialization.registry._encoders["json"].encoder is dumps)
+
+
+@lru_cache(maxsize=1)
+def _kombus_default() -> Callable[[Any], Any]:
+    from kombu.utils.json import JSONEncoder
+
+    default: Callable[[Any], Any] = JSONEncoder().default
+    return default
+
+
+def _beyond_json(value: Any) -> Any:
+    return _kombus_default()(value)
+
+
+# One encoder for all: json.dumps makes a new one at each call that names what to do with other types.
+_encode_json = json.JSONEncoder(default=_beyond_json).encode

@@ -1,0 +1,261 @@
+"""
+One thread that hears of results for all who wait in this process.
+
+1. Whoever waits hands in keys (`Listener.watch`), and is told every text that is published under one of them.
+2. The thread subscribes; once Redis has confirmed, it reads the keys, so that what came before is not missed.
+3. After a lost connection it subscribes anew and reads all keys. Every few seconds it reads them anyway.
+4. Where Redis forbids to subscribe, it reads the keys twice a second.
+5. When nobody has waited for a while, it closes its connection and ends.
+
+A forked child begins with nobody waiting and no thread.
+"""
+
+import logging
+import os
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
+
+__all__ = ("Listener", "Tell", "listener_for")
+
+logger = logging.getLogger("celery.backends.redis")
+
+Tell = Callable[[bytes, bytes], None]
+"""Called by the listener's thread with a key and the text at it; must not block."""
+
+LINGER_SECONDS = 5.0
+REREAD_SECONDS = 10.0
+_POLL_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 2.0
+# What one command names at most.
+_SLICE = 500
+
+
+class Listener:
+    """
+    Hears of keys of one Redis.
+
+    Args:
+        pool: Without a namespace: keys are as they stand in Redis.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._thread: threading.Thread | None = None
+        self._forget_threads()
+        _listeners.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Listener {self._pool!r} keys={len(self._waiting)} is_running={self.is_running}>"
+
+    @property
+    def is_running(self) -> bool:
+        """There is a thread, and so a connection."""
+        return self._thread is not None
+
+    def watch(self, keys: Iterable[bytes], tell: Tell) -> None:
+        """Call *tell* with each text that is, or comes, under *keys*; some may come twice."""
+        with self._lock:
+            for key in keys:
+                self._waiting.setdefault(key, []).append(tell)
+                self._fresh.add(key)
+            if self._thread is None:
+                self._wake_reader, self._wake_writer = os.pipe()
+                os.set_blocking(self._wake_writer, False)
+                self._thread = threading.Thread(target=self._run, name="sidekiq_celery.results", daemon=True)
+                self._thread.start()
+            self._wake()
+
+    def unwatch(self, keys: Iterable[bytes], tell: Tell) -> None:
+        """Call *tell* no more, but for what is on its way."""
+        with self._lock:
+            for key in keys:
+                waiting = self._waiting.get(key, [])
+                with suppress(ValueError):
+                    waiting.remove(tell)
+                if not waiting:
+                    self._waiting.pop(key, None)
+            if self._thread is not None:
+                self._wake()
+
+    def _forget_threads(self) -> None:
+        self._lock = threading.RLock()
+        self._waiting: dict[bytes, list[Tell]] = {}
+        self._fresh: set[bytes] = set()
+        self._idle_since: float | None = None
+        self._thread = None
+        self._wake_reader = self._wake_writer = -1
+
+    def _after_fork(self) -> None:
+        if self._wake_reader >= 0:
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)
+        self._forget_threads()
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):
+            os.write(self._wake_writer, b"w")
+
+    # What follows runs in the thread.
+
+    def _run(self) -> None:
+        serve = self._listen
+        pause = 0.1
+        while True:
+            started = time.monotonic()
+            try:
+                serve()
+                return
+            except RedisReplyError as error:
+                if error.code == "NOPERM":
+                    logger.warning("Results are polled, as Redis forbids to subscribe: %s", error)
+                    serve = self._poll
+            except RedisError as error:
+                logger.warning("Lost the connection for results; connecting again: %s", error)
+            except Exception:
+                logger.exception("The listener for results failed; it begins again")
+            if time.monotonic() - started > _LONGEST_PAUSE_SECONDS:
+                pause = 0.1
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            if self._ends():
+                return
+
+    def _listen(self) -> None:
+        """Until nobody has waited for a while."""
+        link = self._pool.new_link()
+        subscribed: set[bytes] = set()
+        last_read = heard_at = time.monotonic()
+        try:
+            link.connect()
+            while not self._is_idle():
+                wanted, fresh = self._take_wanted()
+                # The others are read when Redis has confirmed.
+                self._read(fresh & subscribed)
+                self._subscribe(link, subscribed, wanted)
+                now = time.monotonic()
+                if now - last_read >= REREAD_SECONDS:
+                    if now - heard_at >= 2 * REREAD_SECONDS:
+                        raise RedisError(f"nothing was heard for {now - heard_at:.0f} seconds")
+                    link.send(link.pack([("PING",)]))
+                    self._read(wanted)
+                    last_read = now
+                if self._sleep(link):
+                    self._hear(link)
+                    heard_at = time.monotonic()
+        finally:
+            link.close()
+
+    def _poll(self) -> None:
+        while not self._is_idle():
+            self._read(self._take_wanted()[0])
+            time.sleep(_POLL_SECONDS)
+
+    def _is_idle(self) -> bool:
+        """Nobody has waited for a while, and so the thread ends."""
+        with self._lock:
+            if self._waiting:
+                self._idle_since = None
+                return False
+            now = time.monotonic()
+            self._idle_since = self._idle_since or now
+            return now - self._idle_since >= LINGER_SECONDS and self._ends()
+
+    def _take_wanted(self) -> tuple[set[bytes], set[bytes]]:
+        """All keys, and those that somebody has begun to wait for since the last time."""
+        with self._lock:
+            fresh, self._fresh = self._fresh, set()
+            return set(self._waiting), fresh
+
+    def _ends(self) -> bool:
+        """Whether nobody waits, and so the thread is no more to be counted on."""
+        with self._lock:
+            if self._waiting:
+                return False
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)
+            self._wake_reader = self._wake_writer = -1
+            self._thread = None
+            self._idle_since = None
+            return True
+
+    def _subscribe(self, link: Link, subscribed: set[bytes], wanted: set[bytes]) -> None:
+        if wanted == subscribed:
+            return
+        for verb, changed in (("SUBSCRIBE", wanted - subscribed), ("UNSUBSCRIBE", subscribed - wanted)):
+            keys = list(changed)
+            for start in range(0, len(keys), _SLICE):
+                link.send(link.pack([(verb, *keys[start : start + _SLICE])]))
+        subscribed.clear()
+        subscribed.update(wanted)
+
+    def _sleep(self, link: Link) -> bool:
+        """Until something can be read, or somebody wakes; whether something can be read."""
+        if link.has_unread:
+            return True
+        poll = select.poll()
+        poll.register(link.fileno(), select.POLLIN)
+        poll.register(self._wake_reader, select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(1000)]
+        if self._wake_reader in ready:
+            os.read(self._wake_reader, 4096)
+        return link.fileno() in ready
+
+    def _hear(self, link: Link) -> None:
+        confirmed: list[bytes] = []
+        while True:
+            reply = link.receive()
+            if isinstance(reply, list) and reply[0] == b"message":
+                self._tell(reply[1], reply[2])
+            elif isinstance(reply, list) and reply[0] == b"subscribe":
+                confirmed.append(reply[1])
+            if not link.has_unread and not link.wait_readable(0):
+                break
+        self._read(confirmed)
+
+    def _read(self, wanted: Iterable[bytes]) -> None:
+        keys = list(wanted)
+        for start in range(0, len(keys), _SLICE):
+            some = keys[start : start + _SLICE]
+            for key, text in zip(some, self._pool.command("MGET", *some), strict=True):
+                if text is not None:
+                    self._tell(key, text)
+
+    def _tell(self, key: bytes, text: bytes) -> None:
+        with self._lock:
+            waiting = tuple(self._waiting.get(key, ()))
+        for tell in waiting:
+            try:
+                tell(key, text)
+            except Exception:
+                logger.exception("Could not hand on what came under %r", key)
+
+
+_listeners: "weakref.WeakSet[Listener]" = weakref.WeakSet()
+_by_place: dict[RedisSettings, Listener] = {}
+_by_place_lock = threading.Lock()
+
+
+def listener_for(pool: Pool) -> Listener:
+    """The listener of this process for the Redis that *pool* leads to."""
+    with _by_place_lock:
+        listener = _by_place.get(pool.settings)
+        if listener is None:
+            listener = _by_place[pool.settings] = Listener(pool)
+        return listener
+
+
+def _start_afresh() -> None:
+    global _by_place_lock
+    _by_place_lock = threading.Lock()
+    for listener in list(_listeners):
+        listener._after_fork()
+
+
+os.register_at_fork(after_in_child=_start_afresh)

@@ -1,0 +1,226 @@
+"""
+Results in Redis, under Celery's keys and in Celery's bytes, so that clients of either read the other's.
+
+`celery-task-meta-<id>` holds a result until `result_expires`; the same text is published on the channel of that name.
+`celery-taskset-meta-<id>` holds which results belong to a group. A result is written by the script that ends jobs, as
+its part where the job is in the same database, by itself elsewhere; either way a first SUCCESS is never overwritten.
+
+Source: Celery 5.7.0, `celery.backends.redis`.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from sidekiq_celery import states
+from sidekiq_celery.app.broker import redis_settings
+from sidekiq_celery.backends.awaiting import Awaiting
+from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend
+from sidekiq_celery.backends.places import is_same_database, result_settings
+from sidekiq_celery.exceptions import BackendStoreError
+from sidekiq_py.errors import RedisConnectionError, ReplyLostError
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.failed_jobs import Command
+from sidekiq_py.redis_access.in_flight import Effect, Unless
+from sidekiq_py.redis_access.namespace import prefix_of
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+
+__all__ = ("RedisBackend", "SentinelBackend")
+
+logger = logging.getLogger("celery.backends.redis")
+
+# How json writes what is stored of a task that succeeded: the state is the first field.
+_SUCCEEDED = '{"status": "SUCCESS"'
+_MGET_SLICE = 1000
+
+
+class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
+    """
+    Results in Redis. One connection and one thread of this process hear of results for all who wait.
+
+    Args:
+        url: As in `result_backend`.
+    """
+
+    supports_autoexpire = True
+    supports_native_join = True
+    supports_result_compression = True
+    supports_failure_expires = True
+
+    _MAX_STR_VALUE_SIZE = 536870912
+
+    def __init__(self, host: str | None = None, url: str | None = None, **kwargs: Any) -> None:
+        super().__init__(expires_type=int, url=url or host, **kwargs)
+        self.thread_safe = True
+        failure = self.app.conf.result_failure_expires
+        self.failure_expires = self.expires if failure is None else self.prepare_expires(failure, type=int)
+        self.settings: RedisSettings = result_settings(self.app, self.url)
+        self._pool = Pool(self.settings)
+
+    @cached_property
+    def retry_policy(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """How often a write is tried again where Redis was not reached."""
+        return {**super().retry_policy, **self._transport_options.get("retry_policy", {})}
+
+    @property
+    def _transport_options(self) -> Mapping[str, Any]:
+        return self.app.conf.result_backend_transport_options or {}
+
+    @cached_property
+    def client(self) -> Any:
+        """redis-py's client, for programs that use it; nothing here does."""
+        import redis
+
+        if "+sentinel://" not in self.settings.url:
+            return redis.Redis.from_url(self.settings.url)
+        raise NotImplementedError("There is no client for a Redis that sentinels name; make one with redis.sentinel")
+
+    # Storing
+
+    def effects_for(
+        self,
+        task_id: str,
+        state: str,
+        result: Any,
+        traceback: Any = None,
+        request: Any = None,
+        *,
+        settings: RedisSettings | None = None,
+    ) -> list[Effect] | None:
+        """
+        What to write, in the step that ends the job, to store a result.
+
+        Args:
+            settings: Where the job is; else where the app's broker is.
+
+        Returns:
+            None if results are elsewhere: `store_result` comes first then, and the job's end after it.
+
+        Raises:
+            kombu.exceptions.EncodeError: The result cannot be written.
+        """
+        prefix = self._broker_prefix if settings is None else self._prefix_within(settings)
+        if prefix is None:
+            return None
+        key = self.get_key_for_task(task_id).decode()
+        value = self._value_of(task_id, self.encode_result(result, state), state, traceback, request)
+        return self._effects(task_id, key[len(prefix) :], value, state)
+
+    @cached_property
+    def _broker_prefix(self) -> str | None:
+        return self._prefix_within(redis_settings(self.app, self.app.conf.broker_read_url))
+
+    def _prefix_within(self, settings: RedisSettings) -> str | None:
+        """What the engine puts in front of keys there; None if results are elsewhere, or do not begin so."""
+        prefix = prefix_of(settings.namespace)
+        if not self.task_keyprefix.startswith(prefix.encode()) or not is_same_database(self.settings, settings):
+            return None
+        return prefix
+
+    def _store_result(
+        self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **kwargs: Any
+    ) -> Any:
+        value = self._value_of(task_id, result, state, traceback, request)
+        effects = self._effects(task_id, self.get_key_for_task(task_id).decode(), value, state)
+        try:
+            self._write(effects)
+        except BackendStoreError as error:
+            raise BackendStoreError(str(error), state=state, task_id=task_id) from error
+        return result
+
+    def _effects(self, task_id: str, key: str, value: str | bytes, state: str) -> list[Effect]:
+        commands = self._commands(key, value, self._ttl_of(state))
+        if self._codec.is_plain_json:
+            return [Unless(key, _SUCCEEDED, commands)]
+        # Of another serializer no beginning tells the state.
+        if self._get_task_meta_for(task_id)["status"] == states.SUCCESS:
+            return []
+        return list(commands)
+
+    def _ttl_of(self, state: str) -> int | None:
+        ttl: int | None = self.failure_expires if state == states.FAILURE else self.expires
+        return ttl
+
+    def _commands(self, key: str, value: str | bytes, ttl: int | None) -> tuple[Command, ...]:
+        if len(value) > self._MAX_STR_VALUE_SIZE:
+            raise BackendStoreError("value too large for Redis backend")
+        store: Command = ("SETEX", key, ttl, value) if ttl else ("SET", key, value)
+        return store, ("PUBLISH", key, value)
+
+    def _set_with_state(self, key: Any, value: Any, state: str) -> Any:
+        return self.set(key, value, expires=self._ttl_of(state))
+
+    def set(self, key: Any, value: Any, expires: int | None = None, **retry_policy: Any) -> Any:
+        """Keep *value* under *key*, for *expires* seconds, else `result_expires`, and publish it."""
+        name = key.decode() if isinstance(key, bytes) else key
+        return self._write(self._commands(name, value, self.expires if expires is None else expires), **retry_policy)
+
+    def _write(self, effects: Any, **retry_policy: Any) -> None:
+        def write() -> None:
+            self._pool.run(lambda link: in_flight.write(link, effects))
+
+        self.ensure(write, (), **retry_policy)
+
+    def ensure(self, fun: Callable[..., Any], args: Any, **policy: Any) -> Any:
+        """Call *fun*; again, as `retry_policy` says, where Redis was not reached."""
+        wanted = {**self.retry_policy, **policy}
+        limit, tries = wanted.get("max_retries"), 0
+        while True:
+            try:
+                return fun(*args)
+            except (RedisConnectionError, ReplyLostError) as error:
+                if limit is not None and tries >= limit:
+                    raise
+                pause = min(wanted["interval_start"] + tries * wanted["interval_step"], wanted["interval_max"])
+                tries += 1
+                logger.error(
+                    "Connection to Redis lost: Retry (%s/%s) in %.1fs: %s", tries, limit or "Inf", pause, error
+                )
+                time.sleep(pause)
+
+    def exception_safe_to_retry(self, exc: BaseException) -> bool:
+        """Redis was not reached, or its answer was lost; to write a result twice does no harm."""
+        return isinstance(exc, RedisConnectionError | ReplyLostError)
+
+    # Reading
+
+    def get(self, key: Any) -> Any:
+        """The text under *key*, or None."""
+        return self._pool.command("GET", key)
+
+    def mget(self, keys: Any) -> Any:
+        """The texts under *keys*."""
+        wanted, found = list(keys), []
+        for start in range(0, len(wanted), _MGET_SLICE):
+            found += self._pool.command("MGET", *wanted[start : start + _MGET_SLICE])
+        return found
+
+    def delete(self, key: Any) -> Any:
+        """Remove *key*."""
+        self._pool.command("DEL", key)
+
+    def expire(self, key: Any, value: Any) -> Any:
+        """Have *key* go in *value* seconds."""
+        return self._pool.command("EXPIRE", key, value)
+
+    def on_task_call(self, producer: Any, task_id: str) -> Any:
+        """Nothing is done before somebody waits."""
+        return {}
+
+    def __reduce__(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        return super().__reduce__(args, {**(kwargs or {}), "expires": self.expires, "url": self.url})
+
+
+class SentinelBackend(RedisBackend):
+    """Results in a Redis whose primary sentinels name: `sentinel://host:26379/0;sentinel://other:26379/0`."""
+
+    def as_uri(self, include_password: bool = False) -> Any:
+        """The URLs, by default with their passwords masked."""
+        if include_password:
+            return self.url
+        from kombu.utils.url import maybe_sanitize_url
+
+        shown = (maybe_sanitize_url(part) for part in (self.url or "").split(";"))
+        return ";".join(part[:-1] if part.endswith(":///") else part for part in shown)

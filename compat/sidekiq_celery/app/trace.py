@@ -319,7 +319,14 @@ class TaskRun:
         effects_for = getattr(backend, "effects_for", None)
         effects = None
         if effects_for is not None:
-            effects = effects_for(self.task_id, result, state, traceback, self.request, settings=self.plan.broker)
+            effects = effects_for(
+                task_id=self.task_id,
+                state=state,
+                result=result,
+                traceback=traceback,
+                request=self.request,
+                settings=self.plan.broker,
+            )
         if effects is None:
             backend.store_result(self.task_id, result, state, traceback=traceback, request=self.request)
         else:

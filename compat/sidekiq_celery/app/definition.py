@@ -24,7 +24,9 @@ from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, T
 from sidekiq_celery.message import aware
 from sidekiq_celery.payload import KEY, arguments_of, request_fields
 from sidekiq_celery.priorities import base_queue
+from sidekiq_py import program
 from sidekiq_py.errors import HardTimeLimitError
+from sidekiq_py.hooks import Hooks
 from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.registry import JobDefinition, Registry
 from sidekiq_py.registry import registry as program_registry
@@ -228,6 +230,7 @@ def register_tasks(
     app: "Celery",
     registry: Registry = program_registry,
     *,
+    hooks: Hooks = program.hooks,
     hostname: str | None = None,
     has_hard_limits: bool = False,
     gate: Gate | None = None,
@@ -237,10 +240,14 @@ def register_tasks(
 
     Args:
         registry: Where the worker looks.
+        hooks: The worker's: a task whose process has died too often is told of as a death.
         hostname: The worker's name, for `request.hostname`.
         has_hard_limits: The worker runs one task a process; without it `time_limit` has no effect, which is told once.
         gate: Asked before each task.
     """
+    from sidekiq_celery.app.lost_workers import fail_lost_tasks
+
+    hooks.on_death(fail_lost_tasks(registry))
     failed_tasks = FailedTasks(app)
     unlimited = []
     for task in app.tasks.values():

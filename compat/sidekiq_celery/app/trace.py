@@ -302,9 +302,11 @@ class TaskRun:
 
     def gather_retry(self, publish: Callable[[], Any], again: Retry) -> None:
         """The same for the next try."""
-        with gathering.gathering() as jobs:
+        with gathering.gathering() as wanted:
             publish()
-        self.again, self.reason = jobs, again
+        self.again = [one for one in wanted if isinstance(one, Outgoing)]
+        self.effects += [one for one in wanted if not isinstance(one, Outgoing)]
+        self.reason = again
 
     def gather_success(self, retval: Any) -> None:
         """Callbacks, the next step, the result."""

@@ -35,7 +35,7 @@ class TaskWorker:
 
     def start(self, **options: Any) -> None:
         """Start it; *options* are those of `register_tasks`."""
-        register_tasks(self.app, self.registry, **options)
+        register_tasks(self.app, self.registry, hooks=self.hooks, **options)
         config = Config(
             redis=RedisSettings(self._url),
             sidekiq_version="6.4.1",

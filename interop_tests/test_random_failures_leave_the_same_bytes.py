@@ -63,9 +63,8 @@ def test_the_same_failures_leave_the_same_bytes(
     for raw, told in zip(raws, theirs, strict=True):
         monkeypatch.setattr(retry, "backtrace_lines", lambda error, told=told: told["error"]["backtrace"])
         ours = in_python(raw, told, dialect)
-        if written(ours) != {name: told[name] for name in ("retry", "dead")} or ours.announce_death != bool(
-            told["deaths"]
-        ):
+        sets = {name: told[name] for name in ("retry", "dead")}
+        if (written(ours), ours.announce_death) != (sets, bool(told["deaths"])):
             different.append((raw, ours, told))
     assert different == []
 

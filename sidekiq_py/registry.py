@@ -190,6 +190,11 @@ class Registry:
             )
         self._by_name[definition.name] = definition
 
+    def fall_back(self, find: Callable[[str], JobDefinition | None]) -> None:
+        """Ask *find* for classes that nobody declares, behind those that were asked before."""
+        known = self.find
+        self.find = lambda class_name: known(class_name) or find(class_name)
+
     def remove(self, class_name: str) -> None:
         """Forget a job; nothing happens if there is none."""
         self._by_name.pop(class_name, None)

@@ -19,6 +19,7 @@ from sidekiq_celery.app.plan import Plan
 from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.app.running_task import running
 from sidekiq_celery.app.trace import TaskRun
+from sidekiq_celery.app.unknown_tasks import unknown_tasks
 from sidekiq_celery.app.verdict import verdict
 from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, Terminated, TimeLimitExceeded
 from sidekiq_celery.message import aware
@@ -250,12 +251,17 @@ def register_tasks(
     hooks.on_death(fail_lost_tasks(registry))
     failed_tasks = FailedTasks(app)
     unlimited = []
+
+    def define(task: Any) -> TaskDefinition:
+        return TaskDefinition(task, failed_tasks, hostname=hostname, has_hard_limits=has_hard_limits, gate=gate)
+
     for task in app.tasks.values():
-        definition = TaskDefinition(task, failed_tasks, hostname=hostname, has_hard_limits=has_hard_limits, gate=gate)
+        definition = define(task)
         registry.remove(task.name)
         registry.add(definition)
         if task.time_limit and definition.hard_timeout_seconds is None:
             unlimited.append(task.name)
+    registry.fall_back(unknown_tasks(app, define))
     if unlimited:
         logger.warning(
             "time_limit of %s has no effect: only -P prefork can kill a task, use it or soft_time_limit",

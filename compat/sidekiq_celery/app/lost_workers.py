@@ -23,6 +23,8 @@ def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseExcepti
 
     def on_death(payload: dict[str, Any], error: BaseException) -> None:
         definition = registry.find(str(payload.get("class")))
+        if definition is not None and definition.resolve is not None:
+            definition = definition.resolve(payload)
         if not isinstance(error, PoisonPillError) or not isinstance(definition, TaskDefinition):
             return
         run = JobRun(definition, payload)

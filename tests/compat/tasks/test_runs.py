@@ -548,3 +548,28 @@ def test_a_task_that_replaces_itself_goes_on_under_its_id(
 
     eventually(lambda: state_of(redis_client, result.id) == "SUCCESS")
     assert stored(redis_client, result.id)["result"] == 7
+
+
+def test_a_task_that_nobody_has_registered_fails_at_once(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """It is kept, with its result; a job of Ruby's goes by Sidekiq's rules."""
+    told: list[Any] = []
+
+    def listen(name: str = "", id: str = "", **_: Any) -> None:
+        told.append((name, id))
+
+    worker.start()
+    signals.task_unknown.connect(listen)
+    try:
+        result = app.send_task("proj.nowhere")
+        eventually(lambda: state_of(redis_client, result.id) == "FAILURE")
+    finally:
+        signals.task_unknown.disconnect(listen)
+    push_jobs(redis_client, ['{"class":"Nowhere","args":[],"jid":"j","queue":"celery","retry":true}'], queue="celery")
+
+    assert stored(redis_client, result.id)["result"]["exc_type"] == "NotRegistered"
+    assert told == [("proj.nowhere", result.id)]
+    assert redis_client.zcard("dead") == 1
+    [retried] = eventually(lambda: redis_client.zrange("retry", 0, -1))
+    assert json.loads(retried)["class"] == "Nowhere"

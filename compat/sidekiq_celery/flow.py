@@ -11,7 +11,7 @@ Each kind of effect is a `Flow`; `FLOWS` is the list of them, asked in that orde
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sidekiq_celery import gathering, links
+from sidekiq_celery import chains, chords, gathering, links
 from sidekiq_py.redis_access.in_flight import Effect
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Flow(Protocol):
         """The task has failed for good, was revoked or has expired."""
 
 
-FLOWS: list[Flow] = [links.Links()]
+FLOWS: list[Flow] = [links.Links(), chains.Chains(), chords.Chords()]
 
 
 def is_part(marks: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ through signals and client middleware as ever and is then kept, instead of sent.
 end writes: so it is enqueued once, or not at all and the job is still in flight.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -14,15 +14,21 @@ from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.wire import keys
 
-__all__ = ("commands", "gathered", "gathering", "sending")
+__all__ = ("Wanted", "commands", "gathered", "gathering", "sending")
 
-_gathered: ContextVar[list[Outgoing] | None] = ContextVar("sidekiq_celery.gathered", default=None)
+Wanted = Outgoing | Command
+"""A job, or a command that is to be run before those that come after it."""
+
+# Lua can hand about 8,000 values to one command.
+_MOST_AT_ONCE = 1000
+
+_gathered: ContextVar[list[Wanted] | None] = ContextVar("sidekiq_celery.gathered", default=None)
 
 
 @contextmanager
-def gathering() -> Iterator[list[Outgoing]]:
+def gathering() -> Iterator[list[Wanted]]:
     """Keep what is published within; the list grows as it comes."""
-    jobs: list[Outgoing] = []
+    jobs: list[Wanted] = []
     token = _gathered.set(jobs)
     try:
         yield jobs
@@ -40,17 +46,31 @@ def sending() -> Iterator[None]:
         _gathered.reset(token)
 
 
-def gathered() -> list[Outgoing] | None:
+def gathered() -> list[Wanted] | None:
     """Where a push is to be put, or None if it is to be sent."""
     return _gathered.get()
 
 
-def commands(jobs: Iterable[Outgoing]) -> list[Command]:
-    """What to send to have *jobs* enqueued, or put into the schedule."""
+def commands(jobs: Iterable[Wanted]) -> list[Command]:
+    """What to send to have *jobs* enqueued, or put into the schedule; jobs of one queue that come together in one."""
     wanted: list[Command] = []
+    waiting: list[Outgoing] = []
     for job in jobs:
-        if job.score is None:
-            wanted += [("SADD", keys.QUEUES, job.queue), ("LPUSH", keys.queue(job.queue), job.payload)]
+        is_next = isinstance(job, Outgoing) and job.score is None
+        if waiting and (not is_next or job.queue != waiting[0].queue or len(waiting) == _MOST_AT_ONCE):  # type: ignore[union-attr]
+            wanted += _push(waiting)
+            waiting = []
+        if not isinstance(job, Outgoing):
+            wanted.append(job)
+        elif job.score is None:
+            waiting.append(job)
         else:
             wanted.append(("ZADD", keys.SCHEDULE, job.score, job.payload))
-    return wanted
+    return [*wanted, *_push(waiting)]
+
+
+def _push(jobs: Sequence[Outgoing]) -> list[Command]:
+    if not jobs:
+        return []
+    queue = jobs[0].queue
+    return [("SADD", keys.QUEUES, queue), ("LPUSH", keys.queue(queue), *(job.payload for job in jobs))]

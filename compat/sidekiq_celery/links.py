@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
     from sidekiq_celery.app.task import Context
 
-__all__ = ("Links",)
+__all__ = ("Links", "lineage")
 
 logger = logging.getLogger("celery.backends.base")
 
@@ -28,7 +28,7 @@ class Links:
     def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
         """Publish the callbacks, each with the result in front of its arguments."""
         for callback in request.callbacks or ():
-            app.signature(callback).apply_async((retval,), **_lineage(app, request))
+            app.signature(callback).apply_async((retval,), **lineage(app, request))
         return []
 
     def after_failure(
@@ -50,11 +50,12 @@ class Links:
         return []
 
 
-def _lineage(app: "Celery", request: "Context") -> dict[str, Any]:
-    lineage = {"parent_id": request.id, "root_id": request.root_id or request.id}
+def lineage(app: "Celery", request: "Context") -> dict[str, Any]:
+    """The options of what the task of *request* sets off: parent, root, and priority where it is handed on."""
+    options = {"parent_id": request.id, "root_id": request.root_id or request.id}
     if app.conf.task_inherit_parent_priority:
-        lineage["priority"] = (request.delivery_info or {}).get("priority")
-    return lineage
+        options["priority"] = (request.delivery_info or {}).get("priority")
+    return options
 
 
 def _is_called_here(errback: Any) -> bool:

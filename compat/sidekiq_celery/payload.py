@@ -188,6 +188,10 @@ def _with_marks(fields: dict[str, Any], marks: Mapping[str, Any]) -> dict[str, A
         # As in Celery, where they are fields of the request; but none of a task's own is given away for them.
         fields = {**own, **fields}
         fields.setdefault("headers", own)
+    place = fields.pop("flow", None)
+    if place:
+        # What stands there is read when it is needed.
+        fields["chain"] = [place]
     priority = fields.pop("priority", None)
     if priority is not None:
         fields["delivery_info"]["priority"] = priority

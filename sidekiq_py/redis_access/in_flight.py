@@ -174,7 +174,7 @@ class Join:
     Args:
         key: A hash from the numbers of the parts, from "0", to texts.
         mark: The field that the last one sets.
-        parts: How many there are.
+        parts: How many there are, besides those that the hash's field `more` counts.
         seam: Stands in the words of *then* where the texts are to be put, joined by commas in the order of their
             numbers. It must not occur in anybody's data.
     """

@@ -8,12 +8,12 @@ failure is raised as kombu's `OperationalError`, as programs that come from Cele
 import logging
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
 
-from sidekiq_celery import gathering, signals
+from sidekiq_celery import flow_store, gathering, signals, together
 from sidekiq_celery.app.broker import redis_settings
 from sidekiq_celery.exceptions import AlwaysEagerIgnored
 from sidekiq_celery.message import TaskMessage, as_task_v2, aware
@@ -24,13 +24,14 @@ from sidekiq_celery.utils.uuid import uuid
 from sidekiq_py import client as clients
 from sidekiq_py.client import Client
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnectionError, RedisError
+from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.registry import JobDefinition
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("client_of", "create_message", "definition_of", "send_message", "send_task")
+__all__ = ("client_of", "create_message", "definition_of", "pushing_client", "send_message", "send_task")
 
 logger = logging.getLogger("celery.app.base")
 
@@ -222,8 +223,9 @@ def send_message(
     item = _item(
         app, name, message, queue, task_type, serializer or conf.task_serializer, compression or conf.task_compression
     )
+    kept = _put_aside(item.get(KEY), message)
     may_retry = conf.task_publish_retry if retry is None else retry
-    _push(app, item, policy if may_retry else None)
+    _push(app, item, policy if may_retry else None, kept)
     if signals.after_task_publish.receivers:
         signals.after_task_publish.send(sender=name, body=message.body, headers=message.headers, **place)
 
@@ -275,28 +277,49 @@ def _item(
     return item
 
 
+def _put_aside(marks: dict[str, Any] | None, message: TaskMessage) -> list[Command]:
+    """Take the rest of a chain out of a payload, which says where it is kept instead; what to write for that."""
+    if not marks or "chain" not in marks:
+        return []
+    marks["flow"], kept = flow_store.keep_steps(message.headers["root_id"], marks.pop("chain"))
+    return kept
+
+
 def _retry_option(max_retries: int | None) -> int | bool:
     """`max_retries` as Ruby's Retries page understands it."""
     return True if max_retries is None else int(max_retries) or False
 
 
-def _push(app: "Celery", item: dict[str, Any], policy: Mapping[str, Any] | None) -> None:
-    definition = getattr(item["class"], "__sidekiq_job__", None)
-    client = clients.for_job(definition or JobDefinition(item["class"], {}, item["class"], pool=client_of(app)))
+def pushing_client(app: "Celery", definition: JobDefinition | None = None) -> Client:
+    """The client for a push: of `Client.via`, else of *definition*, else of *app*."""
+    return clients.for_job(definition or JobDefinition("", {}, None, pool=client_of(app)))
+
+
+def _push(app: "Celery", item: dict[str, Any], policy: Mapping[str, Any] | None, kept: Sequence[Command] = ()) -> None:
+    """
+    Push a job.
+
+    Args:
+        kept: What is to be written before it, in the same step.
+    """
+    client = pushing_client(app, getattr(item["class"], "__sidekiq_job__", None))
     gathered = gathering.gathered()
     try:
-        if gathered is None:
+        if gathered is None and not kept:
             _with_retries(lambda: client.push(item), policy)
             return
         job = client.prepare(item)
-        if job is not None:
-            gathered.append(job)
     except (ArgumentTypeError, ArgumentValueError) as error:
         _refuse(error)
     except RedisError as error:
         from kombu.exceptions import OperationalError
 
         raise OperationalError(str(error)) from error
+    wanted = [] if job is None else [*kept, job]
+    if gathered is None:
+        together.send(app, wanted)
+    else:
+        gathered += wanted
 
 
 def _with_retries(push: Callable[[], Any], policy: Mapping[str, Any] | None) -> None:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from sidekiq_celery._canvas.headers import count_parts, is_part, part
 from sidekiq_celery.canvas import chain, group, signature
 from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.flow_store import add_parts, is_place
 from sidekiq_celery.utils.functional import maybe_list
 
 __all__ = ("add_to_chord", "replacement")
@@ -43,6 +45,10 @@ def replacement(task: Any, sig: Any) -> Any:
         for step in maybe_list(sig.tasks) or []:
             step.set(replaced_task_nesting=nesting)
     for following in reversed(request.chain or []):
+        if is_place(following):
+            # Where the rest of the workflow is kept: it stays there.
+            sig.options["chain"] = [following]
+            continue
         step = signature(following, app=task.app)
         step.set(replaced_task_nesting=nesting)
         sig |= step
@@ -73,6 +79,9 @@ def add_to_chord(task: Any, sig: Any, lazy: bool) -> Any:
     request = task.request
     if not request.chord:
         raise ValueError("Current task is not member of any chord")
-    sig.set(group_id=request.group, group_index=request.group_index, chord=request.chord, root_id=request.root_id)
+    chord = request.chord
+    if is_part(chord):
+        chord = part(chord["id"], add_parts(task.app, chord["id"], count_parts(sig)))
+    sig.set(group_id=request.group, group_index=request.group_index, chord=chord, root_id=request.root_id)
     task.backend.add_to_chord(request.group, sig.freeze())
     return sig if lazy else sig.delay()

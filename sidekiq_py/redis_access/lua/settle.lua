@@ -8,8 +8,9 @@
 --
 -- Three commands are conditions on the next <n>, which are passed over where they do not hold:
 --   ONCE <hash> <mark> <n>                   nobody has set the mark yet; it is set
---   JOIN <hash> <mark> <n> <parts> <seam>    likewise, and the hash has the fields 0 to <parts> - 1; in the words of the n
---                                            commands their texts, joined by commas, take the place of the seam
+--   JOIN <hash> <mark> <n> <parts> <seam>    likewise, and the hash has the fields 0 to <parts> - 1, and as many more as
+--                                            its field `more` says; in the words of the n commands their texts, joined by
+--                                            commas, take the place of the seam
 --   UNLESS <string> <start> <n>              the text at the key does not begin so
 --
 -- Reply: 1, or 0 if the job was not in flight: somebody else owns it by now, and nothing was written.
@@ -20,6 +21,9 @@ if ARGV[1] ~= '' and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 
 redis.call('HDEL', KEYS[1], '')
 
 local function joined(key, parts)
+  parts = parts + (redis.call('HGET', key, 'more') or 0)
+  -- Asked first, as the fields are gone through one by one.
+  if redis.call('HLEN', key) < parts then return nil end
   local texts = {}
   for part = 0, parts - 1 do
     local text = redis.call('HGET', key, part)

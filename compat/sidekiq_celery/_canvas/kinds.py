@@ -1,0 +1,72 @@
+"""
+Which kind of signature something is, and making one of another kind.
+
+Chains, groups and chords are made of each other. They ask here, where each is known once its module was imported
+(`sidekiq_celery.canvas` imports all).
+"""
+
+from typing import Any
+
+__all__ = (
+    "CHAIN", "CHORD", "GROUP", "chain_of", "chord_of", "group_of", "is_chain", "is_chord", "is_empty_group",
+    "is_group", "is_led_by_task", "known", "maybe_unroll_group",
+)  # fmt: skip
+
+CHAIN, CHORD, GROUP = "chain", "chord", "group"
+
+known: dict[str, Any] = {}
+"""Classes by kind."""
+
+
+def is_chain(value: Any) -> bool:
+    """Whether *value* is a chain."""
+    return isinstance(value, known[CHAIN])
+
+
+def is_group(value: Any) -> bool:
+    """Whether *value* is a group."""
+    return isinstance(value, known[GROUP])
+
+
+def is_chord(value: Any) -> bool:
+    """Whether *value* is a chord."""
+    return isinstance(value, known[CHORD])
+
+
+def chain_of(*args: Any, **kwargs: Any) -> Any:
+    """A chain of these steps as they are."""
+    return known[CHAIN](*args, **kwargs)
+
+
+def group_of(*args: Any, **kwargs: Any) -> Any:
+    """A group."""
+    return known[GROUP](*args, **kwargs)
+
+
+def chord_of(*args: Any, **kwargs: Any) -> Any:
+    """A chord."""
+    return known[CHORD](*args, **kwargs)
+
+
+def is_empty_group(value: Any) -> bool:
+    """Whether *value* is a group that is known to have no members."""
+    return is_group(value) and isinstance(value.tasks, list | tuple) and not value.tasks
+
+
+def is_led_by_task(body: Any) -> bool:
+    """Whether *body* is a chain that begins with something else than a group."""
+    return is_chain(body) and bool(body.tasks) and not is_group(body.tasks[0])
+
+
+def maybe_unroll_group(group: Any) -> Any:
+    """The one member of a group of one; any other group as it is."""
+    try:
+        size = len(group.tasks)
+    except TypeError:
+        try:
+            if group.tasks.__length_hint__() != 1:
+                return group
+        except (AttributeError, TypeError):
+            return group
+        return next(iter(group.tasks))
+    return group.tasks[0] if size == 1 else group

@@ -1,0 +1,32 @@
+"""
+Workflows: signatures, and chains, groups and chords of them.
+
+They are made and frozen as in Celery. What is sent is smaller: a message names its place in the workflow, and the
+workflow is kept in Redis (`sidekiq_celery.flow_store`).
+"""
+
+from sidekiq_celery._canvas.chain import chain
+from sidekiq_celery._canvas.chord import _chord
+from sidekiq_celery._canvas.group import group
+from sidekiq_celery._canvas.maps import chunks, xmap, xstarmap
+from sidekiq_celery._canvas.signature import Signature, maybe_signature, signature
+from sidekiq_celery._canvas.stamping import GroupStampingVisitor, StampingVisitor
+
+__all__ = (
+    "GroupStampingVisitor",
+    "Signature",
+    "StampingVisitor",
+    "chain",
+    "chord",
+    "chunks",
+    "group",
+    "maybe_signature",
+    "signature",
+    "subtask",
+    "xmap",
+    "xstarmap",
+)
+
+chord = _chord
+subtask = signature
+maybe_subtask = maybe_signature

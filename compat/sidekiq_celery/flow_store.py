@@ -1,0 +1,167 @@
+"""
+Workflows as they are kept in Redis, so that messages need not carry them.
+
+`sidekiq_py:flow:<root id>` is a hash from the id of a step to JSON: `s`, its signature; `n`, the place behind it,
+or null.
+
+`sidekiq_py:chord:<group id>` is a hash: `body`, the body's signature; `parts`, how many there are; `more`, how many
+were added; `0`, `1`, … the result of each part, as JSON; `done`, once the body was enqueued or has failed.
+
+A **place** is `{"id": <flow>, "next": <step>}`: where a workflow goes on. It stands in a payload as `celery.flow`, and
+in the request as the only member of `chain`. A step is deleted by the job's end that enqueues it, a chord when its body
+is; what is left behind by a workflow that failed goes with time.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sidekiq_celery.json_values import from_plain, to_plain
+from sidekiq_celery.utils.uuid import uuid
+from sidekiq_py.redis_access.failed_jobs import Command
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = (
+    "DONE", "ChordRecord", "Place", "Step", "add_parts", "as_text", "chord_key", "is_place", "keep_chord", "keep_steps",
+    "read_chord", "read_step", "take_step", "walk",
+)  # fmt: skip
+
+TTL_SECONDS = 30 * 24 * 3600
+"""After which a workflow is forgotten on which nothing has happened."""
+AFTERGLOW_SECONDS = 24 * 3600
+"""How long a chord is known to be done, should a part of it run again."""
+
+DONE = "done"
+
+# Lua can hand about 8,000 values to one command.
+_SLICE = 2000
+
+Place = dict[str, Any]
+
+
+class Step(NamedTuple):
+    """A step of a chain, and the place behind it."""
+
+    signature: dict[str, Any]
+    behind: Place | None
+
+
+class ChordRecord(NamedTuple):
+    """
+    A chord.
+
+    Args:
+        body: Its signature; None if nothing is known of the chord (yet).
+    """
+
+    body: dict[str, Any] | None
+    parts: int
+    is_done: bool
+
+
+def flow_key(flow_id: str) -> str:
+    """The hash of a workflow's steps."""
+    return f"sidekiq_py:flow:{flow_id}"
+
+
+def chord_key(chord_id: str) -> str:
+    """The hash of a chord."""
+    return f"sidekiq_py:chord:{chord_id}"
+
+
+def is_place(value: Any) -> bool:
+    """Whether a member of a `chain` is a place; else it is a signature."""
+    return isinstance(value, dict) and "next" in value and "task" not in value
+
+
+def as_text(value: Any) -> str:
+    """
+    JSON, with kombu's marks for what JSON lacks.
+
+    Raises:
+        TypeError: It cannot be written.
+    """
+    return json.dumps(to_plain(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def keep_steps(flow_id: str, chain: Any) -> tuple[Place | None, list[Command]]:
+    """
+    Keep the rest of a chain.
+
+    Args:
+        chain: As the option `chain`: the next step is the last of it. The first may be a place.
+
+    Returns:
+        The place of the next step, and what to write.
+    """
+    place: Place | None = None
+    fields: list[str] = []
+    for step in chain:
+        if is_place(step):
+            place = dict(step)
+            continue
+        step_id = step["options"].get("task_id") or uuid()
+        fields += [step_id, as_text({"s": step, "n": place})]
+        place = {"id": flow_id, "next": step_id}
+    if not fields:
+        return place, []
+    key = flow_key(flow_id)
+    slices = (fields[start : start + _SLICE] for start in range(0, len(fields), _SLICE))
+    return place, [*(("HSET", key, *some) for some in slices), ("EXPIRE", key, TTL_SECONDS)]
+
+
+def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
+    """What to write to keep a chord of so many parts."""
+    key = chord_key(chord_id)
+    return [("HSET", key, "parts", parts, "body", as_text(body)), ("EXPIRE", key, TTL_SECONDS)]
+
+
+def read_step(app: "Celery", place: Place) -> Step | None:
+    """The step at a place; None if it was taken, or forgotten."""
+    text = _ask(app, "HGET", flow_key(place["id"]), place["next"])
+    if text is None:
+        return None
+    record = from_plain(json.loads(text))
+    return Step(record["s"], record["n"])
+
+
+def take_step(place: Place) -> list[Command]:
+    """What to write when the step at a place is enqueued."""
+    key = flow_key(place["id"])
+    return [("HDEL", key, place["next"]), ("EXPIRE", key, TTL_SECONDS)]
+
+
+def walk(app: "Celery", chain: Any) -> Iterator[dict[str, Any]]:
+    """The steps of a `chain`, the next one first, read as they are asked for."""
+    for step in reversed(chain or ()):
+        place = step if is_place(step) else None
+        if place is None:
+            yield step
+        while place is not None:
+            found = read_step(app, place)
+            if found is None:
+                return
+            yield found.signature
+            place = found.behind
+
+
+def read_chord(app: "Celery", chord_id: str) -> ChordRecord:
+    """What is kept of a chord."""
+    body, parts, done = _ask(app, "HMGET", chord_key(chord_id), "body", "parts", DONE)
+    signature = None if body is None else from_plain(json.loads(body))
+    return ChordRecord(signature, int(parts or 0), done is not None)
+
+
+def add_parts(app: "Celery", chord_id: str, count: int) -> int:
+    """Let a chord have more parts; returns the number of the first of them."""
+    key = chord_key(chord_id)
+    more = int(_ask(app, "HINCRBY", key, "more", count, idempotent=False))
+    return int(_ask(app, "HGET", key, "parts") or 0) + more - count
+
+
+def _ask(app: "Celery", *command: Any, idempotent: bool = True) -> Any:
+    from sidekiq_celery.app.publish import client_of
+
+    return client_of(app).pool.run(lambda link: link.command(*command), idempotent=idempotent)

@@ -20,7 +20,7 @@ class AppSettings(AppState):
     """The settings of an app."""
 
     def add_defaults(self, fun: Any) -> None:
-        """Add settings behind all others but the built-in ones: a mapping, or a function that returns one."""
+        """Add settings behind those that the program has set: a mapping, or a function that returns one."""
         given = fun if callable(fun) else lambda: fun
         if self.configured:
             self.conf.add_defaults(given())

@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.functional import maybe_list
@@ -96,12 +96,12 @@ def _own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) ->
     query = dict(parse_qsl(parts.query))
     if scheme in ("unix", "redis+socket"):
         query["db"] = str(query.pop("virtual_host", query.get("db", "0")))
-        return urlunsplit(("unix", parts.netloc, parts.path, urlencode(query), ""))
+        return _joined("unix", parts.netloc, parts.path, query)
     secure = scheme in ("rediss", "sidekiqs") or bool(use_ssl)
     query.update(_ssl_query(use_ssl))
     if "ssl_cert_reqs" in query:
         query["ssl_cert_reqs"] = _CERT_REQS.get(query["ssl_cert_reqs"], query["ssl_cert_reqs"])
-    return urlunsplit(("rediss" if secure else "redis", parts.netloc or "localhost", parts.path, urlencode(query), ""))
+    return _joined("rediss" if secure else "redis", parts.netloc or "localhost", parts.path, query)
 
 
 def _ssl_query(use_ssl: Any) -> dict[str, str]:
@@ -133,6 +133,10 @@ def _sentinel_url(url: str, options: Mapping[str, Any], use_ssl: Any) -> str:
         user, password = (unquote(text or "") for text in (users[0].username, users[0].password))
         credentials = f"{quote(user, safe='')}:{quote(password, safe='')}@"
     db = next((server.path.strip("/") for server in reversed(servers) if server.path.strip("/")), "0")
-    query = _ssl_query(use_ssl)
     scheme = "rediss+sentinel" if use_ssl else "redis+sentinel"
-    return urlunsplit((scheme, credentials + hosts, f"/{master}/{db}", urlencode(query), ""))
+    return _joined(scheme, credentials + hosts, f"/{master}/{db}", _ssl_query(use_ssl))
+
+
+def _joined(scheme: str, place: str, path: str, query: Mapping[str, str]) -> str:
+    # urlunsplit leaves out the slashes of a URL without a host.
+    return f"{scheme}://{place}{path}" + (f"?{urlencode(query)}" if query else "")

@@ -1,0 +1,121 @@
+"""`broker_url` in all its forms, to where the engine's Redis is."""
+
+import ssl
+
+import pytest
+import redis
+from sidekiq_celery.app.broker import redis_settings
+from sidekiq_celery.exceptions import ImproperlyConfigured
+
+from sidekiq_py.redis_access.pool import Pool
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+        ("redis://", "redis://localhost"),
+        ("redis://:secret@host:6380/3", "redis://:secret@host:6380/3"),
+        ("redis://user:p%40ss@host/3", "redis://user:p%40ss@host/3"),
+        ("rediss://host/1?ssl_cert_reqs=CERT_NONE", "rediss://host/1?ssl_cert_reqs=none"),
+        ("rediss://host/1?ssl_cert_reqs=required", "rediss://host/1?ssl_cert_reqs=required"),
+        ("unix:///run/redis.sock?db=2", "unix:///run/redis.sock?db=2"),
+        ("redis+socket:///run/redis.sock?virtual_host=2", "unix:///run/redis.sock?db=2"),
+        ("redis+socket:///run/redis.sock", "unix:///run/redis.sock?db=0"),
+        ("redis://one/0;redis://two/0", "redis://one/0"),
+    ],
+)
+def test_each_form_of_a_redis_url_is_understood(make_app, url, expected):
+    """As kombu's Redis transport takes them."""
+    assert redis_settings(make_app(broker=url)).url == expected
+
+
+def test_ssl_options_go_into_the_url(make_app):
+    """Those of `broker_use_ssl`, with or without `ssl_` in front."""
+    options = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ca_certs": "/etc/ca.pem", "ssl_keyfile": None}
+    app = make_app(broker="redis://host/0", broker_use_ssl=options)
+
+    assert redis_settings(app).url == "rediss://host/0?ssl_cert_reqs=required&ssl_ca_certs=%2Fetc%2Fca.pem"
+
+
+def test_sentinels_are_named_with_their_master(make_app):
+    """Each is a URL of its own in kombu."""
+    app = make_app(
+        broker="sentinel://:pw@one:26379/2;sentinel://:pw@two:26380/2",
+        broker_transport_options={"master_name": "mymaster"},
+    )
+
+    assert redis_settings(app).url == "redis+sentinel://:pw@one:26379,two:26380/mymaster/2"
+
+
+def test_a_sentinel_without_a_master_is_refused(make_app):
+    """With the setting that names it."""
+    with pytest.raises(ImproperlyConfigured, match="master_name"):
+        redis_settings(make_app(broker="sentinel://one:26379"))
+
+
+def test_transport_options_are_kept(make_app):
+    """The prefix of keys is a namespace; timeouts are the engine's."""
+    app = make_app(
+        broker="redis://host/0",
+        broker_transport_options={"global_keyprefix": "shop:", "socket_timeout": 7, "socket_connect_timeout": 2},
+    )
+
+    settings = redis_settings(app)
+
+    assert settings.namespace == "shop"
+    assert (settings.socket_timeout_seconds, settings.connect_timeout_seconds) == (7.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("amqp://guest:geheim@host//", "sidekiq-celery bridge"),
+        ("sqs://key:geheim@", "sidekiq-celery bridge"),
+        ("pyamqp://host", "sidekiq-celery bridge"),
+        ("host.example.org", "sidekiq-celery bridge"),
+        ("memory://", "task_always_eager"),
+    ],
+)
+def test_another_broker_is_refused_when_it_is_needed(make_app, url, advice):
+    """Making the app is not; the message has no password and says what to do."""
+    app = make_app(broker=url)
+    assert app.conf.broker_url == url
+
+    with pytest.raises(ImproperlyConfigured, match=advice) as caught:
+        redis_settings(app)
+
+    assert "geheim" not in str(caught.value)
+
+
+def test_without_a_broker_the_environment_says_where(app, monkeypatch):
+    """By Rails' variables; else it is the local Redis."""
+    assert redis_settings(app).url == "redis://localhost:6379/0"
+
+    monkeypatch.setenv("REDIS_URL", "redis://rails/5")
+    assert redis_settings(app).url == "redis://rails/5"
+
+    monkeypatch.setenv("REDIS_PROVIDER", "MY_REDIS")
+    monkeypatch.setenv("MY_REDIS", "redis://provider/6")
+    assert redis_settings(app).url == "redis://provider/6"
+
+
+def test_the_settings_open_a_connection(make_app, redis_url, redis_client: redis.Redis):
+    """With the prefix before each key."""
+    app = make_app(broker=redis_url, broker_transport_options={"global_keyprefix": "shop:"})
+
+    pool = Pool(redis_settings(app))
+    with pool.link() as link:
+        link.command("SET", "a", "1")
+    pool.close()
+
+    assert redis_client.get("shop:a") == b"1"
+
+
+def test_kombu_connects_where_jobs_are(make_app, redis_url):
+    """For health checks: `app.connection().ensure_connection()`."""
+    app = make_app(broker=redis_url)
+
+    with app.connection() as connection:
+        connection.ensure_connection(max_retries=1)
+        assert connection.connected

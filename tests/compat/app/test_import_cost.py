@@ -1,0 +1,48 @@
+"""What an import costs: kombu is loaded by those who need it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("kombu", "amqp", "vine", "celery", "billiard", "click", "multiprocessing", "uuid", "asyncio")
+
+
+def loaded_by(code: str) -> set[str]:
+    """Which of the heavy modules a program of those lines has imported."""
+    program = f"import sys\n{code}\nprint(' '.join(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'compat'}"},
+        timeout=60,
+    )
+    return set(done.stdout.split())
+
+
+def test_the_package_loads_nothing():
+    """Its names are found when they are asked for."""
+    assert loaded_by("import sidekiq_celery") == set()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from sidekiq_celery import Celery, shared_task, current_app",
+        "from sidekiq_celery.exceptions import Retry, SoftTimeLimitExceeded",
+        "from sidekiq_celery.signals import task_prerun",
+        "from sidekiq_celery import Celery\n"
+        "app = Celery('x', broker='redis://h/0', task_routes={'a.*': 'b'})\n"
+        "app.task(name='a.b')(lambda: None)\n"
+        "app.amqp.destinations.find({}, 'a.b')",
+    ],
+    ids=["app", "errors", "signals", "routes"],
+)
+def test_apps_tasks_and_routes_need_no_kombu(code):
+    """Nor click, nor multiprocessing."""
+    assert loaded_by(code) & {"kombu", "amqp", "vine", "celery", "billiard", "click", "multiprocessing"} == set()

@@ -1,0 +1,166 @@
+"""From a task to its queue: `task_routes`, `task_queues`, and what a call says itself."""
+
+import re
+
+import pytest
+from kombu import Exchange, Queue
+from sidekiq_celery.app.routes import MapRoute
+from sidekiq_celery.exceptions import QueueNotFound
+
+TOPICS = (
+    Queue("mail", Exchange("mail", type="direct"), routing_key="mail.key"),
+    Queue("video", Exchange("media", type="topic"), routing_key="media.video.#"),
+    Queue("image", Exchange("media", type="topic"), routing_key="media.*.image"),
+    Queue("all", Exchange("news", type="fanout"), alias="everyone"),
+)
+
+
+def by_prefix(name, args, kwargs, options, task=None, **kw):
+    """A router of a program."""
+    return {"queue": "first"} if args == (1,) else None
+
+
+class OldRouter:
+    """A router as it was before Celery 4."""
+
+    def route_for_task(self, task, args=None, kwargs=None):
+        return "old"
+
+
+def queue_of(app, name="tasks.add", options=None, args=(), kwargs=None):
+    return app.amqp.destinations.find(options or {}, name, args, kwargs)[0]
+
+
+def test_a_task_goes_to_the_default_queue(make_app):
+    """`celery`, unless settings name another."""
+    assert queue_of(make_app()) == "celery"
+    assert queue_of(make_app(task_default_queue="mail")) == "mail"
+
+
+@pytest.mark.parametrize(
+    ("routes", "queue"),
+    [
+        ({"tasks.add": "math"}, "math"),
+        ({"tasks.add": {"queue": "math"}}, "math"),
+        ({"tasks.*": {"queue": "glob"}}, "glob"),
+        ({re.compile(r"tasks\.a.+"): {"queue": "pattern"}}, "pattern"),
+        ([[("tasks.a*", {"queue": "glob"}), ("tasks.*", "later")]], "glob"),
+        ({"tasks.*": "glob", "tasks.add": "exact"}, "exact"),
+        ([{"other": "x"}, {"tasks.add": "second"}], "second"),
+        (f"{__name__}.by_prefix", "celery"),
+        ([by_prefix, {"tasks.add": "fallback"}], "fallback"),
+        (OldRouter(), "old"),
+        ([f"{__name__}.OldRouter"], "old"),
+        ({"other": "x"}, "celery"),
+    ],
+    ids=repr,
+)
+def test_routes_choose_the_queue_in_each_of_their_forms(make_app, routes, queue):
+    """By name, glob, pattern, list, function, and the name of one."""
+    assert queue_of(make_app(task_routes=routes)) == queue
+
+
+def test_a_router_sees_the_call(make_app):
+    """Its arguments and its options."""
+    assert queue_of(make_app(task_routes=by_prefix), args=(1,)) == "first"
+
+
+def test_the_callers_queue_wins(make_app):
+    """Over the routes; other options of the route stay."""
+    app = make_app(task_routes={"tasks.add": {"queue": "math", "priority": 3}})
+
+    queue, options = app.amqp.destinations.find({"queue": "mine", "expires": 5}, "tasks.add")
+
+    assert (queue, options) == ("mine", {"priority": 3, "expires": 5})
+
+
+def test_a_kombu_queue_is_its_name(app):
+    """As an option of the call."""
+    assert queue_of(app, options={"queue": Queue("mail")}) == "mail"
+
+
+def test_unknown_queues_are_refused_if_settings_say_so(make_app):
+    """`task_create_missing_queues` is off."""
+    app = make_app(task_queues=[Queue("mail")], task_create_missing_queues=False)
+    assert queue_of(app, options={"queue": "mail"}) == "mail"
+
+    with pytest.raises(QueueNotFound, match="nowhere"):
+        queue_of(app, options={"queue": "nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("options", "queue"),
+    [
+        ({"exchange": "mail", "routing_key": "mail.key"}, "mail"),
+        ({"exchange": Exchange("mail"), "routing_key": "mail.key"}, "mail"),
+        ({"exchange": "media", "routing_key": "media.video"}, "video"),
+        ({"exchange": "media", "routing_key": "media.video.mp4.hd"}, "video"),
+        ({"exchange": "media", "routing_key": "media.png.image"}, "image"),
+        ({"exchange": "media", "routing_key": "media.png.big.image"}, "celery"),
+        ({"exchange": "news"}, "all"),
+        ({"exchange": "news", "routing_key": "whatever"}, "all"),
+        ({"routing_key": "mail.key"}, "mail"),
+        ({"exchange": "unknown", "routing_key": "x"}, "celery"),
+        ({"queue": "mail", "exchange": "news"}, "mail"),
+        ({"queue": "everyone"}, "all"),
+    ],
+    ids=repr,
+)
+def test_exchanges_and_keys_lead_to_the_queue_that_is_bound_so(make_app, options, queue):
+    """Direct, topic and fan-out; to the default queue if there is none."""
+    assert queue_of(make_app(task_queues=TOPICS), options=options) == queue
+
+
+def test_a_route_may_name_an_exchange(make_app):
+    """As Celery's own guide does."""
+    routes = {"feed.*": {"exchange": "media", "routing_key": "media.video.feed"}}
+
+    assert queue_of(make_app(task_queues=TOPICS, task_routes=routes), "feed.tasks.import_feed") == "video"
+
+
+def test_queues_may_be_declared_by_a_dict(make_app):
+    """Name to options."""
+    queues = {"mail": {"exchange": "mail", "binding_key": "mail.key"}}
+    app = make_app(task_queues=queues)
+
+    assert queue_of(app, options={"exchange": "mail", "routing_key": "mail.key"}) == "mail"
+    assert app.amqp.queues["mail"].routing_key == "mail.key"
+
+
+def test_new_routes_hold_from_an_update_on(app):
+    """Without a restart."""
+    assert queue_of(app) == "celery"
+
+    app.conf.update(task_routes={"tasks.add": "math"})
+
+    assert queue_of(app) == "math"
+
+
+def test_kombus_queues_have_what_settings_say(make_app):
+    """Exchange and key of the default queue."""
+    queue = make_app(task_default_queue="mail").amqp.default_queue
+
+    assert (queue.name, queue.exchange.name, queue.routing_key) == ("mail", "mail", "mail")
+
+
+def test_a_worker_selects_queues(make_app):
+    """By name; more can be added, and some taken away."""
+    queues = make_app(task_queues=TOPICS).amqp.queues
+    queues.select(["mail", "video"])
+    queues.select_add("late")
+    queues.deselect("mail")
+
+    assert set(queues.consume_from) == {"video", "late"}
+
+
+def test_a_map_route_answers_none_for_what_it_does_not_know():
+    """So that the next router is asked."""
+    assert MapRoute({"a": "b"})("c") is None
+
+
+def test_kombus_router_finds_kombus_queue(make_app):
+    """For those who call `app.amqp.Router()`."""
+    routed = make_app(task_routes={"tasks.*": "math"}).amqp.Router().route({}, "tasks.add")
+
+    assert isinstance(routed["queue"], Queue)
+    assert routed["queue"].name == "math"

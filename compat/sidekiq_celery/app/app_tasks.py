@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from sidekiq_celery import _state
 from sidekiq_celery.app import builtins as _builtins  # noqa: F401 - registers the tasks that every app has
 from sidekiq_celery.app import task_making
-from sidekiq_celery.app import workflow_tasks as _workflow_tasks  # noqa: F401 - the same
 from sidekiq_celery.app.app_settings import AppSettings
 from sidekiq_celery.local import PromiseProxy, maybe_evaluate
 from sidekiq_celery.utils.imports import gen_task_name, symbol_by_name

@@ -2,7 +2,8 @@
 Tasks of our own by which chords go on.
 
 `celery.chord_start` calls a body that is more than one job; `celery.chord_fail` fails a body. Each is enqueued once, by
-the script that ends a part, and what it does is written by the script that ends itself.
+the script that ends a part, and what it does is written by the script that ends itself. `app.builtins` adds them to
+each app.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery import states
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.signature import maybe_signature
-from sidekiq_celery._state import connect_on_app_finalize
 from sidekiq_celery.app.context import Context
 from sidekiq_celery.app.running_task import current
 from sidekiq_celery.chords import START_TASK
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ("add_fail_task", "add_start_task")
 
 
-@connect_on_app_finalize
 def add_start_task(app: "Celery") -> Any:
     """Call a chord's body with the results."""
 
@@ -43,7 +42,6 @@ def add_start_task(app: "Celery") -> Any:
     return chord_start
 
 
-@connect_on_app_finalize
 def add_fail_task(app: "Celery") -> Any:
     """Fail a chord's body: its results, its errbacks, the chord that it is part of itself."""
 

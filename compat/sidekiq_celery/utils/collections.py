@@ -208,6 +208,7 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
 
     prefix: str | None
     _keys: tuple[Callable[[str], str], ...] | None
+    _names: dict[str, tuple[str, ...]]
 
     def __init__(
         self,
@@ -217,41 +218,50 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
         prefix: str | None = None,
     ) -> None:
         super().__init__(changes, *(defaults or ()))
-        self.__dict__.update(prefix=prefix.rstrip("_") + "_" if prefix else prefix, _keys=tuple(keys) if keys else None)
+        self.__dict__.update(
+            prefix=prefix.rstrip("_") + "_" if prefix else prefix, _keys=tuple(keys) if keys else None, _names={}
+        )
 
     def copy(self) -> "ConfigurationView":
         """The same, with changes of its own."""
-        copied = type(self)(self.changes.copy(), self.defaults, self._keys, self.prefix)
-        copied.__dict__["key_t"] = self.key_t
-        return copied
+        return type(self)(self.changes.copy(), self.defaults, self._keys, self.prefix)
 
     __copy__ = copy
 
     def _to_keys(self, key: str) -> tuple[str, ...]:
-        names = [key]
-        prefix = self.prefix
-        if prefix:
-            prefixed = key if key.startswith(prefix) else prefix + key
-            names.insert(0, match_case(prefixed, prefix))
-        return (*names, *(convert(key) for convert in self._keys or ()))
+        known = self._names.get(key)
+        if known is None:
+            names = [key, *(convert(key) for convert in self._keys or ())]
+            prefix = self.prefix
+            if prefix:
+                prefixed = key if key.startswith(prefix) else prefix + key
+                names.insert(0, match_case(prefixed, prefix))
+            known = self._names[key] = tuple(dict.fromkeys(names))
+        return known
 
     def __getitem__(self, key: str) -> Any:
         keys = self._to_keys(key)
         for mapping in self.maps:
+            # Sending a task reads a dozen settings, most of them defaults.
+            if type(mapping) is dict:
+                for name in keys:
+                    if name in mapping:
+                        return mapping[name]
+                continue
             for name in keys:
                 try:
-                    return mapping[self._key(name)]
+                    return mapping[name]
                 except KeyError:
                     pass
         try:
             return self.__missing__(key)
         except KeyError:
             if self.prefix:
-                raise KeyError(f"Key not found: {keys[1]!r} (with prefix: {keys[0]!r})") from None
+                raise KeyError(f"Key not found: {key!r} (with prefix: {keys[0]!r})") from None
             raise
 
     def __contains__(self, key: object) -> bool:
-        return any(ChainMap.__contains__(self, name) for name in self._to_keys(str(key)))
+        return any(name in mapping for name in self._to_keys(str(key)) for mapping in self.maps)
 
     def first(self, *keys: str) -> Any:
         """The first of those settings that is not None."""
@@ -261,4 +271,5 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
         """Become *other*, for those who hold this one."""
         theirs = other.__dict__
         self.__dict__.update({name: theirs[name] for name in ("changes", "defaults", "key_t", "prefix", "_keys")})
+        self.__dict__["_names"] = {}
         self.__dict__["maps"] = [theirs["changes"], *theirs["defaults"]]

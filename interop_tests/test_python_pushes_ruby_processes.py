@@ -82,7 +82,7 @@ def test_ruby_performs_each_job_of_a_bulk_push_once(redis_client: redis.Redis) -
 
     jids = python_jobs.fixture_job.perform_bulk([["ledger", LEDGER, number] for number in range(1_500)])
 
-    eventually(lambda: redis_client.llen(LEDGER) >= 1_500, within_seconds=15)
+    eventually(lambda: redis_client.llen(LEDGER) >= 1_500, within_seconds=60)
     ran = lines(redis_client)
     assert Counter(line["entry"] for line in ran) == Counter(range(1_500))
     assert {line["entry"]: line["jid"] for line in ran} == dict(enumerate(jids))

@@ -70,7 +70,7 @@ def test_python_performs_each_job_of_a_bulk_push_once(
         key=LEDGER,
     )
 
-    eventually(lambda: redis_client.llen(LEDGER) >= 2_000, within_seconds=15)
+    eventually(lambda: redis_client.llen(LEDGER) >= 2_000, within_seconds=60)
     assert Counter(entries(redis_client)) == Counter(range(2_000))
 
 

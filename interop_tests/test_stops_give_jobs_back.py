@@ -59,7 +59,7 @@ def test_what_a_killed_python_had_in_flight_is_not_lost_to_the_fleet(
     start_python("-q", "nothing-here")
     start_ruby()
 
-    eventually(lambda: redis_client.llen(LEDGER) == 2, within_seconds=20)
+    eventually(lambda: redis_client.llen(LEDGER) == 2, within_seconds=60)
     assert lines(redis_client)[1]["by"] == "ruby"
 
 
@@ -79,4 +79,4 @@ def test_ruby_tidying_up_behind_a_killed_python_does_not_lose_its_jobs(
     open_gate(redis_client)
     start_python("-q", "default")
 
-    eventually(lambda: redis_client.llen(LEDGER) == 2, within_seconds=20)
+    eventually(lambda: redis_client.llen(LEDGER) == 2, within_seconds=60)

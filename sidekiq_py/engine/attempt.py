@@ -114,6 +114,10 @@ class Ending:
             return
         if outcome is None:
             self._fetcher.acknowledge(unit, seconds)
+        elif outcome.kind == "done" and outcome.afterwards is None:
+            # Like any success it may wait a moment for others, as nobody waits for word of it.
+            counters = in_flight.count_commands(utc_day(now), failed=False)
+            self._fetcher.finish(unit, outcome.vital, [*outcome.trims, *counters], seconds)
         else:
             self._carry_out(unit, payload, None, outcome, now)
 

@@ -81,6 +81,10 @@ class BasicFetcher:
         """It has left Redis already."""
         return True
 
+    def finish(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect], seconds: float) -> None:
+        """Write it at once."""
+        self.settle(unit, vital, counters)
+
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """Write what the job's end calls for."""
         self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)

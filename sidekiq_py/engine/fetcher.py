@@ -22,9 +22,12 @@ class UnitOfWork:
             that was surrendered.
         is_marked: A suspect, marked as started.
         fetched_at: On the monotonic clock.
+
+    Attributes:
+        end: What its success writes, until that is handed in: the vital commands and the counters.
     """
 
-    __slots__ = ("fetched_at", "field", "is_marked", "owner", "queue", "raw")
+    __slots__ = ("end", "fetched_at", "field", "is_marked", "owner", "queue", "raw")
 
     def __init__(
         self, raw: bytes, queue: str, owner: Owner | None, field: bytes, is_marked: bool, fetched_at: float
@@ -35,6 +38,7 @@ class UnitOfWork:
         self.field = field
         self.is_marked = is_marked
         self.fetched_at = fetched_at
+        self.end: tuple[Sequence[Effect], Sequence[Effect]] | None = None
 
     def __repr__(self) -> str:
         return f"<UnitOfWork {self.field!r} queue={self.queue} bytes={len(self.raw)}>"
@@ -59,6 +63,9 @@ class Fetcher(Protocol):
         Returns:
             False if it is not ours any more, or Redis cannot be asked: it is not to start.
         """
+
+    def finish(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect], seconds: float) -> None:
+        """The job succeeded after *seconds*, and these commands are its end: handed in soon, with others."""
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """The job ended otherwise: run these commands if it is still ours. True if it was."""

@@ -25,7 +25,7 @@ from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.keeper import RETRY_SECONDS, TICK_SECONDS, Keeper
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.engine.parking import Parking
-from sidekiq_py.engine.settle import Settler, forget, utc_day
+from sidekiq_py.engine.settle import Settler, end_call, forget, sliced, utc_day
 from sidekiq_py.engine.sizing import BatchSize
 from sidekiq_py.engine.waiters import Waiters
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
@@ -195,6 +195,17 @@ class ReliableFetcher:
         if unit.is_marked:
             self._settle_marked(unit)
             return
+        self._settler.acknowledge(unit)
+        if seconds >= _SLOW_SECONDS:
+            self._flush()
+
+    def finish(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect], seconds: float) -> None:
+        """The job succeeded after *seconds*, and these commands are its end: handed in with the acknowledgements."""
+        self._size.ran(seconds)
+        if unit.owner is None or unit.is_marked:
+            self.settle(unit, vital, counters)
+            return
+        unit.end = (vital, counters)
         self._settler.acknowledge(unit)
         if seconds >= _SLOW_SECONDS:
             self._flush()
@@ -428,17 +439,24 @@ class ReliableFetcher:
     def _exchange(self, gathered: dict[Owner, list[UnitOfWork]], fetch: tuple[Any, ...]) -> Any:
         """Acknowledgements and fetch in one round trip; the fetch's reply. What is not taken is kept for later."""
         day = utc_day(now_seconds())
+        ended = {owner: [unit for unit in units if unit.end is not None] for owner, units in gathered.items()}
         slices = [
             (owner, part, [unit.field for unit in part])
             for owner, units in gathered.items()
-            for part in (units[start : start + 1000] for start in range(0, len(units), 1000))
+            for part in sliced([unit for unit in units if unit.end is None])
         ]
+        ends = [end_call(owner, unit) for owner, units in ended.items() for unit in units]
         parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
         try:
-            replies = self._link.batch([*[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch])
+            # The ends come first: what they push can be fetched right behind them.
+            replies = self._link.batch([*ends, *[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch])
         except BaseException:
             self._settler.restore(gathered)
             raise
+        ended_replies, replies = replies[: len(ends)], replies[len(ends) :]
+        for owner, units in ended.items():
+            self._settler.note_ends(self._link, owner, units, ended_replies[: len(units)])
+            del ended_replies[: len(units)]
         for (owner, units, fields), reply in zip(slices, replies, strict=False):
             if isinstance(reply, RedisReplyError):
                 # The settler hands them in by itself; the fetch beside them may have brought jobs.

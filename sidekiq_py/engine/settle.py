@@ -11,14 +11,15 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.deferred import Deferred, is_lasting
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner
-from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Link
@@ -26,6 +27,7 @@ from sidekiq_py.redis_access.pool import Link
 _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _TRIES_BEFORE_DEFERRING = 3
+_SLICE = 1000
 
 
 def utc_day(now: float) -> str:
@@ -179,9 +181,52 @@ class Settler:
         return was_ours
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
-        fields = [unit.field for unit in units]
+        for part in sliced([unit for unit in units if unit.end is not None]):
+            self.note_ends(self._link, owner, part, self._link.batch([end_call(owner, unit) for unit in part]))
+        fields = [unit.field for unit in units if unit.end is None]
         in_flight.acknowledge(self._link, owner.name, fields, utc_day(now_seconds()))
         forget(owner, fields)
+
+    def note_ends(self, link: Link, owner: Owner, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
+        """
+        What became of ends that were handed in.
+
+        Args:
+            link: By which; it is free again.
+            replies: To the `end_call` of each of *units*.
+        """
+        for unit, answer in zip(units, replies, strict=True):
+            reply = answer
+            if isinstance(reply, RedisReplyError):
+                reply = self._ended_by_itself(link, owner, unit, reply)
+            if reply is not None and not reply:
+                _log.info("a job's end was written before, or it was given to somebody else meanwhile: %s", unit)
+            if reply is not None:
+                forget(owner, [unit.field])
+
+    def _ended_by_itself(self, link: Link, owner: Owner, unit: UnitOfWork, refusal: RedisError) -> bool | None:
+        """An end was refused: perhaps its script has to be brought along; None: it is tried until it is accepted."""
+        assert unit.end is not None
+        vital, counters = unit.end
+        if isinstance(refusal, RedisReplyError) and refusal.code == "NOSCRIPT":
+            try:
+                return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters)
+            except RedisError as error:
+                refusal = error
+        _log.error("a job stays in flight until what Redis refuses is repaired: %s", refusal)
+        self._deferred.add(partial(self._end, owner, unit, vital, counters))
+        return None
+
+
+def end_call(owner: Owner, unit: UnitOfWork) -> tuple[Any, ...]:
+    """The command that ends a job as its `end` says."""
+    assert unit.end is not None
+    return in_flight.settle_call(owner.name, unit.field, *unit.end)
+
+
+def sliced(units: list[UnitOfWork]) -> Iterator[list[UnitOfWork]]:
+    """At most a thousand at a time."""
+    return (units[start : start + _SLICE] for start in range(0, len(units), _SLICE))
 
 
 def forget(owner: Owner, fields: Sequence[bytes]) -> None:

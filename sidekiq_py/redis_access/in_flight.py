@@ -231,6 +231,11 @@ def settle(
     return bool(SETTLE.run(link, *_settle_parts(keys.in_flight(owner), field, vital, counters)))
 
 
+def settle_call(owner: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> tuple[Any, ...]:
+    """The command by which `settle` ends a job, to be sent along with others; the script may have to be loaded."""
+    return SETTLE.call(*_settle_parts(keys.in_flight(owner), field, vital, counters))
+
+
 def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> None:
     """As `settle`, for a job that is in flight nowhere: without condition."""
     SETTLE.run(link, *_settle_parts(keys.in_flight(""), b"", vital, counters))

@@ -219,3 +219,39 @@ def test_an_async_job_decides_too(redis_client: redis.Redis, worker: Worker) -> 
 
     eventually(lambda: redis_client.get("result") == b"42")
     eventually(lambda: redis_client.get("stat:processed") == b"1")
+
+
+def test_ends_that_wait_for_others_are_written_in_batches(redis_client: redis.Redis, worker: Worker) -> None:
+    """As acknowledgements are; each is a script of its own, which a server that has forgotten it is told again."""
+
+    def conclude(attempt: Attempt) -> Outcome | None:
+        return Outcome("done", attempt.payload, vital=(("HINCRBY", "ended", str(attempt.payload["jid"]), 1),))
+
+    worker.declare("plain", lambda _: None).conclude = conclude
+    worker.start()
+    for start in range(0, 300, 100):
+        redis_client.script_flush()
+        push_jobs(redis_client, [job_text(number, "plain") for number in range(start, start + 100)])
+        eventually(lambda start=start: redis_client.get("stat:processed") == str(start + 100).encode())
+
+    assert set(redis_client.hvals("ended")) == {b"1"}
+    eventually(lambda: redis_client.keys("sidekiq_py:inflight:*") == [])
+
+
+def test_an_end_that_redis_refuses_holds_up_no_other(redis_client: redis.Redis, worker: Worker) -> None:
+    """Its job stays in flight until what is wrong has been repaired."""
+    redis_client.set("counts", "no hash")
+
+    def conclude(attempt: Attempt) -> Outcome | None:
+        key = "counts" if attempt.payload["args"] == [7] else "fine"
+        return Outcome("done", attempt.payload, vital=(("HINCRBY", key, "ended", 1),))
+
+    worker.declare("plain", lambda _: None).conclude = conclude
+    worker.start()
+    push_jobs(redis_client, [job_text(number, "plain") for number in range(20)])
+
+    eventually(lambda: redis_client.hget("fine", "ended") == b"19")
+    [owner] = eventually(lambda: redis_client.keys("sidekiq_py:inflight:*"))
+    assert redis_client.hlen(owner) == 1
+    redis_client.delete("counts")
+    eventually(lambda: redis_client.hget("counts", "ended") == b"1")

@@ -8,10 +8,11 @@ Source: Celery 5.7.0, `celery.app.amqp`, protocol 2.
 
 import numbers
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery.utils.nodenames import anon_nodename
+from sidekiq_celery.utils.time import add_seconds_to_datetime
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -131,7 +132,8 @@ def aware(app: "Celery", when: Any) -> datetime:
 def _in_seconds(app: "Celery", seconds: float, what: str, now: datetime | None, timezone: Any) -> datetime:
     if seconds < _LEAST_SECONDS:
         raise ValueError(f"{what} is out of range: {seconds!r}")
-    moment = (now or app.now()) + timedelta(seconds=seconds)
+    # Elapsed seconds: what the app's clock shows may jump by an hour in between.
+    moment = add_seconds_to_datetime(now or app.now(), seconds)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone or app.timezone)
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ("AMQP", "Queues")
 
+_ROUTING = ("task_routes", "task_queues", "task_default_queue", "task_create_missing_queues")
+
 
 def __getattr__(name: str) -> Any:
     if name == "Queues":
@@ -44,7 +46,8 @@ class AMQP:
 
     def _handle_conf_update(self, *args: Any, **kwargs: Any) -> None:
         changed = {**(args[0] if args else {}), **kwargs}
-        if {"task_routes", "task_queues", "task_default_queue", "task_create_missing_queues"} & changed.keys():
+        names = (name for setting in _ROUTING for name in self.app.conf.names_of(setting))
+        if any(name in changed for name in names):
             self.flush_routes()
 
     @property

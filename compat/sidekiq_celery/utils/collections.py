@@ -228,7 +228,8 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
 
     __copy__ = copy
 
-    def _to_keys(self, key: str) -> tuple[str, ...]:
+    def names_of(self, key: str) -> tuple[str, ...]:
+        """Under which names *key* is looked for, in this order."""
         known = self._names.get(key)
         if known is None:
             names = [key, *(convert(key) for convert in self._keys or ())]
@@ -240,7 +241,7 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
         return known
 
     def __getitem__(self, key: str) -> Any:
-        keys = self._to_keys(key)
+        keys = self.names_of(key)
         for mapping in self.maps:
             # Sending a task reads a dozen settings, most of them defaults.
             if type(mapping) is dict:
@@ -261,7 +262,7 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
             raise
 
     def __contains__(self, key: object) -> bool:
-        return any(name in mapping for name in self._to_keys(str(key)) for mapping in self.maps)
+        return any(name in mapping for name in self.names_of(str(key)) for mapping in self.maps)
 
     def first(self, *keys: str) -> Any:
         """The first of those settings that is not None."""

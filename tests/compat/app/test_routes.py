@@ -136,6 +136,18 @@ def test_new_routes_hold_from_an_update_on(app):
     assert queue_of(app) == "math"
 
 
+@pytest.mark.parametrize(("name", "namespace"), [("CELERY_ROUTES", None), ("CELERY_TASK_ROUTES", "CELERY")])
+def test_new_routes_may_have_another_name(make_app, name, namespace):
+    """An old one, or one with the prefix."""
+    app = make_app(namespace=namespace)
+    app.config_from_object({"CELERY_TASK_ROUTES" if namespace else "CELERY_ROUTES": {}})
+    assert queue_of(app) == "celery"
+
+    app.conf.update({name: {"tasks.add": "math"}})
+
+    assert queue_of(app) == "math"
+
+
 def test_kombus_queues_have_what_settings_say(make_app):
     """Exchange and key of the default queue."""
     queue = make_app(task_default_queue="mail").amqp.default_queue

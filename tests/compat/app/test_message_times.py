@@ -1,0 +1,25 @@
+"""A countdown is elapsed time, whatever the app's clocks do in between."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+NEW_YORK = ZoneInfo("America/New_York")
+
+
+@pytest.mark.parametrize(
+    ("now", "eta"),
+    [
+        (datetime(2026, 3, 8, 1, tzinfo=NEW_YORK), "2026-03-08T04:00:00-04:00"),
+        (datetime(2026, 11, 1, 0, tzinfo=NEW_YORK), "2026-11-01T01:00:00-05:00"),
+    ],
+    ids=["forward", "back"],
+)
+def test_a_countdown_counts_elapsed_seconds(make_app, now, eta):
+    """Two hours are two hours on the nights when clocks are changed."""
+    app = make_app(timezone="America/New_York")
+
+    message = app.amqp.create_task_message("id", "name", countdown=2 * 3600, now=now)
+
+    assert message.headers["eta"] == eta

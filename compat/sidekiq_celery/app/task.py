@@ -5,25 +5,24 @@ How it is sent stands in `app.publish`, how it runs in `app.trace`, when it runs
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from sidekiq_celery._state import _task_stack, get_current_app
-from sidekiq_celery.app.annotations import resolve_all
+from sidekiq_celery._state import _task_stack
 from sidekiq_celery.app.bug_report import appstr
-from sidekiq_celery.app.class_property import class_property
 from sidekiq_celery.app.context import Context, get_actual_ignore_result
 from sidekiq_celery.app.registry import _unpickle_task_v2
-from sidekiq_celery.exceptions import Ignore, MaxRetriesExceededError, Retry
+from sidekiq_celery.app.task_hooks import TaskHooks
+from sidekiq_celery.app.task_options import TaskOptions
+from sidekiq_celery.exceptions import Ignore, Retry
 from sidekiq_celery.utils import abstract
 from sidekiq_celery.utils.functional import mattrgetter
-from sidekiq_celery.utils.threads import LocalStack
 from sidekiq_celery.utils.uuid import uuid
 
 if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
     from sidekiq_celery.result import AsyncResult, EagerResult
-    from sidekiq_celery.utils.einfo import ExceptionInfo
 
 __all__ = ("Context", "Task", "get_actual_ignore_result")
 
@@ -48,15 +47,6 @@ extract_exec_options = mattrgetter(
 )
 
 
-class _OperationalError:
-    """kombu's class, imported by those who catch it."""
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        from kombu.exceptions import OperationalError
-
-        return OperationalError
-
-
 def _reprtask(task: Any, fmt: str | None = None, flags: Iterable[str] | None = None) -> str:
     shown = f" ({', '.join(flags)})" if flags else ""
     app = appstr(task._app) if task._app else None
@@ -65,162 +55,11 @@ def _reprtask(task: Any, fmt: str | None = None, flags: Iterable[str] | None = N
 
 
 @abstract.CallableTask.register
-class Task(Generic[P, R]):
+class Task(TaskOptions, TaskHooks, Generic[P, R]):
     """
     A task. The decorator makes one of a function; classes derive from it for hooks and for state that lasts as long as
-    the process.
-
-    Attributes:
-        name: Its name in payloads.
-        typing: Calls are checked against the parameters when they are sent; None: as the app does.
-        max_retries: After which `retry` gives up; None never does.
-        default_retry_delay: Seconds before the next try.
-        rate_limit: `"10/s"`, `"100/m"`, `"5/h"`, a number a second, or None.
-        ignore_result: Results are not stored. This and what else is None here is taken from the settings.
-        store_errors_even_if_ignored: Failures are.
-        trail: Tasks that it calls are kept in the `children` of its result.
-        time_limit, soft_time_limit: Seconds.
-        acks_late: False, if it says so itself or the settings do, lets a job be acknowledged before it runs: then it
-            runs at most once. Otherwise a job outlives the process that runs it.
-        throws: Expected errors: logged in one line, and not kept in the dead set.
-        keep_failed: Whether a failure is kept in the dead set, to be looked at and run again; None: as the app does.
-        expires: Seconds, or a datetime, after which it is not run any more.
-        priority: 0 is the most urgent, as in Celery on Redis.
+    the process. Its attributes stand in `TaskOptions`.
     """
-
-    __trace__: Any = None
-    __v2_compat__ = False
-    __bound__ = False
-    __header__: Callable[..., Any]
-
-    MaxRetriesExceededError = MaxRetriesExceededError
-    OperationalError = _OperationalError()
-    Strategy: Any = "celery.worker.strategy:default"
-    Request: Any = "celery.worker.request:Request"
-
-    _app: Any = None
-    name: str = None  # type: ignore[assignment]
-    typing: bool | None = None
-    max_retries: int | None = 3
-    default_retry_delay: float = 3 * 60
-    rate_limit: Any = None
-    ignore_result: Any = None
-    trail: bool = True
-    send_events: bool = True
-    store_errors_even_if_ignored: Any = None
-    store_eager_result: Any = None
-    serializer: str | None = None
-    time_limit: float | None = None
-    soft_time_limit: float | None = None
-    track_started: Any = None
-    acks_late: Any = None
-    acks_on_failure_or_timeout: Any = None
-    acks_on_failure: Any = None
-    acks_on_timeout: Any = None
-    reject_on_worker_lost: Any = None
-    retry_on_worker_lost: Any = None
-    throws: Any = ()
-    keep_failed: bool | None = None
-    expires: Any = None
-    priority: int | None = None
-    resultrepr_maxsize: int = 1024
-    abstract: bool = True
-
-    request_stack: LocalStack[Context] = None  # type: ignore[assignment]
-    _default_request: Context | None = None
-    _exec_options: dict[str, Any] | None = None
-    _dump_pydantic_arguments: Callable[..., tuple[Any, Any]] | None = None
-    _is_acknowledged_early = False
-    _configured: frozenset[str] = frozenset()
-    _backend: Any = None
-
-    from_config: tuple[tuple[str, str], ...] = (
-        ("serializer", "task_serializer"),
-        ("rate_limit", "task_default_rate_limit"),
-        ("priority", "task_default_priority"),
-        ("time_limit", "task_time_limit"),
-        ("soft_time_limit", "task_soft_time_limit"),
-        ("track_started", "task_track_started"),
-        ("acks_late", "task_acks_late"),
-        ("acks_on_failure_or_timeout", "task_acks_on_failure_or_timeout"),
-        ("acks_on_failure", "task_acks_on_failure"),
-        ("acks_on_timeout", "task_acks_on_timeout"),
-        ("reject_on_worker_lost", "task_reject_on_worker_lost"),
-        ("retry_on_worker_lost", "task_retry_on_worker_lost"),
-        ("ignore_result", "task_ignore_result"),
-        ("store_eager_result", "task_store_eager_result"),
-        ("store_errors_even_if_ignored", "task_store_errors_even_if_ignored"),
-    )
-
-    @classmethod
-    def bind(cls, app: "Celery") -> "Celery":
-        """Make it a task of *app*, and take over what the settings say."""
-        was_bound, cls.__bound__ = cls.__bound__, True
-        cls._app = app
-        conf = app.conf
-        cls._exec_options = None
-        if cls.typing is None:
-            cls.typing = app.strict_typing
-        configured = set(cls.__dict__.get("_configured", ()))
-        for attribute, setting in cls.from_config:
-            if getattr(cls, attribute, None) is None:
-                setattr(cls, attribute, conf[setting])
-                configured.add(attribute)
-        cls._configured = frozenset(configured)
-        is_given = cls._says_itself("acks_late") or conf.value_set_for("task_acks_late")
-        cls._is_acknowledged_early = cls.acks_late is False and is_given
-        for attribute in ("acks_on_failure", "acks_on_timeout"):
-            if getattr(cls, attribute) is None:
-                either = cls.acks_on_failure_or_timeout
-                setattr(cls, attribute, True if either is None else either)
-        if not was_bound:
-            cls.annotate()
-            cls.request_stack = LocalStack()
-        cls.on_bound(app)
-        return app
-
-    @classmethod
-    def _says_itself(cls, attribute: str) -> bool:
-        """Whether the program has given the class that attribute, and not a setting."""
-        origin = next((one for one in cls.__mro__ if attribute in vars(one)), Task)
-        return origin is not Task and attribute not in vars(origin).get("_configured", ())
-
-    @classmethod
-    def on_bound(cls, app: "Celery") -> None:
-        """Called when the task has become one of *app*; for classes that derive from this."""
-
-    @classmethod
-    def _get_app(cls) -> "Celery":
-        if cls._app is None:
-            cls._app = get_current_app()
-        if not cls.__bound__:
-            cls.bind(cls._app)
-        app: Celery = cls._app
-        return app
-
-    if TYPE_CHECKING:
-        app: "Celery"
-    else:
-        app = class_property(_get_app, bind)
-
-    @classmethod
-    def annotate(cls) -> None:
-        """Take over what `task_annotations` says."""
-        for attributes in resolve_all(cls.app.annotations, cls):
-            for key, value in attributes.items():
-                if key.startswith("@"):
-                    cls.add_around(key[1:], value)
-                else:
-                    setattr(cls, key, value)
-
-    @classmethod
-    def add_around(cls, attr: str, around: Callable[[Any], Any]) -> None:
-        """Put what *around* makes of a method in its place."""
-        original = getattr(cls, attr)
-        original = getattr(original, "__wrapped__", None) or original
-        method = around(original)
-        method.__wrapped__ = original
-        setattr(cls, attr, method)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the task here, as a function."""
@@ -229,13 +68,24 @@ class Task(Generic[P, R]):
             # A worker runs it, by a `__call__` of its own that goes on to this one: it keeps its request.
             top._protected = 1
             return self._run(*args, **kwargs)
+        with self._called_with(args, kwargs):
+            returned = self._run(*args, **kwargs)
+        # An `async def` task has only been begun by that.
+        return self._awaited(returned, args, kwargs) if iscoroutine(returned) else returned  # type: ignore[return-value]
+
+    @contextmanager
+    def _called_with(self, args: Any, kwargs: Any) -> Iterator[None]:
         _task_stack.push(self)
         self.push_request(args=args, kwargs=kwargs)
         try:
-            return self._run(*args, **kwargs)
+            yield
         finally:
             self.pop_request()
             _task_stack.pop()
+
+    async def _awaited(self, coroutine: Any, args: Any, kwargs: Any) -> Any:
+        with self._called_with(args, kwargs):
+            return await coroutine
 
     def _run(self, *args: Any, **kwargs: Any) -> R:
         returned: R = self.run(*args, **kwargs)
@@ -512,25 +362,6 @@ class Task(Generic[P, R]):
         if self.trail:
             self.request.children.append(result)
         return result
-
-    # ---- hooks, for classes that derive from this
-
-    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
-        """Called before it runs."""
-
-    def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
-        """Called when it has returned."""
-
-    def on_retry(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: "ExceptionInfo") -> None:
-        """Called when it is to run again."""
-
-    def on_failure(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: "ExceptionInfo") -> None:
-        """Called when it has failed."""
-
-    def after_return(
-        self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: "ExceptionInfo | None"
-    ) -> None:
-        """Called when it has succeeded or failed; not before another try."""
 
     def on_replace(self, sig: Any) -> Any:
         """Called by `replace`, with what is to go on in its place; call `super().on_replace(sig)`."""

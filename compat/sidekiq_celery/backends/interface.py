@@ -365,4 +365,4 @@ class Backend(Values, Retrying):
             )
 
     def __reduce__(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        return unpickle_backend, (type(self), args, kwargs or {})
+        return unpickle_backend, (type(self), args, {"url": self.url, **(kwargs or {})})

@@ -123,9 +123,8 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **kwargs: Any
     ) -> Any:
         value = self._value_of(task_id, result, state, traceback, request)
-        effects = self._effects(task_id, self.get_key_for_task(task_id).decode(), value, state)
         try:
-            self._write(effects)
+            self._write(self._effects(task_id, self.get_key_for_task(task_id).decode(), value, state))
         except BackendStoreError as error:
             raise BackendStoreError(str(error), state=state, task_id=task_id) from error
         return result
@@ -210,7 +209,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         return {}
 
     def __reduce__(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        return super().__reduce__(args, {**(kwargs or {}), "expires": self.expires, "url": self.url})
+        return super().__reduce__(args, {**(kwargs or {}), "expires": self.expires})
 
 
 class SentinelBackend(RedisBackend):

@@ -1,0 +1,300 @@
+"""Waiting for results: by threads, by coroutines, through lost connections and forks."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery
+from sidekiq_celery.backends import listening
+from sidekiq_celery.backends.listening import Listener
+from sidekiq_celery.exceptions import TimeoutError
+
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+LONG = 30
+
+
+def subscribers(redis_client: redis.Redis, task_id: str) -> int:
+    """How many connections wait for a task."""
+    [(_, count)] = redis_client.pubsub_numsub(f"celery-task-meta-{task_id}")
+    return int(count)
+
+
+def when_waited_for(redis_client: redis.Redis, task_id: str, act: Callable[[], Any]) -> threading.Thread:
+    """Do something once somebody waits for a task."""
+
+    def wait_and_act() -> None:
+        eventually(lambda: subscribers(redis_client, task_id))
+        act()
+
+    thread = threading.Thread(target=wait_and_act)
+    thread.start()
+    return thread
+
+
+def test_a_waiter_is_woken_by_the_result(app: Celery, redis_client: redis.Redis) -> None:
+    """It does not look again: an hour lies between two looks."""
+    thread = when_waited_for(redis_client, "a", lambda: app.backend.mark_as_done("a", 42))
+
+    assert app.AsyncResult("a").get(timeout=LONG, interval=3600) == 42
+    thread.join()
+
+
+def test_a_result_that_is_there_needs_no_listener(app: Celery) -> None:
+    """One look is enough."""
+    app.backend.mark_as_done("a", 42)
+
+    assert app.AsyncResult("a").get(timeout=0) == 42
+    assert app.backend._listener._waiting == {}
+
+
+@pytest.mark.parametrize("timeout", [0, 0.05])
+def test_waiting_ends_with_its_time(app: Celery, timeout: float) -> None:
+    """And leaves nobody in the table."""
+    with pytest.raises(TimeoutError):
+        app.AsyncResult("a").get(timeout=timeout)
+
+    assert app.backend._listener._waiting == {}
+
+
+def test_each_thread_gets_its_own_result(app: Celery, redis_client: redis.Redis) -> None:
+    """Forty wait over one connection, two of them for the same."""
+    ids = [str(number // 2) for number in range(40)]
+    with ThreadPoolExecutor(40) as threads:
+        waiting = [threads.submit(app.AsyncResult(each).get, timeout=LONG) for each in ids]
+        eventually(lambda: all(subscribers(redis_client, each) == 1 for each in ids))
+        for each in dict.fromkeys(ids):
+            app.backend.mark_as_done(each, int(each))
+
+        assert [future.result() for future in waiting] == [int(each) for each in ids]
+
+    assert len([client for client in redis_client.client_list() if int(client["sub"])]) <= 1
+
+
+def test_a_lost_connection_loses_no_result(app: Celery, redis_client: redis.Redis) -> None:
+    """What came while it was away is read when it is back."""
+
+    def cut_and_store() -> None:
+        redis_client.client_kill_filter(_type="pubsub")
+        redis_client.set("celery-task-meta-a", '{"status": "SUCCESS", "result": 42, "task_id": "a"}')
+
+    thread = when_waited_for(redis_client, "a", cut_and_store)
+
+    assert app.AsyncResult("a").get(timeout=LONG) == 42
+    thread.join()
+
+
+def test_who_may_not_subscribe_polls(
+    make_app: Callable[..., Celery], redis_client: redis.Redis, redis_url: str, request: pytest.FixtureRequest
+) -> None:
+    """A user whose channels are none at all."""
+    redis_client.acl_setuser("mute", enabled=True, nopass=True, commands=["+@all"], keys=["*"], reset_channels=True)
+    request.addfinalizer(lambda: redis_client.acl_deluser("mute"))
+    app = make_app()
+    silent = make_app(result_backend=redis_url.replace("://", "://mute:x@", 1))
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(silent.AsyncResult("a").get, timeout=LONG)
+        eventually(lambda: silent.backend._listener._waiting)
+        app.backend.mark_as_done("a", 42)
+
+        assert waiting.result() == 42
+
+
+def test_when_nobody_waits_the_connection_is_closed(
+    app: Celery, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a while, as the next one may come soon; then waiting begins anew."""
+    monkeypatch.setattr(listening, "LINGER_SECONDS", 0.05)
+    listener = app.backend._listener
+    for task_id in "ab":
+        thread = when_waited_for(redis_client, task_id, lambda task_id=task_id: app.backend.mark_as_done(task_id, 1))
+        app.AsyncResult(task_id).get(timeout=LONG)
+        thread.join()
+        eventually(lambda: not listener.is_running)
+
+    eventually(lambda: not [client for client in redis_client.client_list() if int(client["sub"])])
+
+
+def test_a_second_waiter_hears_what_came_before_it(app: Celery, redis_client: redis.Redis) -> None:
+    """The channel is subscribed to already, and nothing more will be published."""
+    heard: list[bytes] = []
+    listener = app.backend._listener
+    listener.watch([b"celery-task-meta-a"], lambda key, text: None)
+    eventually(lambda: subscribers(redis_client, "a"))
+    redis_client.set("celery-task-meta-a", "late")
+
+    def tell(key: bytes, text: bytes) -> None:
+        heard.append(text)
+
+    listener.watch([b"celery-task-meta-a"], tell)
+
+    eventually(lambda: heard == [b"late"])
+    listener.unwatch([b"celery-task-meta-a"], tell)
+    listener._waiting.clear()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_waits_for_itself(app: Celery, redis_client: redis.Redis) -> None:
+    """Its parent's thread is not there, and its parent's connection is not touched."""
+    thread = when_waited_for(redis_client, "a", lambda: app.backend.mark_as_done("a", 1))
+    app.AsyncResult("a").get(timeout=LONG)
+    thread.join()
+
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = app.AsyncResult("b").get(timeout=LONG)
+        finally:
+            os._exit(code)
+    eventually(lambda: subscribers(redis_client, "b"))
+    app.backend.mark_as_done("b", 7)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    thread = when_waited_for(redis_client, "c", lambda: app.backend.mark_as_done("c", 3))
+    assert app.AsyncResult("c").get(timeout=LONG) == 3
+    thread.join()
+
+
+def test_progress_is_told(app: Celery, redis_client: redis.Redis) -> None:
+    """Each state, in order; the value goes to the callback."""
+    states: list[str] = []
+    values: list[Any] = []
+
+    def work() -> None:
+        app.backend.store_result("a", {"done": 1}, "PROGRESS")
+        app.backend.mark_as_done("a", 42)
+
+    thread = when_waited_for(redis_client, "a", work)
+    app.AsyncResult("a").get(
+        timeout=LONG,
+        on_message=lambda meta: states.append(meta["status"]),
+        callback=lambda task_id, value: values.append((task_id, value)),
+    )
+
+    thread.join()
+    assert states == ["PROGRESS", "SUCCESS"]
+    assert values == [("a", 42)]
+
+
+def test_a_failure_is_raised_or_returned(app: Celery) -> None:
+    """As *propagate* says."""
+    app.backend.mark_as_failure("a", KeyError("x"))
+
+    with pytest.raises(KeyError):
+        app.AsyncResult("a").get(timeout=LONG)
+    assert repr(app.AsyncResult("a").get(timeout=LONG, propagate=False)) == "KeyError('x')"
+
+
+def test_a_step_that_failed_before_is_raised_while_waiting(app: Celery, redis_client: redis.Redis) -> None:
+    """The last step of a chain would be waited for in vain."""
+    result = app.AsyncResult("b", parent=app.AsyncResult("a"))
+    thread = when_waited_for(redis_client, "b", lambda: app.backend.mark_as_failure("a", KeyError("x")))
+
+    with pytest.raises(KeyError):
+        result.get(timeout=LONG, interval=0.01)
+    thread.join()
+
+
+def test_a_set_comes_in_its_order(app: Celery, redis_client: redis.Redis) -> None:
+    """Whatever comes first, and however often an id is in it; sets within it as lists."""
+    inner = app.GroupResult("g", [app.AsyncResult("2"), app.AsyncResult("3")])
+    results = app.ResultSet([app.AsyncResult("1"), inner, app.AsyncResult("0"), app.AsyncResult("1")])
+
+    def work() -> None:
+        for number in range(4):
+            app.backend.mark_as_done(str(number), number)
+
+    thread = when_waited_for(redis_client, "2", work)
+
+    assert results.get(timeout=LONG) == [1, [2, 3], 0, 1]
+    thread.join()
+
+
+def test_a_set_raises_what_one_raised(app: Celery) -> None:
+    """Before the others have come."""
+    app.backend.mark_as_failure("a", KeyError("x"))
+    results = app.ResultSet([app.AsyncResult("never"), app.AsyncResult("a")])
+
+    with pytest.raises(KeyError):
+        results.get(timeout=LONG)
+    with pytest.raises(TimeoutError):
+        results.get(timeout=0.05, propagate=False)
+
+
+def test_a_result_can_be_awaited(app: Celery, redis_client: redis.Redis) -> None:
+    """The event loop goes on meanwhile; a failure is raised."""
+
+    async def main() -> list[Any]:
+        ticks = 0
+        waiting = asyncio.gather(app.AsyncResult("a"), app.AsyncResult("b"), return_exceptions=True)
+        while not (subscribers(redis_client, "a") and subscribers(redis_client, "b")):
+            ticks += 1
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(app.backend.mark_as_done, "a", 42)
+        await asyncio.to_thread(app.backend.mark_as_failure, "b", KeyError("x"))
+        return [ticks > 0, *await waiting]
+
+    went_on, value, error = asyncio.run(main())
+
+    assert (went_on, value, repr(error)) == (True, 42, "KeyError('x')")
+
+
+def test_awaiting_a_set_and_its_time(app: Celery) -> None:
+    """A list in the order of the set; TimeoutError behind the time."""
+    app.backend.mark_as_done("a", 1)
+    app.backend.mark_as_done("b", 2)
+
+    async def main() -> list[int]:
+        with pytest.raises(TimeoutError):
+            await app.AsyncResult("never").aget(timeout=0.05)
+        with pytest.raises(TimeoutError):
+            await app.ResultSet([app.AsyncResult("never")]).aget(timeout=0.05)
+        return list(await app.ResultSet([app.AsyncResult("b"), app.AsyncResult("a")]))
+
+    assert asyncio.run(main()) == [2, 1]
+
+
+def test_then_is_called_when_the_result_comes(app: Celery, redis_client: redis.Redis) -> None:
+    """On a thread of its own, where it may wait for others; at once if it is there."""
+    told: list[Any] = []
+    app.AsyncResult("a").then(lambda result: told.append(result.get(timeout=LONG)))
+    group = app.GroupResult("g", [app.AsyncResult("a"), app.AsyncResult("b")])
+    group.then(lambda result: told.append(result.get(timeout=LONG)))
+    eventually(lambda: subscribers(redis_client, "a") and subscribers(redis_client, "b"))
+
+    app.backend.mark_as_done("a", 1)
+    eventually(lambda: told == [1])
+    app.backend.mark_as_done("b", 2)
+
+    eventually(lambda: told == [1, [1, 2]])
+    ready = app.AsyncResult("a")
+    ready.get(timeout=LONG)
+    ready.then(lambda result: told.append("now"))
+    assert told[-1] == "now"
+
+
+def test_waiting_goes_on_when_redis_comes_back(
+    make_app: Callable[..., Celery], new_redis_server: Callable[..., RedisServer], request: pytest.FixtureRequest
+) -> None:
+    """A listener that finds nobody tries again, and ends when nobody waits any more."""
+    server = new_redis_server()
+    app = make_app(result_backend=server.url)
+    listener: Listener = app.backend._listener
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(app.AsyncResult("a").get, timeout=60)
+        eventually(lambda: listener._waiting)
+        client = server.client()
+        request.addfinalizer(client.close)
+        for _ in range(3):
+            eventually(lambda: client.pubsub_numsub("celery-task-meta-a")[0][1])
+            client.client_kill_filter(_type="pubsub")
+        app.backend.mark_as_done("a", 42)
+
+        assert waiting.result() == 42

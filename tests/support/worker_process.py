@@ -117,7 +117,7 @@ class SidekiqProcess:
             )
         return self
 
-    def wait_until_ready(self, *, processes: int = 1, within_seconds: float = 15) -> Self:
+    def wait_until_ready(self, *, processes: int = 1, within_seconds: float = 60) -> Self:
         """Wait until *processes* heartbeats of this worker (or of its children) stand in Redis."""
         eventually(lambda: self._has_failed() or len(self.identities()) >= processes, within_seconds=within_seconds)
         if self._has_failed():

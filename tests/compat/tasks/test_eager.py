@@ -1,0 +1,177 @@
+"""Tasks that run in the caller's process."""
+
+import asyncio
+from datetime import date
+from typing import Any
+
+import pytest
+import redis
+from kombu.exceptions import EncodeError
+from sidekiq_celery import Celery, signals
+from sidekiq_celery.exceptions import MaxRetriesExceededError
+
+
+@pytest.fixture
+def eager(app: Celery) -> Celery:
+    """An app that sends nothing."""
+    app.conf.task_always_eager = True
+    return app
+
+
+def test_apply_runs_a_task_and_keeps_what_it_returns(app: Celery, redis_client: redis.Redis) -> None:
+    """Nothing is sent, and nothing stored."""
+
+    @app.task(name="proj.add", bind=True)
+    def add(self: Any, x: int, y: int = 0) -> Any:
+        return x + y, self.request.is_eager, self.request.id, self.request.called_directly
+
+    result = add.apply((1,), {"y": 2}, task_id="my-id")
+
+    assert (result.get(), result.state, result.id) == ((3, True, "my-id", False), "SUCCESS", "my-id")
+    assert redis_client.keys() == []
+
+
+def test_apply_keeps_an_error_unless_it_is_to_be_thrown(app: Celery) -> None:
+    """By the call, or by `task_eager_propagates`."""
+
+    @app.task(name="proj.fail")
+    def fail() -> None:
+        raise ValueError("boom")
+
+    result = fail.apply()
+    assert (result.state, repr(result.result), "boom" in (result.traceback or "")) == (
+        "FAILURE", "ValueError('boom')", True,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="boom"):
+        result.get()
+    with pytest.raises(ValueError, match="boom"):
+        fail.apply(throw=True)
+    app.conf.task_eager_propagates = True
+    with pytest.raises(ValueError, match="boom"):
+        fail.apply()
+
+
+def test_an_eager_app_sends_nothing(eager: Celery, redis_client: redis.Redis) -> None:
+    """`delay` runs the task with its arguments as a worker would get them."""
+    seen: list[Any] = []
+
+    @eager.task(name="proj.look")
+    def look(value: Any) -> None:
+        seen.append(value)
+
+    look.delay((1, date(2026, 1, 2)))
+    with pytest.raises(EncodeError):
+        look.delay(object())
+
+    assert seen == [[1, date(2026, 1, 2)]]
+    assert redis_client.keys() == []
+
+
+def test_an_eager_app_needs_no_redis() -> None:
+    """Whatever its settings for tests say of a broker."""
+    app = Celery("tests", broker="memory://", set_as_current=False, fixups=[])
+    app.conf.update(task_always_eager=True, result_backend=None)
+
+    @app.task(name="proj.plain", shared=False)
+    def plain(x: int) -> int:
+        return x
+
+    assert plain.delay(3).get() == 3
+
+
+def test_a_stored_eager_result_can_be_read_by_others(eager: Celery) -> None:
+    """`task_store_eager_result`."""
+    eager.conf.task_store_eager_result = True
+
+    @eager.task(name="proj.stored")
+    def stored() -> int:
+        return 7
+
+    result = stored.delay()
+
+    assert eager.AsyncResult(result.id).get(timeout=5) == 7
+
+
+def test_an_eager_retry_is_made_at_once(app: Celery) -> None:
+    """Until it succeeds, or no try is left."""
+    seen: list[int] = []
+
+    @app.task(name="proj.again", bind=True, max_retries=2)
+    def again(self: Any, until: int) -> str:
+        seen.append(self.request.retries)
+        if self.request.retries < until:
+            raise self.retry(countdown=100)
+        return "done"
+
+    assert again.apply((2,)).get() == "done"
+    assert seen == [0, 1, 2]
+    with pytest.raises(MaxRetriesExceededError):
+        again.apply((9,)).get()
+
+
+def test_a_plain_call_raises_the_error_that_a_retry_was_for(app: Celery) -> None:
+    """There is nobody to run it again."""
+
+    @app.task(name="proj.called", bind=True)
+    def called(self: Any) -> None:
+        assert self.request.called_directly
+        try:
+            raise KeyError("x")
+        except KeyError as exc:
+            self.retry(exc=exc)
+
+    with pytest.raises(KeyError):
+        called()
+
+
+def test_a_coroutine_runs_eagerly_too(app: Celery) -> None:
+    """With a loop of its own, also where one runs already; and as a plain coroutine."""
+
+    @app.task(name="proj.coroutine", bind=True)
+    async def coroutine(self: Any, x: int) -> Any:
+        await asyncio.sleep(0)
+        return x, self.request.args, self.request.called_directly
+
+    async def within() -> Any:
+        return coroutine.apply((2,)).get(disable_sync_subtasks=False), await coroutine(3)
+
+    assert coroutine.apply((1,)).get() == (1, (1,), False)
+    assert asyncio.run(within()) == ((2, (2,), False), (3, (3,), True))
+
+
+def test_hooks_and_signals_of_an_eager_run(app: Celery) -> None:
+    """They are the worker's."""
+    told: list[str] = []
+
+    def listen(state: str = "", **_: Any) -> None:
+        told.append(state)
+
+    @app.task(name="proj.fine")
+    def fine() -> None:
+        pass
+
+    signals.task_postrun.connect(listen)
+    try:
+        fine.apply()
+    finally:
+        signals.task_postrun.disconnect(listen)
+
+    assert told == ["SUCCESS"]
+
+
+def test_callbacks_of_an_eager_call_run_at_once(eager: Celery) -> None:
+    """And its errbacks."""
+    seen: list[Any] = []
+
+    @eager.task(name="proj.work")
+    def work(fails: bool) -> int:
+        return 1 // (not fails)
+
+    @eager.task(name="proj.note")
+    def note(what: Any) -> None:
+        seen.append(what)
+
+    work.apply_async((False,), link=note.s())
+    failed = work.apply_async((True,), link_error=note.s())
+
+    assert seen == [1, failed.id]

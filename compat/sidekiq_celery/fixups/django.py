@@ -1,40 +1,80 @@
-"""Django: its apps' tasks, its settings, its connections."""
+"""
+Django: found by the variable `DJANGO_SETTINGS_MODULE`.
+
+1. The app is that of every thread, so that `shared_task` in a request finds it.
+2. Before modules of tasks are imported, Django is set up and its checks are run; each of its apps may have `tasks`.
+3. A task does not work on a database connection that has been given up: see `sidekiq_py.contrib.django_worker`.
+4. Tasks have `delay_on_commit`, unless the program has a task class of its own.
+"""
 
 import os
+import sys
+import warnings
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from sidekiq_celery import _state, signals
+from sidekiq_celery.exceptions import FixupWarning
+
 if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.app_state import AppState
 
 __all__ = ("DjangoFixup", "fixup")
 
+_TASK_CLASS = "sidekiq_celery.contrib.django.task:DjangoTask"
 
-def fixup(app: "Celery", env: str = "DJANGO_SETTINGS_MODULE") -> "DjangoFixup | None":
+
+def fixup(app: "AppState", env: str = "DJANGO_SETTINGS_MODULE") -> "DjangoFixup | None":
     """Adapt *app* to Django, if the variable *env* says that the program is one of Django's."""
-    return DjangoFixup(app) if os.environ.get(env) else None
+    if not os.environ.get(env):
+        return None
+    if find_spec("django") is None:
+        text = f"{env} is set but Django is not installed: install it, or unset {env}. The app goes without it"
+        warnings.warn(FixupWarning(text), stacklevel=3)
+        return None
+    return DjangoFixup(app).install()
 
 
 class DjangoFixup:
     """
-    Makes an app the one of every thread, and finds the packages of Django's apps.
+    What Django needs of an app.
 
     Args:
         app: Whose.
     """
 
-    def __init__(self, app: "Celery") -> None:
+    def __init__(self, app: "AppState") -> None:
         self.app = app
-        if _state_default_is_free():
+        if _state.default_app is None:
             app.set_default()
 
-    def autodiscover_tasks(self) -> list[Any]:
+    def install(self) -> "DjangoFixup":
+        """Make it so. Nothing of Django is imported yet."""
+        # Of a project, the modules are found from where its manage.py is.
+        here = os.getcwd()
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        if not self.app._custom_task_cls_used:
+            self.app.task_cls = _TASK_CLASS
+        signals.import_modules.connect(self.on_import_modules, sender=self.app)
+        return self
+
+    def on_import_modules(self, **_: Any) -> None:
+        """Set Django up before modules of tasks are imported, as they import models."""
+        import django
+        from django.core.checks import run_checks
+
+        from sidekiq_py import program
+        from sidekiq_py.contrib.django_worker import fresh_connections
+
+        django.setup()
+        if not os.environ.get("CELERY_SKIP_CHECKS"):
+            run_checks()
+        if fresh_connections not in program.server_middleware:
+            program.server_middleware.prepend(fresh_connections)
+
+    def autodiscover_tasks(self) -> list[str]:
         """The packages in INSTALLED_APPS."""
         from django.apps import apps
 
         return [config.name for config in apps.get_app_configs()]
-
-
-def _state_default_is_free() -> bool:
-    from sidekiq_celery import _state
-
-    return _state.default_app is None

@@ -1,0 +1,1 @@
+"""What goes along with frameworks and tests."""

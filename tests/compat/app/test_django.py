@@ -1,0 +1,135 @@
+"""An app in a Django project; each test is a program of its own, as Django is set up once in a process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("django")
+
+ROOT = Path(__file__).parents[3]
+FILES = {
+    "shop/__init__.py": "",
+    "shop/settings.py": """
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+INSTALLED_APPS = ["orders.apps.OrdersConfig", "pages"]
+USE_TZ = True
+TIME_ZONE = "Europe/Berlin"
+CELERY_BROKER_URL = "redis://django/0"
+CELERY_TASK_DEFAULT_QUEUE = "web"
+""",
+    "shop/celery.py": """
+from sidekiq_celery import Celery
+app = Celery("shop")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+""",
+    "orders/__init__.py": "",
+    "orders/apps.py": """
+from django.apps import AppConfig
+class OrdersConfig(AppConfig):
+    name = "orders"
+""",
+    "orders/models.py": """
+from django.db import models
+class Order(models.Model):
+    pass
+""",
+    "orders/tasks.py": """
+from sidekiq_celery import shared_task
+from orders.models import Order
+@shared_task
+def ship(number):
+    return Order.__name__, number
+""",
+    "pages/__init__.py": "",
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs lines in the project; returns what they print."""
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    def run_lines(code: str, **environment: str) -> list[str]:
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'compat'}",
+            "DJANGO_SETTINGS_MODULE": "shop.settings",
+            **environment,
+        }
+        done = subprocess.run(
+            [sys.executable, "-W", "error::UserWarning", "-c", f"from shop.celery import app\n{code}"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=env,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    return run_lines
+
+
+def test_tasks_of_djangos_apps_are_discovered(run):
+    """With Django set up before, as they import models; an app without tasks is none the worse."""
+    code = """
+app.loader.import_default_modules()
+print("orders.tasks.ship" in app.tasks, *app.tasks["orders.tasks.ship"](3))
+"""
+    assert run(code) == ["True", "Order", "3"]
+
+
+def test_settings_are_djangos(run):
+    """With the prefix; the time zone without it."""
+    assert run("print(app.conf.broker_url, app.conf.task_default_queue, app.timezone)") == [
+        "redis://django/0",
+        "web",
+        "Europe/Berlin",
+    ]
+
+
+def test_the_app_is_that_of_every_thread(run):
+    """So that a request finds it."""
+    code = """
+import threading
+from sidekiq_celery import current_app
+thread = threading.Thread(target=lambda: print(current_app.main))
+thread.start()
+thread.join()
+"""
+    assert run(code) == ["shop"]
+
+
+def test_a_task_is_sent_after_the_commit(run):
+    """By `delay_on_commit`."""
+    code = """
+app.loader.import_default_modules()
+from django.db import transaction
+from orders.tasks import ship
+sent = []
+type(ship._get_current_object()).delay = lambda self, *args: sent.append(args)
+with transaction.atomic():
+    ship.delay_on_commit(1)
+    print(len(sent))
+print(len(sent))
+"""
+    assert run(code) == ["0", "1"]
+
+
+def test_a_task_works_on_fresh_connections(run):
+    """By the engine's own middleware, once."""
+    code = """
+app.loader.import_default_modules()
+app.loader.import_default_modules()
+from sidekiq_py import program
+print(len([m for m in program.server_middleware]))
+"""
+    assert run(code) == ["1"]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sidekiq_celery.canvas import subtask as subtask
     from sidekiq_celery.canvas import xmap as xmap
     from sidekiq_celery.canvas import xstarmap as xstarmap
-    from sidekiq_celery.utils.uuid import uuid as uuid
+    from sidekiq_celery.utils.ids import uuid as uuid
 
 
 class version_info_t(NamedTuple):
@@ -71,7 +71,7 @@ _HOMES = {
     "shared_task": "sidekiq_celery.app",
     "signature": _CANVAS,
     "subtask": _CANVAS,
-    "uuid": "sidekiq_celery.utils.uuid",
+    "uuid": "sidekiq_celery.utils.ids",
     "xmap": _CANVAS,
     "xstarmap": _CANVAS,
 }

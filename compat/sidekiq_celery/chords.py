@@ -13,7 +13,7 @@ from sidekiq_celery._canvas.headers import NUMBER, is_part
 from sidekiq_celery._canvas.signature import maybe_signature
 from sidekiq_celery.links import lineage
 from sidekiq_celery.never import chord_failed, route_of
-from sidekiq_celery.utils.uuid import uuid
+from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.in_flight import Effect, Join
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery.json_values import from_plain, to_plain
-from sidekiq_celery.utils.uuid import uuid
+from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.redis_access.failed_jobs import Command
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from sidekiq_celery.flow_store import keep_chord
 from sidekiq_celery.together import keep, together
 from sidekiq_celery.utils import abstract
 from sidekiq_celery.utils.functional import _regen, regen
+from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.objects import getitem_property
 from sidekiq_celery.utils.text import remove_repeating_from_task
-from sidekiq_celery.utils.uuid import uuid
 
 __all__ = ("group",)
 

@@ -16,8 +16,8 @@ from sidekiq_celery._canvas.stamping import with_stamps
 from sidekiq_celery._state import current_app
 from sidekiq_celery.utils import abstract
 from sidekiq_celery.utils.functional import maybe_list, seq_concat_seq
+from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.objects import getitem_property
-from sidekiq_celery.utils.uuid import uuid
 
 __all__ = ("Signature", "clone_with_members", "maybe_signature", "signature")
 

@@ -4,7 +4,7 @@ from abc import ABCMeta, abstractmethod
 from typing import Any
 
 from sidekiq_celery._canvas import kinds
-from sidekiq_celery.utils.uuid import uuid
+from sidekiq_celery.utils.ids import uuid
 
 __all__ = ("GroupStampingVisitor", "StampingVisitor", "merge", "with_stamps")
 

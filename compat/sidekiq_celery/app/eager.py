@@ -15,8 +15,8 @@ from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.app.trace import TaskRun
 from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.nodenames import gethostname
-from sidekiq_celery.utils.uuid import uuid
 from sidekiq_py.redis_access import in_flight
 
 if TYPE_CHECKING:

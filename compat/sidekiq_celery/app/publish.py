@@ -20,7 +20,7 @@ from sidekiq_celery.message import TaskMessage, as_task_v2, aware
 from sidekiq_celery.payload import KEY, encoded_arguments, marks_of_message
 from sidekiq_celery.priorities import priority_queue
 from sidekiq_celery.utils.functional import maybe_list
-from sidekiq_celery.utils.uuid import uuid
+from sidekiq_celery.utils.ids import uuid
 from sidekiq_py import client as clients
 from sidekiq_py.client import Client
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnectionError, RedisError

@@ -19,7 +19,7 @@ from sidekiq_celery.app.task_options import TaskOptions
 from sidekiq_celery.exceptions import Ignore, Retry
 from sidekiq_celery.utils import abstract
 from sidekiq_celery.utils.functional import mattrgetter
-from sidekiq_celery.utils.uuid import uuid
+from sidekiq_celery.utils.ids import uuid
 
 if TYPE_CHECKING:
     from sidekiq_celery.result import AsyncResult, EagerResult

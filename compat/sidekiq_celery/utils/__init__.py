@@ -5,12 +5,16 @@ Helpers under the names that programs import. The old flat names stay reachable 
 from importlib import import_module
 from typing import Any
 
+from sidekiq_celery.utils.ids import uuid
+
+__all__ = ["uuid"]
+
 _HOMES = {
     "LOG_LEVELS": ("sidekiq_celery.utils.log", "LOG_LEVELS"),
     "cached_property": ("kombu.utils.objects", "cached_property"),
     "chunks": ("sidekiq_celery.utils.functional", "chunks"),
     "gen_task_name": ("sidekiq_celery.utils.imports", "gen_task_name"),
-    "gen_unique_id": ("sidekiq_celery.utils.uuid", "uuid"),
+    "gen_unique_id": ("sidekiq_celery.utils.ids", "uuid"),
     "get_cls_by_name": ("sidekiq_celery.utils.imports", "symbol_by_name"),
     "get_full_cls_name": ("sidekiq_celery.utils.imports", "qualname"),
     "import_from_cwd": ("sidekiq_celery.utils.imports", "import_from_cwd"),
@@ -21,13 +25,6 @@ _HOMES = {
     "noop": ("sidekiq_celery.utils.functional", "noop"),
     "worker_direct": ("sidekiq_celery.utils.nodenames", "worker_direct"),
 }
-
-
-def uuid() -> str:
-    """A new random id, as a text."""
-    from sidekiq_celery.utils.uuid import uuid as new_id
-
-    return new_id()
 
 
 def __getattr__(name: str) -> Any:

@@ -27,8 +27,10 @@ def steps(app: "Celery") -> tuple[int, ...]:
 
 def priority_queue(app: "Celery", queue: str, priority: int | None) -> str:
     """The queue for a task of that priority."""
+    if not priority:
+        return queue
     ordered = steps(app)
-    if not priority or not ordered:
+    if not ordered:
         return queue
     step = ordered[max(bisect_right(ordered, int(priority)) - 1, 0)]
     return f"{queue}:{step}" if step else queue

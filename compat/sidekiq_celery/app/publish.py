@@ -54,11 +54,13 @@ def client_of(app: "Celery") -> Client:
     Raises:
         ImproperlyConfigured: The broker is no Redis.
     """
+    known = _clients.get(app)
+    if known is not None:
+        # As in Celery, where connections are kept too: another broker_url comes too late after the first use.
+        return known
     if not app.conf.broker_write_url:
         return clients.current()
-    known = _clients.get(app)
-    if known is None:
-        known = _clients[app] = Client(pool=Pool(redis_settings(app)))
+    known = _clients[app] = Client(pool=Pool(redis_settings(app)))
     return known
 
 
@@ -67,7 +69,7 @@ def definition_of(task: Any) -> JobDefinition:
     definition: JobDefinition | None = task.__dict__.get("_job_definition")
     if definition is None:
         definition = task.__dict__["_job_definition"] = JobDefinition(task.name, {}, task)
-    definition.pool = client_of(task.app)
+    definition.pool = client_of(task._get_app())
     return definition
 
 
@@ -154,8 +156,9 @@ def send_task(
         replaced_task_nesting=replaced_task_nesting,
         **options,
     )
-    for taken in (*(options.pop("stamped_headers", None) or ()), *_OF_THE_MESSAGE):
-        options.pop(taken, None)
+    if options:
+        for taken in (*(options.pop("stamped_headers", None) or ()), *_OF_THE_MESSAGE):
+            options.pop(taken, None)
     if not ignore_result:
         app.backend.on_task_call(producer, task_id)
     send_message(app, name, message, queue, task_type=task_type, **options)
@@ -202,12 +205,13 @@ def send_message(
         kombu.exceptions.OperationalError: It was not sent, or nobody knows.
     """
     conf = app.conf
-    for unused in _OF_THE_PRODUCER:
-        properties.pop(unused, None)
     if headers:
         message.headers.update(headers)
-    message.properties.update(properties)
-    policy = {**conf.task_publish_retry_policy, **(retry_policy or {})}
+    if properties:
+        message.properties.update({name: value for name, value in properties.items() if name not in _OF_THE_PRODUCER})
+    policy = conf.task_publish_retry_policy
+    if retry_policy:
+        policy = {**policy, **retry_policy}
     exchange_name = getattr(exchange, "name", exchange)
     place = {"exchange": exchange_name or "", "routing_key": (routing_key if exchange_name else None) or queue}
     if signals.before_task_publish.receivers:
@@ -217,7 +221,7 @@ def send_message(
             declare=None,
             headers=message.headers,
             properties=message.properties,
-            retry_policy=policy,
+            retry_policy=dict(policy),
             **place,
         )
     item = _item(

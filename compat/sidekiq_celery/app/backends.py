@@ -53,7 +53,9 @@ def by_name(backend: Any = None, loader: Any = None, extension_namespace: str = 
         path = f"sidekiq_{path}"
     try:
         found = symbol_by_name(path)
-    except ValueError as error:
+    except (ValueError, ModuleNotFoundError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name != backend:
+            raise
         raise ImproperlyConfigured(
             f"Unknown result backend: {backend!r}. Did you spell that correctly? ({error!r})"
         ) from error

@@ -147,7 +147,9 @@ def _json_is_kombus() -> bool:
         return True
     from kombu.utils.json import dumps
 
-    return bool(serialization.registry._encoders["json"].encoder is dumps)
+    known = serialization.registry._encoders.get("json")
+    # None: another thread is about to import it.
+    return known is None or bool(known.encoder is dumps)
 
 
 @lru_cache(maxsize=1)

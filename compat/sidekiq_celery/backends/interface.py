@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import _state, states
@@ -210,10 +211,12 @@ class Backend(Values, Retrying):
         """The task has failed by what is being handled here; returns the exception with its traceback."""
         from sidekiq_celery.utils.einfo import ExceptionInfo
 
-        kind, raised, traceback = sys.exc_info()
+        kind, raised, tb = sys.exc_info()
         failure = raised if exc is None else exc
-        info = ExceptionInfo((kind, failure, traceback))
+        info = ExceptionInfo((kind, failure, tb))
         self.mark_as_failure(task_id, failure, info.traceback)
+        # The exception may be kept for long, and what its frames hold with it.
+        clear_frames(tb)
         return info
 
     def _part_of_chord(self, request: Any, state: str, result: Any) -> None:

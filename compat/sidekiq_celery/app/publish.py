@@ -232,6 +232,9 @@ def send_message(
     _push(app, item, policy if may_retry else None, kept)
     if signals.after_task_publish.receivers:
         signals.after_task_publish.send(sender=name, body=message.body, headers=message.headers, **place)
+    if message.sent_event:
+        with app.events.default_dispatcher() as dispatcher:
+            dispatcher.send("task-sent", queue=queue, **place, **message.sent_event)
 
 
 def _own_options(task: Any) -> dict[str, Any]:

@@ -5,9 +5,10 @@ They are made and frozen as in Celery. What is sent is smaller: a message names 
 workflow is kept in Redis (`sidekiq_celery.flow_store`).
 """
 
-from sidekiq_celery._canvas.chain import chain
+from sidekiq_celery._canvas.chain import _chain, chain
 from sidekiq_celery._canvas.chord import _chord
 from sidekiq_celery._canvas.group import group
+from sidekiq_celery._canvas.kinds import maybe_unroll_group
 from sidekiq_celery._canvas.maps import chunks, xmap, xstarmap
 from sidekiq_celery._canvas.signature import Signature, maybe_signature, signature
 from sidekiq_celery._canvas.stamping import GroupStampingVisitor, StampingVisitor
@@ -16,11 +17,13 @@ __all__ = (
     "GroupStampingVisitor",
     "Signature",
     "StampingVisitor",
+    "_chain",
     "chain",
     "chord",
     "chunks",
     "group",
     "maybe_signature",
+    "maybe_unroll_group",
     "signature",
     "subtask",
     "xmap",

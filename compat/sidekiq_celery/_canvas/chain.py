@@ -8,7 +8,7 @@ from typing import Any
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.preparation import Preparation
 from sidekiq_celery._canvas.signature import Signature, maybe_signature
-from sidekiq_celery._state import current_app
+from sidekiq_celery._state import get_current_app
 from sidekiq_celery.states import IGNORED, REJECTED
 from sidekiq_celery.utils.collections import ChainMap
 from sidekiq_celery.utils.functional import is_list, maybe_list, regen, seq_concat_item
@@ -294,7 +294,7 @@ class _chain(Signature):
             except (LookupError, AttributeError):
                 # No step, or one that is still a plain dict.
                 app = None
-        return app or current_app
+        return app or get_current_app()
 
     def __repr__(self) -> str:
         if not self.tasks:

@@ -10,7 +10,7 @@ from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.group import stamp_one
 from sidekiq_celery._canvas.headers import count_parts, part, strip_header_links
 from sidekiq_celery._canvas.signature import Signature, clone_with_members, maybe_signature, signature
-from sidekiq_celery._state import current_app
+from sidekiq_celery._state import get_current_app
 from sidekiq_celery.exceptions import CPendingDeprecationWarning
 from sidekiq_celery.flow_store import keep_chord
 from sidekiq_celery.together import keep, together
@@ -306,7 +306,12 @@ class _chord(Signature):
         """Run header and body here and now."""
         body = self.body if body is None else body
         header = self.tasks.clone() if kinds.is_group(self.tasks) else kinds.group_of(self.tasks, app=self.app)
-        return body.apply(args=(header.apply(args or (), kwargs or {}).get(propagate=propagate),))
+        from sidekiq_celery.result import allow_join_result
+
+        with allow_join_result():
+            # It is there already.
+            results = header.apply(args or (), kwargs or {}).get(propagate=propagate)
+        return body.apply(args=(results,))
 
     # ---- what it belongs to
 
@@ -322,7 +327,7 @@ class _chord(Signature):
             app = _app_of(tasks[0])
         if app is None and body is not None:
             app = _app_of(body)
-        return current_app if app is None else app
+        return get_current_app() if app is None else app
 
     tasks = getitem_property("kwargs.header", "The header.")
     body = getitem_property("kwargs.body", "The body.")
@@ -349,7 +354,7 @@ def _app_of(task: Any) -> Any:
     except AttributeError:
         # Its first part is still a plain dict.
         return None
-    return None if app is current_app else app
+    return None if app is get_current_app() else app
 
 
 def _for_the_body(options: Any) -> dict[str, Any]:

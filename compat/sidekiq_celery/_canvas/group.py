@@ -9,7 +9,7 @@ from typing import Any
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.headers import count_parts, is_part, nth_part
 from sidekiq_celery._canvas.signature import Signature, maybe_signature
-from sidekiq_celery._state import current_app
+from sidekiq_celery._state import get_current_app
 from sidekiq_celery.flow_store import keep_chord
 from sidekiq_celery.together import keep, together
 from sidekiq_celery.utils import abstract
@@ -80,7 +80,7 @@ class group(Signature):
             except LookupError:
                 # It has no members.
                 app = None
-        return current_app if app is None else app
+        return get_current_app() if app is None else app
 
     def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Any:
         """Let the members begin one after the other: *start* seconds from now, *step* more for each, *stop* at most."""

@@ -7,6 +7,8 @@ Chains, groups and chords are made of each other. They ask here, where each is k
 
 from typing import Any
 
+from sidekiq_celery.utils.functional import _regen
+
 __all__ = (
     "CHAIN", "CHORD", "GROUP", "chain_of", "chord_of", "group_of", "is_chain", "is_chord", "is_empty_group",
     "is_group", "is_led_by_task", "known", "maybe_unroll_group",
@@ -50,7 +52,9 @@ def chord_of(*args: Any, **kwargs: Any) -> Any:
 
 def is_empty_group(value: Any) -> bool:
     """Whether *value* is a group that is known to have no members."""
-    return is_group(value) and isinstance(value.tasks, list | tuple) and not value.tasks
+    if not is_group(value) or isinstance(value.tasks, _regen):
+        return False
+    return isinstance(value.tasks, list | tuple) and not value.tasks
 
 
 def is_led_by_task(body: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.stamping import with_stamps
-from sidekiq_celery._state import current_app
+from sidekiq_celery._state import get_current_app
 from sidekiq_celery.utils import abstract
 from sidekiq_celery.utils.functional import maybe_list, seq_concat_seq
 from sidekiq_celery.utils.ids import uuid
@@ -361,7 +361,7 @@ class Signature(dict[str, Any]):
     @cached_property
     def app(self) -> Any:
         """Its app, else the current one."""
-        return self._app or current_app
+        return self._app or get_current_app()
 
     @cached_property
     def AsyncResult(self) -> Any:

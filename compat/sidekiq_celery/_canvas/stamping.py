@@ -111,7 +111,9 @@ def _merged(old: Any, new: Any, aggregates: bool) -> Any:
         return old
     if not aggregates:
         return old
-    values = [] if old is None else [old] if isinstance(old, int | float | str) else list(old)
+    if old is None:
+        return [new]
+    values = [old] if isinstance(old, int | float | str) else list(old)
     values.extend(new) if isinstance(new, list) else values.append(new)
     return values
 

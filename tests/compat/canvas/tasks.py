@@ -1,0 +1,61 @@
+"""Tasks to make workflows of."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from sidekiq_celery import Celery, group
+
+
+def declare(app: Celery) -> SimpleNamespace:
+    """The tasks, by name."""
+
+    @app.task(name="add")
+    def add(x: Any, y: Any) -> Any:
+        return x + y
+
+    @app.task(name="total")
+    def total(numbers: list[Any]) -> Any:
+        return sum(numbers)
+
+    @app.task(name="same")
+    def same(*args: Any) -> Any:
+        return args[0] if len(args) == 1 else list(args)
+
+    @app.task(name="boom")
+    def boom(*args: Any) -> None:
+        raise ValueError("boom")
+
+    @app.task(name="unstable", bind=True, default_retry_delay=0)
+    def unstable(self: Any, number: int) -> int:
+        if self.request.retries == 0:
+            raise self.retry()
+        return number
+
+    @app.task(name="by_two", bind=True)
+    def by_two(self: Any, number: int) -> Any:
+        return self.replace(group(add.s(number, 1), add.s(number, 2)))
+
+    @app.task(name="by_another", bind=True)
+    def by_another(self: Any, number: int) -> Any:
+        return self.replace(add.s(number, 100))
+
+    @app.task(name="joins_another", bind=True)
+    def joins_another(self: Any, number: int) -> int:
+        self.add_to_chord(add.si(number, 1000))
+        return number
+
+    @app.task(name="lineage", bind=True)
+    def lineage(self: Any, *args: Any) -> list[Any]:
+        return [self.request.id, self.request.parent_id, self.request.root_id]
+
+    return SimpleNamespace(
+        add=add,
+        total=total,
+        same=same,
+        boom=boom,
+        unstable=unstable,
+        by_two=by_two,
+        by_another=by_another,
+        joins_another=joins_another,
+        lineage=lineage,
+    )

@@ -217,6 +217,8 @@ OPTIONS: dict[str, Option] = {
     "task_eager_propagates": Option(False, "bool", old="CELERY_EAGER_PROPAGATES_EXCEPTIONS"),
     "task_ignore_result": Option(False, "bool", old="CELERY_IGNORE_RESULT"),
     "task_store_eager_result": Option(False, "bool", old="CELERY_STORE_EAGER_RESULT"),
+    # Not Celery's: how many failed tasks stay in Sidekiq's dead set.
+    "task_keep_failed": Option(1000, "int"),
     "task_protocol": Option(2, "int", old="CELERY_TASK_PROTOCOL"),
     "task_publish_retry": Option(True, "bool", old="CELERY_TASK_PUBLISH_RETRY"),
     "task_publish_retry_policy": Option(

@@ -25,7 +25,6 @@ __all__ = ("INDEX", "FailedTasks", "keep_limit")
 INDEX = "sidekiq_py:celery_dead"
 """A sorted set: the tasks among the members of `dead`, under the same scores."""
 
-DEFAULT_LIMIT = 1_000
 _SLICE = 500
 _TRIM_EVERY_SECONDS = 1.0
 
@@ -34,8 +33,7 @@ def keep_limit(app: "Celery", task: Any) -> int:
     """How many failed tasks are kept; 0 where this one is not to be."""
     if task.keep_failed is False:
         return 0
-    limit = app.conf.get("task_keep_failed", DEFAULT_LIMIT)
-    return DEFAULT_LIMIT if limit is True or limit is None else int(limit)
+    return int(app.conf.task_keep_failed or 0)
 
 
 class FailedTasks:

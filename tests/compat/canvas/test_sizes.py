@@ -1,0 +1,83 @@
+"""How much a workflow weighs: in its messages, and in Redis."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import redis
+from sidekiq_celery import chain, chord, group
+
+from tests.compat.tasks.worker import TaskWorker
+from tests.support.waiting import eventually
+
+MESSAGE_BYTES = 700
+STEP_BYTES = 450
+
+
+def payloads(client: redis.Redis) -> list[bytes]:
+    """What waits in the queue."""
+    return client.lrange("queue:celery", 0, -1)
+
+
+def test_the_message_of_a_chain_of_100_is_that_of_a_chain_of_2(
+    tasks: SimpleNamespace, redis_client: redis.Redis
+) -> None:
+    """It names the place of the next step; the steps stand in a hash, each once."""
+    chain(tasks.add.s(1, 1), tasks.add.s(1)).apply_async()
+    [short] = payloads(redis_client)
+    redis_client.flushdb()
+
+    chain(tasks.add.s(1, 1), *[tasks.add.s(1) for _ in range(99)]).apply_async()
+
+    [long] = payloads(redis_client)
+    assert len(long) == len(short) < MESSAGE_BYTES
+    [key] = redis_client.keys("sidekiq_py:flow:*")
+    steps = redis_client.hvals(key)
+    assert len(steps) == 99
+    assert max(map(len, steps)) < STEP_BYTES
+
+
+def test_messages_do_not_grow_on_their_way(
+    tasks: SimpleNamespace, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """Five groups of ten, one after the other, which real Celery once made 120 MB of."""
+    sizes: list[int] = []
+
+    class Weigh:
+        def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: Any) -> Any:
+            sizes.append(len(json.dumps({**payload, "args": []})))
+            return call_next()
+
+    worker.middleware.add(Weigh)
+    worker.start()
+    canvas = chain(*[group(tasks.same.si(number) for number in range(10)) for _ in range(5)], tasks.total.s())
+    result = canvas.apply_async()
+
+    assert result.get(timeout=60) == 45
+    assert len([size for size in sizes if size < MESSAGE_BYTES]) >= 51
+    # A task that calls the next chord is told which one, and that is what is left of the canvas.
+    assert max(sizes) < 60 * MESSAGE_BYTES
+
+
+def test_a_chord_of_1000_is_written_once(tasks: SimpleNamespace, redis_client: redis.Redis) -> None:
+    """In one step, and its body is in none of the messages."""
+    body = tasks.total.s().set(task_id="the-body")
+
+    chord([tasks.same.s(number) for number in range(1000)], body).apply_async()
+
+    jobs = payloads(redis_client)
+    assert len(jobs) == 1000
+    assert max(map(len, jobs)) < MESSAGE_BYTES
+    assert not any(b"the-body" in job for job in jobs)
+
+
+def test_a_chord_of_1000_comes_to_its_end(
+    tasks: SimpleNamespace, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """Its body has a thousand results, in their order."""
+    worker.start()
+
+    result = chord([tasks.same.s(number) for number in range(1000)], tasks.same.s()).apply_async()
+
+    assert result.get(timeout=120) == list(range(1000))
+    eventually(lambda: redis_client.keys("sidekiq_py:flow:*") == [])

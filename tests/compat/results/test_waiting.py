@@ -169,6 +169,7 @@ def test_progress_is_told(app: Celery, redis_client: redis.Redis) -> None:
 
     def work() -> None:
         app.backend.store_result("a", {"done": 1}, "PROGRESS")
+        eventually(lambda: states == ["PROGRESS"])
         app.backend.mark_as_done("a", 42)
 
     thread = when_waited_for(redis_client, "a", work)

@@ -194,12 +194,16 @@ Proxy.__module__ = _ModuleName(__name__)
 class PromiseProxy(Proxy):
     """A proxy that makes its object at its first use, and keeps it."""
 
-    __slots__ = ("__weakref__", "_pending", "_thing")
+    __slots__ = ("__weakref__", "_pending", "_recipe", "_thing")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        object.__setattr__(self, "_thing", _UNSET)
-        object.__setattr__(self, "_pending", [])
+        find, keep = object.__getattribute__, object.__setattr__
+        keep(self, "_recipe", (find(self, "_local"), find(self, "_args"), find(self, "_kwargs")))
+        for slot in ("_local", "_args", "_kwargs"):
+            keep(self, slot, None)
+        keep(self, "_thing", _UNSET)
+        keep(self, "_pending", [])
 
     def _get_current_object(self) -> Any:
         thing = object.__getattribute__(self, "_thing")
@@ -219,11 +223,15 @@ class PromiseProxy(Proxy):
         return self._get_current_object()
 
     def __evaluate__(self) -> Any:
-        thing = Proxy._get_current_object(self)
+        recipe = object.__getattribute__(self, "_recipe")
+        if recipe is None:
+            # Another thread was faster.
+            return object.__getattribute__(self, "_thing")
+        make, args, kwargs = recipe
+        thing = make(*args, **kwargs)
         object.__setattr__(self, "_thing", thing)
         # What it was made from may be large, and is not needed again.
-        for slot, empty in (("_local", None), ("_args", ()), ("_kwargs", {})):
-            object.__setattr__(self, slot, empty)
+        object.__setattr__(self, "_recipe", None)
         pending = object.__getattribute__(self, "_pending")
         while pending:
             fun, args, kwargs = pending.pop(0)

@@ -81,7 +81,10 @@ def make_task(
 def _register(app: "Celery", task: Any, options: dict[str, Any]) -> Any:
     from sidekiq_celery.app.autoretry import add_autoretry_behaviour
 
-    app._tasks[task.name] = task
+    # Two threads may use a task for the first time at once: one of them registers it.
+    registered = app._tasks.setdefault(task.name, task)
+    if registered is not task:
+        return registered
     task.bind(app)
     add_autoretry_behaviour(task, **options)
     return task

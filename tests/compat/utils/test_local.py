@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 from unittest import mock
 
 import pytest
@@ -115,6 +116,27 @@ def test_a_promise_tells_those_who_wait():
     promise.__then__(told.append, 2)
 
     assert told == [1, 2]
+
+
+def test_many_threads_get_one_thing():
+    """Whoever is first, and nobody finds it half made."""
+    start = threading.Barrier(8)
+    kept = {}
+    promise = PromiseProxy(lambda: kept.setdefault("thing", Account(3)))
+    seen = []
+
+    def use():
+        start.wait()
+        seen.append((promise.total, id(promise._get_current_object())))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert set(seen) == {(3, id(kept["thing"]))}
+    assert len(seen) == 8
 
 
 def test_a_promise_that_fails_is_tried_again():

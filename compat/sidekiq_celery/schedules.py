@@ -1,0 +1,22 @@
+"""When periodic tasks run."""
+
+from sidekiq_celery._schedules.base import BaseSchedule, maybe_schedule, schedstate, schedule
+from sidekiq_celery._schedules.crontab import crontab
+from sidekiq_celery._schedules.parser import Cronspec, ParseException, crontab_parser
+from sidekiq_celery._schedules.solar import solar
+
+__all__ = (
+    "BaseSchedule",
+    "Cronspec",
+    "ParseException",
+    "crontab",
+    "crontab_parser",
+    "maybe_schedule",
+    "schedstate",
+    "schedule",
+    "solar",
+)
+
+for _public in (BaseSchedule, ParseException, crontab, crontab_parser, schedstate, schedule, solar):
+    # Under the name that programs import it by, as pickles and error messages name it.
+    _public.__module__ = __name__

@@ -21,13 +21,10 @@ def force_mapping(m: Any) -> Any:
     """*m* as a mapping: of its attributes, if it is none."""
     # Django's lazy settings, without importing Django.
     if type(m).__name__ in ("LazyObject", "LazySettings") and hasattr(m, "_wrapped"):
-        m._setup() if not _is_set_up(m) else None
+        if not getattr(m, "configured", True):
+            m._setup()
         m = m._wrapped
     return m if isinstance(m, Mapping) else DictAttribute(m)
-
-
-def _is_set_up(lazy_settings: Any) -> bool:
-    return bool(getattr(lazy_settings, "configured", True))
 
 
 def lpmerge(L: Any, R: Mapping[Any, Any]) -> Any:

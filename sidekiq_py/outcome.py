@@ -60,6 +60,7 @@ class Outcome:
         vital: The commands without which the job must not be acknowledged.
         trims: The commands that follow and may fail.
         afterwards: Called once all this is written, if the job was still ours.
+        is_logged: A log has been told of the error; error handlers still are to be.
     """
 
     kind: Kind
@@ -70,6 +71,7 @@ class Outcome:
     vital: tuple[Effect, ...] = ()
     trims: tuple[Effect, ...] = ()
     afterwards: Callable[[], None] | None = None
+    is_logged: bool = False
 
 
 Conclude = Callable[[Attempt], Outcome | None]

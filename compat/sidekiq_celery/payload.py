@@ -17,12 +17,14 @@ from sidekiq_celery.message import TaskMessage
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("KEY", "arguments_of", "encoded_arguments", "marks_of_message", "request_fields")
+__all__ = ("KEY", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message", "request_fields")
 
 KEY = "celery"
 """The key of a payload beside Sidekiq's own."""
 
 Marks = dict[str, Any]
+
+_NOTHING: Mapping[str, Any] = {}
 
 # Headers that stand elsewhere, or are told by their absence.
 _ELSEWHERE = frozenset({"lang", "task", "id", "root_id", "timelimit", "ignore_result", "stamps"})
@@ -35,6 +37,23 @@ _EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 # Of the body, and not of the request.
 _OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression"})
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
+
+
+def marks_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    """
+    The object `celery` of a job; empty for a job of Ruby's.
+
+    Raises:
+        InvalidTaskError: There is something else in its place.
+    """
+    marks = payload.get(KEY)
+    if marks is None:
+        return _NOTHING
+    if type(marks) is not dict:
+        from sidekiq_celery.exceptions import InvalidTaskError
+
+        raise InvalidTaskError(f"the key 'celery' holds {marks!r}, where an object should stand")
+    return marks
 
 
 def marks_of_message(message: TaskMessage, ignores_results: Any) -> Marks:
@@ -152,7 +171,13 @@ def _read_body(app: "Celery", marks: Mapping[str, Any]) -> tuple[list[Any], dict
 
 
 def request_fields(
-    name: str, payload: Mapping[str, Any], queue: str, args: Any, kwargs: Any, hostname: str | None
+    name: str,
+    payload: Mapping[str, Any],
+    marks: Mapping[str, Any],
+    queue: str,
+    args: Any,
+    kwargs: Any,
+    hostname: str | None,
 ) -> dict[str, Any]:
     """
     The fields of a task's `request`, but for those that have their defaults.
@@ -160,9 +185,9 @@ def request_fields(
     Args:
         name: The task's.
         payload: The job as parsed.
+        marks: Its object `celery`.
         queue: Where it was enqueued, without a priority's step.
     """
-    marks = payload.get(KEY)
     task_id = payload.get("jid")
     fields: dict[str, Any] = {
         "id": task_id,

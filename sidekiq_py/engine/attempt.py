@@ -153,7 +153,8 @@ class Ending:
             return
         if payload and has_failed and error is not None:
             # What is no job at all has been reported as such on the way here.
-            around.hooks.report(error, {"context": "Job raised exception", "job": payload, "jobstr": unit.raw})
+            tell = around.hooks.tell if outcome.is_logged else around.hooks.report
+            tell(error, {"context": "Job raised exception", "job": payload, "jobstr": unit.raw})
         if outcome.announce_death and error is not None:
             around.hooks.announce_death(outcome.payload, error)
         if outcome.afterwards is not None:

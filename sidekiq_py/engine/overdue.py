@@ -70,7 +70,8 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, s
     if not was_in_flight:
         return False
     with speaking_of(payload):
-        around.hooks.report(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
+        tell = around.hooks.tell if outcome.is_logged else around.hooks.report
+        tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
         if outcome.announce_death:
             around.hooks.announce_death(outcome.payload, error)
     return True

@@ -255,3 +255,22 @@ def test_an_end_that_redis_refuses_holds_up_no_other(redis_client: redis.Redis, 
     assert redis_client.hlen(owner) == 1
     redis_client.delete("counts")
     eventually(lambda: redis_client.hget("counts", "ended") == b"1")
+
+
+def test_a_failure_that_is_logged_elsewhere_is_not_logged_twice(
+    redis_client: redis.Redis, worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nobody handles errors, the engine logs them; not what has been told of."""
+
+    def fail(_: int) -> None:
+        raise ValueError("boom")
+
+    def conclude(attempt: Attempt) -> Outcome | None:
+        return Outcome("discarded", attempt.payload, is_logged=attempt.payload["args"] == [1])
+
+    worker.declare("fail", fail).conclude = conclude
+    worker.start()
+    push_jobs(redis_client, [job_text(1, "fail"), job_text(2, "fail")])
+
+    eventually(lambda: sum("Job raised exception" in line for line in caplog.messages) == 1)
+    assert redis_client.get("stat:failed") == b"2"

@@ -23,7 +23,7 @@ from sidekiq_celery.app.unknown_tasks import unknown_tasks
 from sidekiq_celery.app.verdict import verdict
 from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, Terminated, TimeLimitExceeded
 from sidekiq_celery.message import aware
-from sidekiq_celery.payload import KEY, arguments_of, request_fields
+from sidekiq_celery.payload import KEY, arguments_of, marks_of, request_fields
 from sidekiq_celery.priorities import base_queue
 from sidekiq_py import program
 from sidekiq_py.errors import HardTimeLimitError
@@ -45,8 +45,6 @@ Asked before a task starts, with its request; it may wait. None lets it run; a t
 revoked.
 """
 
-_NOTHING: Mapping[str, Any] = {}
-
 
 class JobRun(TaskRun):
     """A run for a payload."""
@@ -57,9 +55,8 @@ class JobRun(TaskRun):
         self.definition = definition
         self.payload = payload
         self.refusal: Exception | None = None
-        marks: Mapping[str, Any] = payload.get(KEY) or _NOTHING
-        self.sets_off = bool(marks) and flow.is_part(marks)
-        super().__init__(definition.plan, self._request_of(marks, payload.get("args") or []))
+        request = self._request_of(payload.get("args") or [])
+        super().__init__(definition.plan, request)
 
     @property
     def is_part(self) -> bool:
@@ -117,19 +114,24 @@ class JobRun(TaskRun):
     def _set_off_revoked(self, error: TaskRevokedError) -> None:
         self.effects += flow.after_failure(self.plan.app, self.request, error, None)
 
-    def _request_of(self, marks: Mapping[str, Any], raw_args: list[Any]) -> Context:
-        definition = self.definition
+    def _request_of(self, raw_args: list[Any]) -> Context:
+        definition, payload = self.definition, self.payload
+        marks: Mapping[str, Any] = {}
         args: Any = raw_args
         kwargs: Any = {}
         try:
+            marks = marks_of(payload)
             args, kwargs = arguments_of(definition.app, raw_args, marks)
         except Exception as error:  # noqa: BLE001 - whatever a foreign writer has put there, it is not run
             self.refusal = error
-        queue = base_queue(definition.app, str(self.payload.get("queue") or "")) if definition.orders_priorities else (
-            self.payload.get("queue") or ""
-        )  # fmt: skip
+        self.sets_off = bool(marks) and flow.is_part(marks)
+        queue = payload.get("queue") or ""
+        if definition.orders_priorities:
+            queue = base_queue(definition.app, str(queue))
         request = Context.__new__(Context)
-        request.__dict__ = request_fields(definition.name, self.payload, queue, args, kwargs, definition.plan.hostname)
+        request.__dict__ = request_fields(
+            definition.name, payload, marks, queue, args, kwargs, definition.plan.hostname
+        )
         return request
 
     def _may_start(self, args: tuple[Any, ...]) -> bool:
@@ -137,6 +139,8 @@ class JobRun(TaskRun):
         given = self.payload.get("args") or []
         if len(args) != len(given) or any(one is not other for one, other in zip(args, given, strict=True)):
             self._read_again(list(args))
+        if signals.task_received.receivers:
+            signals.task_received.send(sender=self.plan.task, request=self.request)
         expires = self.request.expires
         if expires is not None and aware(self.plan.app, expires).timestamp() < time.time():
             self.revoke("expired", expired=True)
@@ -148,7 +152,8 @@ class JobRun(TaskRun):
         return reason is None
 
     def _read_again(self, raw_args: list[Any]) -> None:
-        self.request = self._request_of(self.payload.get(KEY) or _NOTHING, raw_args)
+        self.refusal = None
+        self.request = self._request_of(raw_args)
         self.args, self.kwargs = self.request.args, self.request.kwargs
 
 
@@ -202,7 +207,7 @@ class TaskDefinition(JobDefinition):
     def _of_payload(self, payload: dict[str, Any]) -> JobDefinition:
         """This, or the same with the limits that the call asks for."""
         marks = payload.get(KEY)
-        limits = None if not marks else marks.get("timelimit")
+        limits = marks.get("timelimit") if type(marks) is dict else None
         return self._limited(*limits) if limits else self
 
     def _with_limits(self, hard: float | None, soft: float | None) -> "TaskDefinition":

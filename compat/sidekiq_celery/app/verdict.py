@@ -92,7 +92,7 @@ def _failure(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outco
     limit = 0 if run.again or is_expected(task, run.retval) else keep_limit(app, task)
     if not limit:
         vital = (*run.effects, *_next_tries(run, attempt))
-        return Outcome("discarded", payload, announce_death=not run.again, vital=vital)
+        return Outcome("discarded", payload, announce_death=not run.again, vital=vital, is_logged=True)
     member = dump(payload, dialect=attempt.dialect)
     return Outcome(
         "dead",
@@ -102,6 +102,7 @@ def _failure(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outco
         announce_death=True,
         vital=(*run.effects, *failed_tasks.keep(member, attempt.now)),
         afterwards=lambda: failed_tasks.trim(limit),
+        is_logged=True,
     )
 
 

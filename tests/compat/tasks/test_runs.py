@@ -437,11 +437,12 @@ def test_what_cannot_be_read_is_kept_and_not_run(app: Celery, worker: TaskWorker
 
     worker.start()
     careful.apply_async((1,), serializer="yaml")
-    for number, marks in enumerate(('{"kw":true}', '{"body":"%%%","content_type":"application/json"}')):
+    bodies = ('{"kw":true}', '{"body":"%%%","content_type":"application/json"}', "5", '{"expires":"soon"}')
+    for number, marks in enumerate(bodies):
         raw = f'{{"class":"proj.careful","args":[1],"jid":"j{number}","queue":"celery","celery":{marks}}}'
         push_jobs(redis_client, [raw.encode()], queue="celery")
 
-    eventually(lambda: redis_client.zcard("dead") == 3)
+    eventually(lambda: redis_client.zcard("dead") == 1 + len(bodies))
     assert ran == []
     errors = {json.loads(member)["error_class"].rpartition(".")[2] for member in redis_client.zrange("dead", 0, -1)}
     assert {"ContentDisallowed", "InvalidTaskError"} <= errors

@@ -6,11 +6,12 @@ from sidekiq_celery._result.base import (
     assert_will_not_block,
     denied_join_result,
     result_from_tuple,
+    task_join_will_block,
 )
 from sidekiq_celery._result.eager import EagerResult
 from sidekiq_celery._result.sets import GroupResult, ResultSet
 from sidekiq_celery._result.single import AsyncResult
-from sidekiq_celery._state import _set_task_join_will_block, task_join_will_block
+from sidekiq_celery._state import _set_task_join_will_block
 
 __all__ = (
     "AsyncResult",

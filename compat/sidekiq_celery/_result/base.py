@@ -2,19 +2,35 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-from sidekiq_celery._state import _set_task_join_will_block, app_or_default, task_join_will_block
+from sidekiq_celery import _state
+from sidekiq_celery._state import app_or_default
+from sidekiq_celery.app.running_task import running
 
 __all__ = (
     "ResultBase", "allow_join_result", "assert_will_not_block", "denied_join_result", "new_promise",
-    "result_from_tuple",
+    "result_from_tuple", "task_join_will_block",
 )  # fmt: skip
 
 _WOULD_BLOCK = (
     "Never call result.get() within a task! It holds up a worker, and all may come to wait for each other. Call the "
     "next task by a chain or a chord, await the result in an async task, or see allow_join_result()"
 )
+
+
+# What a block of the program says, in its thread or coroutine; else it depends on where one is.
+_says: ContextVar[bool | None] = ContextVar("sidekiq_celery.joining", default=None)
+
+
+def task_join_will_block() -> bool:
+    """Whether waiting for a result in here would hold up a worker."""
+    said = _says.get()
+    if said is not None:
+        return said
+    run = running.get()
+    return (run is not None and run.is_open) or _state.task_join_will_block()
 
 
 def assert_will_not_block() -> None:
@@ -30,12 +46,11 @@ def assert_will_not_block() -> None:
 
 @contextmanager
 def _joining(blocks: bool) -> Iterator[None]:
-    before = task_join_will_block()
-    _set_task_join_will_block(blocks)
+    token = _says.set(blocks)
     try:
         yield
     finally:
-        _set_task_join_will_block(before)
+        _says.reset(token)
 
 
 def allow_join_result() -> Any:

@@ -2,6 +2,7 @@
 
 from typing import Any, NoReturn
 
+from sidekiq_celery._state import get_current_task
 from sidekiq_celery.backends.encoding import COMPRESSED_PAYLOAD_MAGIC, compress_payload, decompress_payload
 from sidekiq_celery.backends.failures import EXCEPTION_ABLE_CODECS
 from sidekiq_celery.backends.interface import Backend, unpickle_backend
@@ -20,6 +21,7 @@ __all__ = (
     "SyncBackendMixin",
     "compress_payload",
     "decompress_payload",
+    "get_current_task",
     "unpickle_backend",
 )
 

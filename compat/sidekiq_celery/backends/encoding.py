@@ -99,7 +99,7 @@ class Codec:
         Raises:
             kombu.exceptions.EncodeError: It cannot be written.
         """
-        payload = self._dumps(data)
+        payload = self.dumps(data)
         return compress_payload(payload, self.compression) if self.compression else payload
 
     def decode(self, payload: Any) -> Any:
@@ -116,7 +116,8 @@ class Codec:
         text = decompress_payload(payload or str(payload))
         return loads(text, content_type=self.content_type, content_encoding=self.content_encoding, accept=self.accept)
 
-    def _dumps(self, data: Any) -> str | bytes:
+    def dumps(self, data: Any) -> str | bytes:
+        """*data* by its serializer, not compressed."""
         if self.serializer == "json" and _json_is_kombus():
             try:
                 return _encode_json(data)

@@ -54,6 +54,10 @@ class Values:
         """*data* as bytes or text."""
         return self._codec.encode(data)
 
+    def _encode(self, data: Any) -> tuple[str, str, str | bytes]:
+        """For backends of others: content type, encoding, and the text as it is before it is compressed."""
+        return self.content_type, self.content_encoding, self._codec.dumps(data)
+
     def decode(self, payload: Any) -> Any:
         """What `encode` was given."""
         return self._codec.decode(payload)

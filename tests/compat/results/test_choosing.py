@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sidekiq_celery import Celery
 from sidekiq_celery.app.backends import by_url
-from sidekiq_celery.backends.base import BaseBackend, DisabledBackend
+from sidekiq_celery.backends.base import BaseBackend, BaseDictBackend, DisabledBackend, get_current_task
 from sidekiq_celery.backends.redis import RedisBackend, SentinelBackend
 from sidekiq_celery.exceptions import BackendGetMetaError, ImproperlyConfigured, TimeoutError
 
@@ -134,6 +134,14 @@ def test_a_backend_of_ones_own_waits_by_looking(make_app: MakeApp) -> None:
     with pytest.raises(TimeoutError):
         app.AsyncResult("c").get(timeout=0.01, interval=0.001)
     assert app.backend.effects_for("a", "SUCCESS", 1) is None
+
+
+def test_backends_of_others_find_what_they_need(make_app: MakeApp) -> None:
+    """What django-celery-results imports, and calls."""
+    backend = make_app(result_backend=f"{__name__}:DictBackend").backend
+
+    assert backend._encode({"x": 1}) == ("application/json", "utf-8", '{"x": 1}')
+    assert (BaseDictBackend, get_current_task()) == (BaseBackend, None)
 
 
 def test_reading_is_tried_again_when_asked_for(make_app: MakeApp) -> None:

@@ -30,7 +30,7 @@ _REASONS = {
     ),
     "the engine keeps its connection by itself": (
         *("broker_heartbeat", "broker_heartbeat_checkrate", "broker_login_method", "broker_failover_strategy"),
-        "broker_channel_error_retry",
+        *("broker_channel_error_retry", "redis_retry_on_timeout", "redis_socket_keepalive"),
     ),
     "a chord's body is enqueued by the last part; nothing polls": (
         *("result_chord_retry_interval", "result_chord_join_timeout"),

@@ -8,6 +8,7 @@ in the order in which they are declared.
 import functools
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -125,6 +126,19 @@ class RubyJob(Handle[...]):
 
     def __init__(self, definition: JobDefinition) -> None:
         super().__init__(definition, Parameters(definition.name, None))
+
+    def s(self, *args: Any) -> Any:
+        """A signature with these arguments, for the workflows of `sidekiq_celery`; a caller's come before them."""
+        return self._signature(args, immutable=False)
+
+    def si(self, *args: Any) -> Any:
+        """A signature with these arguments and no others."""
+        return self._signature(args, immutable=True)
+
+    def _signature(self, args: tuple[Any, ...], *, immutable: bool) -> Any:
+        # It stands on top of this package, and most programs do without.
+        steps = import_module("sidekiq_celery.ruby_steps")
+        return steps.ruby_signature(self.definition.name, self.definition.options, args, immutable=immutable)
 
 
 def ruby_job(class_name: str, *, pool: Any = None, **options: Any) -> RubyJob:

@@ -11,7 +11,7 @@ from sidekiq_py.redis_access.in_flight import Effect, Once
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("chord_failed", "failure_stored", "never_runs")
+__all__ = ("chord_failed", "never_runs", "result_stored")
 
 FAIL_TASK = "celery.chord_fail"
 
@@ -30,15 +30,15 @@ def never_runs(
         for member in sig.tasks:
             effects += never_runs(app, member, exc, state, traceback)
     else:
-        effects += failure_stored(app, sig.task, sig.id, exc, state, traceback)
+        effects += result_stored(app, sig.task, sig.id, exc, state, traceback)
         effects += chord_failed(app, sig.options.get("chord"), sig.options.get("group_id"), sig.id, exc)
     for step in flow_store.walk(app, sig.options.get("chain")):
         effects += never_runs(app, step, exc, state, traceback)
     return effects
 
 
-def failure_stored(
-    app: "Celery", name: str, task_id: str | None, exc: BaseException, state: str, traceback: str | None
+def result_stored(
+    app: "Celery", name: str, task_id: str | None, result: Any, state: str, traceback: str | None = None
 ) -> list[Effect]:
     """What to write as the result of a task; where results are elsewhere it is written at once."""
     if not task_id:
@@ -47,9 +47,9 @@ def failure_stored(
     backend = app.backend if task is None else task.backend
     if not hasattr(backend, "effects_for"):
         return []
-    effects: list[Effect] | None = backend.effects_for(task_id, state, exc, traceback)
+    effects: list[Effect] | None = backend.effects_for(task_id, state, result, traceback)
     if effects is None:
-        backend.store_result(task_id, exc, state, traceback=traceback)
+        backend.store_result(task_id, result, state, traceback=traceback)
     return effects or []
 
 

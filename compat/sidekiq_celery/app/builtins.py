@@ -46,11 +46,12 @@ def add_canvas_names(app: "Celery") -> None:
 
 @connect_on_app_finalize
 def add_workflow_tasks(app: "Celery") -> None:
-    """What chords go on by. Imported here, as it brings Redis along."""
+    """What workflows go on by. Imported here, as it brings Redis along."""
     from sidekiq_celery.app import workflow_tasks
 
     workflow_tasks.add_start_task(app)
     workflow_tasks.add_fail_task(app)
+    workflow_tasks.add_ended_task(app)
 
 
 @connect_on_app_finalize

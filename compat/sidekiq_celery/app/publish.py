@@ -19,6 +19,7 @@ from sidekiq_celery.exceptions import AlwaysEagerIgnored
 from sidekiq_celery.message import TaskMessage, as_task_v2, aware
 from sidekiq_celery.payload import KEY, encoded_arguments, marks_of_message
 from sidekiq_celery.priorities import priority_queue
+from sidekiq_celery.ruby_marks import RUBY_OPTION, report_of
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py import client as clients
@@ -262,6 +263,9 @@ def _item(
 ) -> dict[str, Any]:
     """What is handed to the client's `push`."""
     headers, properties, (args, kwargs, _), _ = message
+    of_ruby = properties.pop(RUBY_OPTION, None)
+    if of_ruby is not None:
+        serializer, compression = "json", None
     try:
         plain, marks = encoded_arguments(args, kwargs, serializer, compression)
         marks |= marks_of_message(message, getattr(task, "ignore_result", None))
@@ -275,6 +279,13 @@ def _item(
     }
     if task is not None:
         item["retry"] = _retry_option(task.max_retries)
+    if of_ruby is not None:
+        if kwargs:
+            _refuse(
+                TypeError(f"{name} is a Ruby job, which has no keyword arguments; give it an object as the last one")
+            )
+        item |= of_ruby
+        marks["report"] = report_of(app, headers["id"], bool(headers.get("ignore_result")))
     if marks:
         item[KEY] = marks
     if headers.get("eta"):

@@ -1,14 +1,16 @@
 """
-Tasks of our own by which chords go on.
+Tasks of our own by which workflows go on.
 
-`celery.chord_start` calls a body that is more than one job; `celery.chord_fail` fails a body. Each is enqueued once, by
-the script that ends a part, and what it does is written by the script that ends itself. `app.builtins` adds them to
-each app.
+`celery.step_ended` stands for a step that Ruby has run; it is enqueued where Ruby writes the step's result.
+`celery.chord_start` calls a body that is more than one job, and `celery.chord_fail` fails a body; they are enqueued
+once, by the script that ends a part. What each of them does is written by the script that ends itself.
+`app.builtins` adds them to each app.
 """
 
+import logging
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery import states
+from sidekiq_celery import flow, states
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.signature import maybe_signature
 from sidekiq_celery.app.context import Context
@@ -16,13 +18,18 @@ from sidekiq_celery.app.running_task import current
 from sidekiq_celery.chords import START_TASK
 from sidekiq_celery.exceptions import ChordError
 from sidekiq_celery.links import Links
-from sidekiq_celery.never import FAIL_TASK, never_runs
+from sidekiq_celery.never import FAIL_TASK, never_runs, result_stored
+from sidekiq_celery.payload import request_fields
+from sidekiq_celery.ruby_marks import ENDED_TASK
 from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_py.redis_access.in_flight import Effect
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("add_fail_task", "add_start_task")
+logger = logging.getLogger("celery.app.trace")
+
+__all__ = ("add_ended_task", "add_fail_task", "add_start_task")
 
 
 def add_start_task(app: "Celery") -> Any:
@@ -36,8 +43,9 @@ def add_start_task(app: "Celery") -> Any:
         try:
             _with_the_end(self, lambda: sig.apply_async((results,), **options))
         except Exception as error:
+            # It does not fail itself: what a failed task has gathered is not written.
+            logger.exception("The body of chord %s cannot be called", sig.id)
             _fail(self, sig, ChordError(f"Callback error: {error!r}"), error)
-            raise
 
     return chord_start
 
@@ -55,6 +63,35 @@ def add_fail_task(app: "Celery") -> Any:
         _fail(self, maybe_signature(body, app=app), error, cause)
 
     return chord_fail
+
+
+def add_ended_task(app: "Celery") -> Any:
+    """Go on behind a step that Ruby has run: callbacks, the next step, its part of a chord."""
+
+    @app.task(bind=True, name=ENDED_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
+    def step_ended(self: Any, name: str, task_id: str, marks: Any, state: str, result: Any) -> None:
+        from sidekiq_celery.backends import failures
+
+        request = Context(_ruby_request(name, task_id, marks))
+        failed = state != states.SUCCESS
+        outcome = failures.as_exception(result, "json") if failed else result
+        effects: list[Effect] = []
+        if "key" not in marks["report"] and not marks.get("ignore_result"):
+            effects += result_stored(app, name, task_id, outcome, state)
+        if failed:
+            effects += flow.after_failure(app, request, outcome, None)
+        else:
+            effects += flow.after_success(app, request, outcome)
+        run = current(self.request)
+        if run is not None:
+            run.effects += effects  # type: ignore[attr-defined]
+
+    return step_ended
+
+
+def _ruby_request(name: str, task_id: str, marks: Any) -> dict[str, Any]:
+    payload = {"class": name, "jid": task_id}
+    return request_fields(name, payload, marks, "", (), {}, None)
 
 
 def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> None:

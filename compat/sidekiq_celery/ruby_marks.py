@@ -1,0 +1,26 @@
+"""What a job that is implemented in Ruby is told, to be a step of a workflow: `celery.report`."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("ENDED_TASK", "RUBY_OPTION", "report_of")
+
+RUBY_OPTION = "ruby"
+"""The option of a signature that holds the job's Sidekiq options."""
+
+ENDED_TASK = "celery.step_ended"
+"""The task by which a workflow goes on behind a step in Ruby."""
+
+
+def report_of(app: "Celery", task_id: str, ignores_result: bool) -> dict[str, Any]:
+    """What a Ruby step is told of where to report; without `key`, Python stores its result."""
+    report: dict[str, Any] = {"class": ENDED_TASK, "queue": app.conf.task_default_queue}
+    backend = app.backend
+    within = getattr(backend, "_broker_prefix", None)
+    if not ignores_result and within is not None and app.conf.result_serializer == "json":
+        report["key"] = backend.get_key_for_task(task_id).decode()[len(within) :]
+        if backend.expires:
+            report["expires"] = int(backend.expires)
+    return report

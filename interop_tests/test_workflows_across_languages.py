@@ -1,0 +1,160 @@
+"""Workflows whose steps run in Python and in real Ruby."""
+
+import json
+import os
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery, _state, chain, chord, group
+from sidekiq_celery.exceptions import ChordError
+
+from interop_tests.conftest import StartRuby
+from interop_tests.support.ruby import RubyRelease
+from sidekiq_py import ruby_job
+from sidekiq_py.client import Client
+from tests.compat.canvas.tasks import declare
+from tests.compat.tasks.worker import TaskWorker
+from tests.support.waiting import eventually
+
+WAIT_SECONDS = 60
+PROGRAM = "celery_steps.rb"
+
+double = ruby_job("StepDouble")
+fails = ruby_job("StepFails", retry=0)
+
+
+@pytest.fixture
+def app(ruby_release: RubyRelease, redis_url: str) -> Iterator[Celery]:
+    """An app with results on the broker's Redis, whose jobs are written as the release at hand writes them."""
+    known = dict(_state._on_app_finalizers)
+    before = _state._tls.current_app, _state._latest_current
+    one = Celery("proj", broker=redis_url, backend=redis_url, fixups=[])
+    one.conf.task_allow_error_cb_on_chord_header = True
+    with Client.via(Client(redis_url, sidekiq_version=ruby_release.sidekiq_version)):
+        yield one
+    one.backend._pool.close()
+    one.close()
+    _state._tls.current_app, _state._latest_current = before
+    _state._on_app_finalizers.clear()
+    _state._on_app_finalizers.update(known)
+
+
+@pytest.fixture
+def tasks(app: Celery, redis_url: str) -> Iterator[SimpleNamespace]:
+    """Python's tasks, and a worker for them."""
+    declared = declare(app)
+    worker = TaskWorker(app, redis_url)
+    worker.start()
+    yield declared
+    worker.stop()
+
+
+@pytest.fixture
+def ruby_worker(start_ruby: StartRuby) -> None:
+    """Ruby's worker."""
+    start_ruby(program=PROGRAM)
+
+
+def state_of(client: redis.Redis, task_id: str) -> Any:
+    """Of a result."""
+    return json.loads(client.get(f"celery-task-meta-{task_id}") or b"{}").get("status")
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_step_between_two_in_python(tasks: SimpleNamespace, app: Celery) -> None:
+    """It is called with the result of the one before, and what it returns goes to the one behind."""
+    result = chain(tasks.add.s(1, 2), double.s(10), tasks.add.s(100)).apply_async()
+
+    assert result.get(timeout=WAIT_SECONDS) == 126
+    assert result.parent.get(timeout=WAIT_SECONDS) == 26
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_ruby_steps_one_after_the_other(tasks: SimpleNamespace, app: Celery) -> None:
+    """The chain may begin and end with them."""
+    result = chain(double.s(1), double.s(1), double.s(1)).apply_async()
+
+    assert result.get(timeout=WAIT_SECONDS) == 14
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_job_of_its_own_has_a_result(app: Celery, redis_client: redis.Redis) -> None:
+    """Written by Ruby: no Python worker is there."""
+    result = double.s(4).apply_async()
+
+    assert result.get(timeout=WAIT_SECONDS) == 8
+    assert redis_client.ttl(f"celery-task-meta-{result.id}") > 0
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_ruby_steps_in_a_group(tasks: SimpleNamespace, app: Celery) -> None:
+    """Beside tasks."""
+    result = group([tasks.add.s(1, 1), double.s(1), double.s(2)]).apply_async()
+
+    assert result.get(timeout=WAIT_SECONDS) == [2, 2, 4]
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_ruby_steps_in_a_chord(tasks: SimpleNamespace, app: Celery) -> None:
+    """As parts of its header, and as its body, which is called with the list."""
+    header = [tasks.add.s(1, 1), double.s(2), chain(tasks.add.s(1, 1), double.s())]
+
+    in_python = chord(header, tasks.same.s()).apply_async()
+    in_ruby = chord(header, double.s()).apply_async()
+
+    assert in_python.get(timeout=WAIT_SECONDS) == [2, 4, 4]
+    assert in_ruby.get(timeout=WAIT_SECONDS) == 20
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_callbacks_of_a_ruby_step(tasks: SimpleNamespace, app: Celery) -> None:
+    """With its result."""
+    double.s(2).apply_async(link=tasks.add.s(1).set(task_id="callback"))
+
+    assert app.AsyncResult("callback").get(timeout=WAIT_SECONDS) == 5
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_step_that_fails_for_good_ends_the_chain(
+    tasks: SimpleNamespace, app: Celery, redis_client: redis.Redis
+) -> None:
+    """Its error bears the name of Ruby's class, and who waits for the last step is told."""
+    result = chain(tasks.add.s(1, 1), fails.s(), tasks.add.s(1).set(task_id="last")).apply_async()
+
+    with pytest.raises(Exception, match="no") as raised:
+        result.get(timeout=WAIT_SECONDS)
+    assert type(raised.value).__name__ == "FixtureError"
+    eventually(lambda: state_of(redis_client, "last") == "FAILURE")
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_step_that_fails_for_good_fails_its_chord(
+    tasks: SimpleNamespace, app: Celery, redis_client: redis.Redis
+) -> None:
+    """Like any other part."""
+    body = tasks.total.s().set(task_id="body")
+    chord([tasks.add.s(1, 1), fails.s()], body).apply_async()
+
+    eventually(lambda: state_of(redis_client, "body") == "FAILURE")
+    assert isinstance(app.AsyncResult("body").result, ChordError)
+
+
+def test_a_ruby_step_takes_no_keyword_arguments(app: Celery) -> None:
+    """It is refused where it is sent."""
+    from kombu.exceptions import EncodeError
+
+    with pytest.raises(EncodeError, match="no keyword arguments"):
+        double.s().apply_async(kwargs={"amount": 1})
+
+
+def test_a_ruby_step_keeps_its_options(app: Celery, redis_client: redis.Redis) -> None:
+    """Those of `ruby_job` stand in its payload, and its queue is where it goes."""
+    ruby_job("Import", queue="imports", retry=7, tags=["x"]).si(1).apply_async()
+
+    payload = json.loads(redis_client.lindex("queue:imports", 0))
+    assert (payload["class"], payload["args"], payload["retry"], payload["tags"]) == ("Import", [1], 7, ["x"])
+    assert payload["celery"]["report"]["queue"] == "celery"
+    assert os.path.basename(payload["celery"]["report"]["key"]) == f"celery-task-meta-{payload['jid']}"

@@ -1,0 +1,23 @@
+# frozen_string_literal: true
+
+# The worker of tests of workflows that cross the border.
+
+require_relative "jobs"
+require_relative "sidekiq_celery_steps"
+
+class StepDouble
+  include FIXTURE_JOB
+  sidekiq_options queue: "default"
+
+  def perform(*numbers)
+    numbers.flatten.sum * 2
+  end
+end
+
+class StepFails
+  include FIXTURE_JOB
+
+  def perform(*)
+    raise FixtureError, "no"
+  end
+end

@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+# Lets Ruby jobs be steps of a sidekiq_celery workflow: copy this file into the application and require it where Sidekiq
+# is configured. It works with Sidekiq 6 to 8 and touches no other jobs.
+#
+# A step's payload bears `celery.report`. When it has succeeded, or has failed for good, one MULTI writes its result as
+# Celery's clients read it and, if anything waits for it, enqueues the job by which a Python worker goes on: with the next
+# step, the chord, callbacks. What `perform` returns is the result; middleware in front must return what `yield` returned.
+
+require "securerandom"
+require "time"
+
+module SidekiqCelery
+  class Steps
+    GOES_ON = %w[flow chain chord callbacks errbacks].freeze
+
+    def call(_job, payload, _queue)
+      result = yield
+      SidekiqCelery.report(payload, "SUCCESS", result)
+      result
+    end
+  end
+
+  class << self
+    def died(payload, error)
+      failure = {"exc_type" => error.class.name, "exc_message" => [error.message.to_s], "exc_module" => nil}
+      report(payload, "FAILURE", failure, (error.backtrace || []).join("\n"))
+    end
+
+    def report(payload, state, result, traceback = nil)
+      marks = payload["celery"]
+      wanted = marks && marks["report"]
+      return unless wanted
+
+      meta = Sidekiq.dump_json(
+        "status" => state, "result" => result, "traceback" => traceback, "children" => [],
+        "date_done" => Time.now.utc.iso8601(6), "task_id" => payload["jid"]
+      )
+      following = successor(payload, marks, wanted, state, result) if (marks.keys & Steps::GOES_ON).any? || !wanted["key"]
+      Sidekiq.redis do |conn|
+        conn.multi do |transaction|
+          store(transaction, wanted, meta) if wanted["key"]
+          push(transaction, wanted["queue"], following) if following
+        end
+      end
+    end
+
+    private
+
+    def store(transaction, wanted, meta)
+      if wanted["expires"]
+        transaction.setex(wanted["key"], wanted["expires"], meta)
+      else
+        transaction.set(wanted["key"], meta)
+      end
+      transaction.publish(wanted["key"], meta)
+    end
+
+    def push(transaction, queue, job)
+      transaction.sadd("queues", [queue])
+      transaction.lpush("queue:#{queue}", job)
+    end
+
+    def successor(payload, marks, wanted, state, result)
+      # Sidekiq 8 counts milliseconds.
+      now = payload["created_at"].is_a?(Integer) ? (Time.now.to_f * 1000).to_i : Time.now.to_f
+      Sidekiq.dump_json(
+        "class" => wanted["class"], "queue" => wanted["queue"], "jid" => SecureRandom.uuid, "retry" => true,
+        "args" => [payload["class"], payload["jid"], marks, state, result], "created_at" => now, "enqueued_at" => now,
+        "celery" => {"parent_id" => payload["jid"], "root_id" => marks["root_id"] || payload["jid"]}
+      )
+    end
+  end
+end
+
+Sidekiq.configure_server do |config|
+  config.server_middleware { |chain| chain.add SidekiqCelery::Steps }
+  config.death_handlers << SidekiqCelery.method(:died)
+end

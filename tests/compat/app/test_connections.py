@@ -1,0 +1,92 @@
+"""kombu's connections to the broker, and what a fork does to an app."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kombu import Connection, Producer, pools
+from kombu.exceptions import OperationalError
+
+ROOT = Path(__file__).parents[3]
+
+FORK = """
+import os, sys
+from sidekiq_celery import Celery
+app = Celery("forked", broker="redis://h/0")
+before = app.oid, app.thread_oid
+@app.on_after_fork.connect
+def told(sender, **_):
+    print(sender.main, sender.oid != before[0], sender.thread_oid != before[1], flush=True)
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+print("parent", app.oid == before[0], flush=True)
+"""
+
+
+@pytest.fixture
+def connected(make_app, redis_url):
+    """An app with one connection at most; kombu's pools are emptied."""
+    app = make_app(broker=redis_url, broker_pool_limit=1, broker_pool_acquire_timeout=0.05)
+    pools.reset()
+    yield app
+    pools.reset()
+
+
+def test_a_connection_comes_from_the_pool_and_goes_back(connected):
+    """One that is given is used, and left open."""
+    with connected.connection_or_acquire() as connection:
+        assert isinstance(connection, Connection)
+        connection.ensure_connection(max_retries=1)
+
+    with connected.connection_or_acquire("given") as connection:
+        assert connection == "given"
+
+
+def test_a_pool_that_is_empty_says_which_setting_to_raise(connected):
+    """Of connections and of producers."""
+    with (
+        connected.connection_or_acquire(),
+        pytest.raises(OperationalError, match=r"broker_pool_limit \(currently 1\)"),
+        connected.connection_or_acquire(),
+    ):
+        pass
+
+
+def test_a_producer_sends_kombus_messages(connected):
+    """To queues of kombu's own, as some programs do beside their tasks."""
+    with connected.producer_or_acquire() as producer:
+        assert isinstance(producer, Producer)
+        producer.publish({"a": 1}, routing_key="beside", serializer="json")
+
+    with connected.connection_for_read() as connection:
+        message = connection.SimpleQueue("beside").get(timeout=5)
+        assert message.payload == {"a": 1}
+        message.ack()
+
+
+def test_a_connection_has_the_settings_of_the_broker(make_app):
+    """Unless they are given."""
+    app = make_app(broker="redis://user:pw@host:7000/3", broker_transport_options={"visibility_timeout": 5})
+
+    connection = app.connection(transport_options={"mine": 1})
+
+    assert (connection.hostname, connection.port, connection.virtual_host) == ("host", 7000, "3")
+    assert connection.transport_options == {"visibility_timeout": 5, "mine": 1}
+    assert app.connection_for_write("redis://other/1").hostname == "other"
+
+
+def test_a_fork_has_ids_of_its_own():
+    """And is told of; the parent stays what it was."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORK],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'compat'}"},
+        timeout=60,
+        check=True,
+    )
+
+    assert done.stdout.split("\n")[:2] == ["forked True True", "parent True"]

@@ -143,14 +143,14 @@ def _check_compression(name: str) -> None:
 
 def _json_is_kombus() -> bool:
     """Whether nobody has registered a json of their own."""
-    serialization = sys.modules.get("kombu.serialization")
-    if serialization is None:
+    registry = getattr(sys.modules.get("kombu.serialization"), "registry", None)
+    known = None if registry is None else registry._encoders.get("json")
+    if known is None:
+        # Not imported, or another thread is in the midst of it.
         return True
     from kombu.utils.json import dumps
 
-    known = serialization.registry._encoders.get("json")
-    # None: another thread is about to import it.
-    return known is None or bool(known.encoder is dumps)
+    return bool(known.encoder is dumps)
 
 
 @lru_cache(maxsize=1)

@@ -32,6 +32,7 @@ Tell = Callable[[bytes, bytes], None]
 LINGER_SECONDS = 5.0
 REREAD_SECONDS = 10.0
 _POLL_SECONDS = 0.5
+_FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 # What one command names at most.
 _SLICE = 500
@@ -89,6 +90,7 @@ class Listener:
         self._waiting: dict[bytes, list[Tell]] = {}
         self._fresh: set[bytes] = set()
         self._idle_since: float | None = None
+        self._has_heard = False
         self._thread = None
         self._wake_reader = self._wake_writer = -1
 
@@ -106,9 +108,9 @@ class Listener:
 
     def _run(self) -> None:
         serve = self._listen
-        pause = 0.1
+        pause = _FIRST_PAUSE_SECONDS
         while True:
-            started = time.monotonic()
+            self._has_heard = False
             try:
                 serve()
                 return
@@ -120,8 +122,8 @@ class Listener:
                 logger.warning("Lost the connection for results; connecting again: %s", error)
             except Exception:
                 logger.exception("The listener for results failed; it begins again")
-            if time.monotonic() - started > _LONGEST_PAUSE_SECONDS:
-                pause = 0.1
+            if self._has_heard:
+                pause = _FIRST_PAUSE_SECONDS
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             if self._ends():
@@ -149,6 +151,7 @@ class Listener:
                 if self._sleep(link):
                     self._hear(link)
                     heard_at = time.monotonic()
+                    self._has_heard = True
         finally:
             link.close()
 

@@ -1,9 +1,11 @@
 """What a result leaves in Redis."""
 
 import json
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -170,6 +172,30 @@ def test_what_cannot_be_written_is_an_error(app: Celery, redis_client: redis.Red
         app.backend.mark_as_done("a", object())
 
     assert redis_client.keys() == []
+
+
+def test_a_result_is_written_while_another_thread_imports_kombu(
+    app: Celery, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its module is there by then, and empty."""
+    monkeypatch.setitem(sys.modules, "kombu.serialization", ModuleType("kombu.serialization"))
+
+    app.backend.mark_as_done("a", 1)
+
+    assert meta(redis_client, "a")["result"] == 1
+
+
+def test_a_programs_own_json_is_used(app: Celery) -> None:
+    """Registered with kombu in place of its own."""
+    from kombu.serialization import registry
+
+    known = registry._encoders["json"]
+    registry._encoders["json"] = known._replace(encoder=lambda data: "own")
+    try:
+        assert app.backend.encode({"x": 1}) == "own"
+    finally:
+        registry._encoders["json"] = known
+    assert app.backend.encode({"x": 1}) == '{"x": 1}'
 
 
 def test_what_is_too_long_for_redis_is_an_error(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:

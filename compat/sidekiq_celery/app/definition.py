@@ -7,8 +7,9 @@ engine runs them like any job: `bind` makes the run of a payload, `conclude` dec
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import flow, signals, states
@@ -18,6 +19,7 @@ from sidekiq_celery.app.failed_tasks import FailedTasks
 from sidekiq_celery.app.plan import Plan
 from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.app.running_task import running
+from sidekiq_celery.app.task import BaseTask
 from sidekiq_celery.app.trace import TaskRun
 from sidekiq_celery.app.unknown_tasks import unknown_tasks
 from sidekiq_celery.app.verdict import verdict
@@ -255,20 +257,28 @@ def register_tasks(
 
     hooks.on_death(fail_lost_tasks(registry))
     failed_tasks = FailedTasks(app)
-    unlimited = []
 
     def define(task: Any) -> TaskDefinition:
         return TaskDefinition(task, failed_tasks, hostname=hostname, has_hard_limits=has_hard_limits, gate=gate)
 
     for task in app.tasks.values():
-        definition = define(task)
         registry.remove(task.name)
-        registry.add(definition)
-        if task.time_limit and definition.hard_timeout_seconds is None:
-            unlimited.append(task.name)
+        registry.add(define(task))
     registry.fall_back(unknown_tasks(app, define))
-    if unlimited:
+    _tell_what_has_no_effect(list(app.tasks.values()), has_hard_limits)
+
+
+def _tell_what_has_no_effect(tasks: Sequence[Any], has_hard_limits: bool) -> None:
+    unlimited = [task.name for task in tasks if task.time_limit and not iscoroutinefunction(task.run)]
+    if unlimited and not has_hard_limits:
         logger.warning(
             "time_limit of %s has no effect: only -P prefork can kill a task, use it or soft_time_limit",
             ", ".join(unlimited),
+        )
+    own = [task.name for task in tasks if task.Request != BaseTask.Request or task.Strategy != BaseTask.Strategy]
+    if own:
+        logger.warning(
+            "Request and Strategy of %s are not used: there is no consumer here; use the hooks of the task, such as "
+            "on_failure, or signals, such as task_revoked",
+            ", ".join(own),
         )

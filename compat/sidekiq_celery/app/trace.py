@@ -7,7 +7,6 @@ job writes them (`app.verdict`), so they happen once, or not at all and the job 
 before that.
 """
 
-import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -18,8 +17,9 @@ from sidekiq_celery import flow, gathering, signals, states
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery.app import task_log
 from sidekiq_celery.app.context import Context, get_actual_ignore_result
+from sidekiq_celery.app.coroutine_limits import within_limits
 from sidekiq_celery.app.plan import Plan
-from sidekiq_celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
+from sidekiq_celery.exceptions import Ignore, Reject, Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.in_flight import Effect
@@ -140,17 +140,13 @@ class TaskRun:
         return self.outcome()
 
     async def awaited(self) -> Any:
-        """The call, with its soft limit."""
-        limit = self.request.soft_time_limit or self.plan.task.soft_time_limit
-        scope = asyncio.timeout(limit)
-        try:
-            async with scope:
-                retval = self.plan.fun(*self.args, **self.kwargs)
-                return await retval if isawaitable(retval) else retval
-        except TimeoutError:
-            if scope.expired():
-                raise SoftTimeLimitExceeded() from None
-            raise
+        """The call, within its limits."""
+        task, request = self.plan.task, self.request
+        hard, soft = request.time_limit or task.time_limit, request.soft_time_limit or task.soft_time_limit
+        returned = self.plan.fun(*self.args, **self.kwargs)
+        if not isawaitable(returned):
+            return returned
+        return await (within_limits(returned, hard, soft) if hard or soft else returned)  # type: ignore[arg-type]
 
     # ---- the steps
 
@@ -317,6 +313,9 @@ class TaskRun:
 
     def store(self, result: Any, state: str, traceback: str | None) -> None:
         """Have a result written: with the end where the results are on the same Redis, else here and now."""
+        if not self.task_id:
+            # A job without an id, which nobody can ask for.
+            return
         backend = self.plan.task.backend
         effects_for = getattr(backend, "effects_for", None)
         effects = None

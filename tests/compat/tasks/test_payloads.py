@@ -11,6 +11,7 @@ from kombu.exceptions import EncodeError, OperationalError
 from sidekiq_celery import Celery, signals
 
 from sidekiq_py import program
+from sidekiq_py.client import Client
 
 
 @pytest.fixture
@@ -233,3 +234,29 @@ def test_a_name_that_is_not_known_becomes_an_attribute(app: Celery) -> None:
         pass
 
     assert (odd.ignore_results, odd.team) == (True, "billing")
+
+
+def test_a_task_goes_where_the_program_sends_its_pushes(redis_url: str, redis_client: redis.Redis, add: Any) -> None:
+    """`Client.via` picks another Redis, and a push inside a transaction waits for its commit."""
+    other = redis_url.rpartition("/")[0] + "/1"
+    waiting_pushes: list[Any] = []
+
+    def after_commit(push: Any) -> bool:
+        waiting_pushes.append(push)
+        return True
+
+    with Client.via(other):
+        add.delay(1)
+    program.push_after_commit(after_commit)
+    try:
+        add.delay(2)
+        assert waiting(redis_client) == []
+        for push in waiting_pushes:
+            push()
+    finally:
+        program.push_after_commit(None)
+
+    assert [job["args"] for job in waiting(redis_client)] == [[2]]
+    elsewhere = redis.Redis.from_url(other)
+    assert [job["args"] for job in waiting(elsewhere)] == [[1]]
+    elsewhere.close()

@@ -376,10 +376,7 @@ def test_a_coroutine_runs_on_the_loop(app: Celery, worker: TaskWorker, redis_cli
     @app.task(name="proj.coroutine", bind=True, soft_time_limit=0.2)
     async def coroutine(self: Any, seconds: float) -> Any:
         own = self.request.id
-        try:
-            await asyncio.sleep(seconds)
-        except SoftTimeLimitExceeded:
-            raise AssertionError from None
+        await asyncio.sleep(seconds)
         return own == self.request.id
 
     @app.task(name="proj.coroutine_again", bind=True, autoretry_for=(ValueError,), default_retry_delay=50)
@@ -397,6 +394,35 @@ def test_a_coroutine_runs_on_the_loop(app: Celery, worker: TaskWorker, redis_cli
     assert stored(redis_client, slow)["result"]["exc_type"] == "SoftTimeLimitExceeded"
     eventually(lambda: state_of(redis_client, retried) == "RETRY")
     assert redis_client.zcard("retry") == 1
+
+
+def test_a_coroutine_can_clean_up_at_its_soft_limit(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """The error is raised in it, where it waits; at its time limit it is cancelled."""
+
+    @app.task(name="proj.cleaning", soft_time_limit=0.1)
+    async def cleaning() -> str:
+        try:
+            await asyncio.sleep(60)
+        except SoftTimeLimitExceeded:
+            await asyncio.sleep(0)
+            return "cleaned up"
+        return "late"
+
+    @app.task(name="proj.stubborn", soft_time_limit=0.1, time_limit=0.3)
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except SoftTimeLimitExceeded:
+                pass
+
+    worker.start()
+    cleaned, late = cleaning.delay().id, stubborn.delay().id
+
+    eventually(lambda: state_of(redis_client, cleaned) == "SUCCESS")
+    assert stored(redis_client, cleaned)["result"] == "cleaned up"
+    eventually(lambda: state_of(redis_client, late) == "FAILURE")
+    assert stored(redis_client, late)["result"]["exc_type"] == "TimeLimitExceeded"
 
 
 def test_callbacks_and_errbacks_follow(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:

@@ -76,7 +76,8 @@ class GroupStampingVisitor(StampingVisitor):
             group.set(task_id=uuid())
         if group.id not in self.groups:
             self.groups.append(group.id)
-        return {"groups": list(self.groups), "stamped_headers": list(self.stamped_headers)}
+        # Lists are added up on the way down, and each task is told all its groups.
+        return {}
 
     def on_group_end(self, group: Any, **headers: Any) -> None:
         """Leave the group."""

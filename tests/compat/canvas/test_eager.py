@@ -1,0 +1,43 @@
+"""Workflows in the caller's process: `.apply()`, and `apply_async` where `task_always_eager` is set."""
+
+from types import SimpleNamespace
+
+import pytest
+import redis
+from sidekiq_celery import Celery, chain, chord, group
+
+from tests.compat.canvas.test_workflows import CANVASES
+
+# A chord that grows needs a worker. A group at the end of a part is one result here, as in Celery.
+_OTHERWISE = {"a part that is added while the chord runs", "a chain that ends in a group, within a chord"}
+
+
+@pytest.fixture
+def eager(app: Celery, tasks: SimpleNamespace) -> SimpleNamespace:
+    """The tasks of an app that is eager."""
+    app.conf.task_always_eager = True
+    return tasks
+
+
+@pytest.mark.parametrize("name", [name for name in CANVASES if name not in _OTHERWISE])
+def test_a_canvas_returns_the_same_at_once(eager: SimpleNamespace, redis_client: redis.Redis, name: str) -> None:
+    """And nothing is sent."""
+    make, expected = CANVASES[name]
+
+    result = make(eager).apply_async()
+
+    assert result.get() == expected
+    assert redis_client.keys() == []
+
+
+def test_apply_runs_a_canvas_of_an_app_that_is_not_eager(tasks: SimpleNamespace) -> None:
+    """Here and now."""
+    assert chain(tasks.add.s(1, 1), tasks.add.s(2)).apply().get() == 4
+    assert group(tasks.add.s(1, 1), tasks.add.s(2, 2)).apply().get() == [2, 4]
+    assert chord([tasks.add.s(1, 1)], tasks.total.s()).apply().get() == 2
+
+
+def test_an_error_ends_a_chain(eager: SimpleNamespace) -> None:
+    """The step behind it does not run."""
+    with pytest.raises(ValueError, match="boom"):
+        chain(eager.boom.s(), eager.add.s(1)).apply_async().get()

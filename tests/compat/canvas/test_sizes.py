@@ -30,7 +30,9 @@ def test_the_message_of_a_chain_of_100_is_that_of_a_chain_of_2(
     chain(tasks.add.s(1, 1), *[tasks.add.s(1) for _ in range(99)]).apply_async()
 
     [long] = payloads(redis_client)
-    assert len(long) == len(short) < MESSAGE_BYTES
+    # Times have more digits, or fewer.
+    assert abs(len(long) - len(short)) < 20
+    assert len(long) < MESSAGE_BYTES
     [key] = redis_client.keys("sidekiq_py:flow:*")
     steps = redis_client.hvals(key)
     assert len(steps) == 99

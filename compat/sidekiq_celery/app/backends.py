@@ -1,7 +1,6 @@
 """From `result_backend` to the class that keeps results."""
 
 import types
-from importlib.metadata import entry_points
 from typing import Any
 
 from sidekiq_celery import _state
@@ -42,6 +41,8 @@ def by_name(backend: Any = None, loader: Any = None, extension_namespace: str = 
         return backend
     aliases = {**BACKEND_ALIASES, **(loader or _state.get_current_app().loader).override_backends}
     if backend not in aliases and ":" not in backend and "." not in backend:
+        from importlib.metadata import entry_points
+
         aliases |= {entry.name: entry.value for entry in entry_points(group=extension_namespace)}
         if backend in _ABSENT and backend not in aliases:
             raise ImproperlyConfigured(

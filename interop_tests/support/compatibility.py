@@ -6,6 +6,7 @@ A pytest plug-in. Each test of `interop_tests/` is a claim, worded by its docstr
 With `--compatibility FILE` the table of a whole run is written there.
 """
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -142,9 +143,9 @@ def _row(cells: list[str]) -> str:
 
 
 def _sentence(documented: object) -> str:
-    """The first line of a docstring, as it may stand in a table."""
-    lines = (getattr(documented, "__doc__", None) or "").strip().splitlines()
-    return lines[0].rstrip(".").replace("|", "\\|") if lines else ""
+    """The first paragraph of a docstring, as it may stand in a table."""
+    paragraph, _, _ = inspect.cleandoc(getattr(documented, "__doc__", None) or "").partition("\n\n")
+    return paragraph.replace("\n", " ").rstrip(".").replace("|", "\\|")
 
 
 def _link(test: str) -> str:

@@ -1,0 +1,1 @@
+"""What beat is made of. Programs import it from `sidekiq_celery.beat`."""

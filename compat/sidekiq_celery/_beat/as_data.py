@@ -1,0 +1,91 @@
+"""
+Schedules and entries as JSON: people and other languages can read it, and reading it runs no code.
+
+An entry: `{"task": …, "schedule": …, "args": […], "kwargs": {…}, "options": {…}}`. A schedule: `{"every": seconds}`,
+also with `"relative": true`; `{"crontab": "minute hour day-of-month month day-of-week"}`;
+`{"solar": [event, lat, lon]}`.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from sidekiq_celery.json_values import from_plain, to_plain
+from sidekiq_celery.schedules import BaseSchedule, crontab, maybe_schedule, schedule, solar
+
+__all__ = ("entry_of", "entry_text", "schedule_of", "schedule_text")
+
+
+def entry_text(task: str, when: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> bytes:
+    """
+    An entry as JSON.
+
+    Raises:
+        TypeError: The schedule is of a program's own class, or an argument cannot be written.
+    """
+    fields = {"task": task, "schedule": _data(maybe_schedule(when))}
+    given = {"args": list(args), "kwargs": dict(kwargs or {}), "options": dict(options or {})}
+    return json.dumps({**fields, **to_plain(given)}, ensure_ascii=False).encode()
+
+
+def entry_of(text: bytes) -> dict[str, Any]:
+    """
+    The fields of `ScheduleEntry`.
+
+    Raises:
+        ValueError: It is no entry.
+    """
+    fields = json.loads(text)
+    if not isinstance(fields, Mapping) or not isinstance(fields.get("task"), str):
+        raise ValueError(f"an entry of beat is a JSON object with the name of a task, not {text[:80]!r}")
+    given = {key: from_plain(fields[key]) for key in ("args", "kwargs", "options") if key in fields}
+    return {"task": fields["task"], "schedule": schedule_of(fields.get("schedule")), **given}
+
+
+def schedule_of(data: Any) -> BaseSchedule:
+    """
+    The schedule that JSON describes.
+
+    Raises:
+        ValueError: It describes none.
+    """
+    kind = next(iter(data), None) if isinstance(data, Mapping) else None
+    try:
+        if kind == "every":
+            return schedule(timedelta(seconds=data["every"]), bool(data.get("relative")))
+        if kind == "crontab":
+            return crontab.from_string(" ".join(data["crontab"].split()))
+        if kind == "solar":
+            return solar(*data["solar"])
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"{data!r} is no schedule of beat: {error}") from error
+    raise ValueError(f"{data!r} is no schedule of beat; give every (seconds), crontab or solar")
+
+
+def schedule_text(when: Any) -> str:
+    """A schedule for people."""
+    if type(when) is crontab:
+        return _cron_line(when)
+    if type(when) is schedule:
+        return f"every {when.human_seconds}"
+    return repr(when)
+
+
+def _data(when: BaseSchedule) -> dict[str, Any]:
+    if type(when) is schedule:
+        return {"every": when.run_every.total_seconds(), **({"relative": True} if when.relative else {})}
+    if type(when) is crontab:
+        return {"crontab": _cron_line(when)}
+    if type(when) is solar:
+        return {"solar": [when.event, when.lat, when.lon]}
+    raise TypeError(f"{when!r} cannot be kept as data; put it into the setting beat_schedule")
+
+
+def _cron_line(when: crontab) -> str:
+    days = (when._orig_day_of_month, when._orig_month_of_year, when._orig_day_of_week)
+    return " ".join(_cron_field(field) for field in (when._orig_minute, when._orig_hour, *days))
+
+
+def _cron_field(field: Any) -> str:
+    return "".join(str(field).split()) if isinstance(field, int | str) else ",".join(map(str, sorted(field)))

@@ -1,0 +1,211 @@
+"""
+The scheduler of beat as it comes: when each entry was sent last is kept in Redis.
+
+Any number of beats may run for one app. Each works out by itself what is due; who sends it moves the time of the last
+run on from the one it has read, and enqueues the task, in one step. So each run is sent once, whoever is killed, and
+what was due while no beat ran is sent once when one starts.
+"""
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from sidekiq_celery import gathering
+from sidekiq_celery._beat import as_data
+from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, logger
+from sidekiq_celery.schedules import schedstate, schedule
+from sidekiq_celery.utils.time import maybe_make_aware
+from sidekiq_py.errors import RedisError
+from sidekiq_py.redis_access import turns
+from sidekiq_py.redis_access.pool import Pool
+
+__all__ = ("PersistentScheduler", "place_of", "read_run", "run_text")
+
+# How far the last run may be ahead of the clock: cron, too, lets jobs of a time of day wait when a clock is set back by
+# less than three hours, so that they do not run twice.
+_PATIENCE_SECONDS = 3 * 3600
+_LEAST_PATIENCE_SECONDS = 60
+
+
+def place_of(app: Any) -> turns.Place:
+    """Where the state of an app's beats is kept."""
+    return turns.Place(f"sidekiq_py:beat:{app.main or 'default'}")
+
+
+def run_text(last_run_at: datetime, count: int) -> bytes:
+    """What is kept of an entry: seconds since the epoch of its last run, and how many there were."""
+    return json.dumps([maybe_make_aware(last_run_at).timestamp(), count]).encode()
+
+
+def read_run(app: Any, text: bytes) -> tuple[datetime, int]:
+    """The time of the last run, in the app's zone, and how many there were."""
+    seconds, count = json.loads(text)
+    return datetime.fromtimestamp(seconds, UTC).astimezone(app.timezone), int(count)
+
+
+class PersistentScheduler(Scheduler):
+    """
+    Keeps its state in the broker's Redis.
+
+    Args:
+        schedule_filename: Of Celery's scheduler; without effect.
+    """
+
+    max_interval: Any = 5
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.schedule_filename = kwargs.get("schedule_filename")
+        # What was read of each entry; the names of those that are paused; those that settings and Redis describe.
+        self._seen: dict[str, bytes] = {}
+        self._paused: set[str] = set()
+        self._described: set[str] = set()
+        self._refreshed_at: float | None = None
+        super().__init__(*args, **kwargs)
+
+    @property
+    def info(self) -> str:
+        """A line for beat's banner."""
+        return f"    . state -> {place_of(self.app).turns}"
+
+    def setup_schedule(self) -> None:
+        """Read the entries and their state; what nobody describes any more is forgotten."""
+        values, _, added = turns.read(self._pool, self._place)
+        self.refresh()
+        gone = values.keys() - self._described - added.keys()
+        if gone:
+            turns.remove(self._pool, self._place, sorted(gone))
+
+    def refresh(self) -> None:
+        """
+        Read again what the settings and Redis say.
+
+        Raises:
+            RedisError: As `Pool.run` does.
+        """
+        values, self._paused, added = turns.read(self._pool, self._place)
+        self._describe(added)
+        new = {name: run_text(one.last_run_at, 0) for name, one in self.schedule.items() if name not in values}
+        if new:
+            turns.start(self._pool, self._place, new)
+            values, self._paused, _ = turns.read(self._pool, self._place)
+        for name, entry in self.schedule.items():
+            self._adopt(entry, values.get(name, b""))
+            self._mind_the_clock(entry)
+        self._heap = None
+        self._refreshed_at = time.monotonic()
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Ask the entry whose time has come, and send it if it is due; returns the seconds to sleep."""
+        try:
+            if self._refreshed_at is None or time.monotonic() - self._refreshed_at >= self.max_interval:
+                self.refresh()
+            return super().tick(*args, **kwargs)
+        except RedisError as error:
+            return self._try_later(error)
+
+    def is_due(self, entry: Any) -> Any:
+        """Whether to send *entry* now; never while it is paused."""
+        if entry.name in self._paused:
+            return schedstate(is_due=False, next=self.max_interval)
+        return super().is_due(entry)
+
+    def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
+        """
+        Send *entry*, unless another beat has done so since its state was read.
+
+        Returns:
+            The result's handle; None if another beat has sent it.
+
+        Raises:
+            SchedulingError: It could not be sent.
+            RedisError: Redis was not reached; it is tried again.
+        """
+        following = self.reserve(entry) if advance else self.schedule[entry.name]
+        try:
+            with gathering.gathering() as wanted:
+                result = super().apply_async(entry, producer=producer, advance=False, **kwargs)
+        except SchedulingError:
+            # This run is left out, or it would be tried without end.
+            self._take(following, [])
+            raise
+        return result if self._take(following, gathering.commands(wanted)) else None
+
+    def _send_due(self, entry: Any) -> None:
+        if self._is_ours(entry):
+            # Without a producer of kombu: pushes are the engine's own.
+            self.apply_entry(entry)
+
+    def _is_ours(self, entry: Any) -> bool:
+        """Whether no other beat has sent it yet; asked first, so that signals and logs tell of a run once."""
+        current, is_paused = turns.read_one(self._pool, self._place, entry.name)
+        if current == self._seen.get(entry.name, b"") and not is_paused:
+            return True
+        logger.debug("beat: %s was sent by another beat, or is paused.", entry.name)
+        self._adopt(self.schedule[entry.name], current)
+        return False
+
+    def _take(self, following: Any, commands: Any) -> bool:
+        """Move an entry's last run on and write *commands*, if its state is as it was read."""
+        name = following.name
+        value = run_text(following.last_run_at, following.total_run_count)
+        try:
+            if turns.take(self._pool, self._place, name, self._seen.get(name, b""), value, commands):
+                self._seen[name] = value
+                return True
+        finally:
+            # What has become of it is read before the next tick.
+            if self._seen.get(name) != value:
+                self._refreshed_at = None
+        return False
+
+    def _adopt(self, entry: Any, value: bytes) -> None:
+        self._seen[entry.name] = value
+        if value:
+            entry.last_run_at, entry.total_run_count = read_run(self.app, value)
+
+    def _mind_the_clock(self, entry: Any) -> None:
+        """A last run far ahead of the clock was written before that was set back: count from now."""
+        when = entry.schedule
+        patience = max(when.seconds, _LEAST_PATIENCE_SECONDS) if isinstance(when, schedule) else _PATIENCE_SECONDS
+        now = maybe_make_aware(entry.default_now())
+        if (maybe_make_aware(entry.last_run_at) - now).total_seconds() <= patience:
+            return
+        logger.warning("beat: the last run of %s is ahead of the clock (%s); counting from now.", entry.name, now)
+        entry.last_run_at = now
+        value = run_text(now, entry.total_run_count)
+        if turns.take(self._pool, self._place, entry.name, self._seen[entry.name], value, []):
+            self._seen[entry.name] = value
+
+    def _describe(self, added: dict[str, bytes]) -> None:
+        """Make the schedule what the settings and Redis describe, and what `add` was called with."""
+        described = self._of_redis(added)
+        described.update(self._default_entries(self.app.conf.beat_schedule))
+        described.update(self.app.conf.beat_schedule)
+        others = {name: dict(entry) for name, entry in self.schedule.items() if name not in self._described}
+        self.merge_inplace({**others, **described})
+        self._described = set(described)
+
+    def _of_redis(self, added: dict[str, bytes]) -> dict[str, Any]:
+        entries = {}
+        for name, text in added.items():
+            try:
+                entries[name] = as_data.entry_of(text)
+            except ValueError as error:
+                logger.error("beat: Entry %r is left out: %s. Remove it with `beat remove`.", name, error)
+        return entries
+
+    def _try_later(self, error: Exception) -> float:
+        self._refreshed_at = None
+        logger.error("beat: %s Trying again in %s seconds.", error, self.max_interval)
+        return float(self.max_interval)
+
+    @property
+    def _place(self) -> turns.Place:
+        return place_of(self.app)
+
+    @property
+    def _pool(self) -> Pool:
+        from sidekiq_celery.app.publish import client_of
+
+        return client_of(self.app).pool

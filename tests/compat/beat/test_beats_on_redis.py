@@ -1,0 +1,299 @@
+"""Beats that share their state in Redis, at times that are handed in."""
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery, signals
+from sidekiq_celery.beat import BeatLazyFunc, PersistentScheduler, SchedulingError
+from sidekiq_celery.schedules import crontab
+
+from tests.compat.beat.clock import Clock
+
+TICK = {"task": "proj.tick", "schedule": 10}
+STATE = "sidekiq_py:beat:proj"
+
+
+def beat_of(app: Celery, **schedule: Any) -> PersistentScheduler:
+    """A beat that has just started."""
+    app.conf.beat_schedule = schedule
+    return PersistentScheduler(app)
+
+
+def run_due(*beats: PersistentScheduler) -> None:
+    """Have beats do all that there is to do at this time."""
+    for beat in beats:
+        while beat.tick() == 0:
+            pass
+
+
+def jobs(client: redis.Redis, queue: str = "celery") -> list[dict[str, Any]]:
+    """The jobs of a queue, the oldest first."""
+    return [json.loads(raw) for raw in client.lrange(f"queue:{queue}", 0, -1)][::-1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_any_number_of_beats_send_each_run_once(
+    make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis, count: int
+) -> None:
+    """200 runs of an interval, asked of the beats in any order."""
+    beats = [beat_of(make_app(), tick=TICK) for _ in range(count)]
+    order = random.Random(count)
+
+    for _ in range(200):
+        clock.advance(10)
+        order.shuffle(beats)
+        run_due(*beats)
+
+    assert len(jobs(redis_client)) == 200
+    assert json.loads(redis_client.hget(STATE, "tick"))[1] == 200
+
+
+def test_beats_whose_clocks_differ_send_each_run_of_a_crontab_once(
+    make_app: Callable[[], Celery], redis_client: redis.Redis
+) -> None:
+    """The one that is ahead sends it; the one behind finds it sent."""
+    clocks = [Clock(), Clock()]
+    clocks[1].advance(-2)
+    beats = []
+    for one in clocks:
+        app = make_app()
+        app.now = one.now  # type: ignore[method-assign]
+        beats.append(beat_of(app, tick={"task": "proj.tick", "schedule": crontab()}))
+
+    for _ in range(600):
+        for one in clocks:
+            one.advance(1)
+        run_due(*beats)
+
+    assert len(jobs(redis_client)) == 10
+
+
+def test_a_beat_that_read_before_another_one_sent_does_not_send(
+    make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis
+) -> None:
+    """It lost between its question and its push; what it has made ready is dropped."""
+    first, second = beat_of(make_app(), tick=TICK), beat_of(make_app(), tick=TICK)
+    clock.advance(10)
+    run_due(first)
+
+    result = second.apply_async(second.schedule["tick"])
+
+    assert result is None
+    assert len(jobs(redis_client)) == 1
+    assert second.schedule["tick"].last_run_at == first.schedule["tick"].last_run_at
+
+
+def test_what_was_due_while_no_beat_ran_is_sent_once(
+    make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis
+) -> None:
+    """However many runs were missed."""
+    beat_of(make_app(), tick=TICK).close()
+    clock.advance(1000)
+
+    beat = beat_of(make_app(), tick=TICK)
+    run_due(beat)
+    run_due(beat)
+
+    assert len(jobs(redis_client)) == 1
+
+
+def test_a_crontab_that_was_missed_too_long_ago_is_left_out(
+    make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis
+) -> None:
+    """As `beat_cron_starting_deadline` says."""
+    daily = {"task": "proj.daily", "schedule": crontab(minute=0, hour=13)}
+    beat_of(make_app(), daily=daily).close()
+    clock.advance(2 * 3600)
+
+    late = make_app()
+    late.conf.beat_cron_starting_deadline = 60
+    run_due(beat_of(late, daily=daily))
+    assert jobs(redis_client) == []
+
+    run_due(beat_of(make_app(), daily=daily))
+    assert len(jobs(redis_client)) == 1
+
+
+def test_a_killed_beat_loses_and_repeats_nothing(
+    make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis
+) -> None:
+    """Each run is by another process, which is killed at once behind it, or before it."""
+    beat_of(make_app(), tick=TICK).close()
+
+    for run in range(12):
+        clock.advance(10)
+        child = os.fork()
+        if child == 0:
+            try:
+                beat = beat_of(make_app(), tick=TICK)
+                if run % 3:
+                    run_due(beat)
+            finally:
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+
+    # The first of each three runs was not made: it is overdue for the second one, and is made with it.
+    assert len(jobs(redis_client)) == 8
+
+
+def test_a_clock_that_is_set_back_stops_no_interval(app: Celery, clock: Clock, redis_client: redis.Redis) -> None:
+    """The next run is an interval away, not an hour."""
+    beat = beat_of(app, tick=TICK)
+    clock.advance(10)
+    run_due(beat)
+
+    clock.advance(-3600)
+    beat.refresh()
+    run_due(beat)
+    assert len(jobs(redis_client)) == 1
+    clock.advance(10)
+    run_due(beat)
+
+    assert len(jobs(redis_client)) == 2
+
+
+def test_a_time_of_day_that_comes_twice_is_sent_once(app: Celery, clock: Clock, redis_client: redis.Redis) -> None:
+    """A clock that is set back by an hour lets crontabs wait, as cron does."""
+    beat = beat_of(app, noon={"task": "proj.noon", "schedule": crontab(minute=30, hour=12)})
+    clock.advance(1800)
+    run_due(beat)
+
+    clock.advance(-3600)
+    beat.refresh()
+    clock.advance(3600)
+    run_due(beat)
+    assert len(jobs(redis_client)) == 1
+    clock.advance(24 * 3600)
+    run_due(beat)
+
+    assert len(jobs(redis_client)) == 2
+
+
+def test_a_periodic_task_is_sent_as_its_entry_says(app: Celery, clock: Clock, redis_client: redis.Redis) -> None:
+    """Arguments, those that are worked out now, and options; the header tells the task that beat has sent it."""
+    clock.advance(1)
+    options = {"queue": "slow", "headers": {"own": 1}}
+    lazy = BeatLazyFunc(lambda: clock.now().isoformat())
+    beat = beat_of(app, tick={**TICK, "args": (1, lazy), "kwargs": {"key": "value"}, "options": options})
+    clock.advance(10)
+
+    run_due(beat)
+
+    [job] = jobs(redis_client, "slow")
+    assert job["class"] == "proj.tick"
+    assert job["args"] == [1, "2026-05-01T12:00:11+00:00", {"key": "value"}]
+    assert job["celery"]["headers"] == {"own": 1, "celery_beat_task": True}
+    assert options["headers"] == {"own": 1}
+
+
+def test_a_task_that_cannot_be_sent_does_not_stop_the_others(
+    app: Celery, clock: Clock, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its run is left out; so it is not tried without end."""
+    beat = beat_of(app, bad={**TICK, "args": (object(),)}, tick=TICK)
+    clock.advance(10)
+
+    run_due(beat)
+
+    assert len(jobs(redis_client)) == 1
+    assert "Couldn't apply scheduled task bad" in caplog.text
+    assert json.loads(redis_client.hget(STATE, "bad"))[1] == 1
+    with pytest.raises(SchedulingError, match="bad"):
+        beat.apply_async(beat.schedule["bad"])
+
+
+def test_signals_of_publishing_are_sent_by_the_beat_that_sends(
+    make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis
+) -> None:
+    """Not by every beat."""
+    beats = [beat_of(make_app(), tick=TICK) for _ in range(3)]
+    seen: list[str] = []
+
+    def on_publish(sender: str, **_: Any) -> None:
+        seen.append(sender)
+
+    signals.before_task_publish.connect(on_publish)
+    try:
+        clock.advance(10)
+        run_due(*beats)
+    finally:
+        signals.before_task_publish.disconnect(on_publish)
+
+    assert seen == ["proj.tick"]
+
+
+def test_periodic_tasks_may_be_added_by_the_program(app: Celery, clock: Clock, redis_client: redis.Redis) -> None:
+    """A task, a signature, a timedelta; also while beat runs."""
+
+    @app.task(name="proj.add", shared=False)
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    app.add_periodic_task(10, add.s(1, 2), name="by signature")
+    beat = PersistentScheduler(app)
+    app.add_periodic_task(timedelta(seconds=20), add, args=(3, 4), queue="slow")
+    beat.refresh()
+    for _ in range(2):
+        clock.advance(10)
+        run_due(beat)
+
+    assert [job["args"] for job in jobs(redis_client)] == [[1, 2], [1, 2]]
+    assert [job["args"] for job in jobs(redis_client, "slow")] == [[3, 4]]
+
+
+def test_an_entry_that_is_gone_from_the_settings_starts_anew_when_it_comes_back(
+    make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis
+) -> None:
+    """It was not due in between."""
+    beat_of(make_app(), tick=TICK).close()
+    beat_of(make_app()).close()
+    assert redis_client.hgetall(STATE) == {}
+
+    clock.advance(1000)
+    beat = beat_of(make_app(), tick=TICK)
+    run_due(beat)
+
+    assert jobs(redis_client) == []
+
+
+def test_an_entry_that_changes_keeps_the_time_of_its_last_run(
+    make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis
+) -> None:
+    """A longer interval counts from there."""
+    beat_of(make_app(), tick=TICK).close()
+    clock.advance(10)
+
+    beat = beat_of(make_app(), tick={**TICK, "schedule": 15})
+    run_due(beat)
+    assert jobs(redis_client) == []
+    clock.advance(5)
+    run_due(beat)
+
+    assert len(jobs(redis_client)) == 1
+
+
+def test_beat_waits_for_a_redis_that_is_away(new_redis_server: Any, clock: Clock) -> None:
+    """Nothing is sent, nothing is lost, and beat lives on."""
+    server = new_redis_server(appendonly=True)
+    app = Celery("proj", broker=server.url, set_as_current=False, fixups=[])
+    app.now = clock.now  # type: ignore[method-assign]
+    beat = beat_of(app, tick=TICK)
+    clock.advance(10)
+
+    server.stop()
+    assert beat.tick() >= 0
+    assert beat.tick() == 5.0
+    server.start()
+    run_due(beat)
+
+    client = server.client()
+    assert len(jobs(client)) == 1
+    client.close()
+    app.close()

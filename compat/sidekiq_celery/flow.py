@@ -1,7 +1,7 @@
 """
 What the end of a task sets off: callbacks, errbacks, the next step of a workflow, its part of a chord.
 
-`app.trace` asks here when a task of which `is_part` is true has ended, before its result is written, and puts what it
+`app.run` asks here when a task of which `is_part` is true has ended, before its result is written, and puts what it
 gets into the script that ends the job. What is published within (`gathering`) is part of it, so that signatures are
 called as ever: `apply_async` writes nothing by itself then, and `request.children` is complete when the result is made.
 

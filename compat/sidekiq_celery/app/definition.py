@@ -13,14 +13,14 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import flow, signals, states
-from sidekiq_celery.app import task_log
+from sidekiq_celery.app import task_log, trace
 from sidekiq_celery.app.context import Context
 from sidekiq_celery.app.failed_tasks import FailedTasks
 from sidekiq_celery.app.plan import Plan
 from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.run import TaskRun
 from sidekiq_celery.app.running_task import running
 from sidekiq_celery.app.task import BaseTask
-from sidekiq_celery.app.trace import TaskRun
 from sidekiq_celery.app.unknown_tasks import unknown_tasks
 from sidekiq_celery.app.verdict import verdict
 from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, Terminated, TimeLimitExceeded
@@ -262,6 +262,7 @@ def register_tasks(
         return TaskDefinition(task, failed_tasks, hostname=hostname, has_hard_limits=has_hard_limits, gate=gate)
 
     for task in app.tasks.values():
+        trace.build_tracer(task.name, task, app=app)
         registry.remove(task.name)
         registry.add(define(task))
     registry.fall_back(unknown_tasks(app, define))

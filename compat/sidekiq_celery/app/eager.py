@@ -12,7 +12,7 @@ from sidekiq_celery._state import _task_stack
 from sidekiq_celery.app.context import Context
 from sidekiq_celery.app.plan import Plan
 from sidekiq_celery.app.publish import client_of
-from sidekiq_celery.app.trace import TaskRun
+from sidekiq_celery.app.run import TaskRun
 from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.ids import uuid

@@ -1,7 +1,7 @@
 """
 A task: what a decorated function, or a class derived from `Task`, becomes.
 
-How it is sent stands in `app.publish`, how it runs in `app.trace`, when it runs again in `app.retrying`.
+How it is sent stands in `app.publish`, how it runs in `app.run`, when it runs again in `app.retrying`.
 """
 
 import sys

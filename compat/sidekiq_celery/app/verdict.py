@@ -13,8 +13,8 @@ from typing import Any
 
 from sidekiq_celery import states
 from sidekiq_celery.app.failed_tasks import FailedTasks, keep_limit
+from sidekiq_celery.app.run import TaskRun
 from sidekiq_celery.app.task_log import is_expected
-from sidekiq_celery.app.trace import TaskRun
 from sidekiq_celery.exceptions import Reject
 from sidekiq_py.outcome import Attempt, Kind, Outcome
 from sidekiq_py.program import Outgoing

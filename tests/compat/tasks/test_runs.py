@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery, Task, signals
+from sidekiq_celery.app import trace
 from sidekiq_celery.app.failed_tasks import INDEX
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
@@ -600,3 +601,49 @@ def test_a_task_that_nobody_has_registered_fails_at_once(
     assert redis_client.zcard("dead") == 1
     [retried] = eventually(lambda: redis_client.zrange("retry", 0, -1))
     assert json.loads(retried)["class"] == "Nowhere"
+
+
+def test_an_error_tracker_may_wrap_what_a_task_runs(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Sentry's does, by its own `build_tracer` in the place of ours."""
+    caught: list[str] = []
+    original = trace.build_tracer
+
+    def build_tracer(name: str, task: Any, *args: Any, **kwargs: Any) -> Any:
+        run = task.run
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return run(*args, **kwargs)
+            except Exception as error:
+                caught.append(repr(error))
+                raise
+
+        task.run = wrapped
+        return original(name, task, *args, **kwargs)
+
+    monkeypatch.setattr(trace, "build_tracer", build_tracer)
+
+    @app.task(name="proj.tracked")
+    def tracked() -> None:
+        raise ValueError("boom")
+
+    worker.start()
+    tracked.delay()
+
+    eventually(lambda: caught == ["ValueError('boom')"])
+
+
+def test_a_tracer_runs_a_task(app: Celery) -> None:
+    """For code that builds one itself."""
+
+    @app.task(name="proj.traced", bind=True, ignore_result=True)
+    def traced(self: Any, x: int) -> Any:
+        return 1 // x, self.request.id
+
+    run = trace.build_tracer("proj.traced", traced, app=app)
+
+    assert run("an-id", (1,), {}, {})[:2] == ((1, "an-id"), None)
+    failed = run("an-id", (0,), {}, {})
+    assert (failed.info.state, failed.retval.type) == ("FAILURE", ZeroDivisionError)

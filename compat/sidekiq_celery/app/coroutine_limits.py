@@ -47,6 +47,7 @@ class _SoftLimited:
         self._coroutine = coroutine
         self._seconds = seconds
         self._is_due = False
+        self._cancelled_before = 0
 
     def __await__(self) -> Generator[Any, Any, Any]:
         task = asyncio.current_task()
@@ -59,6 +60,7 @@ class _SoftLimited:
 
     def _strike(self, task: "asyncio.Task[Any]") -> None:
         self._is_due = True
+        self._cancelled_before = task.cancelling()
         task.cancel()
 
     def _steps(self, task: "asyncio.Task[Any]") -> Generator[Any, Any, Any]:
@@ -76,7 +78,8 @@ class _SoftLimited:
                 error = cancelled
                 if self._is_due:
                     self._is_due = False
-                    task.uncancel()
-                    error = SoftTimeLimitExceeded()
+                    # Where somebody else has cancelled it meanwhile, both came as one: that weighs more.
+                    if task.uncancel() <= self._cancelled_before:
+                        error = SoftTimeLimitExceeded()
             except BaseException as other:  # noqa: BLE001 - whatever is raised in the coroutine is its own to handle
                 error = other

@@ -10,8 +10,9 @@ import pytest
 import redis
 from sidekiq_celery import Celery, Task, signals
 from sidekiq_celery.app import trace
+from sidekiq_celery.app.coroutine_limits import within_limits
 from sidekiq_celery.app.failed_tasks import INDEX
-from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded
 
 from sidekiq_py import running as native_running
 from tests.compat.tasks.worker import TaskWorker
@@ -424,6 +425,24 @@ def test_a_coroutine_can_clean_up_at_its_soft_limit(app: Celery, worker: TaskWor
     assert stored(redis_client, cleaned)["result"] == "cleaned up"
     eventually(lambda: state_of(redis_client, late) == "FAILURE")
     assert stored(redis_client, late)["result"]["exc_type"] == "TimeLimitExceeded"
+
+
+def test_a_hard_limit_is_kept_where_both_come_due_at_once() -> None:
+    """As on a machine that stalls; two cancellations arrive as one."""
+
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except SoftTimeLimitExceeded:
+                pass
+
+    async def stalled() -> None:
+        asyncio.get_running_loop().call_soon(time.sleep, 0.05)
+        await within_limits(stubborn(), 0.02, 0.01)
+
+    with pytest.raises(TimeLimitExceeded):
+        asyncio.run(asyncio.wait_for(stalled(), 20))
 
 
 def test_callbacks_and_errbacks_follow(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:

@@ -1,0 +1,235 @@
+"""`app.log`: how a worker, or any program, writes its log."""
+
+import logging
+import os
+import sys
+import warnings
+from logging.handlers import WatchedFileHandler
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import signals
+from sidekiq_celery._state import get_current_task
+from sidekiq_celery.app.class_property import class_property
+from sidekiq_celery.exceptions import CDeprecationWarning, CPendingDeprecationWarning
+from sidekiq_celery.platforms import isatty
+from sidekiq_celery.utils.log import ColorFormatter, LoggingProxy, get_logger, mlevel
+from sidekiq_celery.utils.nodenames import node_format
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("Logging", "TaskFormatter")
+
+_UNKNOWN = "???"
+
+
+class TaskFormatter(ColorFormatter):
+    """Lines with the name and the id of the task that runs: `task_name` and `task_id`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        task = get_current_task()
+        if task is not None and task.request:
+            record.__dict__.update(task_id=task.request.id, task_name=task.name)
+        else:
+            record.__dict__.setdefault("task_name", _UNKNOWN)
+            record.__dict__.setdefault("task_id", _UNKNOWN)
+        return super().format(record)
+
+
+class Logging:
+    """
+    The set-up of logging; once in a process.
+
+    A program that listens to `signals.setup_logging` sets it up alone.
+
+    Args:
+        app: Whose settings hold.
+    """
+
+    _setup = False
+
+    def __init__(self, app: "Celery") -> None:
+        self.app = app
+        self.loglevel = logging.WARNING
+        self.format = app.conf.worker_log_format
+        self.datefmt = app.conf.worker_log_datefmt
+        self.task_format = app.conf.worker_task_log_format
+        self.task_datefmt = app.conf.worker_task_log_datefmt
+        self.colorize = app.conf.worker_log_color
+
+    @classmethod
+    def _get_already_setup(cls) -> bool:
+        return cls._setup
+
+    @classmethod
+    def _set_already_setup(cls, was_setup: bool) -> None:
+        cls._setup = was_setup
+
+    already_setup = class_property(_get_already_setup, _set_already_setup)
+    """Whether logging has been set up in this process."""
+
+    def setup(
+        self,
+        loglevel: Any = None,
+        logfile: Any = None,
+        redirect_stdouts: bool = False,
+        redirect_level: Any = "WARNING",
+        colorize: bool | None = None,
+        hostname: str | None = None,
+    ) -> Any:
+        """
+        Set up logging and warnings.
+
+        Args:
+            logfile: A path, or a stream; by default standard error.
+            redirect_stdouts: What is printed goes to the log, unless the program sets up logging by itself.
+            hostname: The node name for `%n` and its like in the path.
+
+        Returns:
+            What the receivers of `setup_logging` have returned; None where it had been set up before.
+        """
+        level = mlevel(loglevel)
+        handled = self.setup_logging_subsystem(level, logfile, colorize=colorize, hostname=hostname)
+        if not handled and redirect_stdouts:
+            self.redirect_stdouts(redirect_level)
+        os.environ.update(CELERY_LOG_LEVEL=str(level) if level else "", CELERY_LOG_FILE=str(logfile) if logfile else "")
+        warnings.filterwarnings("always", category=CDeprecationWarning)
+        warnings.filterwarnings("always", category=CPendingDeprecationWarning)
+        logging.captureWarnings(True)
+        return handled
+
+    def setup_logging_subsystem(
+        self,
+        loglevel: Any = None,
+        logfile: Any = None,
+        format: str | None = None,
+        colorize: bool | None = None,
+        hostname: str | None = None,
+        datefmt: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Set up the root logger and that of tasks; as `setup`, for logging alone."""
+        if self.already_setup:
+            return None
+        target = node_format(logfile, hostname) if isinstance(logfile, str) and hostname else logfile
+        Logging._setup = True
+        level = mlevel(loglevel or self.loglevel)
+        line_format = format or self.format
+        paints = self.supports_color(colorize, target)
+        about = {"loglevel": level, "logfile": target, "format": line_format, "colorize": paints}
+        receivers = signals.setup_logging.send(sender=None, **about)
+        for _, response in receivers:
+            if isinstance(response, Exception):
+                Logging._setup = False
+                raise response
+        if not receivers:
+            self._set_up_root(level, target, line_format, paints, datefmt, kwargs, about)
+        return receivers
+
+    def _set_up_root(
+        self,
+        level: Any,
+        target: Any,
+        line_format: str,
+        paints: bool | None,
+        datefmt: str | None,
+        options: dict[str, Any],
+        about: dict[str, Any],
+    ) -> None:
+        root = logging.getLogger()
+        if self.app.conf.worker_hijack_root_logger:
+            for owned in (root, *map(get_logger, ("celery", "celery.task", "celery.redirected"))):
+                owned.handlers = []
+        shown_date = self.datefmt if datefmt is None else datefmt
+        self.setup_handlers(root, target, line_format, paints, datefmt=shown_date, **options)
+        if level:
+            root.setLevel(level)
+        signals.after_setup_logger.send(sender=None, logger=root, **about)
+        self.setup_task_loggers(level, target, colorize=paints)
+
+    def setup_task_loggers(
+        self,
+        loglevel: Any = None,
+        logfile: Any = None,
+        format: str | None = None,
+        colorize: bool | None = None,
+        propagate: bool = False,
+        datefmt: str | None = None,
+        **kwargs: Any,
+    ) -> logging.Logger:
+        """
+        Set up the logger of tasks.
+
+        Args:
+            propagate: Its lines go to the root's handlers as well.
+        """
+        level = mlevel(loglevel or self.loglevel)
+        line_format = format or self.task_format
+        paints = self.supports_color(colorize, logfile)
+        shown_date = self.task_datefmt if datefmt is None else datefmt
+        logger = self.setup_handlers(
+            get_logger("celery.task"), logfile, line_format, paints, TaskFormatter, datefmt=shown_date, **kwargs
+        )
+        logger.setLevel(level)
+        logger.propagate = propagate
+        signals.after_setup_task_logger.send(
+            sender=None, logger=logger, loglevel=level, logfile=logfile, format=line_format, colorize=paints
+        )
+        return logger
+
+    def redirect_stdouts(self, loglevel: Any = None, name: str = "celery.redirected") -> None:
+        """Have what is printed go to the log."""
+        self.redirect_stdouts_to_logger(get_logger(name), loglevel=loglevel)
+        os.environ.update(CELERY_LOG_REDIRECT="1", CELERY_LOG_REDIRECT_LEVEL=str(loglevel or ""))
+
+    def redirect_stdouts_to_logger(
+        self, logger: logging.Logger, loglevel: Any = None, stdout: bool = True, stderr: bool = True
+    ) -> LoggingProxy:
+        """Have what is printed go to *logger*; returns what has taken the place of the streams."""
+        proxy: Any = LoggingProxy(logger, loglevel)
+        if stdout:
+            sys.stdout = proxy
+        if stderr:
+            sys.stderr = proxy
+        return proxy  # type: ignore[no-any-return]
+
+    def supports_color(self, colorize: bool | None = None, logfile: Any = None) -> bool | None:
+        """Whether lines are coloured: on a terminal, unless a setting says otherwise."""
+        wanted = self.colorize if colorize is None else colorize
+        if wanted or wanted is None:
+            return logfile is None and isatty(sys.stderr)
+        return wanted
+
+    def setup_handlers(
+        self,
+        logger: logging.Logger,
+        logfile: Any,
+        format: str | None,
+        colorize: bool | None,
+        formatter: Any = ColorFormatter,
+        datefmt: str | None = None,
+        **kwargs: Any,
+    ) -> logging.Logger:
+        """Give *logger* a handler, unless it has one."""
+        if not self._is_configured(logger):
+            handler = self._detect_handler(logfile)
+            handler.setFormatter(formatter(format, datefmt=datefmt, use_color=colorize))
+            logger.addHandler(handler)
+        return logger
+
+    def _detect_handler(self, logfile: Any = None) -> logging.Handler:
+        target: Any = sys.__stderr__ if logfile is None else logfile
+        if hasattr(target, "write"):
+            return logging.StreamHandler(target)
+        return WatchedFileHandler(target, encoding="utf-8")
+
+    def _has_handler(self, logger: logging.Logger) -> bool:
+        return any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers)
+
+    def _is_configured(self, logger: logging.Logger) -> bool:
+        return self._has_handler(logger) and not getattr(logger, "_rudimentary_setup", False)
+
+    def get_default_logger(self, name: str = "celery", **kwargs: Any) -> logging.Logger:
+        """The logger of the package."""
+        return get_logger(name)

@@ -1,0 +1,238 @@
+"""What `app.log` sets up, and the loggers that tasks use."""
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sidekiq_celery import Celery, signals
+from sidekiq_celery.utils.log import (
+    LOG_LEVELS,
+    ColorFormatter,
+    LoggingProxy,
+    get_logger,
+    get_multiprocessing_logger,
+    get_task_logger,
+    in_sighandler,
+    mlevel,
+)
+
+
+@contextmanager
+def connected(signal: Any, receiver: Any) -> Iterator[None]:
+    """*receiver* listens to *signal*."""
+    signal.connect(receiver, weak=False)
+    try:
+        yield
+    finally:
+        signal.disconnect(receiver)
+
+
+def test_a_task_s_logger_stands_under_celery_task() -> None:
+    """Its lines go where those of tasks go."""
+    assert get_task_logger("proj.tasks_of_mine").parent is logging.getLogger("celery.task")
+
+    with pytest.raises(RuntimeError, match="reserved"):
+        get_task_logger("celery.task")
+
+
+def test_other_loggers_keep_their_place() -> None:
+    """A plain name stands under the root, as everywhere."""
+    assert get_logger("proj_with_no_parent").parent is logging.root
+
+
+def test_levels_are_numbers_or_names() -> None:
+    """Names in any case."""
+    assert (mlevel("info"), mlevel(30), mlevel(None)) == (20, 30, None)
+    assert LOG_LEVELS["FATAL"] == 50
+    assert LOG_LEVELS[50] == "FATAL"
+
+
+def test_lines_have_celery_s_form(app: Celery) -> None:
+    """Level and process, in the root's lines."""
+    out = io.StringIO()
+
+    app.log.setup("INFO", out)
+    logging.getLogger("some.module").info("hello")
+
+    assert "INFO/MainProcess] hello" in out.getvalue()
+
+
+def test_a_task_s_lines_show_its_name_and_id(app: Celery) -> None:
+    """While it runs; else question marks."""
+    out = io.StringIO()
+    logger = get_task_logger("tests.of_lines")
+
+    @app.task(name="proj.add")
+    def add() -> None:
+        logger.info("adding")
+
+    app.log.setup("INFO", out)
+    add.apply(task_id="the-id").get()
+    logger.info("outside")
+
+    assert "proj.add[the-id]: adding" in out.getvalue()
+    assert "???[???]: outside" in out.getvalue()
+    assert out.getvalue().count("adding") == 1
+
+
+def test_formats_are_settings(app: Celery) -> None:
+    """`worker_log_format` and `worker_task_log_format`."""
+    app.conf.update(worker_log_format="R %(message)s", worker_task_log_format="T %(message)s")
+    out = io.StringIO()
+
+    app.log.setup("INFO", out)
+    logging.getLogger("x").warning("one")
+    get_task_logger("tests.of_formats").warning("two")
+
+    assert out.getvalue() == "R one\nT two\n"
+
+
+def test_who_listens_to_setup_logging_sets_it_up_alone(app: Celery) -> None:
+    """No handler of ours is added, nothing is redirected."""
+    root_before, printed = list(logging.root.handlers), sys.stdout
+    told: list[Any] = []
+
+    def own(**about: Any) -> None:
+        told.append((about["loglevel"], about["format"]))
+
+    with connected(signals.setup_logging, own):
+        app.log.setup("INFO", redirect_stdouts=True)
+
+    assert told == [(20, app.conf.worker_log_format)]
+    assert logging.root.handlers == root_before
+    assert sys.stdout is printed
+
+
+def test_an_error_in_setup_logging_is_raised(app: Celery) -> None:
+    """And logging can be set up afterwards."""
+
+    def own(**_: Any) -> None:
+        raise ValueError("bad dictConfig")
+
+    with connected(signals.setup_logging, own), pytest.raises(ValueError, match="bad dictConfig"):
+        app.log.setup("INFO")
+
+    assert not app.log.already_setup
+
+
+def test_signals_hand_over_the_loggers(app: Celery) -> None:
+    """Programs add handlers of their own by them."""
+    told: list[logging.Logger] = []
+
+    def take(logger: logging.Logger, **_: Any) -> None:
+        told.append(logger)
+
+    with connected(signals.after_setup_logger, take), connected(signals.after_setup_task_logger, take):
+        app.log.setup("INFO", io.StringIO())
+
+    assert told == [logging.root, logging.getLogger("celery.task")]
+
+
+def test_the_program_s_handlers_go_unless_it_says_otherwise(app: Celery) -> None:
+    """`worker_hijack_root_logger`."""
+    mine = logging.NullHandler()
+    stream = logging.StreamHandler(io.StringIO())
+    logging.root.handlers[:] = [mine, stream]
+    app.conf.worker_hijack_root_logger = False
+
+    app.log.setup("INFO", io.StringIO())
+    assert logging.root.handlers == [mine, stream]
+
+    app.log.already_setup = False
+    app.conf.worker_hijack_root_logger = True
+    app.log.setup("INFO", io.StringIO())
+    assert stream not in logging.root.handlers
+    assert len(logging.root.handlers) == 1
+
+
+def test_it_is_set_up_once(app: Celery) -> None:
+    """A second call changes nothing."""
+    first, second = io.StringIO(), io.StringIO()
+
+    assert app.log.setup("INFO", first) == []
+    assert app.log.setup("INFO", second) is None
+    logging.getLogger("x").info("where")
+
+    assert "where" in first.getvalue()
+    assert second.getvalue() == ""
+
+
+def test_a_log_file_may_bear_the_node_s_name(app: Celery, tmp_path: Path) -> None:
+    """`%n` and its like."""
+    app.log.setup("INFO", str(tmp_path / "%n.log"), hostname="w1@example.com")
+    logging.getLogger("x").info("to the file")
+    for handler in [*logging.root.handlers, *logging.getLogger("celery.task").handlers]:
+        handler.close()
+
+    assert "to the file" in (tmp_path / "w1.log").read_text()
+    assert os.environ["CELERY_LOG_FILE"] == str(tmp_path / "%n.log")
+
+
+def test_what_is_printed_goes_to_the_log(app: Celery) -> None:
+    """As warnings, unless told otherwise."""
+    out = io.StringIO()
+
+    app.log.setup("INFO", out, redirect_stdouts=True)
+    print("printed by a task")
+
+    assert "WARNING/MainProcess] printed by a task" in out.getvalue()
+
+
+def test_a_proxy_does_not_log_what_a_handler_prints() -> None:
+    """It would go round for ever."""
+    logger = logging.Logger("of.a.proxy", logging.INFO)
+    seen: list[str] = []
+    proxy: Any = LoggingProxy(logger, "INFO")
+
+    class Printing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(record.getMessage())
+            proxy.write("again")
+
+    logger.addHandler(Printing())
+    assert proxy.write("100 %s\n") == 6
+    proxy.writelines(["\n", b"bytes"])
+    proxy.close()
+    proxy.write("late")
+
+    assert seen == ["100 %s", "bytes"]
+    assert not proxy.isatty()
+
+
+def test_a_handler_of_a_signal_prints_past_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log's lock may be held by the code that the signal has interrupted."""
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "__stderr__", out)
+    with in_sighandler():
+        LoggingProxy(logging.Logger("never"), "INFO").write("shutting down")
+
+    assert out.getvalue() == "shutting down\n"
+
+
+def test_colours_follow_the_level() -> None:
+    """Errors are red, information has none; without colour all are plain."""
+
+    def line(level: int, use_color: bool) -> str:
+        record = logging.LogRecord("x", level, "", 0, "text", None, None)
+        return ColorFormatter("%(message)s", use_color=use_color).format(record)
+
+    assert line(logging.ERROR, True) == "\033[1;31mtext\033[0m"
+    assert line(logging.INFO, True) == line(logging.ERROR, False) == "text"
+
+
+def test_a_line_that_cannot_be_made_says_so() -> None:
+    """Instead of raising in the program."""
+    record = logging.LogRecord("x", logging.ERROR, "", 0, "%d items", ("many",), None)
+
+    assert "Unrepresentable" in ColorFormatter("%(message)s", use_color=False).format(record)
+
+
+def test_multiprocessing_has_a_logger() -> None:
+    """Its own."""
+    assert get_multiprocessing_logger().name == "multiprocessing"

@@ -84,7 +84,7 @@ class PersistentScheduler(Scheduler):
             RedisError: As `Pool.run` does.
         """
         values, self._paused, added = turns.read(self._pool, self._place)
-        self._describe(added)
+        self.describe(added)
         new = {name: run_text(one.last_run_at, 0) for name, one in self.schedule.items() if name not in values}
         if new:
             turns.start(self._pool, self._place, new)
@@ -177,7 +177,7 @@ class PersistentScheduler(Scheduler):
         if turns.take(self._pool, self._place, entry.name, self._seen[entry.name], value, []):
             self._seen[entry.name] = value
 
-    def _describe(self, added: dict[str, bytes]) -> None:
+    def describe(self, added: dict[str, bytes]) -> None:
         """Make the schedule what the settings and Redis describe, and what `add` was called with."""
         described = self._of_redis(added)
         described.update(self._default_entries(self.app.conf.beat_schedule))

@@ -14,28 +14,10 @@ from sidekiq_celery import Celery, signals
 from sidekiq_celery.beat import BeatLazyFunc, PersistentScheduler, SchedulingError
 from sidekiq_celery.schedules import crontab
 
+from tests.compat.beat.beats import TICK, beat_of, jobs, run_due
 from tests.compat.beat.clock import Clock
 
-TICK = {"task": "proj.tick", "schedule": 10}
 STATE = "sidekiq_py:beat:proj"
-
-
-def beat_of(app: Celery, **schedule: Any) -> PersistentScheduler:
-    """A beat that has just started."""
-    app.conf.beat_schedule = schedule
-    return PersistentScheduler(app)
-
-
-def run_due(*beats: PersistentScheduler) -> None:
-    """Have beats do all that there is to do at this time."""
-    for beat in beats:
-        while beat.tick() == 0:
-            pass
-
-
-def jobs(client: redis.Redis, queue: str = "celery") -> list[dict[str, Any]]:
-    """The jobs of a queue, the oldest first."""
-    return [json.loads(raw) for raw in client.lrange(f"queue:{queue}", 0, -1)][::-1]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -1,0 +1,1 @@
+"""What runs as a program of its own."""

@@ -1,0 +1,136 @@
+"""Beat as a program: banner, logging, signals."""
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, ClassVar, NoReturn
+
+from sidekiq_celery import beat, platforms, signals
+from sidekiq_celery.utils.imports import qualname
+from sidekiq_celery.utils.time import humanize_seconds
+
+__all__ = ("Beat",)
+
+logger = logging.getLogger("celery.beat")
+
+
+class Beat:
+    """
+    Runs beat until a signal.
+
+    Args:
+        max_interval: Seconds between two looks at the schedule, at most.
+        app: Whose periodic tasks are sent.
+        pidfile: Holds the process's id while it runs.
+        loglevel: A name or a number.
+        logfile: Else the error output.
+        schedule: A file for the scheduler; that of the default one is Redis, so it has no effect there.
+        scheduler, scheduler_cls: A class or its name; else the setting `beat_scheduler`.
+        quiet: No banner.
+        remote_control, hostname: Of `Service`.
+    """
+
+    Service: ClassVar[Any] = beat.Service
+    app: Any = None
+
+    def __init__(
+        self,
+        max_interval: float | None = None,
+        app: Any = None,
+        pidfile: str | None = None,
+        loglevel: str | int = "WARN",
+        logfile: str | None = None,
+        schedule: str | None = None,
+        scheduler: Any = None,
+        scheduler_cls: Any = None,
+        quiet: bool = False,
+        remote_control: bool | None = None,
+        hostname: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.app = app = app or self.app
+        self.max_interval = max_interval
+        self.pidfile = pidfile
+        self.loglevel = loglevel if isinstance(loglevel, int) else logging.getLevelNamesMapping()[loglevel.upper()]
+        self.logfile = logfile
+        self.schedule = schedule
+        self.scheduler_cls = app.either("beat_scheduler", scheduler, scheduler_cls)
+        self.quiet = quiet
+        self.remote_control = remote_control
+        self.hostname = hostname
+
+    def run(self) -> None:
+        """Run until a signal."""
+        self.init_loader()
+        self.start_scheduler()
+
+    def init_loader(self) -> None:
+        """Import the program's tasks."""
+        self.app.loader.init_worker()
+        self.app.finalize()
+
+    def start_scheduler(self) -> None:
+        """Tick until a signal."""
+        service = self.Service(
+            app=self.app,
+            max_interval=self.max_interval,
+            scheduler_cls=self.scheduler_cls,
+            schedule_filename=self.schedule,
+            remote_control=self.remote_control,
+            hostname=self.hostname,
+        )
+        self.setup_logging()
+        if not self.quiet:
+            print(self.startup_info(service), flush=True)
+        self.install_sync_handler(service)
+        with self._pid_written():
+            try:
+                service.start()
+            except Exception as error:
+                logger.critical("beat raised exception %s: %r", type(error), error, exc_info=True)
+                raise
+
+    def setup_logging(self) -> None:
+        """Log as asked, unless the program does so itself by the signal `setup_logging`."""
+        given = {"loglevel": self.loglevel, "logfile": self.logfile, "format": self.app.conf.worker_log_format}
+        if not signals.setup_logging.send(sender=None, colorize=False, **given):
+            logging.basicConfig(level=self.loglevel, filename=self.logfile, format=given["format"])
+
+    def startup_info(self, service: Any) -> str:
+        """The banner."""
+        scheduler = service.get_scheduler(lazy=True)
+        if self.schedule and isinstance(scheduler, beat.PersistentScheduler):
+            logger.warning("beat keeps its state in Redis: the file %s has no effect.", self.schedule)
+        lines = (
+            "sidekiq-celery beat is starting.",
+            f"LocalTime -> {datetime.now().replace(microsecond=0)}",
+            "Configuration ->",
+            f"    . broker -> {self.app.connection().as_uri()}",
+            f"    . scheduler -> {qualname(scheduler)}",
+            scheduler.info,
+            f"    . maxinterval -> {humanize_seconds(scheduler.max_interval)} ({scheduler.max_interval}s)",
+        )
+        return "\n".join(line for line in lines if line)
+
+    def install_sync_handler(self, service: Any) -> None:
+        """SIGTERM and SIGINT end beat; schedulers write down what they know before."""
+
+        def end(*_: Any) -> NoReturn:
+            raise SystemExit
+
+        platforms.signals.update({signal.SIGTERM: end, signal.SIGINT: end})
+
+    @contextmanager
+    def _pid_written(self) -> Iterator[None]:
+        if not self.pidfile:
+            yield
+            return
+        with open(self.pidfile, "w", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n")
+        try:
+            yield
+        finally:
+            os.unlink(self.pidfile)

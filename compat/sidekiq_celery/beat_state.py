@@ -1,0 +1,154 @@
+"""
+The schedule as it is in Redis: to be read, added to, paused and run by hand, while beats run or not.
+
+Beats look at it every five seconds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._beat import as_data
+from sidekiq_celery._beat.persistent import PersistentScheduler, place_of, read_run, run_text
+from sidekiq_celery._beat.scheduler import Scheduler
+from sidekiq_celery.app.publish import client_of
+from sidekiq_py.redis_access import turns
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("EntryState", "add", "entries", "pause", "remove", "resume", "run")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryState:
+    """
+    A periodic task.
+
+    Args:
+        schedule: For people: a line of cron, or `every 10.00 seconds`.
+        last_run_at: In the app's zone; None if no beat has seen it yet.
+        total_run_count: How often it was sent.
+        is_added: It was added at run time, and is not in the settings.
+    """
+
+    name: str
+    task: str
+    schedule: str
+    last_run_at: datetime | None
+    total_run_count: int
+    is_paused: bool
+    is_added: bool
+
+
+def entries(app: "Celery") -> list[EntryState]:
+    """
+    All periodic tasks of an app, by name.
+
+    Raises:
+        RedisError: As `Pool.run` does.
+    """
+    values, held, _ = turns.read(client_of(app).pool, place_of(app))
+    found = []
+    for name, entry in sorted(_scheduler(app).schedule.items()):
+        last_run_at, count = read_run(app, values[name]) if name in values else (None, 0)
+        is_added = name not in app.conf.beat_schedule and name != "celery.backend_cleanup"
+        when = as_data.schedule_text(entry.schedule)
+        found.append(EntryState(name, entry.task, when, last_run_at, count, name in held, is_added))
+    return found
+
+
+def add(
+    app: "Celery",
+    name: str,
+    task: str,
+    when: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """
+    Add a periodic task, or change one that was added. It is first due an interval from now.
+
+    Args:
+        task: Its name.
+        when: Seconds, a timedelta, `schedule`, `crontab` or `solar`.
+
+    Raises:
+        ValueError: The settings have an entry of that name.
+        TypeError: The schedule is of a program's own class, or an argument cannot be written as JSON.
+    """
+    if name in app.conf.beat_schedule:
+        raise ValueError(f"{name!r} is in the setting beat_schedule; change it there, or choose another name")
+    text = as_data.entry_text(task, when, args, kwargs, options)
+    turns.add(client_of(app).pool, place_of(app), name, text, run_text(app.now(), 0))
+
+
+def remove(app: "Celery", name: str) -> None:
+    """
+    Remove a periodic task that was added.
+
+    Raises:
+        ValueError: There is none of that name, or it is in the settings.
+    """
+    pool, place = client_of(app).pool, place_of(app)
+    if name in turns.read(pool, place)[2]:
+        turns.remove(pool, place, [name])
+        return
+    _entry(app, name)
+    raise ValueError(f"{name!r} is in the settings of the app; remove it there, or pause it")
+
+
+def pause(app: "Celery", name: str) -> None:
+    """
+    Have no beat send a periodic task, until it is resumed.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    _entry(app, name)
+    turns.hold(client_of(app).pool, place_of(app), name)
+
+
+def resume(app: "Celery", name: str) -> None:
+    """
+    Go on with a periodic task. What was due in the meantime is not made up for.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    _entry(app, name)
+    pool, place = client_of(app).pool, place_of(app)
+    value, _ = turns.read_one(pool, place, name)
+    count = read_run(app, value)[1] if value else 0
+    turns.release(pool, place, name, run_text(app.now(), count))
+
+
+def run(app: "Celery", name: str) -> Any:
+    """
+    Send a periodic task now; when it is due next stays as it is.
+
+    Returns:
+        The result's handle.
+
+    Raises:
+        ValueError: There is none of that name.
+        SchedulingError: It could not be sent.
+    """
+    entry = _entry(app, name)
+    return Scheduler.apply_async(_scheduler(app), entry, advance=False)
+
+
+def _scheduler(app: "Celery") -> PersistentScheduler:
+    app.finalize()
+    scheduler = PersistentScheduler(app, lazy=True)
+    scheduler.describe(turns.read(client_of(app).pool, place_of(app))[2])
+    return scheduler
+
+
+def _entry(app: "Celery", name: str) -> Any:
+    known = _scheduler(app).schedule
+    if name not in known:
+        raise ValueError(f"there is no periodic task {name!r}; there are {', '.join(sorted(known)) or 'none'}")
+    return known[name]

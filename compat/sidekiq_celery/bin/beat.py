@@ -1,0 +1,120 @@
+"""`beat`: sends periodic tasks; its subcommands show and change what is kept of them in Redis."""
+
+import json
+from typing import Any
+
+import click
+
+from sidekiq_celery import beat_state
+from sidekiq_celery.schedules import ParseException, crontab
+from sidekiq_celery.schedules import schedule as interval
+
+__all__ = ("beat",)
+
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
+
+
+def _refuse(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        raise click.UsageError(f"{parameter.opts[-1]} is not known here; let systemd or the container do that", context)
+
+
+def _object(context: click.Context, parameter: click.Parameter, text: str) -> Any:
+    kind: type = list if parameter.name == "args" else dict
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"no JSON: {error}") from error
+    if not isinstance(value, kind):
+        raise click.BadParameter("has to be a JSON " + ("array" if kind is list else "object"))
+    return value
+
+
+@click.group(invoke_without_command=True)
+@click.option("-s", "--schedule", help="A file for the scheduler. Without effect on the default one: it uses Redis.")
+@click.option("-S", "--scheduler", help="The scheduler's class, as module:Class.")
+@click.option("--max-interval", type=float, help="Seconds between two looks at the schedule, at most.")
+@click.option("--enable-remote-control/--no-enable-remote-control", "remote_control", default=None, hidden=True)
+@click.option("-n", "--hostname", hidden=True)
+@click.option("-l", "--loglevel", default="WARNING", type=click.Choice(_LEVELS, case_sensitive=False))
+@click.option("-f", "--logfile", help="Else the error output.")
+@click.option("--pidfile", help="Holds the process's id while it runs.")
+@click.option("--detach", is_flag=True, callback=_refuse, expose_value=False, hidden=True)
+@click.option("--uid", callback=_refuse, expose_value=False, hidden=True)
+@click.option("--gid", callback=_refuse, expose_value=False, hidden=True)
+@click.option("--umask", callback=_refuse, expose_value=False, hidden=True)
+@click.pass_context
+def beat(context: click.Context, /, **options: Any) -> None:
+    """Send periodic tasks; any number of beats may run. With a command: show or change the schedule."""
+    if context.invoked_subcommand is None:
+        context.obj.app.Beat(quiet=bool(getattr(context.obj, "quiet", False)), **options).run()
+        return
+    app = context.obj.app
+    app.loader.import_default_modules()
+    app.finalize()
+
+
+@beat.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.pass_obj
+def list_entries(known: Any, as_json: bool) -> None:
+    """Show all periodic tasks, and when they were sent last."""
+    for one in beat_state.entries(known.app):
+        last = one.last_run_at.isoformat(timespec="seconds") if one.last_run_at else None
+        if as_json:
+            shown = {"name": one.name, "task": one.task, "schedule": one.schedule, "last_run_at": last}
+            counts = {"runs": one.total_run_count, "paused": one.is_paused, "added": one.is_added}
+            click.echo(json.dumps({**shown, **counts}, ensure_ascii=False))
+            continue
+        marks = ", ".join(text for text, is_so in (("paused", one.is_paused), ("added", one.is_added)) if is_so)
+        state = f"{one.total_run_count} runs, last {last or 'not known'}" + (f" ({marks})" if marks else "")
+        click.echo(f"{one.name}\t{one.task}\t{one.schedule}\t{state}")
+
+
+@beat.command("add")
+@click.argument("name")
+@click.argument("task")
+@click.option("--every", type=float, help="Seconds.")
+@click.option("--crontab", "cron", help='Minute, hour, day of the month, month, day of the week: "*/5 * * * *".')
+@click.option("-a", "--args", default="[]", callback=_object, help="A JSON array.")
+@click.option("-k", "--kwargs", default="{}", callback=_object, help="A JSON object.")
+@click.option("-Q", "--queue", help="Else as routes say.")
+@click.pass_obj
+def add_entry(
+    known: Any,
+    name: str,
+    task: str,
+    every: float | None,
+    cron: str | None,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    queue: str | None,
+) -> None:
+    """Add a periodic task, or change one that was added."""
+    if (every is None) == (cron is None):
+        raise click.UsageError("give either --every or --crontab")
+    try:
+        when = interval(every) if cron is None else crontab.from_string(" ".join(cron.split()))
+        beat_state.add(known.app, name, task, when, args, kwargs, {"queue": queue} if queue else None)
+    except (ParseException, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _by_name(command: str, help_text: str, said: str) -> None:
+    """A subcommand that does to an entry what the function of its name in `beat_state` does."""
+
+    @beat.command(command, help=help_text)
+    @click.argument("name")
+    @click.pass_obj
+    def act(known: Any, name: str) -> None:
+        try:
+            getattr(beat_state, command)(known.app, name)
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error
+        click.echo(f"{name}: {said}")
+
+
+_by_name("remove", "Remove a periodic task that was added.", "removed")
+_by_name("pause", "Have no beat send a periodic task, until it is resumed.", "paused")
+_by_name("resume", "Go on with a periodic task; what was due in the meantime is not made up for.", "resumed")
+_by_name("run", "Send a periodic task now.", "sent")

@@ -1,0 +1,28 @@
+"""Beats to tick by hand, and what they leave in Redis."""
+
+import json
+from typing import Any
+
+import redis
+from sidekiq_celery import Celery
+from sidekiq_celery.beat import PersistentScheduler
+
+TICK = {"task": "proj.tick", "schedule": 10}
+
+
+def beat_of(app: Celery, **schedule: Any) -> PersistentScheduler:
+    """A beat that has just started."""
+    app.conf.beat_schedule = schedule
+    return PersistentScheduler(app)
+
+
+def run_due(*beats: PersistentScheduler) -> None:
+    """Have beats do all that there is to do at this time."""
+    for beat in beats:
+        while beat.tick() == 0:
+            pass
+
+
+def jobs(client: redis.Redis, queue: str = "celery") -> list[dict[str, Any]]:
+    """The jobs of a queue, the oldest first."""
+    return [json.loads(raw) for raw in client.lrange(f"queue:{queue}", 0, -1)][::-1]

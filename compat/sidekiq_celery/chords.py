@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import flow_store, gathering, signals
 from sidekiq_celery._canvas import kinds
-from sidekiq_celery._canvas.headers import NUMBER, is_part
+from sidekiq_celery._canvas.headers import NUMBER, enclosed, is_part
 from sidekiq_celery._canvas.signature import maybe_signature
 from sidekiq_celery.links import lineage
 from sidekiq_celery.never import chord_failed, route_of
@@ -47,7 +47,7 @@ class Chords:
             number, parts, body = request.group_index or 0, _celerys_size(app, chord, chord_id), chord
         key = flow_store.chord_key(chord_id)
         effects: list[Effect] = [
-            ("HSET", key, number, _text(app, retval)),
+            ("HSET", key, number, enclosed(chord, _text(app, retval))),
             ("EXPIRE", key, flow_store.TTL_SECONDS),
         ]
         if parts and body is not None:

@@ -113,9 +113,9 @@ def keep_steps(flow_id: str, chain: Any) -> tuple[Place | None, list[Command]]:
 
 
 def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
-    """What to write to keep a chord of so many parts."""
+    """What to write to keep a chord of so many parts; one that was called before begins anew."""
     key = chord_key(chord_id)
-    return [("HSET", key, "parts", parts, "body", as_text(body)), ("EXPIRE", key, TTL_SECONDS)]
+    return [("DEL", key), ("HSET", key, "parts", parts, "body", as_text(body)), ("EXPIRE", key, TTL_SECONDS)]
 
 
 def read_step(app: "Celery", place: Place) -> Step | None:

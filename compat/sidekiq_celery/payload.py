@@ -207,7 +207,8 @@ def request_fields(
 def _with_marks(fields: dict[str, Any], marks: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in marks.items():
         if key not in _OF_THE_BODY:
-            fields[key] = value
+            # Signatures may hold what JSON lacks.
+            fields[key] = from_plain(value)
     own = fields.pop("headers", None)
     if own:
         # As in Celery, where they are fields of the request; but none of a task's own is given away for them.

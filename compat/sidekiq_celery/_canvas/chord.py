@@ -290,6 +290,8 @@ class _chord(Signature):
             options.pop(of_the_body, None)
         header.options["task_id"] = group_id
         members = header._freeze_group_tasks(group_id=group_id, chord=part(group_id, 0), root_id=root_id)
+        # Each member has its own now.
+        header.options.pop("chord", None)
         with together(app):
             if header.tasks:
                 keep(app, keep_chord(group_id, sum(map(count_parts, header.tasks)), body))
@@ -358,8 +360,10 @@ def _app_of(task: Any) -> Any:
 
 
 def _for_the_body(options: Any) -> dict[str, Any]:
-    """The part that sends the body is its parent."""
-    return {key: value for key, value in options.items() if key != "parent_id"}
+    """The part that sends the body is its parent; and no chord is no reason to forget the one that it is part of."""
+    return {
+        key: value for key, value in options.items() if key != "parent_id" and not (key == "chord" and value is None)
+    }
 
 
 def _first_ancestor(result: Any) -> Any:

@@ -7,7 +7,7 @@ from itertools import tee
 from typing import Any
 
 from sidekiq_celery._canvas import kinds
-from sidekiq_celery._canvas.headers import count_parts, is_part, nth_part
+from sidekiq_celery._canvas.headers import count_parts, is_part, nth_part, shared
 from sidekiq_celery._canvas.signature import Signature, maybe_signature
 from sidekiq_celery._state import get_current_app
 from sidekiq_celery.flow_store import keep_chord
@@ -208,8 +208,11 @@ class group(Signature):
         parts = 0
         body = None
         group_id = options.get("group_id")
+        if is_part(chord):
+            tasks = list(tasks)
+            shares = iter(shared(chord, [count_parts(sig) for sig, _, _ in tasks]))
         for sig, result, group_id in tasks:
-            own = sig.options.get("chord") if chord is None else nth_part(chord, parts)
+            own = next(shares) if is_part(chord) else chord or sig.options.get("chord")
             if own is not None and not is_part(own):
                 # Frozen by hand, or by Celery: each member bears the body.
                 body, own = own, {"id": group_id, "part": parts}
@@ -241,6 +244,9 @@ class group(Signature):
         group_index: int | None = None,
     ) -> Any:
         """Give it and its members their ids now; groups within become part of it."""
+        if is_part(chord):
+            # They end a part of a chord, and count for it together.
+            self.tasks = list(self.tasks)
         return self.app.GroupResult(
             *self._freeze_group_tasks(
                 _id=_id,
@@ -249,6 +255,7 @@ class group(Signature):
                 root_id=root_id,
                 parent_id=parent_id,
                 group_index=group_index,
+                is_one_part=is_part(chord),
             )
         )
 
@@ -262,6 +269,7 @@ class group(Signature):
         root_id: str | None = None,
         parent_id: str | None = None,
         group_index: int | None = None,
+        is_one_part: bool = False,
     ) -> tuple[str, Any]:
         options = self.options
         if "task_id" not in options:
@@ -282,7 +290,7 @@ class group(Signature):
             self.tasks = regen(second)
         else:
             members = list(self._unrolled())
-            results = list(self._freeze_each(members, group_id, chord, root_id, parent_id))
+            results = list(self._freeze_each(members, group_id, chord, root_id, parent_id, is_one_part))
             self._keep([task for task in members if not _is_empty_chain(task)])
         return options["task_id"], results
 
@@ -307,16 +315,25 @@ class group(Signature):
 
     @staticmethod
     def _freeze_each(
-        tasks: Any, group_id: str | None, chord: Any, root_id: str | None, parent_id: str | None
+        tasks: Any,
+        group_id: str | None,
+        chord: Any,
+        root_id: str | None,
+        parent_id: str | None,
+        is_one_part: bool = False,
     ) -> Iterator[Any]:
         parts = 0
         index = 0
+        shares: list[Any] = []
+        if is_one_part:
+            tasks = [task for task in tasks if not _is_empty_chain(task)]
+            shares = shared(chord, [count_parts(task) for task in tasks])
         for task in tasks:
             if _is_empty_chain(task):
                 continue
             yield task.freeze(
                 group_id=group_id,
-                chord=nth_part(chord, parts),
+                chord=shares[index] if is_one_part else nth_part(chord, parts),
                 root_id=root_id,
                 parent_id=parent_id,
                 group_index=index,

@@ -140,16 +140,27 @@ class AsyncResult(ResultBase, Generic[R]):
             for check in checks:
                 check()
 
-        return self.backend.wait_for_pending(  # type: ignore[no-any-return]
-            self,
-            timeout=timeout,
-            interval=interval,
-            on_interval=at_interval if checks else None,
-            no_ack=no_ack,
-            propagate=propagate,
-            callback=callback,
-            on_message=on_message,
-        )
+        def wait() -> Any:
+            return self.backend.wait_for_pending(
+                self,
+                timeout=timeout,
+                interval=interval,
+                on_interval=at_interval if checks else None,
+                no_ack=no_ack,
+                propagate=propagate,
+                callback=callback,
+                on_message=on_message,
+            )
+
+        try:
+            return wait()  # type: ignore[no-any-return]
+        except TimeoutError:
+            raise
+        except Exception:
+            if follows:
+                # What a step before raised says more than what came of it; both may have been written at once.
+                self._maybe_reraise_parent_error()
+            raise
 
     wait = get
 

@@ -46,7 +46,7 @@ CANVASES: dict[str, tuple[Canvas, Any]] = {
     "chains within a chord": (lambda t: chord([t.add.s(1, 1) | t.add.s(1), t.same.s(5)], t.same.s()), [3, 5]),
     "a chain that ends in a group, within a chord": (
         lambda t: chord([t.add.s(1, 1) | group(t.add.s(1), t.add.s(2)), t.same.s(9)], t.same.s()),
-        [3, 4, 9],
+        [[3, 4], 9],
     ),
     "a group within a chord": (lambda t: chord([group(t.same.s(1), t.same.s(2)), t.same.s(3)], t.same.s()), [1, 2, 3]),
     "a chord within a chord": (

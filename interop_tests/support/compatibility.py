@@ -3,7 +3,7 @@ The table of what was proven: which claim, on which release, by which test.
 
 A pytest plug-in. Each test of `interop_tests/` is a claim, worded by its docstring; each value of the fixture
 `ruby_release`, or of `any_redis`, is a column. So is each test elsewhere that is held against what a release recorded.
-With `--compatibility FILE` the table of a whole run is written there.
+With `--compatibility FILE` the table of a run is written there, if it was whole: every release, nothing left out.
 """
 
 import inspect
@@ -15,13 +15,20 @@ from typing import Any
 
 import pytest
 
+from interop_tests import servers
 from interop_tests.support.recordings import Recording
-from interop_tests.support.ruby import RubyRelease
+from interop_tests.support.ruby import RELEASES, RubyRelease, all_series
 
 OPTION = "--compatibility"
 # What a cell says.
 FAILED = "**fails**"
 NOT_ASKED = "-"
+
+# Names that the words of a test's name do not spell.
+_NAMES = {
+    name.lower(): name
+    for name in ("Ruby", "Python", "Sidekiq", "Redis", "Rails", "GitLab", "API", "JSON", "TLS", "Active Job")
+}
 
 _HEAD = """# What was proven, on which release
 
@@ -56,7 +63,8 @@ class CompatibilityTable:
         self._columns: dict[str, str] = {}
         """By test id: the column it belongs to."""
         self._releases: dict[str, RubyRelease] = {}
-        self._servers: dict[str, str] = {}
+        self._servers: dict[str, None] = {}
+        self._left_out = 0
 
     def pytest_collection_modifyitems(self, items: Iterable[pytest.Item]) -> None:
         """Word each claim, and find its column."""
@@ -78,10 +86,13 @@ class CompatibilityTable:
             return release.sidekiq_version
         recorded = parameters.get("found")
         if isinstance(recorded, Recording):
-            return recorded.sidekiq
+            # A suite that has moved on is held against what the release before it wrote.
+            return next((one.sidekiq_version for one in RELEASES if one.payloads.name == recorded.sidekiq), None)
         if "any_redis" in parameters:
-            name = str(parameters["any_redis"])
-            self._servers[name] = name
+            program = parameters["any_redis"]
+            found = isinstance(program, servers.RedisProgram)
+            name = f"{program.product} {program.version}" if found else str(program)
+            self._servers[name] = None
             return name
         return None
 
@@ -91,14 +102,29 @@ class CompatibilityTable:
         if column is None or (report.when != "call" and report.passed):
             return
         claim = self._claims[report.nodeid.partition("[")[0]]
-        if report.passed:
+        if report.skipped:
+            self._left_out += 1
+        elif report.passed:
             claim.passed[column] = claim.passed.get(column, 0) + 1
         else:
             claim.failed.add(column)
 
-    def pytest_sessionfinish(self) -> None:
-        """Write the tables."""
-        self._path.write_text("\n".join([_HEAD, *self._lines()]) + "\n")
+    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
+        """Write the tables, or say why not."""
+        reason = self._why_not_whole(config)
+        if reason is not None:
+            terminalreporter.line(f"{self._path} is not written: {reason}")
+            return
+        self._path.write_text("\n".join([_HEAD, *self._lines()]).rstrip() + "\n")
+        terminalreporter.line(f"{self._path}: {len(self._claims)} claims on {len(self._releases)} releases")
+
+    def _why_not_whole(self, config: pytest.Config) -> str | None:
+        asked = {release.series for release in self._releases.values()}
+        if asked != set(all_series()):
+            return f"only {', '.join(sorted(asked)) or 'none'} of the releases {', '.join(all_series())} were asked"
+        if config.option.keyword or config.option.markexpr:
+            return "only some of the tests were asked for"
+        return f"{self._left_out} tests were skipped" if self._left_out else None
 
     def _lines(self) -> Iterable[str]:
         releases = sorted(self._releases.values(), key=lambda release: release.numbers)
@@ -151,8 +177,9 @@ def _sentence(documented: object) -> str:
 def _link(test: str) -> str:
     """The test's name as the sentence that it is."""
     file, _, name = test.partition("::")
-    words = name.removeprefix("test_").replace("_s_", "'s_").replace("_", " ")
-    words = re.sub(r"\b(ruby|python|sidekiq)\b", lambda word: word[0].capitalize(), words)
+    words = re.sub(r"_s(?=_|$)", "'s", name.removeprefix("test_")).replace("_", " ")
+    known = "|".join(map(re.escape, _NAMES))
+    words = re.sub(rf"\b({known})\b", lambda word: _NAMES[word[0]], words)
     return f"[{words[:1].upper()}{words[1:]}](../{file})"
 
 

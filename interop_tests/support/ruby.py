@@ -89,6 +89,11 @@ _SUITES = {
 _USUAL = "6.4 8.1"
 
 
+def all_series() -> tuple[str, ...]:
+    """Every series that can be asked for."""
+    return tuple(_SUITES)
+
+
 def release(series: str) -> RubyRelease:
     """
     The release of a series, such as "7.3", whether or not it is there; see `why_missing`.

@@ -32,7 +32,7 @@ class Sentinel:
         primary: RedisServer,
         folder: Path,
         *,
-        down_after_ms: int = 1000,
+        down_after_ms: int = 3000,
         primary_port: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:

@@ -277,7 +277,9 @@ class _chain(Signature):
             step = task.clone()
             if link and index == last_index:
                 (step.body if kinds.is_chord(step) else step).extend_list_option("link", link)
-            result = step.apply((last.get(),) if last else given, given_kwargs, **task_options)
+            # It is there already, so that nothing waits within a task.
+            given = (last.get(disable_sync_subtasks=False),) if last else given
+            result = step.apply(given, given_kwargs, **task_options)
             result.parent, last = last, result
             given, given_kwargs = None, None
             if _ends_the_chain(result):

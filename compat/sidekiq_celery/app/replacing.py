@@ -3,7 +3,7 @@
 from typing import Any
 
 from sidekiq_celery._canvas.headers import count_parts, is_part, part
-from sidekiq_celery.canvas import chain, group, signature
+from sidekiq_celery.canvas import _chain, group, signature
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.flow_store import add_parts, is_place
 from sidekiq_celery.utils.functional import maybe_list
@@ -21,14 +21,14 @@ def replacement(task: Any, sig: Any) -> Any:
     request = task.request
     if "chord" in sig.options:
         raise ImproperlyConfigured("A signature replacing a task must not be part of a chord")
-    if isinstance(sig, chain) and not getattr(sig, "tasks", True):
+    if isinstance(sig, _chain) and not getattr(sig, "tasks", True):
         raise ImproperlyConfigured("Cannot replace with an empty chain")
     sig = _with_one_end(task, sig)
     for callback in maybe_list(request.callbacks) or []:
         sig.link(callback)
     for errback in maybe_list(request.errbacks) or []:
         sig.link_error(errback)
-    if isinstance(sig, chain) and "link" in sig.options:
+    if isinstance(sig, _chain) and "link" in sig.options:
         # On the last task they run at the right time, also where the chain grows below; on both they would run twice.
         last = sig.tasks[-1].options.setdefault("link", [])
         last.extend(maybe_list(sig.options.pop("link")))
@@ -41,7 +41,7 @@ def replacement(task: Any, sig: Any) -> Any:
         root_id=request.root_id,
         replaced_task_nesting=nesting,
     )
-    if isinstance(sig, chain):
+    if isinstance(sig, _chain):
         for step in maybe_list(sig.tasks) or []:
             step.set(replaced_task_nesting=nesting)
     for following in reversed(request.chain or []):
@@ -60,7 +60,7 @@ def _with_one_end(task: Any, sig: Any) -> Any:
     accumulate = "celery.accumulate"
     if isinstance(sig, group):
         sig |= task.app.tasks[accumulate].s(index=0)
-    if isinstance(sig, chain) and isinstance(sig.tasks[-1], group):
+    if isinstance(sig, _chain) and isinstance(sig.tasks[-1], group):
         sig.tasks = list(sig.tasks)
         sig.tasks[-1] |= task.app.tasks[accumulate].s(index=0)
     return sig

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from sidekiq_celery import Celery, group
+from sidekiq_celery import Celery, chain, group
 
 
 def declare(app: Celery) -> SimpleNamespace:
@@ -39,6 +39,10 @@ def declare(app: Celery) -> SimpleNamespace:
     def by_another(self: Any, number: int) -> Any:
         return self.replace(add.s(number, 100))
 
+    @app.task(name="by_a_fork", bind=True)
+    def by_a_fork(self: Any, number: int) -> Any:
+        return self.replace(chain(add.s(number, 1), group(add.s(1), add.s(2))))
+
     @app.task(name="joins_another", bind=True)
     def joins_another(self: Any, number: int) -> int:
         self.add_to_chord(add.si(number, 1000))
@@ -56,6 +60,7 @@ def declare(app: Celery) -> SimpleNamespace:
         unstable=unstable,
         by_two=by_two,
         by_another=by_another,
+        by_a_fork=by_a_fork,
         joins_another=joins_another,
         lineage=lineage,
     )

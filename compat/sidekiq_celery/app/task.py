@@ -368,7 +368,8 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
         from sidekiq_celery.app.running_task import current
 
         if self.request.is_eager:
-            return sig.apply().get()
+            # It is there already.
+            return sig.apply().get(disable_sync_subtasks=False)
         run = current(self.request)
         if run is None:
             sig.delay()

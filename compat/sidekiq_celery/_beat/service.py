@@ -16,6 +16,8 @@ __all__ = ("EmbeddedService", "Service")
 
 logger = logging.getLogger("celery.beat")
 
+_LEAST_REST_SECONDS = 0.001
+
 
 class Service:
     """
@@ -69,8 +71,9 @@ class Service:
         try:
             while not self._is_shutdown.is_set():
                 seconds = self.scheduler.tick()
-                if seconds and seconds > 0:
-                    self._rest(seconds)
+                if seconds:
+                    # A wait that is shorter than waking up takes comes out negative: not a reason to spin.
+                    self._rest(max(seconds, _LEAST_REST_SECONDS))
         except (KeyboardInterrupt, SystemExit):
             self._is_shutdown.set()
         finally:
@@ -145,7 +148,10 @@ class _Forked:
 
     def start(self) -> None:
         """Fork."""
-        self._process.start()
+        with warnings.catch_warnings():
+            # The child makes connections of its own, and waits for no lock of the parent's threads.
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            self._process.start()
 
     def is_alive(self) -> bool:
         """Whether the process runs."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from sidekiq_celery import Celery
+from sidekiq_celery import Celery, _state
 
 from tests.compat.beat.clock import Clock
 
@@ -28,6 +28,14 @@ def make_app(redis_url: str, clock: Clock) -> Iterator[Callable[[], Celery]]:
     yield make
     for app in made:
         app.close()
+
+
+@pytest.fixture(autouse=True)
+def _current_app_stays() -> Iterator[None]:
+    """Beat makes its app the current one."""
+    before = _state.default_app, _state._tls.current_app, _state._latest_current
+    yield
+    _state.default_app, _state._tls.current_app, _state._latest_current = before
 
 
 @pytest.fixture

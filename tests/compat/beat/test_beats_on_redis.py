@@ -103,6 +103,7 @@ def test_a_crontab_that_was_missed_too_long_ago_is_left_out(
     assert len(jobs(redis_client)) == 1
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_killed_beat_loses_and_repeats_nothing(
     make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis
 ) -> None:

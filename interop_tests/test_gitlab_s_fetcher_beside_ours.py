@@ -27,7 +27,7 @@ def test_both_fetchers_share_a_queue(
     ours = start_python("-q", "default", "-c", "5")
     push(ruby, JOBS)
 
-    eventually(lambda: redis_client.llen(LEDGER) >= JOBS)
+    eventually(lambda: redis_client.llen(LEDGER) >= JOBS, within_seconds=60)
     eventually(lambda: working(redis_client) == [])
     ours.stop()
     theirs.kill()
@@ -44,7 +44,7 @@ def test_what_a_killed_ruby_held_comes_back_and_python_runs_it(
     put_off_cleaning(redis_client)
     hold(ruby, 3)
     doomed = start_ruby(program=PROGRAM, concurrency=3)
-    eventually(lambda: redis_client.llen(LEDGER) == 3)
+    eventually(lambda: redis_client.llen(LEDGER) == 3, within_seconds=60)
     doomed.kill()
     open_gate(redis_client)
     start_python("-q", "default")
@@ -53,7 +53,7 @@ def test_what_a_killed_ruby_held_comes_back_and_python_runs_it(
     redis_client.delete(*redis_client.keys("reliable-fetcher-*"))
     start_ruby(program=PROGRAM, queues=["somewhere-else"])
 
-    eventually(lambda: redis_client.llen(LEDGER) == 6)
+    eventually(lambda: redis_client.llen(LEDGER) == 6, within_seconds=60)
     assert Counter(line["by"] for line in lines(redis_client)[3:]) == {"python": 3}
     eventually(lambda: working(redis_client) == [])
 
@@ -64,7 +64,7 @@ def test_what_a_killed_python_held_is_left_to_python_and_comes_back(
     """Ruby's clean-up passes by what is in flight in Python; our own recovery gives it back, and Ruby may run it."""
     hold(ruby, 3)
     doomed = start_python("-q", "default", "-c", "3")
-    eventually(lambda: redis_client.llen(LEDGER) == 3)
+    eventually(lambda: redis_client.llen(LEDGER) == 3, within_seconds=60)
     doomed.kill()
     open_gate(redis_client)
 
@@ -72,7 +72,7 @@ def test_what_a_killed_python_held_is_left_to_python_and_comes_back(
     eventually(lambda: redis_client.exists("reliable-fetcher-cleanup-lock"))
     start_python("-q", "nothing-here")
 
-    eventually(lambda: redis_client.llen(LEDGER) == 6)
+    eventually(lambda: redis_client.llen(LEDGER) == 6, within_seconds=60)
     assert Counter(line["by"] for line in lines(redis_client)[3:]) == {"ruby": 3}
 
 
@@ -83,7 +83,7 @@ def test_what_ruby_s_deadline_cut_off_goes_on_in_python(
     put_off_cleaning(redis_client)
     hold(ruby, 2)
     worker = start_ruby(program=PROGRAM, concurrency=2, timeout_seconds=1)
-    eventually(lambda: redis_client.llen(LEDGER) == 2)
+    eventually(lambda: redis_client.llen(LEDGER) == 2, within_seconds=60)
 
     worker.stop()
     given_back = redis_client.lrange("queue:default", 0, -1)
@@ -91,7 +91,7 @@ def test_what_ruby_s_deadline_cut_off_goes_on_in_python(
     open_gate(redis_client)
     start_python("-q", "default")
 
-    eventually(lambda: redis_client.llen(LEDGER) >= 4)
+    eventually(lambda: redis_client.llen(LEDGER) >= 4, within_seconds=60)
     assert Counter(line["by"] for line in lines(redis_client)[2:]) == {"python": 2}
 
 

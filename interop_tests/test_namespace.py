@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 NAMESPACE = "myapp"
 # What jobs write beside Sidekiq's keys: Ruby's stand under the namespace, as they go through Sidekiq's connection.
 RUBY_LEDGER, PYTHON_LEDGER = b"myapp:fixture:ran", b"fixture:ran"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(

@@ -30,7 +30,7 @@ from tests.support.worker_process import WorkerProcess
 
 # Its release has execution metrics, and namespaces.
 RELEASE = "6.5.12"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass

@@ -38,7 +38,7 @@ class Chords:
         chord_id = _id_of(request)
         if chord_id is None:
             return []
-        record = flow_store.read_chord(app, chord_id)
+        record = flow_store.recall_chord(app, chord_id)
         if record.is_done:
             return []
         if is_part(chord):
@@ -46,10 +46,9 @@ class Chords:
         else:
             number, parts, body = request.group_index or 0, _celerys_size(app, chord, chord_id), chord
         key = flow_store.chord_key(chord_id)
-        effects: list[Effect] = [
-            ("HSET", key, number, enclosed(chord, _text(app, retval))),
-            ("EXPIRE", key, flow_store.TTL_SECONDS),
-        ]
+        effects: list[Effect] = [("HSET", key, number, enclosed(chord, _text(app, retval)))]
+        if not is_part(chord):
+            effects.append(("EXPIRE", key, flow_store.TTL_SECONDS))
         if parts and body is not None:
             then = (*_body_commands(app, request, body), *_swept(key))
             effects.append(Join(key, flow_store.DONE, parts, f'"{_SEAM}"'.encode(), then))

@@ -7,9 +7,10 @@ from types import GeneratorType
 from typing import Any
 
 from sidekiq_celery._canvas import kinds
+from sidekiq_celery._canvas.body_callbacks import with_callbacks
 from sidekiq_celery._canvas.group import stamp_one
 from sidekiq_celery._canvas.headers import count_parts, part, strip_header_links
-from sidekiq_celery._canvas.signature import Signature, clone_with_members, maybe_signature, signature
+from sidekiq_celery._canvas.signature import Signature, maybe_signature, signature
 from sidekiq_celery._state import get_current_app
 from sidekiq_celery.exceptions import CPendingDeprecationWarning
 from sidekiq_celery.flow_store import keep_chord
@@ -20,7 +21,7 @@ from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.objects import getitem_property
 from sidekiq_celery.utils.text import remove_repeating_from_task
 
-__all__ = ("_chord", "link_error_to_body_tasks")
+__all__ = ("_chord",)
 
 # Of a chain's options what its own `run` uses; the others go to its first task.
 _OF_A_CHAIN = frozenset({"chord", "group_id", "group_index", "link", "link_error", "parent_id", "root_id", "task_id"})
@@ -374,50 +375,6 @@ def _first_ancestor(result: Any) -> Any:
         seen.add(result.id)
         result = result.parent
     return result
-
-
-def with_callbacks(body: Any, options: dict[str, Any]) -> Any:
-    """
-    Put `link` and `link_error`, which are taken out of *options*, on a chord's body.
-
-    Returns:
-        *body*, or a copy if there are any.
-    """
-    callbacks = maybe_list(options.pop("link", None)) or []
-    errbacks = maybe_list(options.pop("link_error", None)) or []
-    if callbacks or errbacks:
-        body = clone_with_members(body)
-    for callback in callbacks:
-        copy = clone_with_members(maybe_signature(callback, app=body._app))
-        if kinds.is_empty_group(body):
-            body.append_to_list_option("link", copy)
-        else:
-            body.link(copy)
-    for errback in errbacks:
-        if kinds.is_group(body):
-            link_error_to_body_tasks(body, maybe_signature(errback, app=body._app))
-        else:
-            body.append_to_list_option("link_error", errback)
-    return body
-
-
-def link_error_to_body_tasks(sig: Any, errback: Any, runs_as_group: bool = True) -> None:
-    """
-    Let *errback* be called for each task of a body that is a group, and not for the header of a chord in it.
-
-    Args:
-        runs_as_group: Not a group in a group: it is dissolved, and its options with it. Errbacks of a group that is run
-            take the place of those of its tasks, so they are added to.
-    """
-    if kinds.is_chord(sig):
-        link_error_to_body_tasks(sig.body, errback)
-    elif not kinds.is_group(sig):
-        sig.link_error(errback.clone())
-    elif runs_as_group and sig.options.get("link_error") is not None:
-        sig.append_to_list_option("link_error", errback.clone())
-    else:
-        for task in sig.tasks:
-            link_error_to_body_tasks(task, errback, runs_as_group=False)
 
 
 kinds.known[kinds.CHORD] = _chord

@@ -5,8 +5,9 @@ import os
 import random
 import signal
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import redis
@@ -55,6 +56,41 @@ def test_beats_whose_clocks_differ_send_each_run_of_a_crontab_once(
         run_due(*beats)
 
     assert len(jobs(redis_client)) == 10
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "runs"),
+    [
+        ("Europe/Berlin", (2026, 3, 28), ["28T02:30:00+01:00", "29T03:30:00+02:00", "30T02:30:00+02:00"]),
+        ("Europe/Berlin", (2026, 10, 24), ["24T02:30:00+02:00", "25T02:30:00+02:00", "26T02:30:00+01:00"]),
+        ("America/New_York", (2026, 3, 7), ["07T02:30:00-05:00", "08T03:30:00-04:00", "09T02:30:00-04:00"]),
+        ("America/New_York", (2026, 10, 31), ["31T02:30:00-04:00", "01T02:30:00-05:00", "02T02:30:00-05:00"]),
+        ("Australia/Lord_Howe", (2026, 4, 4), ["04T02:30:00+11:00", "05T02:30:00+10:30", "06T02:30:00+10:30"]),
+        ("Australia/Lord_Howe", (2026, 10, 3), ["03T02:30:00+10:30", "04T02:30:00+11:00", "05T02:30:00+11:00"]),
+    ],
+)
+def test_two_beats_send_a_daily_run_once_a_day_when_clocks_change(
+    make_app: Callable[[], Celery],
+    clock: Clock,
+    redis_client: redis.Redis,
+    zone: str,
+    start: tuple[int, int, int],
+    runs: list[str],
+) -> None:
+    """Also where its time comes twice, or never."""
+    clock.time = datetime(*start, tzinfo=ZoneInfo(zone)).astimezone(UTC)
+    apps = [make_app(), make_app()]
+    for app in apps:
+        app.conf.timezone = zone
+    moment = BeatLazyFunc(lambda: clock.now().astimezone(ZoneInfo(zone)).isoformat()[8:])
+    daily = {"task": "proj.daily", "schedule": crontab(30, 2), "args": [moment]}
+    beats = [beat_of(app, daily=daily) for app in apps]
+
+    for _ in range(3 * 24 * 6):
+        clock.advance(600)
+        run_due(*beats)
+
+    assert [job["args"][0] for job in jobs(redis_client)] == runs
 
 
 def test_a_beat_that_read_before_another_one_sent_does_not_send(

@@ -66,6 +66,11 @@ class RedisSettings:
     def __post_init__(self) -> None:
         if not isinstance(self.namespace, str):
             raise ConfigError(f"namespace is {self.namespace!r}; it must be a text, as 'myapp', or '' for none")
+        if any("\ud800" <= letter <= "\udfff" for letter in self.namespace):
+            raise ConfigError(
+                f"namespace is {self.namespace!a}, of which UTF-8 cannot write every letter; name it in whole letters, "
+                "as 'myapp'"
+            )
         scheme = self.url.split("://", 1)[0]
         if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
             raise ConfigError(

@@ -127,6 +127,12 @@ def test_a_namespace_is_a_text(name: Any) -> None:
         RedisSettings(namespace=name)
 
 
+def test_a_namespace_can_be_written_in_utf_8() -> None:
+    """It is refused where it is set, and not with the first command."""
+    with pytest.raises(ConfigError, match=r"namespace is '\\ud800', of which UTF-8"):
+        RedisSettings(namespace="\ud800")
+
+
 def test_a_pool_shows_its_namespace(redis_url: str) -> None:
     """As Ruby's Web UI does."""
     assert repr(Pool(RedisSettings(redis_url, namespace="myapp"))).endswith("/0#myapp free=0>")

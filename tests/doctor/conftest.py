@@ -59,6 +59,16 @@ def look(redis_url: str) -> Iterator[Look]:
     program.reset()
 
 
+# In one step: were the time asked for before, whatever stalls in between would put the process's clock off.
+_BEAT = """
+local time = redis.call('TIME')
+local beat = string.format('%.6f', time[1] + time[2] / 1000000 + ARGV[3])
+redis.call('SADD', KEYS[1], KEYS[2])
+redis.call('HSET', KEYS[2], 'info', ARGV[1], 'busy', 0, 'beat', beat, 'rtt_us', 100, 'quiet', ARGV[2], 'rss', 1)
+redis.call('EXPIRE', KEYS[2], 60)
+"""
+
+
 def payload(job_class: str = "HardWorker", queue: str = "default", **more: Any) -> dict[str, Any]:
     """A job as Sidekiq 7 writes it."""
     now = time.time()
@@ -82,19 +92,12 @@ def ruby_process(
     is_quiet: bool = False,
     labels: tuple[str, ...] = (),
 ) -> str:
-    """A heartbeat as a Ruby process writes it; returns the identity."""
-    seconds, micros = client.time()
-    now = seconds + micros / 1_000_000 + ahead_seconds
-    info: dict[str, Any] = {"hostname": "web", "started_at": now, "pid": 7, "tag": "", "concurrency": 5}
+    """A heartbeat as a Ruby process writes it, all at one instant by Redis's clock; returns the identity."""
+    info: dict[str, Any] = {"hostname": "web", "started_at": time.time(), "pid": 7, "tag": "", "concurrency": 5}
     info |= {"queues": list(queues), "labels": list(labels), "identity": identity}
     if version is not None:
         info["version"] = version
-    pipe = client.pipeline()
-    pipe.sadd("processes", identity)
-    fields = {"info": json.dumps(info), "busy": 0, "beat": now, "rtt_us": 100, "quiet": str(is_quiet).lower(), "rss": 1}
-    pipe.hset(identity, mapping=fields)
-    pipe.expire(identity, 60)
-    pipe.execute()
+    client.eval(_BEAT, 2, "processes", identity, json.dumps(info), str(is_quiet).lower(), ahead_seconds)
     return identity
 
 

@@ -39,8 +39,8 @@ def test_the_queue_is_left_to_others_and_nothing_is_lost(
     own = push_all(fleet)
     worker = fleet.start(queues=[("mixed", weight), ("own", weight)])
 
-    eventually(lambda: worker.log.count(REFUSED) == 1, 30)
-    eventually(lambda: is_settled(fleet, own), 30)
+    eventually(lambda: worker.log.count(REFUSED) == 1, 60)
+    eventually(lambda: is_settled(fleet, own), 60)
     books = fleet.books(JOBS)
     report(books)
     assert (books.lost, books.doubled, books.again) == ((), (), 0)
@@ -50,9 +50,9 @@ def test_the_queue_is_left_to_others_and_nothing_is_lost(
 
     fleet.start(queues=[("mixed", 0)], extension_keys={"bid": "run"})
 
-    fleet.wait_until_done(30)
+    fleet.wait_until_done(60)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
+    assert worker.wait(60) == 0
     books = fleet.books(JOBS)
     assert (books.once, books.again, books.lost) == (JOBS, 0, ())
     assert worker.log.count(REFUSED) == 1
@@ -70,13 +70,13 @@ def test_each_process_refuses_the_job_once(
     push_jobs(fleet.client, [TEXT], "mixed")
     refused = lambda: sum(worker.log.count(REFUSED) for worker in workers)  # noqa: E731
 
-    eventually(lambda: refused() == 2, 30)
+    eventually(lambda: refused() == 2, 60)
     push_jobs(fleet.client, [job_text(number, queue="own") for number in range(BATCHED)], "own")
 
-    eventually(lambda: len(fleet.ledger.runs_by_number()) == BATCHED and not fleet.in_flight, 30)
+    eventually(lambda: len(fleet.ledger.runs_by_number()) == BATCHED and not fleet.in_flight, 60)
     for worker in workers:
         worker.send_signal(signal.SIGTERM)
-    assert [worker.wait(30) for worker in workers] == [0] * len(workers)
+    assert [worker.wait(60) for worker in workers] == [0] * len(workers)
     assert refused() == 2
     assert stock(fleet.client) == {"queue:mixed": [TEXT.encode()]}
     report(fleet.books(BATCHED + 1))

@@ -9,8 +9,10 @@ from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 from sidekiq_celery import beat, platforms, signals
+from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.utils.imports import qualname
 from sidekiq_celery.utils.time import humanize_seconds
+from sidekiq_py.redis_access.pool import place
 
 __all__ = ("Beat",)
 
@@ -108,7 +110,7 @@ class Beat:
             "sidekiq-celery beat is starting.",
             f"LocalTime -> {datetime.now().replace(microsecond=0)}",
             "Configuration ->",
-            f"    . broker -> {self.app.connection().as_uri()}",
+            f"    . broker -> {place(client_of(self.app).pool.settings)}",
             f"    . scheduler -> {qualname(scheduler)}",
             scheduler.info,
             f"    . maxinterval -> {humanize_seconds(scheduler.max_interval)} ({scheduler.max_interval}s)",

@@ -21,6 +21,7 @@ from sidekiq_celery.schedules import BaseSchedule, crontab, schedule, solar
 
 from tests.compat.beat.beats import TICK, beat_of, jobs, run_due
 from tests.compat.beat.clock import Clock
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY
 
@@ -212,13 +213,15 @@ def test_a_broken_entry_in_redis_stops_no_other(
     assert not redis_client.exists("sidekiq_py:beat:proj:added")
 
 
-def test_beat_runs_as_a_process_until_a_signal(redis_url: str, redis_client: redis.Redis, tmp_path: Path) -> None:
+def test_beat_runs_as_a_process_until_a_signal(
+    redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path
+) -> None:
     """It names its pid, sends, and ends with success."""
     program = f"""
 from types import SimpleNamespace
 from sidekiq_celery import Celery
 from sidekiq_celery.bin.beat import beat
-app = Celery("proj", broker={redis_url!r}, fixups=[])
+app = Celery("proj", broker={redis_server.socket_url!r}, fixups=[])
 app.conf.beat_schedule = {{"tick": {{"task": "proj.tick", "schedule": 0.05}}}}
 beat(["--pidfile", "beat.pid", "-l", "info", "-s", "file"], obj=SimpleNamespace(app=app))
 """

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
-from sidekiq_celery import beat, platforms, signals
+from sidekiq_celery import beat, platforms
 from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.utils.imports import qualname
 from sidekiq_celery.utils.time import humanize_seconds
@@ -27,10 +27,12 @@ class Beat:
         max_interval: Seconds between two looks at the schedule, at most.
         app: Whose periodic tasks are sent.
         pidfile: Holds the process's id while it runs.
+        no_color: No colours in the log.
         loglevel: A name or a number.
         logfile: Else the error output.
         schedule: A file for the scheduler; that of the default one is Redis, so it has no effect there.
         scheduler, scheduler_cls: A class or its name; else the setting `beat_scheduler`.
+        redirect_stdouts, redirect_stdouts_level: What is printed goes to the log, at that level.
         quiet: No banner.
         remote_control, hostname: Of `Service`.
     """
@@ -43,11 +45,14 @@ class Beat:
         max_interval: float | None = None,
         app: Any = None,
         pidfile: str | None = None,
+        no_color: bool | None = None,
         loglevel: str | int = "WARN",
         logfile: str | None = None,
         schedule: str | None = None,
         scheduler: Any = None,
         scheduler_cls: Any = None,
+        redirect_stdouts: bool | None = None,
+        redirect_stdouts_level: str | None = None,
         quiet: bool = False,
         remote_control: bool | None = None,
         hostname: str | None = None,
@@ -58,6 +63,9 @@ class Beat:
         self.pidfile = pidfile
         self.loglevel = loglevel if isinstance(loglevel, int) else logging.getLevelNamesMapping()[loglevel.upper()]
         self.logfile = logfile
+        self.no_color = no_color
+        self.redirect_stdouts = app.either("worker_redirect_stdouts", redirect_stdouts)
+        self.redirect_stdouts_level = app.either("worker_redirect_stdouts_level", redirect_stdouts_level)
         self.schedule = schedule
         self.scheduler_cls = app.either("beat_scheduler", scheduler, scheduler_cls)
         self.quiet = quiet
@@ -84,9 +92,11 @@ class Beat:
             remote_control=self.remote_control,
             hostname=self.hostname,
         )
-        self.setup_logging()
         if not self.quiet:
             print(self.startup_info(service), flush=True)
+        self.setup_logging()
+        if self.schedule and isinstance(service.get_scheduler(lazy=True), beat.PersistentScheduler):
+            logger.warning("beat keeps its state in Redis: the file %s has no effect.", self.schedule)
         self.install_sync_handler(service)
         with self._pid_written():
             try:
@@ -95,17 +105,15 @@ class Beat:
                 logger.critical("beat raised exception %s: %r", type(error), error, exc_info=True)
                 raise
 
-    def setup_logging(self) -> None:
-        """Log as asked, unless the program does so itself by the signal `setup_logging`."""
-        given = {"loglevel": self.loglevel, "logfile": self.logfile, "format": self.app.conf.worker_log_format}
-        if not signals.setup_logging.send(sender=None, colorize=False, **given):
-            logging.basicConfig(level=self.loglevel, filename=self.logfile, format=given["format"])
+    def setup_logging(self, colorize: bool | None = None) -> None:
+        """Set up the log; what is printed goes there, too."""
+        paints = not self.no_color if colorize is None and self.no_color is not None else colorize
+        redirected = (self.redirect_stdouts, self.redirect_stdouts_level)
+        self.app.log.setup(self.loglevel, self.logfile, *redirected, colorize=paints)
 
     def startup_info(self, service: Any) -> str:
         """The banner."""
         scheduler = service.get_scheduler(lazy=True)
-        if self.schedule and isinstance(scheduler, beat.PersistentScheduler):
-            logger.warning("beat keeps its state in Redis: the file %s has no effect.", self.schedule)
         lines = (
             "sidekiq-celery beat is starting.",
             f"LocalTime -> {datetime.now().replace(microsecond=0)}",

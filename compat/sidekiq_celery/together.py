@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ("keep", "send", "together")
 
 # So that Redis is not kept from its other work by a group of a hundred thousand.
-_SLICE = 2000
+_MOST_WORDS = 10_000
 
 
 @contextmanager
@@ -68,12 +68,26 @@ def _send_now(app: "Celery", wanted: list[Any]) -> None:
     pool = pushing_client(app).pool
     commands = gathering.commands(wanted)
     try:
-        for start in range(0, len(commands), _SLICE):
-            _write(pool, commands[start : start + _SLICE])
+        for some in _slices(commands):
+            _write(pool, some)
     except RedisError as error:
         from kombu.exceptions import OperationalError
 
         raise OperationalError(str(error)) from error
+
+
+def _slices(commands: list[Command]) -> Iterator[list[Command]]:
+    """All at once, but for what is very much."""
+    some: list[Command] = []
+    words = 0
+    for command in commands:
+        if some and words + len(command) > _MOST_WORDS:
+            yield some
+            some, words = [], 0
+        some.append(command)
+        words += len(command)
+    if some:
+        yield some
 
 
 def _write(pool: Any, commands: list[Command]) -> None:

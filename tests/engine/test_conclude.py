@@ -110,6 +110,19 @@ def test_a_part_that_runs_again_counts_once(link: Link, redis_client: redis.Redi
     assert redis_client.llen("queue:body") == 1
 
 
+def test_a_whole_that_has_grown_waits_for_what_was_added(link: Link, redis_client: redis.Redis) -> None:
+    """Its field `more` counts parts that nobody knew of at first; the script itself reads it."""
+    push(redis_client, "a", "b")
+    fields = [field for field, _ in fetch(link, max_jobs=2)]
+    redis_client.hset("whole", "more", 1)
+
+    in_flight.settle(link, OWNER, fields[0], vital=part(0, b"7", 1))
+    assert redis_client.llen("queue:body") == 0
+    in_flight.settle(link, OWNER, fields[1], vital=part(1, b"8", 1))
+
+    assert redis_client.lrange("queue:body", 0, -1) == [b'{"args":[[7,8]],"n":1}']
+
+
 def test_a_job_that_is_not_in_flight_any_more_joins_nothing(link: Link, redis_client: redis.Redis) -> None:
     """Neither its part nor the whole is written."""
     assert not in_flight.settle(link, OWNER, b"1.1:default", vital=part(0, b"7", 1))

@@ -83,3 +83,11 @@ def test_a_chord_of_1000_comes_to_its_end(
 
     assert result.get(timeout=120) == list(range(1000))
     eventually(lambda: redis_client.keys("sidekiq_py:flow:*") == [])
+
+
+def test_a_very_large_group_is_sent_in_slices(tasks: SimpleNamespace, redis_client: redis.Redis) -> None:
+    """So that no script holds up Redis for long; its jobs stay in their order."""
+    group(tasks.same.s(number) for number in range(11_000)).apply_async()
+
+    numbers = [json.loads(job)["args"][0] for job in reversed(payloads(redis_client))]
+    assert numbers == list(range(11_000))

@@ -3,7 +3,7 @@ What a parent and its children say to each other, over two pipes each.
 
 - Up: `OWNER <name>` (the child takes jobs under this name from now on), `READY`, `BEGIN <seconds> <owner> <field>` and
 `END` (a job with a hard limit starts and ends), `SETTLED <yes|no|later>` (the answer to `KILLED`; `no`: it had ended,
-`later`: Redis is away).
+`later`: Redis is away), `RENEW` (replace me: I have run my share of jobs).
 - Down: `DEAD <owner>` (bring its jobs back), `KILLED <seconds> <owner> <field>` (its job ran past its hard limit:
 settle it as failed). The end of the down pipe says that the parent is gone.
 """

@@ -188,12 +188,15 @@ class Launcher:
         """No more jobs are fetched."""
         return self._is_stopping
 
-    def run(self, on_ready: Callable[[], None] = lambda: None) -> int:
+    def run(
+        self, on_ready: Callable[[], None] = lambda: None, on_stop: Callable[[str], None] = lambda name: None
+    ) -> int:
         """
         Start, and obey signals until told to stop; the exit code. Only in the main thread.
 
         Args:
             on_ready: Called once everything runs.
+            on_stop: Told of the signal, `TERM` or `INT`, by which it stops.
 
         Does not return where a job did not heed Shutdown: the process ends at once.
         """
@@ -204,6 +207,7 @@ class Launcher:
         service.ready()
         while (name := self.signals.next()) not in ("TERM", "INT"):
             self._obey(name)
+        on_stop(name)
         service.stopping()
         stubborn = self._stop_heeding_signals()
         _log.info("Bye!")

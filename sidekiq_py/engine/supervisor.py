@@ -11,6 +11,8 @@ have ended, the parent ends with 0.
 - A child over the memory limit is asked to stop and replaced.
 - HUP restarts the children one after the other, each with freshly imported code; the next one only when its
 forerunner is ready.
+- A child that says that it has run its share of jobs is stopped and replaced.
+- QUIT, where it is asked for, stops without waiting for busy jobs; a child handles it by itself.
 - A job past its hard limit: the child is frozen, another one settles the job as failed, then the child is killed and
 replaced.
 """
@@ -19,7 +21,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config
@@ -46,9 +48,24 @@ class Supervisor:
     Args:
         run_child: Called in each child, gives its exit code.
         memory_limit_kb: A child that is larger is replaced.
+        before_fork: Called in the parent before each child is made.
+        on_ready: Called in the parent once all children have been ready.
+        on_signal: Told of each signal to the parent, by a name such as `TERM`, before it is obeyed.
+        more_signals: Names of signals to watch beside the usual ones.
     """
 
-    def __init__(self, config: Config, processes: int, run_child: RunChild, memory_limit_kb: int | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        processes: int,
+        run_child: RunChild,
+        memory_limit_kb: int | None,
+        *,
+        before_fork: Callable[[], None] = lambda: None,
+        on_ready: Callable[[], None] = lambda: None,
+        on_signal: Callable[[str], None] = lambda name: None,
+        more_signals: Sequence[str] = (),
+    ) -> None:
         self._config = config
         self._processes = processes
         self._run_child = run_child
@@ -69,10 +86,15 @@ class Supervisor:
         self._watchdog_seconds = watchdog_seconds(os.environ, os.getpid())
         self._ping_at = 0.0
         self._is_service_ready = False
+        self._before_fork = before_fork
+        self._on_ready = on_ready
+        self._on_signal = on_signal
+        self._more_signals = more_signals
+        self._was_ready = False
 
     def run(self) -> int:
         """Run until all children have ended; the exit code. Only in the main thread."""
-        self._signals.watch(("CHLD", "HUP"))
+        self._signals.watch(("CHLD", "HUP", *self._more_signals))
         while True:
             self._start_missing()
             if not self._children and (self._is_stopping or self._wanted == 0):
@@ -82,6 +104,7 @@ class Supervisor:
             self._enforce_limits()
             self._look_at_memory()
             self._roll_on()
+            self._tell_program()
             self._tell_service()
 
     # ---- children
@@ -94,6 +117,7 @@ class Supervisor:
         return [child for child in self._children.values() if not child.is_leaving]
 
     def _fork(self) -> Child:
+        self._before_fork()
         up_read, up_write = os.pipe()
         down_read, down_write = os.pipe()
         pid = os.fork()
@@ -242,12 +266,20 @@ class Supervisor:
             child.limit = Limit(seconds, owner, job, monotonic() + float(seconds))
         elif message.word == "END":
             child.limit = None
+        elif message.word == "RENEW":
+            self._replace(child)
         elif message.word == "SETTLED" and self._settling is not None and self._settling[1] is child:
             self._finish_settling(message.details[0])
 
     def _obey(self, name: str) -> None:
+        self._on_signal(name)
         if name in ("TERM", "INT"):
             self._stop()
+        elif name == "QUIT":
+            self._stop()
+            for child in self._children.values():
+                if child.is_ready:
+                    self._signal(child, signal.SIGQUIT)
         elif name == "HUP":
             _log.info("Restarting %d children one after the other", len(self._staying()))
             self._rolling = self._staying()
@@ -258,6 +290,11 @@ class Supervisor:
             for child in self._children.values():
                 if child.is_ready:
                     self._signal(child, getattr(signal, f"SIG{name}"))
+
+    def _tell_program(self) -> None:
+        if not self._was_ready and sum(child.is_ready for child in self._children.values()) >= self._wanted:
+            self._was_ready = True
+            self._on_ready()
 
     def _tell_service(self) -> None:
         """Tell systemd, if it listens. By this thread: the parent has no other."""

@@ -1,0 +1,102 @@
+"""The worker as a program: its log, its banner."""
+
+import logging
+import platform
+import sys
+from typing import Any
+
+from sidekiq_celery import VERSION_BANNER, signals
+from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.worker import WorkController
+from sidekiq_py.redis_access.pool import place
+
+__all__ = ("Worker",)
+
+logger = logging.getLogger("celery.worker")
+
+
+class Worker(WorkController):
+    """
+    A worker that a command line starts. Further options than those of `WorkController`:
+
+    Args:
+        quiet: No banner.
+        no_color: No colours in the log.
+        purge: Empty its queues first.
+        redirect_stdouts, redirect_stdouts_level: What tasks print goes to the log, at that level.
+    """
+
+    def on_before_init(self, quiet: bool = False, **kwargs: Any) -> None:
+        self.quiet = quiet
+        # Receivers may change settings for workers by name.
+        signals.celeryd_init.send(sender=self.hostname, instance=self, conf=self.app.conf, options=kwargs)
+
+    def on_after_init(
+        self,
+        purge: bool = False,
+        no_color: bool | None = None,
+        redirect_stdouts: bool | None = None,
+        redirect_stdouts_level: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        self.purge = purge
+        self.no_color = no_color
+        self.redirect_stdouts = self.app.either("worker_redirect_stdouts", redirect_stdouts)
+        self.redirect_stdouts_level = self.app.either("worker_redirect_stdouts_level", redirect_stdouts_level)
+
+    def on_init_blueprint(self) -> None:
+        self._custom_logging = self.setup_logging()
+
+    def setup_logging(self, colorize: bool | None = None) -> Any:
+        """Set up the log; returns what the receivers of `setup_logging` have."""
+        paints = colorize if colorize is not None or not self.no_color else False
+        return self.app.log.setup(self.loglevel, self.logfile, colorize=paints, hostname=self.hostname)
+
+    def on_start(self) -> None:
+        super().on_start()
+        signals.celeryd_after_setup.send(sender=self.hostname, instance=self, conf=self.app.conf)
+        if self.purge:
+            self.purge_messages()
+        if not self.quiet:
+            print(self.startup_info() + self.extra_info(), file=sys.__stdout__, flush=True)
+        if without := self.options_without_effect():
+            logger.info("options without effect here: %s", "; ".join(without))
+        if not self._custom_logging and self.redirect_stdouts:
+            self.app.log.redirect_stdouts(self.redirect_stdouts_level)
+
+    def on_consumer_ready(self, consumer: Any) -> None:
+        signals.worker_ready.send(sender=consumer)
+        logger.info("%s ready.", self.hostname)
+
+    def purge_messages(self) -> int:
+        """Empty the queues that are served; returns how many jobs were in them."""
+        from sidekiq_celery.worker.purging import purge
+
+        count = purge(self.app, list(self.app.amqp.queues.consume_from))
+        logger.warning("purge: %d tasks were taken out of the queues", count)
+        return count
+
+    def tasklist(self, include_builtins: bool = True, sep: str = "\n", int_: str = "celery.") -> str:
+        """The names of tasks."""
+        names = sorted(name for name in self.app.tasks if include_builtins or not name.startswith(int_))
+        return sep.join(f"  {name}" for name in names)
+
+    def extra_info(self) -> str:
+        """The tasks, where the log is to tell much."""
+        if self.loglevel is None or self.loglevel > logging.INFO:
+            return ""
+        return f"\nTasks\n{self.tasklist(include_builtins=self.loglevel <= logging.DEBUG)}\n"
+
+    def startup_info(self) -> str:
+        """What a person at the terminal wants to know first."""
+        app = self.app
+        lines = (
+            f"{self.hostname} runs tasks of {app.main or '__main__'}",
+            f"  version      {VERSION_BANNER}, Python {platform.python_version()}",
+            f"  broker       {place(client_of(app).pool.settings)}",
+            f"  results      {app.backend.as_uri()}",
+            f"  concurrency  {self.concurrency} ({self.pool_name})",
+            f"  queues       {', '.join(app.amqp.queues.consume_from)}",
+            "TERM or Ctrl-C lets tasks finish; a second one, or QUIT, does not wait for them.",
+        )
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,168 @@
+"""What the commands share: the app that was named, and types of options."""
+
+import json
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sidekiq_celery._state import get_current_app
+from sidekiq_celery.signals import user_preload_options
+from sidekiq_celery.utils.log import LOG_LEVELS, mlevel
+from sidekiq_celery.utils.text import str_to_list
+from sidekiq_celery.utils.time import maybe_iso8601
+
+__all__ = (
+    "COMMA_SEPARATED_LIST",
+    "ISO8601",
+    "ISO8601_OR_FLOAT",
+    "JSON_ARRAY",
+    "JSON_OBJECT",
+    "LOG_LEVEL",
+    "CLIContext",
+    "CeleryCommand",
+    "CeleryOption",
+    "ParamType",
+    "handle_preload_options",
+)
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    # It has no parameters in older releases of click.
+    ParamType = click.ParamType
+
+
+class CLIContext:
+    """
+    What the group hands to its commands, as `ctx.obj`.
+
+    Args:
+        app: The one that was named, else the current one.
+        no_color: Plain text.
+        workdir: Where the command runs.
+        quiet: Say little.
+    """
+
+    def __init__(self, app: Any, no_color: bool, workdir: Any, quiet: bool = False) -> None:
+        self.app = app or get_current_app()
+        self.no_color = no_color
+        self.workdir = workdir
+        self.quiet = quiet
+
+    def style(self, message: Any = None, **kwargs: Any) -> str:
+        """*message* in colours, where there are any."""
+        return str(message) if self.no_color else click.style(message, **kwargs)
+
+    def echo(self, message: Any = None, **kwargs: Any) -> None:
+        """Print."""
+        click.echo(message, color=False if self.no_color else None, **kwargs)
+
+    def secho(self, message: Any = None, **kwargs: Any) -> None:
+        """Print in colours."""
+        self.echo(self.style(message, **kwargs))
+
+    def error(self, message: Any = None, **kwargs: Any) -> None:
+        """Print to standard error."""
+        self.echo(self.style(message, **kwargs), err=True)
+
+
+class CeleryOption(click.Option):
+    """
+    An option of a command; for `app.user_options` and plug-ins.
+
+    Args:
+        help_group: The heading under which the help shows it.
+    """
+
+    def __init__(self, *args: Any, help_group: str | None = None, **kwargs: Any) -> None:
+        self.help_group = help_group
+        super().__init__(*args, **kwargs)
+
+
+class CeleryCommand(click.Command):
+    """A command whose help has headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(getattr(parameter, "help_group", None) or "Options", []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def handle_preload_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Hand the options that an app has added for all commands to `signals.user_preload_options`."""
+
+    @wraps(command)
+    def call(ctx: click.Context, *args: Any, **kwargs: Any) -> Any:
+        app = ctx.obj.app
+        names = [option.name for option in app.user_options.get("preload", ())]
+        given = {name: kwargs.pop(name) for name in names if name in kwargs}
+        if given:
+            user_preload_options.send(sender=command, app=app, options=given)
+        return command(ctx, *args, **kwargs)
+
+    return call
+
+
+class _CommaSeparatedList(ParamType):
+    name = "comma separated list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return str_to_list(value)
+
+
+class _Json(ParamType):
+    def __init__(self, kind: type, name: str) -> None:
+        self.kind = kind
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, self.kind):
+            return value
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is no JSON: {error}", param, ctx)
+        if not isinstance(found, self.kind):
+            self.fail(f"{value} is no {self.name}", param, ctx)
+        return found
+
+
+class _Time(ParamType):
+    def __init__(self, name: str, *, takes_seconds: bool) -> None:
+        self.name = name
+        self.takes_seconds = takes_seconds
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if self.takes_seconds:
+            try:
+                return float(value)
+            except (TypeError, ValueError):
+                pass
+        try:
+            return maybe_iso8601(value)
+        except (TypeError, ValueError) as error:
+            self.fail(str(error), param, ctx)
+
+
+class _LogLevel(ParamType):
+    name = "log level"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, int) and str(value).upper() not in LOG_LEVELS:
+            self.fail(f"{value!r} is none of DEBUG, INFO, WARNING, ERROR, CRITICAL, FATAL", param, ctx)
+        return mlevel(value)
+
+
+COMMA_SEPARATED_LIST = _CommaSeparatedList()
+JSON_ARRAY = _Json(list, "json array")
+JSON_OBJECT = _Json(dict, "json object")
+ISO8601 = _Time("iso 8601 time", takes_seconds=False)
+ISO8601_OR_FLOAT = _Time("iso 8601 time or seconds", takes_seconds=True)
+LOG_LEVEL = _LogLevel()

@@ -1,0 +1,108 @@
+"""The program `sidekiq-celery`: finds the app and runs a command."""
+
+import os
+import traceback
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sidekiq_celery import VERSION_BANNER
+from sidekiq_celery.app.finding import find_app
+from sidekiq_celery.bin.base import CLIContext
+from sidekiq_celery.bin.beat import beat
+from sidekiq_celery.bin.tasks import call, purge, report, result
+from sidekiq_celery.bin.worker import worker
+
+__all__ = ("celery", "main")
+
+
+def _change_directory(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None:
+        os.chdir(value)
+    return value
+
+
+@click.group(invoke_without_command=True)
+@click.option("-A", "--app", envvar="APP", type=click.UNPROCESSED, help="module, module:attribute or package.")
+@click.option("-b", "--broker", envvar="BROKER_URL", help="URL of the Redis with the jobs.")
+@click.option("--result-backend", envvar="RESULT_BACKEND", help="URL of where results are.")
+@click.option("--loader", envvar="LOADER", help="Name of a loader's class.")
+@click.option("--config", envvar="CONFIG_MODULE", help="Name of a module with settings.")
+@click.option(
+    "--workdir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    callback=_change_directory,
+    is_eager=True,
+    help="Where to run.",
+)
+@click.option("-C", "--no-color", envvar="NO_COLOR", is_flag=True, help="Plain text.")
+@click.option("-q", "--quiet", is_flag=True, help="Say little.")
+@click.option("--version", is_flag=True, help="Show the version.")
+@click.option("--skip-checks", envvar="SKIP_CHECKS", is_flag=True, help="Leave out Django's checks.")
+@click.pass_context
+def celery(
+    ctx: click.Context,
+    app: Any,
+    broker: str | None,
+    result_backend: str | None,
+    loader: str | None,
+    config: str | None,
+    workdir: Path | None,
+    no_color: bool,
+    quiet: bool,
+    version: bool,
+    skip_checks: bool,
+) -> None:
+    """Celery's command line on Sidekiq's queues."""
+    if version:
+        click.echo(VERSION_BANNER)
+        ctx.exit()
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        ctx.exit()
+    # As in Celery: the app may be made by a module that reads these.
+    for name, value in (
+        ("CELERY_LOADER", loader),
+        ("CELERY_BROKER_URL", broker),
+        ("CELERY_RESULT_BACKEND", result_backend),
+        ("CELERY_CONFIG_MODULE", config),
+        ("CELERY_SKIP_CHECKS", "true" if skip_checks else None),
+    ):
+        if value:
+            os.environ[name] = value
+    found = _load(ctx, app) if isinstance(app, str) else app
+    ctx.obj = CLIContext(app=found, no_color=no_color, workdir=workdir, quiet=quiet)
+    _add_user_options(ctx.obj.app)
+
+
+for _command in (worker, beat, call, result, purge, report):
+    celery.add_command(_command)
+
+
+def _load(ctx: click.Context, name: str) -> Any:
+    try:
+        return find_app(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith((f"{error.name}.", f"{error.name}:"))):
+            ctx.fail(
+                f"there is no module {error.name!r}; name the one with your app by -A, and run in its directory "
+                "or give that by --workdir"
+            )
+        ctx.fail(f"while {name} was imported:\n{traceback.format_exc()}")
+    except AttributeError as error:
+        ctx.fail(f"{error}\n{traceback.format_exc()}" if "has no app" not in str(error) else str(error))
+    except Exception:  # noqa: BLE001 - whatever the program raises, it is told with the place
+        ctx.fail(f"while {name} was imported:\n{traceback.format_exc()}")
+
+
+def _add_user_options(app: Any) -> None:
+    preload = list(app.user_options.get("preload", ()))
+    for name, command in celery.commands.items():
+        added = [*app.user_options.get(name, ()), *preload]
+        command.params.extend(option for option in added if option not in command.params)
+
+
+def main() -> Any:
+    """Run the command line of this process."""
+    return celery(auto_envvar_prefix="CELERY", prog_name="sidekiq-celery")

@@ -1,0 +1,87 @@
+"""`call`, `result`, `purge` and `report`."""
+
+from typing import Any
+
+import click
+
+from sidekiq_celery.bin.base import (
+    COMMA_SEPARATED_LIST,
+    ISO8601,
+    ISO8601_OR_FLOAT,
+    JSON_ARRAY,
+    JSON_OBJECT,
+    CeleryCommand,
+    handle_preload_options,
+)
+from sidekiq_celery.utils.text import pluralize
+
+__all__ = ("call", "purge", "report", "result")
+
+
+@click.command(cls=CeleryCommand)
+@click.argument("name")
+@click.option("-a", "--args", type=JSON_ARRAY, default="[]", help="Positional arguments, a JSON array.")
+@click.option("-k", "--kwargs", type=JSON_OBJECT, default="{}", help="Keyword arguments, a JSON object.")
+@click.option("--eta", type=ISO8601, help="When it is to run.")
+@click.option("--countdown", type=float, help="In how many seconds.")
+@click.option("--expires", type=ISO8601_OR_FLOAT, help="When, or in how many seconds, it is no longer wanted.")
+@click.option("--serializer", default="json", help="Of its arguments.")
+@click.option("--queue", help="Instead of where routes send it.")
+@click.option("--exchange", help="Of the queue.")
+@click.option("--routing-key", help="Of the queue.")
+@click.pass_context
+@handle_preload_options
+def call(ctx: click.Context, name: str, **options: Any) -> None:
+    """Send a task by its name, and print its id."""
+    given = {key: value for key, value in options.items() if value is not None}
+    ctx.obj.echo(ctx.obj.app.send_task(name, **given).id)
+
+
+@click.command(cls=CeleryCommand)
+@click.argument("task_id")
+@click.option("-t", "--task", help="Name of the task, if it has a result backend of its own.")
+@click.option("--traceback", is_flag=True, help="Show the traceback instead.")
+@click.pass_context
+@handle_preload_options
+def result(ctx: click.Context, task_id: str, task: str | None, traceback: bool) -> None:
+    """Wait for the result of a task, and print it."""
+    app = ctx.obj.app
+    if task:
+        app.loader.import_default_modules()
+    found = (app.tasks[task].AsyncResult if task else app.AsyncResult)(task_id)
+    ctx.obj.echo(found.traceback if traceback else found.get())
+
+
+@click.command(cls=CeleryCommand)
+@click.option("-f", "--force", is_flag=True, help="Do not ask.")
+@click.option("-Q", "--queues", type=COMMA_SEPARATED_LIST, help="Names with commas; by default all of the app.")
+@click.option("-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Not these.")
+@click.pass_context
+@handle_preload_options
+def purge(ctx: click.Context, force: bool, queues: Any, exclude_queues: Any) -> None:
+    """Take all waiting tasks out of queues. There is no way back."""
+    from sidekiq_celery.worker.purging import purge as empty
+
+    app = ctx.obj.app
+    names = sorted(set(queues or app.amqp.queues.keys()) - set(exclude_queues or ()))
+    if not names:
+        raise click.UsageError("no queue is left to purge", ctx)
+    what = f"{len(names)} {pluralize(len(names), 'queue')}"
+    if not force:
+        click.confirm(
+            f"Delete all tasks in {', '.join(names)}? They cannot be brought back (-f does not ask)", abort=True
+        )
+    count = empty(app, names)
+    ctx.obj.echo(
+        f"Purged {count} {pluralize(count, 'message')} from {what}." if count else f"No messages purged from {what}."
+    )
+
+
+@click.command(cls=CeleryCommand)
+@click.pass_context
+@handle_preload_options
+def report(ctx: click.Context) -> None:
+    """Show what belongs into a report of a bug."""
+    app = ctx.obj.app
+    app.loader.import_default_modules()
+    ctx.obj.echo(app.bugreport())

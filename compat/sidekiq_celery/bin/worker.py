@@ -1,0 +1,101 @@
+"""`worker`: its options."""
+
+from typing import Any
+
+import click
+
+from sidekiq_celery.bin.base import COMMA_SEPARATED_LIST, LOG_LEVEL, CeleryCommand, ParamType, handle_preload_options
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.nodenames import default_nodename, host_format, node_format
+
+__all__ = ("worker",)
+
+
+class _Autoscale(ParamType):
+    name = "max,min"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            numbers = sorted((int(part) for part in str(value).split(",")), reverse=True)
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (1, 2):
+            self.fail(f"{value!r} is neither one number nor two with a comma", param, ctx)
+        return (*numbers, 0)[:2]
+
+
+def _no_daemon(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value:
+        raise click.UsageError(
+            f"{param.opts[0]} is not known here: let systemd, a container or another supervisor keep the worker, and "
+            "choose its user there",
+            ctx,
+        )
+
+
+def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """A path that is not given here may be in the setting `worker_<name>`."""
+    return value or ctx.obj.app.conf.get(f"worker_{param.name}")
+
+
+@click.command(cls=CeleryCommand, context_settings={"allow_extra_args": True})
+@click.option("-n", "--hostname", help="Node name, as in w1@%h; %h is the host, %n its first part, %d its domain.")
+@click.option("-l", "--loglevel", type=LOG_LEVEL, default="WARNING", show_default=True, help="Of the log.")
+@click.option("-f", "--logfile", callback=_own_setting, help="Else standard error.")
+@click.option("--pidfile", callback=_own_setting, help="Holds the process id while it runs.")
+@click.option("-c", "--concurrency", metavar="N", help="Tasks at once; 'auto', or nothing: one for each processor.")
+@click.option("-P", "--pool", "pool_cls", help="prefork (default), threads, solo or asyncio.")
+@click.option("-Q", "--queues", type=COMMA_SEPARATED_LIST, help="Queues to serve, with commas.")
+@click.option("-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Queues of task_queues not to serve.")
+@click.option("-I", "--include", type=COMMA_SEPARATED_LIST, help="Modules to import, with commas.")
+@click.option("--time-limit", type=float, help="Seconds after which a task's process is killed (prefork).")
+@click.option("--soft-time-limit", type=float, help="Seconds after which SoftTimeLimitExceeded is raised in a task.")
+@click.option("--max-tasks-per-child", type=int, help="A child is replaced after so many tasks (prefork).")
+@click.option("--max-memory-per-child", type=int, help="A child is replaced that holds more KiB (prefork).")
+@click.option("--purge", "--discard", is_flag=True, help="Empty its queues first.")
+@click.option("-B", "--beat", is_flag=True, help="Run beat, too.")
+@click.option("-s", "--schedule-filename", "--schedule", help="Of beat.")
+@click.option("--scheduler", help="Of beat: a class's name.")
+@click.option("-E", "--task-events", "--events", is_flag=True, default=None, help="Without effect here.")
+@click.option("-O", "--optimization", type=click.Choice(("default", "fair")), default="default", hidden=True)
+@click.option("-S", "--statedb", hidden=True)
+@click.option("--prefetch-multiplier", type=int, hidden=True)
+@click.option("--disable-prefetch", is_flag=True, default=None, hidden=True)
+@click.option("--pool-start-method", type=click.Choice(("fork", "spawn")), hidden=True)
+@click.option("--without-gossip", is_flag=True, hidden=True)
+@click.option("--without-mingle", is_flag=True, hidden=True)
+@click.option("--without-heartbeat", is_flag=True, hidden=True)
+@click.option("--heartbeat-interval", type=int, hidden=True)
+@click.option("--autoscale", type=_Autoscale(), hidden=True)
+@click.option("-D", "--detach", is_flag=True, callback=_no_daemon, expose_value=False, hidden=True)
+@click.option("--uid", callback=_no_daemon, expose_value=False, hidden=True)
+@click.option("--gid", callback=_no_daemon, expose_value=False, hidden=True)
+@click.option("--umask", callback=_no_daemon, expose_value=False, hidden=True)
+@click.option("--executable", callback=_no_daemon, expose_value=False, hidden=True)
+@click.pass_context
+@handle_preload_options
+def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **options: Any) -> None:
+    """
+    Run tasks. TERM and Ctrl-C let those that run finish; a second one, or QUIT, does not wait for them.
+
+    Settings may follow the options, as in worker.redirect_stdouts=false.
+    """
+    app = ctx.obj.app
+    if ctx.args:
+        try:
+            app.config_from_cmdline(ctx.args, namespace="worker")
+        except (KeyError, ValueError) as error:
+            raise click.UsageError(f"{' '.join(ctx.args)}: these are no settings: {error}", ctx) from error
+    name = host_format(default_nodename(hostname))
+    try:
+        running = app.Worker(
+            hostname=name,
+            pidfile=pidfile and node_format(pidfile, name),
+            no_color=ctx.obj.no_color or None,
+            quiet=ctx.obj.quiet,
+            **options,
+        )
+        running.start()
+    except ImproperlyConfigured as error:
+        raise click.ClickException(str(error)) from error
+    ctx.exit(running.exitcode)

@@ -1,0 +1,61 @@
+"""From a worker's options to the engine's."""
+
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.app.broker import redis_settings
+from sidekiq_celery.priorities import priority_queues, steps
+from sidekiq_celery.worker.pools import Slots
+from sidekiq_py import program
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("engine_config", "queue_names")
+
+_WARM_SECONDS = 7 * 24 * 3600.0
+"""A warm shutdown waits for tasks however long they take; this is the engine's way to say so."""
+
+
+def queue_names(app: "Celery") -> list[str]:
+    """The queues to fetch from; those of priorities one level after the other."""
+    names = list(app.amqp.queues.consume_from)
+    if not steps(app):
+        return names
+    levels = zip(*(priority_queues(app, name) for name in names), strict=True)
+    return [name for level in levels for name in level]
+
+
+def engine_config(app: "Celery", slots: Slots) -> Config:
+    """
+    What the engine is told.
+
+    Raises:
+        ImproperlyConfigured: The broker is no Redis.
+    """
+    settings = program.settings()
+    has_broker = bool(app.conf.broker_read_url or app.conf.broker_write_url)
+    weight = 0 if _is_strict(app) else 1
+    return Config(
+        redis=redis_settings(app, app.conf.broker_read_url) if has_broker else settings.redis,
+        sidekiq_version=settings.sidekiq_version,
+        float_text=settings.float_text,
+        extension_keys=settings.extension_keys,
+        capsules=(
+            CapsuleConfig(
+                concurrency=slots.threads, queues=tuple(QueueConfig(name, weight) for name in queue_names(app))
+            ),
+        ),
+        async_concurrency=slots.coroutines,
+        processes=slots.processes or None,
+        is_single_slot_child=slots.processes > 0,
+        shutdown_timeout_seconds=_WARM_SECONDS,
+        # Tasks have lines of their own.
+        job_log=False,
+    )
+
+
+def _is_strict(app: "Celery") -> bool:
+    """Queues are served in their order; by default each has its turn, as in Celery on Redis."""
+    options: Any = app.conf.broker_transport_options or {}
+    return options.get("queue_order_strategy") in ("priority", "sorted")

@@ -1,0 +1,171 @@
+"""
+A worker's processes on the engine: one that works itself, or a parent of children with one slot each.
+
+TERM and INT end it warmly: tasks that run may finish. QUIT, or a second TERM, ends it coldly: `Shutdown` is raised in
+tasks that run, and their jobs go back.
+"""
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from sidekiq_celery import signals
+from sidekiq_celery.app.definition import register_tasks
+from sidekiq_celery.app.publish import client_of
+from sidekiq_py import program
+from sidekiq_py.config import Config
+from sidekiq_py.engine.child import run_child
+from sidekiq_py.engine.family import Parent
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.supervisor import Supervisor
+from sidekiq_py.registry import registry
+
+__all__ = ("run_family", "run_here")
+
+logger = logging.getLogger("celery.worker")
+
+
+def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] = lambda owner: None) -> Launcher:
+    """A process of *worker* that can run its tasks."""
+    register_tasks(worker.app, hostname=worker.hostname, has_hard_limits=config.is_single_slot_child)
+    launcher = Launcher(
+        config,
+        registry=registry,
+        hooks=program.hooks,
+        server_middleware=program.server_middleware,
+        client=client_of(worker.app),
+        on_epoch=on_epoch,
+    )
+    _watch_quit(launcher, float(worker.app.conf.worker_soft_shutdown_timeout or 0.0))
+    return launcher
+
+
+def run_here(worker: Any, config: Config) -> int:
+    """
+    Work in this process until told to stop; the exit code.
+
+    Does not return where a task did not heed `Shutdown`.
+    """
+    if worker.pool_name == "solo":
+        start_process(worker)
+        program.hooks.on("exit")(end_process)
+    program.hooks.on("exit")(worker.on_stopped)
+    return make_launcher(worker, config).run(on_ready=worker.on_ready, on_stop=worker.on_shutting_down)
+
+
+def run_family(worker: Any, config: Config) -> int:
+    """Keep children at work until told to stop; the exit code."""
+    number = 0
+
+    def before_fork() -> None:
+        nonlocal number
+        number += 1
+        _send(signals.worker_before_create_process, sender=worker)
+
+    def be_child(parent: Parent) -> int:
+        multiprocessing.current_process().name = f"ForkPoolWorker-{number}"
+        start_process(worker)
+        program.hooks.on("exit")(end_process)
+
+        def make(on_epoch: Callable[[str], None]) -> Launcher:
+            launcher = make_launcher(worker, config, on_epoch)
+            if worker.max_tasks_per_child:
+                _count_tasks(launcher, int(worker.max_tasks_per_child), lambda: parent.say("RENEW"))
+            return launcher
+
+        return run_child(parent, make)
+
+    code = Supervisor(
+        config,
+        config.processes or 1,
+        be_child,
+        worker.max_memory_per_child,
+        before_fork=before_fork,
+        on_ready=worker.on_ready,
+        on_signal=_first_stop(worker.on_shutting_down),
+        more_signals=("QUIT",),
+    ).run()
+    worker.on_stopped()
+    return code
+
+
+def start_process(worker: Any) -> None:
+    """Tell the program that a process which runs tasks has started."""
+    app = worker.app
+    app.set_default()
+    app.set_current()
+    app.loader.init_worker_process()
+    _send(signals.worker_process_init, sender=None)
+
+
+def end_process() -> None:
+    """Tell the program that it ends."""
+    _send(signals.worker_process_shutdown, sender=None, pid=os.getpid(), exitcode=0)
+
+
+def _send(which: Any, **about: Any) -> None:
+    which.send(**about)
+
+
+def _first_stop(tell: Callable[[str], None]) -> Callable[[str], None]:
+    told: list[str] = []
+
+    def hear(name: str) -> None:
+        if name in ("TERM", "INT", "QUIT") and not told:
+            told.append(name)
+            tell(name)
+
+    return hear
+
+
+def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
+    """Let QUIT stop *launcher* coldly, after *soft_seconds* in which tasks may still finish."""
+    is_cold, is_stopping = threading.Event(), threading.Event()
+
+    def hurry() -> None:
+        if not soft_seconds:
+            launcher.hurry()
+            return
+        timer = threading.Timer(soft_seconds, launcher.hurry)
+        timer.daemon = True
+        timer.start()
+
+    def heed(*_: Any) -> None:
+        is_cold.set()
+        if is_stopping.is_set():
+            hurry()
+        else:
+            launcher.signals.put("TERM")
+
+    def at_shutdown() -> None:
+        is_stopping.set()
+        if is_cold.is_set():
+            hurry()
+
+    program.hooks.on("shutdown")(at_shutdown)
+    signal.signal(signal.SIGQUIT, heed)
+
+
+def _count_tasks(launcher: Launcher, most: int, ask_to_be_replaced: Callable[[], None]) -> None:
+    """Have the process replaced once it has run *most* tasks."""
+    lock = threading.Lock()
+    left = most
+
+    def count(job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        nonlocal left
+        try:
+            return call_next()
+        finally:
+            with lock:
+                left -= 1
+                is_last = left == 0
+            if is_last:
+                logger.info("this process has run %d tasks and is replaced", most)
+                launcher.quiet()
+                ask_to_be_replaced()
+
+    program.server_middleware.prepend(count)

@@ -1,0 +1,256 @@
+"""`WorkController`: what a worker is told, and its life from start to stop."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sidekiq_celery import signals
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.log import mlevel
+from sidekiq_celery.utils.nodenames import default_nodename, worker_direct
+from sidekiq_celery.utils.text import str_to_list
+from sidekiq_celery.worker.engine_config import engine_config
+from sidekiq_celery.worker.pidfile import write_pidfile
+from sidekiq_celery.worker.pools import cpu_count, pool_name, slots
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("WorkController",)
+
+logger = logging.getLogger("celery.worker")
+
+_WITHOUT_EFFECT = {
+    "optimization": "-O: a free process takes the next task, as with -O fair",
+    "prefetch_multiplier": "--prefetch-multiplier: nothing is prefetched",
+    "disable_prefetch": "--disable-prefetch: nothing is prefetched",
+    "pool_start_method": "--pool-start-method: children are forked",
+    "without_gossip": "--without-gossip: there is no gossip",
+    "without_mingle": "--without-mingle: there is no mingle",
+    "without_heartbeat": "--without-heartbeat: the heartbeat tells others that jobs here are alive",
+    "heartbeat_interval": "--heartbeat-interval: it is the engine's",
+    "statedb": "--statedb: revoked tasks are kept in Redis",
+    "task_events": "-E: workers send no events",
+    "autoscale": "--autoscale: as many processes as its maximum are kept",
+}
+
+
+class WorkController:
+    """
+    A worker.
+
+    Args:
+        app: Whose tasks it runs.
+        hostname: Its node name, or a part of one.
+        concurrency: How many tasks run at once; by default one for each processor.
+        loglevel, logfile: Of its log.
+        pool_cls: `prefork`, `threads`, `solo` or `asyncio`.
+        queues, exclude_queues: Names, or a text with commas.
+        include: Modules to import before it works.
+        pidfile: Holds the process's id while it runs.
+        time_limit, soft_time_limit: Seconds, for tasks that have none of their own.
+        max_tasks_per_child, max_memory_per_child: After so many tasks, and beyond so many KiB, a child is replaced.
+        beat: Run beat beside it.
+        schedule_filename, scheduler: Of that beat.
+        autoscale: Maximum and minimum of processes; the maximum holds.
+        ready_callback: Called with the worker once it fetches.
+
+    Attributes:
+        exitcode: Of the program, once it has ended.
+    """
+
+    app: ClassVar[Any] = None
+
+    def __init__(self, app: "Celery | None" = None, hostname: str | None = None, **kwargs: Any) -> None:
+        self.app: Any = app or type(self).app  # type: ignore[misc]
+        self.hostname = default_nodename(hostname)
+        self.exitcode: int | None = None
+        self.app.loader.init_worker()
+        self.on_before_init(**kwargs)
+        self.setup_defaults(**kwargs)
+        self.on_after_init(**kwargs)
+        self.setup_instance(**kwargs)
+
+    def on_before_init(self, **kwargs: Any) -> None:
+        """Called before options are read."""
+
+    def on_after_init(self, **kwargs: Any) -> None:
+        """Called when they have been."""
+
+    def on_init_blueprint(self) -> None:
+        """Called before anything is started; the place to set up logging."""
+
+    def setup_defaults(
+        self,
+        concurrency: Any = None,
+        loglevel: Any = "WARN",
+        logfile: str | None = None,
+        pool_cls: Any = None,
+        pool: Any = None,
+        time_limit: float | None = None,
+        soft_time_limit: float | None = None,
+        max_tasks_per_child: int | None = None,
+        max_memory_per_child: int | None = None,
+        task_events: bool | None = None,
+        autoscale: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take options, else settings."""
+        either = self.app.either
+        self.loglevel: Any = mlevel(loglevel)
+        self.logfile = logfile
+        self.pool_name = pool_name(either("worker_pool", pool_cls or pool))
+        self.time_limit = either("task_time_limit", time_limit)
+        self.soft_time_limit = either("task_soft_time_limit", soft_time_limit)
+        self.max_tasks_per_child = either("worker_max_tasks_per_child", max_tasks_per_child)
+        self.max_memory_per_child = either("worker_max_memory_per_child", max_memory_per_child)
+        self.task_events = either("worker_send_task_events", task_events)
+        self.concurrency = _number(autoscale[0] if autoscale else either("worker_concurrency", concurrency))
+
+    def setup_instance(
+        self,
+        queues: Any = None,
+        exclude_queues: Any = None,
+        include: Any = None,
+        pidfile: str | None = None,
+        ready_callback: Callable[[Any], Any] | None = None,
+        beat: bool | None = None,
+        schedule_filename: str | None = None,
+        scheduler: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Choose queues, import modules, and set up logging."""
+        self.pidfile = pidfile
+        self.ready_callback = ready_callback or self.on_consumer_ready
+        self.setup_queues(queues, exclude_queues)
+        self.setup_includes(str_to_list(include))
+        self._beat = _beat_beside(self, schedule_filename, scheduler) if beat else None
+        self._remove_pidfile: Callable[[], None] | None = None
+        self._options = kwargs
+        signals.worker_init.send(sender=self)
+        self.on_init_blueprint()
+
+    def setup_queues(self, include: Any, exclude: Any = None) -> None:
+        """
+        Serve those, and not these.
+
+        Raises:
+            ImproperlyConfigured: A queue is not in `task_queues`, and none may be added.
+        """
+        queues = self.app.amqp.queues
+        for names, choose, option in (
+            (str_to_list(include), queues.select, "-Q"),
+            (str_to_list(exclude), queues.deselect, "-X"),
+        ):
+            try:
+                choose(names)
+            except KeyError as error:
+                raise ImproperlyConfigured(
+                    f"{option} names the queue {error}, which task_queues does not have; add it there, or allow "
+                    "task_create_missing_queues"
+                ) from error
+        if self.app.conf.worker_direct:
+            queues.select_add(worker_direct(self.hostname))
+        if not queues.consume_from:
+            raise ImproperlyConfigured("there is no queue left to serve; name one with -Q")
+
+    def setup_includes(self, includes: Any) -> None:
+        """Import modules."""
+        if includes:
+            already = tuple(self.app.conf.include or ())
+            self.app.conf.include = [*already, *(name for name in includes if name not in already)]
+            for module in includes:
+                self.app.loader.import_task_module(module)
+
+    # ---- its life
+
+    def start(self) -> None:
+        """
+        Work until a signal. Only in the main thread.
+
+        Raises:
+            ImproperlyConfigured: The broker is no Redis, or another worker has the pidfile.
+        """
+        from sidekiq_celery.worker.processes import run_family, run_here
+
+        chosen = slots(self.pool_name, self.concurrency)
+        # An unusable broker is refused before anything else happens.
+        engine_config(self.app, chosen)
+        self.app.finalize()
+        self._limit_tasks()
+        self.on_start()
+        if self._beat is not None:
+            self._beat.start()
+        # Queues may have been changed by receivers of `celeryd_after_setup`.
+        config = engine_config(self.app, chosen)
+        run = run_family if chosen.processes else run_here
+        self.exitcode = run(self, config)
+
+    def on_start(self) -> None:
+        """Called before the first process starts."""
+        if self.pidfile:
+            self._remove_pidfile = write_pidfile(self.pidfile)
+
+    def on_ready(self) -> None:
+        """Called once all processes fetch."""
+        self.ready_callback(self)
+
+    def on_consumer_ready(self, consumer: Any) -> None:
+        """The same, unless a callback was given."""
+
+    def on_shutting_down(self, name: str) -> None:
+        """Called when a signal asks it to stop."""
+        how = "Cold" if name == "QUIT" else "Warm"
+        signals.worker_shutting_down.send(sender=self.hostname, sig=f"SIG{name}", how=how, exitcode=0)
+        logger.info("%s shutdown: %s", how, self.hostname)
+
+    def on_stopped(self) -> None:
+        """Called when nothing runs any more."""
+        if self._beat is not None:
+            self._beat.stop()
+        self.app.loader.shutdown_worker()
+        signals.worker_shutdown.send(sender=self)
+        if self._remove_pidfile is not None:
+            self._remove_pidfile()
+
+    def options_without_effect(self) -> list[str]:
+        """What was asked for and has no effect here, each with the reason."""
+        given = {**self._options, "task_events": self.task_events}
+        return [text for name, text in _WITHOUT_EFFECT.items() if given.get(name) not in (None, False, "default")]
+
+    def _limit_tasks(self) -> None:
+        """Give the worker's limits to tasks without any."""
+        conf = self.app.conf
+        defaults = {
+            "time_limit": (conf.task_time_limit, self.time_limit),
+            "soft_time_limit": (conf.task_soft_time_limit, self.soft_time_limit),
+        }
+        for task in self.app.tasks.values():
+            for name, (by_setting, wanted) in defaults.items():
+                if getattr(task, name) in (None, by_setting):
+                    setattr(task, name, wanted)
+
+
+def _number(concurrency: Any) -> int:
+    """
+    How many tasks at once.
+
+    Raises:
+        ImproperlyConfigured: It is neither a number nor `auto`.
+    """
+    if not concurrency or concurrency == "auto":
+        return cpu_count()
+    try:
+        number = int(concurrency)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise ImproperlyConfigured(f"concurrency is {concurrency!r}; it must be a whole number from 1 on, or 'auto'")
+    return number
+
+
+def _beat_beside(worker: WorkController, schedule_filename: str | None, scheduler: Any) -> Any:
+    from sidekiq_celery.beat import EmbeddedService
+
+    in_thread = worker.pool_name != "prefork"
+    return EmbeddedService(worker.app, schedule_filename=schedule_filename, scheduler_cls=scheduler, thread=in_thread)

@@ -1,0 +1,93 @@
+"""A program with tasks, as a worker's command line names it; it notes in Redis which signals were sent where."""
+
+import os
+import time
+from typing import Any
+
+import redis
+from sidekiq_celery import Celery, signals
+from sidekiq_celery.exceptions import SoftTimeLimitExceeded
+from sidekiq_celery.utils.log import get_task_logger
+
+URL = os.environ["REDIS_URL"]
+
+app = Celery("project", broker=URL, backend=URL)
+app.conf.worker_max_tasks_per_child = int(os.environ.get("MOST_TASKS") or 0) or None
+logger = get_task_logger(__name__)
+
+
+def note(key: str, text: Any) -> None:
+    """Remember something for the test."""
+    client = redis.Redis.from_url(URL)
+    client.rpush(f"noted:{key}", str(text))
+    client.close()
+
+
+def _noting(name: str) -> None:
+    def receive(**about: Any) -> None:
+        note("signals", f"{name} {os.getpid()}")
+        if name == "worker_shutting_down":
+            note("how", f"{about['sig']} {about['how']}")
+
+    getattr(signals, name).connect(receive, weak=False)
+
+
+for _name in (
+    *("celeryd_init", "celeryd_after_setup", "worker_init", "worker_process_init", "worker_process_shutdown"),
+    *("worker_ready", "worker_shutting_down", "worker_shutdown"),
+):
+    _noting(_name)
+
+
+@app.task
+def add(a: int, b: int) -> int:
+    """A sum."""
+    print("printed by a task")
+    logger.warning("logged by a task")
+    return a + b
+
+
+@app.task
+def pid() -> int:
+    """The process that runs it."""
+    return os.getpid()
+
+
+@app.task
+def sleep_long(name: str = "slow") -> None:
+    """Runs until something ends it."""
+    note(name, os.getpid())
+    time.sleep(600)
+
+
+@app.task
+def finish_when_told() -> str:
+    """Runs until the test says so."""
+    note("slow", os.getpid())
+    client = redis.Redis.from_url(URL)
+    client.blpop(["finish"], timeout=60)
+    client.close()
+    return "finished"
+
+
+@app.task
+def cleaned_up() -> str:
+    """Handles its soft limit, which is raised between two steps of Python."""
+    try:
+        for _ in range(6000):
+            time.sleep(0.1)
+    except SoftTimeLimitExceeded:
+        return "cleaned up"
+    return "not limited"
+
+
+@app.task(bind=True)
+def where(self: Any) -> str:
+    """The worker's name."""
+    return str(self.request.hostname)
+
+
+@app.task
+async def coroutine() -> str:
+    """Runs on the loop."""
+    return "from the loop"

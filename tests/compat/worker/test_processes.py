@@ -1,0 +1,183 @@
+"""Workers as processes: what they run, what they tell the program, and how they end."""
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import redis
+from sidekiq_celery.exceptions import TimeLimitExceeded
+
+from tests.compat.worker.conftest import StartWorker
+from tests.support.waiting import eventually
+
+_SECONDS = 60
+
+
+def noted(client: redis.Redis, key: str) -> list[str]:
+    """What the program has noted."""
+    return [text.decode() for text in client.lrange(f"noted:{key}", 0, -1)]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "asyncio"])
+def test_each_pool_runs_tasks_and_coroutines(pool: str, start: StartWorker, project: ModuleType) -> None:
+    """Both kinds, in every pool."""
+    worker = start("-P", pool, "-c", "1", "-n", "w1@%n")
+
+    assert project.add.delay(2, 3).get(timeout=_SECONDS) == 5
+    assert project.coroutine.delay().get(timeout=_SECONDS) == "from the loop"
+    assert project.where.delay().get(timeout=_SECONDS).startswith("w1@")
+    assert worker.stop() == 0
+
+
+def test_a_child_tells_once_that_it_starts_and_ends(
+    start: StartWorker, redis_client: redis.Redis, project: ModuleType
+) -> None:
+    """The parent's signals come from the parent, the children's from each child."""
+    worker = start("-c", "2", "-l", "INFO", processes=2)
+    eventually(lambda: "worker_ready" in " ".join(noted(redis_client, "signals")), within_seconds=_SECONDS)
+    parent = worker.pid
+    assert worker.stop() == 0
+
+    told = [line.split() for line in noted(redis_client, "signals")]
+    by_parent = [name for name, pid in told if int(pid) == parent]
+    children = Counter(pid for name, pid in told if name == "worker_process_init")
+
+    assert by_parent == [
+        *("celeryd_init", "worker_init", "celeryd_after_setup", "worker_ready", "worker_shutting_down"),
+        "worker_shutdown",
+    ]
+    assert sorted(children.values()) == [1, 1]
+    assert {pid for name, pid in told if name == "worker_process_shutdown"} == set(children)
+    assert str(parent) not in children
+    assert noted(redis_client, "how") == ["SIGTERM Warm"]
+
+
+def test_the_log_shows_what_tasks_print_and_log(start: StartWorker, project: ModuleType) -> None:
+    """The banner, lines of tasks with their ids, and what was printed as warnings."""
+    worker = start("-c", "1", "-l", "INFO", "--without-gossip")
+    sent = project.add.delay(1, 1)
+    sent.get(timeout=_SECONDS)
+    worker.stop()
+
+    assert "concurrency  1 (prefork)" in worker.log
+    assert "WARNING/ForkPoolWorker-1] printed by a task" in worker.log
+    assert f"tests.compat.worker.project.add[{sent.id}]: logged by a task" in worker.log
+    assert worker.log.count("--without-gossip: there is no gossip") == 1
+
+
+def test_a_term_lets_a_task_finish(start: StartWorker, redis_client: redis.Redis, project: ModuleType) -> None:
+    """However long it takes."""
+    worker = start("-c", "1")
+    sent = project.finish_when_told.delay()
+    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+
+    worker.send_signal(signal.SIGTERM)
+    eventually(lambda: noted(redis_client, "how"), within_seconds=_SECONDS)
+    redis_client.rpush("finish", "now")
+
+    assert worker.wait(_SECONDS) == 0
+    assert sent.get(timeout=_SECONDS) == "finished"
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_quit_puts_a_task_back(pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType) -> None:
+    """The job is in its queue again when the worker has ended."""
+    worker = start("-c", "1", "-P", pool)
+    project.sleep_long.delay()
+    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+
+    worker.send_signal(signal.SIGQUIT)
+
+    assert worker.wait(_SECONDS) == 0
+    assert redis_client.llen("queue:celery") == 1
+
+
+def test_a_second_term_does_not_wait(start: StartWorker, redis_client: redis.Redis, project: ModuleType) -> None:
+    """Sent until it is heeded: two within a moment are one."""
+    worker = start("-c", "1")
+    project.sleep_long.delay()
+    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+
+    def ended() -> bool:
+        if worker.is_running:
+            worker.send_signal(signal.SIGTERM)
+        return not worker.is_running
+
+    eventually(ended, within_seconds=_SECONDS, every_seconds=0.5)
+    assert redis_client.llen("queue:celery") == 1
+
+
+def test_a_task_past_its_time_limit_is_killed(start: StartWorker, project: ModuleType) -> None:
+    """By the worker's own limit, or the call's; the child is replaced and works on."""
+    worker = start("-c", "1", "--time-limit", "1")
+
+    with pytest.raises(TimeLimitExceeded):
+        project.sleep_long.delay().get(timeout=_SECONDS)
+    with pytest.raises(TimeLimitExceeded):
+        project.sleep_long.apply_async(time_limit=0.5).get(timeout=_SECONDS)
+    assert project.add.delay(1, 2).get(timeout=_SECONDS) == 3
+    assert worker.stop() == 0
+
+
+def test_a_soft_limit_is_raised_in_the_task(start: StartWorker, project: ModuleType) -> None:
+    """It can clean up."""
+    start("-c", "1", "--soft-time-limit", "0.5")
+
+    assert project.cleaned_up.delay().get(timeout=_SECONDS) == "cleaned up"
+
+
+def test_it_serves_the_queues_it_is_given(start: StartWorker, redis_client: redis.Redis, project: ModuleType) -> None:
+    """And no other."""
+    start("-c", "1", "-Q", "high,low")
+    project.add.apply_async((1, 1), queue="other")
+
+    assert project.add.apply_async((1, 1), queue="low").get(timeout=_SECONDS) == 2
+    assert project.add.apply_async((2, 2), queue="high").get(timeout=_SECONDS) == 4
+    assert redis_client.llen("queue:other") == 1
+
+
+def test_a_child_is_replaced_after_its_share_of_tasks(start: StartWorker, project: ModuleType) -> None:
+    """By the setting as by `--max-tasks-per-child`; a child never runs more."""
+    start("-c", "1", MOST_TASKS="2")
+
+    sent = [project.pid.delay() for _ in range(6)]
+    runs = Counter(one.get(timeout=_SECONDS) for one in sent)
+
+    assert sorted(runs.values()) == [2, 2, 2]
+
+
+def test_a_pidfile_is_there_while_it_runs(start: StartWorker, tmp_path: Path, project: ModuleType) -> None:
+    """With the parent's id; the node's name may be in the path."""
+    worker = start("-c", "1", "-n", "w7@here", "--pidfile", str(tmp_path / "%n.pid"))
+    file = tmp_path / "w7.pid"
+
+    assert int(file.read_text()) == worker.pid
+    worker.stop()
+    assert not file.exists()
+
+
+def test_settings_may_follow_the_options(start: StartWorker, project: ModuleType, tmp_path: Path) -> None:
+    """As in Celery: `worker.log_format=…`."""
+    log = tmp_path / "worker.log"
+    worker = start("-c", "1", "-f", str(log), "--", "worker.redirect_stdouts=false")
+    project.add.delay(1, 1).get(timeout=_SECONDS)
+    worker.stop()
+
+    assert "printed by a task" not in log.read_text()
+    assert "printed by a task" in worker.log
+    assert "logged by a task" in log.read_text()
+
+
+def test_a_worker_whose_parent_was_killed_leaves_nothing_behind(start: StartWorker, project: ModuleType) -> None:
+    """The children end by themselves."""
+    worker = start("-c", "2", processes=2)
+    children = {project.pid.delay().get(timeout=_SECONDS) for _ in range(4)}
+    worker.kill()
+
+    def are_gone() -> bool:
+        return not any(os.path.exists(f"/proc/{pid}") for pid in children)
+
+    eventually(are_gone, within_seconds=_SECONDS)

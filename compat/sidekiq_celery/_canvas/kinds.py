@@ -52,9 +52,13 @@ def chord_of(*args: Any, **kwargs: Any) -> Any:
 
 def is_empty_group(value: Any) -> bool:
     """Whether *value* is a group that is known to have no members."""
-    if not is_group(value) or isinstance(value.tasks, _regen):
+    if not is_group(value):
         return False
-    return isinstance(value.tasks, list | tuple) and not value.tasks
+    members = value.tasks
+    if isinstance(members, _regen) and not members._is_done:
+        # To look would be to read it.
+        return False
+    return isinstance(members, list | tuple) and not members
 
 
 def is_led_by_task(body: Any) -> bool:

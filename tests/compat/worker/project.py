@@ -13,6 +13,8 @@ URL = os.environ["REDIS_URL"]
 
 app = Celery("project", broker=URL, backend=URL)
 app.conf.worker_max_tasks_per_child = int(os.environ.get("MOST_TASKS") or 0) or None
+if "EVERY_SECONDS" in os.environ:
+    app.conf.beat_schedule = {"tick": {"task": f"{__name__}.tick", "schedule": float(os.environ["EVERY_SECONDS"])}}
 logger = get_task_logger(__name__)
 
 
@@ -91,3 +93,9 @@ def where(self: Any) -> str:
 async def coroutine() -> str:
     """Runs on the loop."""
     return "from the loop"
+
+
+@app.task
+def tick() -> None:
+    """What beat sends."""
+    note("ticks", os.getpid())

@@ -1,0 +1,186 @@
+"""`sidekiq-celery`: finding the app, its commands, and what it refuses."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+from sidekiq_celery import VERSION_BANNER
+from sidekiq_celery.bin.celery import celery
+
+from tests.compat.log.kept import logging_kept
+from tests.compat.worker.conftest import StartWorker, command, environment
+from tests.support.waiting import eventually
+
+Call = Callable[..., Result]
+_PROJECT = "tests.compat.worker.project"
+
+
+@pytest.fixture
+def call(project: ModuleType) -> Iterator[Call]:
+    """Runs the command line in this process, on the project's app."""
+
+    def run(*arguments: str, app: str = _PROJECT) -> Result:
+        return CliRunner().invoke(celery, ["-A", app, *arguments])
+
+    with logging_kept():
+        yield run
+
+
+def test_a_task_is_called_by_its_name(call: Call, redis_client: redis.Redis) -> None:
+    """Its id is printed."""
+    done = call("call", f"{_PROJECT}.add", "-a", "[1, 2]", "--queue", "high")
+
+    assert done.exit_code == 0, done.output
+    [job] = redis_client.lrange("queue:high", 0, -1)
+    assert done.output.strip().encode() in job
+
+
+def test_a_result_is_printed(call: Call, project: ModuleType) -> None:
+    """Or its traceback."""
+    project.app.backend.store_result("the-id", 42, "SUCCESS")
+
+    project.app.backend.store_result("bad-id", ValueError("x"), "FAILURE", traceback="where it was")
+
+    assert call("result", "the-id").output == "42\n"
+    assert call("result", "bad-id", "--traceback").output == "where it was\n"
+
+
+def test_queues_are_purged_when_that_is_confirmed(call: Call, project: ModuleType, redis_client: redis.Redis) -> None:
+    """Those that are named, or all of the app."""
+    for queue in ("celery", "high", "high"):
+        project.add.apply_async((1, 1), queue=queue)
+
+    assert call("purge").exit_code == 1
+    assert redis_client.llen("queue:celery") == 1
+    assert "Purged 2 messages from 1 queue." in call("purge", "-f", "-Q", "high").output
+    assert "Purged 1 message from" in call("purge", "-f").output
+    assert "No messages purged" in call("purge", "-f", "-X", "high").output
+
+
+def test_a_report_hides_secrets(call: Call) -> None:
+    """It names the versions."""
+    assert "software -> " in call("report").output
+
+
+def test_the_version_is_celery_s() -> None:
+    """Of the surface that is followed."""
+    assert CliRunner().invoke(celery, ["--version"]).output == f"{VERSION_BANNER}\n"
+
+
+def test_without_a_command_it_helps() -> None:
+    """As in Celery."""
+    assert "worker" in CliRunner().invoke(celery, []).output
+
+
+def test_commands_that_are_not_there_are_refused(call: Call) -> None:
+    """By click's own words."""
+    assert "No such command" in call("events").output
+
+
+@pytest.mark.parametrize(
+    ("app", "message"),
+    [
+        ("no_such_module", "there is no module 'no_such_module'"),
+        ("no_such_package.celery:app", "there is no module 'no_such_package'"),
+        ("tests.support.waiting", "has no app"),
+    ],
+)
+def test_an_app_that_is_not_there_is_told(app: str, message: str, call: Call) -> None:
+    """With what to do."""
+    done = call("report", app=app)
+
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def test_an_error_in_the_program_is_shown_with_its_place(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing module within it is not taken for the app's."""
+    (tmp_path / "broken_app.py").write_text("import not_installed_anywhere\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    done = call("report", app="broken_app")
+
+    assert "while broken_app was imported" in done.output
+    assert "not_installed_anywhere" in done.output
+
+
+def test_a_package_with_a_module_celery_is_found(tmp_path: Path, redis_url: str) -> None:
+    """From the working directory, as Django's projects have it."""
+    package = tmp_path / "a_site"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "celery.py").write_text("from sidekiq_celery import Celery\napp = Celery('a_site')\n")
+    arguments = [*command(), "--workdir", str(tmp_path), "-b", redis_url, "call", "a.task"]
+    arguments[arguments.index(_PROJECT)] = "a_site"
+
+    done = subprocess.run(arguments, env={**os.environ, **environment()}, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.llen("queue:celery") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-P", "gevent"), "use -P threads"),
+        (("-P", "eventlet"), "use -P threads"),
+        (("-P", "fibres"), "there are prefork, threads, solo, asyncio"),
+        (("-c", "many"), "concurrency is 'many'"),
+        (("-c", "-1"), "concurrency is '-1'"),
+        (("-D",), "let systemd, a container"),
+        (("-l", "loud"), "none of DEBUG"),
+        (("worker.no_such_setting=1",), "these are no settings"),
+        (("-X", "celery"), "there is no queue left"),
+        (("--autoscale", "few"), "neither one number nor two"),
+    ],
+)
+def test_a_worker_refuses_what_it_cannot_do(arguments: tuple[str, ...], message: str, call: Call) -> None:
+    """In a sentence that says what to do."""
+    done = call("worker", *arguments)
+
+    assert done.exit_code in (1, 2)
+    assert message in done.output
+
+
+def test_a_worker_refuses_another_broker(call: Call, project: ModuleType) -> None:
+    """Before anything runs."""
+    project.app.conf.broker_url = "amqp://guest@localhost//"
+
+    done = call("worker")
+
+    assert done.exit_code == 1
+    assert "keeps its jobs in Redis" in done.output
+
+
+def test_a_worker_refuses_a_queue_that_is_not_declared(call: Call, project: ModuleType) -> None:
+    """Where none may be added."""
+    project.app.conf.task_create_missing_queues = False
+
+    assert "task_queues does not have" in call("worker", "-Q", "other").output
+
+
+def test_a_pidfile_of_a_living_process_is_respected(call: Call, tmp_path: Path) -> None:
+    """That of one that is gone is replaced."""
+    file = tmp_path / "worker.pid"
+    file.write_text(f"{os.getppid()}\n")
+
+    assert "says that a worker runs as process" in call("-q", "worker", "--pidfile", str(file)).output
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_beat_runs_beside_a_worker(
+    pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType
+) -> None:
+    """And ends with it."""
+    worker = start("-B", "-c", "1", "-P", pool, EVERY_SECONDS="0.2")
+
+    eventually(lambda: redis_client.llen("noted:ticks") > 1, within_seconds=60)
+    assert worker.stop() == 0

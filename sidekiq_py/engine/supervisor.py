@@ -51,7 +51,7 @@ class Supervisor:
         before_fork: Called in the parent before each child is made.
         on_ready: Called in the parent once all children have been ready.
         on_signal: Told of each signal to the parent, by a name such as `TERM`, before it is obeyed.
-        more_signals: Names of signals to watch beside the usual ones.
+        more_signals: Names of signals to watch beside those of any worker: `HUP`, `QUIT`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Supervisor:
         before_fork: Callable[[], None] = lambda: None,
         on_ready: Callable[[], None] = lambda: None,
         on_signal: Callable[[str], None] = lambda name: None,
-        more_signals: Sequence[str] = (),
+        more_signals: Sequence[str] = ("HUP",),
     ) -> None:
         self._config = config
         self._processes = processes
@@ -94,7 +94,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until all children have ended; the exit code. Only in the main thread."""
-        self._signals.watch(("CHLD", "HUP", *self._more_signals))
+        self._signals.watch(("CHLD", *self._more_signals))
         while True:
             self._start_missing()
             if not self._children and (self._is_stopping or self._wanted == 0):

@@ -2,13 +2,14 @@
 A worker's processes on the engine: one that works itself, or a parent of children with one slot each.
 
 TERM and INT end it warmly: tasks that run may finish. QUIT, or a second TERM, ends it coldly: `Shutdown` is raised in
-tasks that run, and their jobs go back.
+tasks that run, and their jobs go back. HUP ends it warmly and starts it anew, unless it belongs to a terminal.
 """
 
 import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from sidekiq_celery import signals
 from sidekiq_celery.app.definition import register_tasks
 from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.platforms import isatty
 from sidekiq_py import program
 from sidekiq_py.config import Config
 from sidekiq_py.engine.child import run_child
@@ -24,7 +26,7 @@ from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.supervisor import Supervisor
 from sidekiq_py.registry import registry
 
-__all__ = ("run_family", "run_here")
+__all__ = ("restart_on_hup", "run_family", "run_here")
 
 logger = logging.getLogger("celery.worker")
 
@@ -67,6 +69,7 @@ def run_family(worker: Any, config: Config) -> int:
         _send(signals.worker_before_create_process, sender=worker)
 
     def be_child(parent: Parent) -> int:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         multiprocessing.current_process().name = f"ForkPoolWorker-{number}"
         start_process(worker)
         program.hooks.on("exit")(end_process)
@@ -91,6 +94,31 @@ def run_family(worker: Any, config: Config) -> int:
     ).run()
     worker.on_stopped()
     return code
+
+
+def restart_on_hup() -> Callable[[], None]:
+    """
+    Let HUP stop this worker warmly.
+
+    Returns:
+        To be called when it has stopped: if that was by HUP, the same command starts in this process's place, and the
+        call does not return.
+    """
+    was_asked = threading.Event()
+
+    def heed(*_: Any) -> None:
+        was_asked.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def restart() -> None:
+        if was_asked.is_set():
+            logging.shutdown()
+            os.execv(sys.executable, sys.orig_argv)
+
+    # A terminal that is closed says HUP as well.
+    if not isatty(sys.__stdout__):
+        signal.signal(signal.SIGHUP, heed)
+    return restart
 
 
 def start_process(worker: Any) -> None:

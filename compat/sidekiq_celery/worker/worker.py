@@ -171,7 +171,7 @@ class WorkController:
         Raises:
             ImproperlyConfigured: The broker is no Redis, or another worker has the pidfile.
         """
-        from sidekiq_celery.worker.processes import run_family, run_here
+        from sidekiq_celery.worker.processes import restart_on_hup, run_family, run_here
 
         chosen = slots(self.pool_name, self.concurrency)
         # An unusable broker is refused before anything else happens.
@@ -184,7 +184,9 @@ class WorkController:
         # Queues may have been changed by receivers of `celeryd_after_setup`.
         config = engine_config(self.app, chosen)
         run = run_family if chosen.processes else run_here
+        restart = restart_on_hup()
         self.exitcode = run(self, config)
+        restart()
 
     def on_start(self) -> None:
         """Called before the first process starts."""

@@ -13,6 +13,8 @@ URL = os.environ["REDIS_URL"]
 
 app = Celery("project", broker=URL, backend=URL)
 app.conf.worker_max_tasks_per_child = int(os.environ.get("MOST_TASKS") or 0) or None
+if "WORKER_POOL" in os.environ:
+    app.conf.update(worker_pool=os.environ["WORKER_POOL"], worker_concurrency=3)
 if "EVERY_SECONDS" in os.environ:
     app.conf.beat_schedule = {"tick": {"task": f"{__name__}.tick", "schedule": float(os.environ["EVERY_SECONDS"])}}
 logger = get_task_logger(__name__)

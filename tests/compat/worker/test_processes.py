@@ -181,3 +181,28 @@ def test_a_worker_whose_parent_was_killed_leaves_nothing_behind(start: StartWork
         return not any(os.path.exists(f"/proc/{pid}") for pid in children)
 
     eventually(are_gone, within_seconds=_SECONDS)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_a_hup_starts_it_anew(pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType) -> None:
+    """In the same process, with the program imported once more."""
+    worker = start("-c", "1", "-P", pool)
+    eventually(lambda: "worker_ready" in " ".join(noted(redis_client, "signals")), within_seconds=_SECONDS)
+
+    worker.send_signal(signal.SIGHUP)
+
+    def has_started_twice() -> bool:
+        return noted(redis_client, "signals").count(f"worker_ready {worker.pid}") == 2
+
+    eventually(has_started_twice, within_seconds=_SECONDS)
+    assert project.add.delay(2, 2).get(timeout=_SECONDS) == 4
+    assert worker.stop() == 0
+
+
+def test_settings_choose_the_pool(start: StartWorker, project: ModuleType) -> None:
+    """Where no option does."""
+    worker = start(processes=1, WORKER_POOL="threads")
+
+    assert project.add.delay(2, 2).get(timeout=_SECONDS) == 4
+    worker.stop()
+    assert "concurrency  3 (threads)" in worker.log

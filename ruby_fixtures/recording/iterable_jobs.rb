@@ -25,11 +25,19 @@ class IterableJobs
   private
 
   def interrupted
-    iteration("iterable_enqueued", key: "queue:default", runs: 0) { CountingJob.perform_async("nothing", 4) }
+    enqueued
     iteration("iterable_interrupted") { CountingJob.perform_async("stop_at", 4, 2) }
     iteration("iterable_interrupted_after_the_first") { CountingJob.perform_async("stop_at", 4, 0) }
     iteration("iterable_interrupted_twice", runs: 2) { CountingJob.perform_async("stop_at_each", 4) }
     iteration("iterable_cursor_is_an_object") { PagesJob.perform_async("stop_at", 2) }
+  end
+
+  def enqueued
+    @recorder.situation("iterable_enqueued", key: "queue:default") do
+      @recorder.step { CountingJob.perform_async("nothing", 4) }
+      {"now" => FrozenWorld.now, "job" => "CountingJob", "options" => CountingJob.get_sidekiq_options.dup, "call" => "perform_async",
+       "args" => ["nothing", 4]}
+    end
   end
 
   def failed
@@ -63,12 +71,11 @@ class IterableJobs
     end
   end
 
-  def iteration(name, key: nil, runs: 1)
+  def iteration(name, runs: 1)
     @jid = nil
-    @recorder.situation(name, key: key || -> { "it-#{@jid}" }) do
+    @recorder.situation(name, key: -> { "it-#{@jid}" }) do
       @jid = yield
       (runs - 1).times { run }
-      next {"step" => "enqueue", "now" => FrozenWorld.now} if runs.zero?
 
       before = state
       described(@recorder.step { run }, before)

@@ -57,8 +57,9 @@ class Measurements
   def deploy_marked_twice
     @recorder.situation("deploy_marked_twice", key: "20231114-marks") do
       Sidekiq::Deploy.new(Sidekiq.redis_pool).mark!(label: "one")
+      before = PrivateRedis.link.call("HGETALL", "20231114-marks").each_slice(2).to_a
       @recorder.step { Sidekiq::Deploy.new(Sidekiq.redis_pool).mark!(label: "one") }
-      {"step" => "deploy_mark", "label" => "one", "now" => FrozenWorld.now}
+      {"step" => "deploy_mark", "label" => "one", "state_before" => before, "now" => FrozenWorld.now}
     end
   end
 end

@@ -155,7 +155,7 @@ class Moves
     @recorder.situation("queue_cleared", key: "queue:default") do
       before = queued(3)
       @recorder.step { Sidekiq::Queue.new.clear }
-      {"step" => "clear_queue", "before" => before, "now" => FrozenWorld.now}
+      {"step" => "clear_queue", "queue" => "default", "before" => before, "now" => FrozenWorld.now}
     end
   end
 
@@ -164,7 +164,7 @@ class Moves
       before = queued(3)
       job = Sidekiq::Queue.new.to_a[1]
       @recorder.step { job.delete }
-      {"step" => "delete_job", "jid" => job.jid, "before" => before, "now" => FrozenWorld.now}
+      {"step" => "delete_job", "jid" => job.jid, "queue" => "default", "before" => before, "now" => FrozenWorld.now}
     end
   end
 
@@ -175,11 +175,10 @@ class Moves
 
   def stats_reset
     @recorder.situation("stats_reset", key: "stat:processed") do
-      {"stat:processed" => 12, "stat:failed" => 3, "stat:processed:2023-11-14" => 5}.each do |key, count|
-        PrivateRedis.link.call("SET", key, count)
-      end
+      counts = {"stat:processed" => 12, "stat:failed" => 3, "stat:processed:2023-11-14" => 5}
+      counts.each { |key, count| PrivateRedis.link.call("SET", key, count) }
       @recorder.step { Sidekiq::Stats.new.reset }
-      {"step" => "reset_stats", "now" => FrozenWorld.now}
+      {"step" => "reset_stats", "counts_before" => counts, "now" => FrozenWorld.now}
     end
   end
 
@@ -187,13 +186,13 @@ class Moves
     @recorder.situation("dead_set_trimmed_by_count", key: "dead") do
       5.times { |number| add("dead", FrozenWorld.now - 100 + number, "old #{number}") }
       before = sorted_set("dead")
-      limits = nil
+      limits = ran = nil
       Engine.with_dead_limits(dead_max_jobs: 4) do
         PrivateRedis.link.call("LPUSH", "queue:default", JSON.generate(retrying("retry" => 0, "args" => Failures::BOOM)))
         limits = Engine.dead_limits
-        @recorder.step { Engine.run_next("default") }
+        ran = @recorder.step { Engine.run_next("default") }
       end
-      {"step" => "run_to_death", "before" => before, "now" => FrozenWorld.now}.merge(limits)
+      ran.to_h.merge("step" => "run_to_death", "member" => ran.before, "from" => "dead", "before" => before).merge(limits)
     end
   end
 
@@ -204,7 +203,7 @@ class Moves
       before = PrivateRedis.link.call("LRANGE", "queue:default", 0, -1)
       @recorder.step { Engine.hard_stop("default", threads: 1) { wait_until { length("fixture:started") == 1 } } }
       PrivateRedis.link.call("DEL", "fixture:started")
-      {"step" => "hard_stop", "before" => before, "now" => FrozenWorld.now}
+      {"step" => "hard_stop", "queue" => "default", "before" => before, "now" => FrozenWorld.now}
     end
     fetched_while_stopping
   end
@@ -214,7 +213,7 @@ class Moves
     @recorder.situation("fetched_while_stopping_goes_back", key: "queue:default") do
       raws = ["first", Failures::FOREIGN, "third"].map { |text| text.tap { PrivateRedis.link.call("LPUSH", "queue:default", text) } }
       @recorder.step { Engine.give_back_next("default") }
-      {"step" => "give_back", "before" => raws.reverse, "now" => FrozenWorld.now}
+      {"step" => "give_back", "queue" => "default", "before" => raws.reverse, "now" => FrozenWorld.now}
     end
   end
 
@@ -224,7 +223,8 @@ class Moves
       {"too old" => old - 1, "just young enough" => old + 1}.each { |text, score| add("dead", score, text) }
       before = sorted_set("dead")
       @recorder.step { Sidekiq::DeadSet.new.kill(JSON.generate(retrying)) }
-      {"step" => "kill", "before" => before, "member" => JSON.generate(retrying), "now" => FrozenWorld.now}.merge(Engine.dead_limits)
+      {"step" => "kill_text", "from" => "dead", "before" => before, "member" => JSON.generate(retrying), "now" => FrozenWorld.now}
+        .merge(Engine.dead_limits)
     end
   end
 

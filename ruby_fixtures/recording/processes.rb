@@ -68,7 +68,7 @@ class Processes
       link.call("SET", "fixture:gate", 1)
     end
     link.call("DEL", "fixture:gate", "fixture:started")
-    {"before" => before}
+    {"queue" => "default", "before" => before}
   end
 
   def count_and_beat(launcher)
@@ -96,9 +96,10 @@ class Processes
 
   # The only registered process has no heartbeat any more.
   def clean_up
-    link.call("SADD", "processes", "gone-host:1:000000000000")
+    gone = "gone-host:1:000000000000"
+    link.call("SADD", "processes", gone)
     @recorder.step { Sidekiq::ProcessSet.new }
-    nil
+    {"state_before" => [gone]}
   end
 
   def signal(launcher, button)

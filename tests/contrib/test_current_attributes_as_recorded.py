@@ -42,7 +42,7 @@ def pushed(found: Recording, redis_url: str, redis_client: redis.Redis) -> list[
 )
 def test_attributes_travel_as_ruby_writes_them(found: Recording, redis_url: str, redis_client: redis.Redis) -> None:
     """An object up to 7, pairs in Active Job's encoding since 8; a key for each class that has something set."""
-    adds = found.input.get("middleware_adds", {})
+    adds = found.input.get("current", {})
     groups = [Attributes(user_id=None, tenant=None), Attributes(trace=None)]
     persist(*groups)
 

@@ -1,10 +1,11 @@
-"""The example in `ruby_fixtures/README.md` runs as it stands there."""
+"""What `ruby_fixtures/README.md` says of the recordings is all there is, and its example runs as it stands there."""
 
 import re
 import subprocess
 import sys
+from typing import Any
 
-from interop_tests.support.recordings import RECORDED
+from interop_tests.support.recordings import RECORDED, recordings
 from interop_tests.support.ruby import RUBY_FIXTURES
 
 
@@ -22,3 +23,38 @@ def test_the_example_holds_a_writer_against_every_release() -> None:
     )
 
     assert ran.stdout.splitlines() == [f"same bytes as Sidekiq {release}" for release in RECORDED]
+
+
+def test_every_key_step_and_call_of_an_input_is_explained() -> None:
+    """By its name, in that file; so is what an argument of another type is made of."""
+    words = set(re.findall(r"`([a-z_]+)`", (RUBY_FIXTURES / "README.md").read_text()))
+    inputs = [found.input for found in recordings()]
+
+    met = {key for told in inputs for key in told}
+    met |= {told[key] for told in inputs for key in ("step", "call") if key in told}
+    met |= {key for told in inputs for key in _keys_of_objects(told)}
+
+    assert sorted(met - words) == []
+
+
+def test_where_the_bytes_before_lie_is_told() -> None:
+    """In a set or in a queue; `promote_all` names the set beside each."""
+    untold = [
+        found.id
+        for found in recordings()
+        if "before" in found.input and not {"from", "queue"} & set(found.input) and found.input["step"] != "promote_all"
+    ]
+
+    assert untold == []
+
+
+def test_every_recording_is_a_call_or_a_step() -> None:
+    """So that nobody has to read Ruby to make it again."""
+    assert [found.id for found in recordings() if ("call" in found.input) == ("step" in found.input)] == []
+
+
+def _keys_of_objects(told: dict[str, Any]) -> set[str]:
+    """The keys of arguments that JSON has no type for."""
+    if told.get("call") != "perform_later":
+        return set()
+    return {key for value in told["args"] if isinstance(value, dict) and "is" in value for key in value}

@@ -30,7 +30,7 @@ RUBY_ONLY = ("perform_async_symbols_", "perform_async_numbers_as_keys")
 def _is_single_push(found: Recording) -> bool:
     told = found.input
     is_call = told.get("call") in ("perform_async", "perform_in", "perform_at", "push")
-    is_more = any(key.startswith("middleware_") or key in ("defaults", "refused") for key in told)
+    is_more = any(key.startswith("middleware_") or key in ("current", "defaults", "refused") for key in told)
     return is_call and not is_more and not found.situation.startswith((*RUBY_ONLY, "queue_of_no_name"))
 
 

@@ -109,15 +109,6 @@ FAMILIES = (
 )
 
 
-# What becomes of a job with such a key where Python runs it all the same.
-RUN_IN_PYTHON: dict[str, str] = {
-    "bid": "its batch never hears that it ran",
-    "encrypt": "its last argument cannot be read",
-    "unique_token": "its lock stands until it expires",
-    "overrated": "the limit does not hold",
-    "lock_digest": "its lock stands until it expires or is reaped",
-}
-
 _NAMES = re.compile("|".join(f"(?P<f{number}>{family.pattern})" for number, family in enumerate(FAMILIES)), re.DOTALL)
 
 

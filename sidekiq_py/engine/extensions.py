@@ -75,7 +75,7 @@ class Extensions:
             return None
         key = by_policy[policy]
         return policy, ExtensionKeyError(
-            key, EXTENSION_KEYS[key], payload["class"], str(payload.get("jid")), unit.queue
+            key, EXTENSION_KEYS[key].stands_for, payload["class"], str(payload.get("jid")), unit.queue
         )
 
     def refuse(self, unit: UnitOfWork, payload: dict[str, Any], error: ExtensionKeyError, fetcher: Fetcher) -> None:

@@ -7,16 +7,32 @@ says that no lock was taken.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-EXTENSION_KEYS: Mapping[str, str] = {
-    "bid": "a batch (Sidekiq Pro, or the gem sidekiq-batch)",
-    "encrypt": "encrypted arguments (Sidekiq Enterprise)",
-    "unique_token": "a unique job's lock (Sidekiq Enterprise)",
-    "overrated": "a rate limiter's count (Sidekiq Enterprise)",
-    "lock_digest": "a unique job's lock (sidekiq-unique-jobs)",
+
+class ExtensionKey(NamedTuple):
+    """
+    What a key means.
+
+    Args:
+        stands_for: Whose it is, and for what.
+        left_undone: What becomes of a job with it where Python runs it all the same.
+    """
+
+    stands_for: str
+    left_undone: str
+
+
+EXTENSION_KEYS: Mapping[str, ExtensionKey] = {
+    "bid": ExtensionKey("a batch (Sidekiq Pro, or the gem sidekiq-batch)", "its batch never hears that it ran"),
+    "encrypt": ExtensionKey("encrypted arguments (Sidekiq Enterprise)", "its last argument cannot be read"),
+    "unique_token": ExtensionKey("a unique job's lock (Sidekiq Enterprise)", "its lock stands until it expires"),
+    "overrated": ExtensionKey("a rate limiter's count (Sidekiq Enterprise)", "the limit does not hold"),
+    "lock_digest": ExtensionKey(
+        "a unique job's lock (sidekiq-unique-jobs)", "its lock stands until it expires or is reaped"
+    ),
 }
-"""Key to what it stands for."""
+"""By key."""
 
 
 def extension_keys_of(payload: Mapping[str, Any]) -> list[str]:

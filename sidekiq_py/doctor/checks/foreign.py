@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.families import FAMILIES, RUN_IN_PYTHON
+from sidekiq_py.doctor.families import FAMILIES
 from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, warning
 from sidekiq_py.doctor.sampling import SampledJob
 from sidekiq_py.wire.extensions import EXTENSION_KEYS, extension_keys_of
@@ -76,13 +76,14 @@ def _marked(key: str, jobs: list[SampledJob], facts: Facts) -> Finding:
     queues = _queues(jobs)
     python = {name for worker in facts.fleet.python for name in worker.queues}
     theirs = [name for name in queues if name in python]
-    seen = f"{counted(len(jobs), 'job bears', 'jobs bear')} `{key}`, {EXTENSION_KEYS[key]}, in {listed(queues)}"
+    meaning = EXTENSION_KEYS[key]
+    seen = f"{counted(len(jobs), 'job bears', 'jobs bear')} `{key}`, {meaning.stands_for}, in {listed(queues)}"
     if not theirs:
         left = "No Python process fetches there; one that did and met such a job has left the queue until its restart."
         return note(f"{seen}. {left}", "Leave those queues to Ruby.", queues)
     return warning(
         f"{seen}. Python processes fetch from {listed(theirs)}: one that meets such a job gives it back and serves "
-        f"that queue no more, unless `extension_keys` says otherwise. Run in Python, {RUN_IN_PYTHON[key]}.",
+        f"that queue no more, unless `extension_keys` says otherwise. Run in Python, {meaning.left_undone}.",
         "Leave those queues to Ruby, or let such jobs go to a queue of their own.",
         theirs,
     )

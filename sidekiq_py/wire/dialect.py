@@ -388,8 +388,8 @@ class Dialect:
     @property
     def metrics_generation(self) -> int | None:
         """
-        The naming of execution metrics: 7 (since 6.5.2, there shown with SIDEKIQ_METRICS_BETA=1 only), 8 (since 8.0), or
-        `None` where there are none.
+        The naming of execution metrics: 7 (since 6.5.2, there shown with SIDEKIQ_METRICS_BETA=1 only), 8 (since 8.0),
+        or `None` where there are none.
         """
         if self.version >= (8, 0, 0):
             return 8

@@ -89,7 +89,7 @@ def doctor(ctx: click.Context, strict: bool, verbose: bool, as_json: bool) -> No
 
     \b
     Exit codes:
-      0  nothing is wrong
+      0  no problem was found (with --strict: and no warning)
       1  there is a problem (with --strict: or a warning)
       2  it could not look: no connection, or wrong usage
     """

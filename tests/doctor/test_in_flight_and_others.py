@@ -208,7 +208,10 @@ def test_a_queue_that_a_python_worker_has_left(
 
     diagnosis = eventually(lambda: d if (d := look())["unworked-queues"] else None, within_seconds=60)
 
-    assert diagnosis.the("unworked-queues").subjects == ("default",)
+    unworked = diagnosis.the("unworked-queues")
+    assert unworked.subjects == ("default",)
+    assert "Let a Ruby process work it" in unworked.advice
+    assert "--extension-key bid=run" in unworked.advice
     assert "has left the queue until its restart" in diagnosis.the("marked-jobs").seen
 
 

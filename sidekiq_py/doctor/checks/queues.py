@@ -2,13 +2,14 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sidekiq_py.api.job_record import latency
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, verb, warning
 from sidekiq_py.doctor.sampling import QueueFacts
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.extensions import extension_keys_of
 
 LATENCY_SECONDS = 300.0
 OVERDUE_SECONDS = 60.0
@@ -25,7 +26,7 @@ def unworked(facts: Facts) -> Iterator[Finding]:
         names = listed(f"{queue.name} ({queue.size:,})" for queue in idle)
         yield problem(
             f"{counted(jobs, 'job waits', 'jobs wait')} and no process is at work: {names}.",
-            "Start a worker.",
+            " ".join(["Start a worker.", *_only_for_ruby(_marked_keys([queue.name for queue in idle], facts))]),
             (queue.name for queue in idle),
         )
     else:
@@ -45,7 +46,7 @@ def due_elsewhere(facts: Facts) -> Iterator[Finding]:
             going = counted(number, "scheduled or failed job goes", "scheduled or failed jobs go")
             yield warning(
                 f"{going} to `{name}` when due, and no process works that queue.",
-                _start(name),
+                _start(name, _marked_keys([name], facts)),
                 [str(name)],
             )
     if not waiting:
@@ -148,8 +149,30 @@ def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
     leaving = f" {listed(quiet)} would, but takes no more jobs." if quiet else ""
     waiting = counted(queue.size, "job waits", "jobs wait")
     seen = f"{waiting} in `{queue.name}`, and no process works that queue.{leaving}"
-    return problem(seen, _start(queue.name), [queue.name])
+    return problem(seen, _start(queue.name, _marked_keys([queue.name], facts)), [queue.name])
 
 
-def _start(name: str | None) -> str:
+def _marked_keys(names: Collection[str], facts: Facts) -> list[str]:
+    """Keys of extensions in jobs of these queues: a Python worker gives such a job back, and leaves the queue."""
+    jobs = [job for job in facts.sample.jobs if job.queue in names]
+    return sorted({key for job in jobs for key in extension_keys_of(job.item)})
+
+
+def _only_for_ruby(marked: list[str]) -> list[str]:
+    if not marked:
+        return []
+    return [f"It must be one of Ruby's: jobs with {_quoted(marked)} are refused by Python (docs/pro_and_gems.md)."]
+
+
+def _quoted(marked: list[str]) -> str:
+    return listed(f"`{key}`" for key in marked)
+
+
+def _start(name: str, marked: list[str]) -> str:
+    if marked:
+        decided = " ".join(f"--extension-key {key}=run" for key in marked)
+        return (
+            f"Let a Ruby process work it: a Python worker refuses {_quoted(marked)} and leaves the queue again, unless "
+            f"it is started with {decided} (or =bury: docs/pro_and_gems.md)."
+        )
     return f"Start a worker for it (-q {name}), or give the queue to one that runs."

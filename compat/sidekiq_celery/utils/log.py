@@ -42,21 +42,29 @@ def _quiet_logger(name: Any) -> logging.Logger:
 base_logger = logger = _quiet_logger("celery")
 
 
-def _descends_from(parent: logging.Logger, one: logging.Logger) -> bool:
-    above: logging.Logger | None = one
+def logger_isa(l: logging.Logger, p: logging.Logger, max: int = 1000) -> bool:  # noqa: E741 - Celery's names
+    """
+    Whether *l* is *p*, or stands under it.
+
+    Raises:
+        RuntimeError: It stands under itself, or more than *max* deep.
+    """
+    above: logging.Logger | None = l
     seen: set[logging.Logger] = set()
-    while above is not None:
-        if above is parent:
+    while above is not None and len(seen) < max:
+        if above is p:
             return True
         if above in seen:
-            raise RuntimeError(f"Logger {one.name!r} parents recursive")
+            raise RuntimeError(f"Logger {l.name!r} parents recursive")
         seen.add(above)
         above = above.parent
+    if above is not None:
+        raise RuntimeError(f"Logger hierarchy exceeds {max}")
     return False
 
 
 def _put_under(parent: logging.Logger, one: logging.Logger) -> logging.Logger:
-    if not _descends_from(parent, one):
+    if not logger_isa(one, parent):
         one.parent = parent
     return one
 
@@ -169,14 +177,14 @@ class LoggingProxy:
             print(text, file=sys.__stderr__)
             return len(text)
         line = text.rstrip("\n")
-        if not line or self.closed or getattr(self._thread, "is_writing", False):
+        if not line or self.closed or getattr(self._thread, "recurse_protection", False):
             # A handler that prints would come back here for ever.
             return 0
-        self._thread.is_writing = True
+        self._thread.recurse_protection = True
         try:
             self.logger.log(self.loglevel, "%s", line)
         finally:
-            self._thread.is_writing = False
+            self._thread.recurse_protection = False
         return len(line)
 
     def writelines(self, sequence: Iterable[Any]) -> None:

@@ -105,7 +105,8 @@ class WorkController:
         self.max_tasks_per_child = either("worker_max_tasks_per_child", max_tasks_per_child)
         self.max_memory_per_child = either("worker_max_memory_per_child", max_memory_per_child)
         self.task_events = either("worker_send_task_events", task_events)
-        self.concurrency = _number(autoscale[0] if autoscale else either("worker_concurrency", concurrency))
+        wanted = autoscale[0] if autoscale else either("worker_concurrency", concurrency)
+        self.concurrency = 1 if self.pool_name == "solo" else _number(wanted)
 
     def setup_instance(
         self,

@@ -10,10 +10,16 @@ from sidekiq_py.client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.doctor.checks import CHECKS, Check
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, Level
+from sidekiq_py.doctor.finding import Finding, Level, unseen
+from sidekiq_py.doctor.keyspace import Part
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.pool import place
 from sidekiq_py.registry import JobDefinition
+
+_ADVICE = {
+    "NOPERM": "Let this user use that command, or look as one who may.",
+    "WRONGTYPE": "A key that is looked at has another type than Sidekiq gives it; `types of keys` says which.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Report:
         url: Of the Redis, without its password; a namespace stands behind a `#`.
         about: A few numbers: `server`, `ruby_processes`, `python_processes`, `queues`, `jobs_waiting`,
             `jobs_looked_at`, `keys_looked_at`; those that could not be seen are left out.
-        keys_are_whole: Every key's name was looked at; else as many as the limits let.
+        keys_are_whole: Every key's name was looked at; else as many as the time let.
     """
 
     url: str
@@ -98,11 +104,15 @@ def examine(
 
 def _look(check: Check, facts: Facts) -> tuple[Finding, ...]:
     try:
-        return tuple(check.look(facts))
+        findings = tuple(check.look(facts))
     except RedisReplyError as error:
-        topic = check.topic[0].upper() + check.topic[1:]
-        advice = "Let this user use that command, or look as one who may." if error.code == "NOPERM" else ""
-        return (Finding(Level.UNSEEN, f"{topic} could not be looked at, because Redis answered: {error}", advice),)
+        return (unseen(check.topic, f"Redis answered: {error}", _ADVICE.get(error.code, "")),)
+    gaps = facts.gaps(check.needed, check.walked) if findings else []
+    if not gaps:
+        return findings
+    # What is wrong stays wrong; what seemed to be in order may not be.
+    certain = [finding for finding in findings if finding.level is not Level.OK]
+    return (*certain, *(unseen(check.topic, gap) for gap in gaps))
 
 
 def _by_class(declared: Iterable[JobDefinition]) -> dict[str, JobDefinition]:
@@ -111,6 +121,6 @@ def _by_class(declared: Iterable[JobDefinition]) -> dict[str, JobDefinition]:
 
 def _are_keys_whole(facts: Facts) -> bool:
     try:
-        return facts.keyspace.is_whole
+        return Part.ALL in facts.keyspace.whole
     except RedisReplyError:
         return False

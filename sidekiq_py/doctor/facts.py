@@ -4,23 +4,30 @@ The facts that checks look at: each gathered when it is first asked for, then ke
 Whatever Redis does not let this user see raises its `RedisReplyError` here, at the check that needs it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.doctor import fleet, keyspace, owners, sampling
+from sidekiq_py.doctor import fleet, keyspace, misfits, owners, sampling
+from sidekiq_py.doctor.finding import for_shell
 from sidekiq_py.doctor.fleet import Fleet
-from sidekiq_py.doctor.keyspace import Keyspace
+from sidekiq_py.doctor.keyspace import Keyspace, Part
+from sidekiq_py.doctor.misfits import Misfit
 from sidekiq_py.doctor.owners import Owners
 from sidekiq_py.doctor.sampling import QueueFacts, Sample
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access import server_info, survey
+from sidekiq_py.redis_access import processes, server_info, survey
 from sidekiq_py.redis_access.namespace import prefix_of
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.server_info import ServerInfo
 from sidekiq_py.registry import JobDefinition
+from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
+
+# No key of Sidekiq's or of ours begins so.
+_AWAY = "misplaced:"
 
 
 class Facts:
@@ -53,6 +60,10 @@ class Facts:
     def key(self, name: str) -> str:
         """What redis-cli, which knows of no namespace, has to call a key."""
         return prefix_of(self._pool.settings.namespace) + name
+
+    def rename_command(self, name: str) -> str:
+        """What moves a key of a wrong type away and keeps it."""
+        return f"redis-cli RENAMENX {for_shell(self.key(name))} {for_shell(self.key(_AWAY + name))}"
 
     @cached_property
     def server(self) -> ServerInfo:
@@ -95,12 +106,44 @@ class Facts:
 
     @cached_property
     def queues(self) -> tuple[QueueFacts, ...]:
-        """The queues, with those that are not in the set `queues` as far as the walk over the keys has met them."""
+        """The queues: those in the set `queues`, those that the walk over the keys has met, those that are worked."""
+        found: set[str] = set()
+        with suppress(RedisReplyError):
+            found.update(self.keyspace.queues)
+        with suppress(RedisReplyError):
+            worked = {keys.queue(name): name for name in self.fleet.queues}
+            found.update(worked[key] for key in survey.existing(self._pool, list(worked)))
+        return sampling.gather_queues(self._pool, list(found))
+
+    @cached_property
+    def misfits(self) -> tuple[Misfit, ...]:
+        """Keys of Sidekiq's and of ours that hold something else."""
+        names: list[str] = []
+        identities: list[str] = []
+        with suppress(RedisReplyError):
+            names = [*self.keyspace.ours, *self.keyspace.counters]
+        with suppress(RedisReplyError):
+            identities = processes.identities(self._pool)
+        return misfits.gather(self._pool, identities, names, self.clock.redis_seconds)
+
+    def gaps(self, needed: Collection[str], part: Part | None) -> list[str]:
+        """
+        Why something cannot be told for certain, a clause for each reason.
+
+        Args:
+            needed: The keys that tell it; one that holds something else tells nothing.
+            part: The names of keys that tell it.
+        """
+        found = []
+        with suppress(RedisReplyError):
+            found = [f"{misfit.seen}." for misfit in self.misfits if misfit.key in needed]
         try:
-            unlisted: Sequence[str] = self.keyspace.queues
-        except RedisReplyError:
-            unlisted = ()
-        return sampling.gather_queues(self._pool, list(unlisted))
+            is_whole = part is None or part in self.keyspace.whole
+        except RedisReplyError as error:
+            return [*found, f"Redis answered: {error}"]
+        if not is_whole:
+            found.append(f"the walk over the names of keys was cut off after {keyspace.SECONDS_AT_MOST:.0f} s.")
+        return found
 
     @cached_property
     def sample(self) -> Sample:

@@ -1,10 +1,16 @@
 """What a check says of what it saw."""
 
 import enum
+import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 _NAMED = 5
+_MOST_YEARS = 1000
+_YEAR_SECONDS = 365.25 * 86_400
+# What a text cannot show: bytes that are no UTF-8, as Python keeps them, and half letters out of JSON.
+_UNWRITABLE = re.compile("[\ud800-\udfff]")
 
 
 class Level(enum.StrEnum):
@@ -15,7 +21,7 @@ class Level(enum.StrEnum):
     NOTE = "note"
     """Worth knowing; nothing is wrong with it."""
     UNSEEN = "unseen"
-    """Redis did not let this user look."""
+    """Could not be looked at, or not to the end."""
     WARNING = "warning"
     """Works, or works mostly, and will hurt."""
     PROBLEM = "problem"
@@ -30,13 +36,19 @@ class Finding:
     Args:
         seen: A sentence, with numbers and names.
         advice: What to do about it; empty where there is nothing to do.
-        subjects: What it is about: names of queues, classes, processes or keys.
+        subjects: What it is about: names of queues, classes, processes or keys. In all texts a byte of a name that is
+            no UTF-8 stands as `\\xff`.
     """
 
     level: Level
     seen: str
     advice: str = ""
     subjects: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seen", writable(self.seen))
+        object.__setattr__(self, "advice", writable(self.advice))
+        object.__setattr__(self, "subjects", tuple(map(writable, self.subjects)))
 
 
 def ok(seen: str) -> Finding:
@@ -57,6 +69,29 @@ def warning(seen: str, advice: str, subjects: Iterable[str] = ()) -> Finding:
 def problem(seen: str, advice: str, subjects: Iterable[str] = ()) -> Finding:
     """Hurts."""
     return Finding(Level.PROBLEM, seen, advice, tuple(subjects))
+
+
+def unseen(topic: str, because: str, advice: str = "") -> Finding:
+    """Could not be looked at; *topic* as a check has it, *because* a clause."""
+    return Finding(Level.UNSEEN, f"{topic[0].upper()}{topic[1:]} could not be looked at, because {because}", advice)
+
+
+def writable(text: str) -> str:
+    """*text* with what cannot be written spelled out: `\\xff` for a byte that is no UTF-8."""
+    return _UNWRITABLE.sub(lambda found: _spelled(found[0]), text)
+
+
+def is_writable(text: str) -> bool:
+    """Whether it is UTF-8 all through."""
+    return not _UNWRITABLE.search(text)
+
+
+def for_shell(name: str) -> str:
+    """A name as a word of a command for bash or zsh, also if it is no UTF-8."""
+    if is_writable(name):
+        return shlex.quote(name)
+    plain = name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{writable(plain)}'"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -80,9 +115,21 @@ def verb(number: int, one: str, many: str) -> str:
 def span(seconds: float) -> str:
     """A length of time, in the unit that suits it."""
     size = abs(seconds)
+    if size >= _MOST_YEARS * _YEAR_SECONDS:
+        return f"more than {_MOST_YEARS:,} years"
     if size < 120:
         return f"{size:.1f} s" if size < 10 else f"{size:.0f} s"
     for limit, unit, name in ((7200, 60, "min"), (172_800, 3600, "h")):
         if size < limit:
             return f"{size / unit:.0f} {name}"
     return f"{size / 86_400:.0f} days"
+
+
+def minutes(seconds: float) -> str:
+    """A length of time in minutes; from a thousand years on in words."""
+    return f"{seconds / 60:,.0f} min" if abs(seconds) < _MOST_YEARS * _YEAR_SECONDS else span(seconds)
+
+
+def _spelled(letter: str) -> str:
+    code = ord(letter)
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"

@@ -2,16 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sidekiq_py.doctor.finding import counted
 from sidekiq_py.redis_access import declared_classes, processes, survey
 from sidekiq_py.redis_access.beats import BEAT_TTL_SECONDS
 from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.process_info import ProcessInfo, parse_info
 
-_MOST = 2000
+_PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,12 @@ class Fleet:
 
     workers: tuple[Worker, ...]
     silent: tuple[str, ...]
+    _by_queue: dict[str, list[Worker]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for worker in self.workers:
+            for queue in worker.queues:
+                self._by_queue.setdefault(queue, []).append(worker)
 
     @property
     def ruby(self) -> list[Worker]:
@@ -87,7 +94,16 @@ class Fleet:
 
     def on(self, queue: str) -> list[Worker]:
         """Those that fetch from a queue."""
-        return [worker for worker in self.workers if queue in worker.queues and not worker.is_quiet]
+        return [worker for worker in self._by_queue.get(queue, ()) if not worker.is_quiet]
+
+    def leaving(self, queue: str) -> list[Worker]:
+        """Those that fetched from a queue and take no more jobs."""
+        return [worker for worker in self._by_queue.get(queue, ()) if worker.is_quiet]
+
+    @property
+    def queues(self) -> frozenset[str]:
+        """All that some process fetches from, or did."""
+        return frozenset(self._by_queue)
 
 
 def gather(pool: Pool) -> Fleet:
@@ -97,12 +113,17 @@ def gather(pool: Pool) -> Fleet:
     Raises:
         RedisError: Redis did not answer, or does not let this user ask.
     """
-    identities = processes.identities(pool)[:_MOST]
-    beats = {beat.identity: beat for beat in processes.beats(pool, identities)}
+    identities = processes.identities(pool)
+    kinds = survey.kinds(pool, identities)
+    whole = [name for name in identities if kinds[name] == "hash"]
+    pages = [whole[start : start + _PAGE] for start in range(0, len(whole), _PAGE)]
+    beats = {beat.identity: beat for page in pages for beat in processes.beats(pool, page)}
     times = survey.beat_times(pool, list(beats), BEAT_TTL_SECONDS)
     infos = {name: parse_info(beat.info) for name, beat in beats.items()}
     ours = [name for name, info in infos.items() if info is not None and info.is_python]
-    classes = declared_classes.read(pool, ours)
+    kinds |= survey.kinds(pool, [keys.declared(name) for name in ours])
+    telling = [name for name in ours if kinds[keys.declared(name)] == "string"]
+    classes = declared_classes.read(pool, telling)
     workers = tuple(
         _worker(beats[name], info, times.get(name), classes.get(name))
         for name, info in infos.items()

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from sidekiq_py.api.job_record import JobRecord, seconds_of
-from sidekiq_py.redis_access import queues, scan, survey
+from sidekiq_py.redis_access import survey
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
@@ -15,7 +15,6 @@ JOBS_AT_MOST = 6000
 JOBS_OF_A_QUEUE = 300
 JOBS_OF_A_SET = 300
 BYTES_AT_MOST = 64_000_000
-_QUEUES_AT_MOST = 10_000
 _FEWEST_OF_A_QUEUE = 30
 
 
@@ -124,11 +123,11 @@ def gather_queues(pool: Pool, found: list[str]) -> tuple[QueueFacts, ...]:
     Raises:
         RedisError: Redis did not answer, or does not let this user ask.
     """
-    known = queues.names(pool)[:_QUEUES_AT_MOST]
+    known = survey.members(pool, keys.QUEUES)
     names = list(dict.fromkeys([*known, *sorted(found)]))
     kinds = survey.kinds(pool, [keys.queue(name) for name in names])
     sizes = survey.sizes(pool, [keys.queue(name) for name in names], "LLEN")
-    paused = set(scan.members(pool, keys.PAUSED))
+    paused = set(survey.members(pool, keys.PAUSED))
     members = set(known)
     return tuple(
         QueueFacts(name, sizes[keys.queue(name)], name in paused, name in members, kinds[keys.queue(name)])

@@ -2,9 +2,11 @@
 Bounded looks at a Redis of any size, for who wants to know what is there: pages of a queue, names of keys, clocks.
 
 Nothing here writes. A command that this user may not use raises `RedisReplyError`; a key of another type counts as
-empty, and is told by `kinds`.
+empty, and is told by `kinds`. Names are any bytes: what is no UTF-8 in them stands in the texts here as Python's
+`surrogateescape` has it, and is found again by them.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,8 @@ from sidekiq_py.wire.integer_text import to_i
 _PAGE_JOBS = 25
 _SCAN_COUNT = 1000
 _CLOCK_READINGS = 3
+# So many commands share a round trip.
+_PAGE_COMMANDS = 1000
 _WRONG_TYPE = "WRONGTYPE"
 
 
@@ -34,6 +38,22 @@ class ClockReading:
     redis_seconds: float
     ahead_seconds: float
     error_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """
+    A walk over the names of keys.
+
+    Args:
+        names: Those that were to be kept.
+        seen: How many keys were met; a key may be met twice.
+        is_whole: There were no more.
+    """
+
+    names: frozenset[str]
+    seen: int
+    is_whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +102,8 @@ def beat_times(pool: Pool, identities: Sequence[str], ttl_seconds: int) -> dict[
     Args:
         ttl_seconds: What a beat gives its key to live.
     """
-    if not identities:
-        return {}
     asked = [command for name in identities for command in (("TIME",), ("HGET", name, "beat"), ("PTTL", name))]
-    replies = pool.batch(asked)
+    replies = _batch(pool, asked)
     found = {}
     for name, time, beat, left_ms in zip(identities, replies[::3], replies[1::3], replies[2::3], strict=True):
         # Without a time to live, or with a longer one, it was written by something else, and nothing can be told.
@@ -95,44 +113,66 @@ def beat_times(pool: Pool, identities: Sequence[str], ttl_seconds: int) -> dict[
     return found
 
 
-def key_names(pool: Pool, *, most: int, is_late: Callable[[], bool]) -> tuple[list[bytes], bool]:
+def walk(
+    pool: Pool, *, is_late: Callable[[], bool], is_kept: Callable[[str], bool] | None = None, match: str = "*"
+) -> Walk:
     """
-    The names of keys, in no order.
+    Walk over the names of keys, as SCAN does.
 
     Args:
-        most: Stop once so many were seen.
         is_late: Asked before each further page.
-
-    Returns:
-        The names, and whether they are all there is.
+        is_kept: Which of them to remember; None for all.
+        match: A glob. Redis looks at every key all the same, and sends these alone.
     """
+    found: set[str] = set()
+    seen = 0
+    cursor = b"0"
+    while True:
+        cursor, page = pool.command("SCAN", cursor, "MATCH", match, "COUNT", _SCAN_COUNT)
+        seen += len(page)
+        names = map(_name, page)
+        found.update(names if is_kept is None else filter(is_kept, names))
+        is_whole = cursor == b"0"
+        if is_whole or is_late():
+            return Walk(frozenset(found), seen, is_whole)
+
+
+def members(pool: Pool, key: str) -> list[str]:
+    """The members of a set of names, sorted."""
     found: set[bytes] = set()
     cursor = b"0"
     while True:
-        cursor, page = pool.command("SCAN", cursor, "COUNT", _SCAN_COUNT)
+        reply = _batch(pool, [("SSCAN", key, cursor, "COUNT", _SCAN_COUNT)])[0]
+        if reply is None:
+            return []
+        cursor, page = reply
         found.update(page)
         if cursor == b"0":
-            return list(found), True
-        if len(found) >= most or is_late():
-            return list(found), False
+            return sorted(map(_name, found))
 
 
 def kinds(pool: Pool, names: Sequence[str]) -> dict[str, str]:
     """The type of each key: `list`, `hash`, …, or `none`."""
-    replies = pool.batch([("TYPE", name) for name in names]) if names else []
-    return {name: reply.decode() for name, reply in zip(names, replies, strict=True)}
+    replies = _batch(pool, [("TYPE", _bytes(name)) for name in names])
+    return {name: reply.decode() for name, reply in _paired(names, replies)}
+
+
+def texts(pool: Pool, names: Sequence[str]) -> dict[str, bytes]:
+    """What each string holds; a key that is none is left out."""
+    replies = _batch(pool, [("GET", _bytes(name)) for name in names])
+    return {name: reply for name, reply in _paired(names, replies) if reply is not None}
 
 
 def sizes(pool: Pool, names: Sequence[str], command: str) -> dict[str, int]:
     """What LLEN, HLEN, SCARD or ZCARD says of each key; 0 for a key of another type."""
-    replies = _batch(pool, [(command, name) for name in names])
+    replies = _batch(pool, [(command, _bytes(name)) for name in names])
     return {name: to_i(reply) if isinstance(reply, bytes) else reply or 0 for name, reply in _paired(names, replies)}
 
 
 def existing(pool: Pool, names: Sequence[str]) -> set[str]:
     """Those of the keys that are there."""
-    replies = pool.batch([("EXISTS", name) for name in names]) if names else []
-    return {name for name, is_there in zip(names, replies, strict=True) if is_there}
+    replies = _batch(pool, [("EXISTS", _bytes(name)) for name in names])
+    return {name for name, is_there in _paired(names, replies) if is_there}
 
 
 def queue_sample(pool: Pool, queue: str, size: int, wanted: int) -> Iterator[list[bytes]]:
@@ -142,7 +182,7 @@ def queue_sample(pool: Pool, queue: str, size: int, wanted: int) -> Iterator[lis
     Args:
         size: Of the queue.
     """
-    key = keys.queue(queue)
+    key = _bytes(keys.queue(queue))
     whole, pages = range(0, size, _PAGE_JOBS), max(3, wanted // _PAGE_JOBS)
     for start in whole if size <= wanted else _spread(size, pages):
         page = _batch(pool, [("LRANGE", key, start, start + _PAGE_JOBS - 1)])[0]
@@ -165,7 +205,7 @@ def set_sample(pool: Pool, key: str, wanted: int) -> Iterator[list[tuple[bytes, 
 def hash_of(pool: Pool, key: str) -> dict[str, bytes]:
     """All fields of a small hash."""
     flat = _batch(pool, [("HGETALL", key)])[0] or []
-    return {name.decode(errors="replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+    return {_name(name): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def _spread(size: int, pages: int) -> list[int]:
@@ -185,13 +225,22 @@ def _clock_once(pool: Pool, now: Callable[[], float]) -> ClockReading:
 
 def _batch(pool: Pool, commands: Sequence[Command]) -> list[Any]:
     """A reply for each command; None where the key has another type."""
-    if not commands:
-        return []
-    replies = pool.run(lambda link: link.batch(commands))
+    replies: list[Any] = []
+    for start in range(0, len(commands), _PAGE_COMMANDS):
+        page = commands[start : start + _PAGE_COMMANDS]
+        replies += pool.run(lambda link, page=page: link.batch(page))  # type: ignore[misc]
     for reply in replies:
         if isinstance(reply, RedisReplyError) and reply.code != _WRONG_TYPE:
             raise reply
     return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
+
+
+def _name(raw: bytes) -> str:
+    return raw.decode(errors="surrogateescape")
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode(errors="surrogateescape")
 
 
 def _paired(names: Sequence[str], replies: Sequence[Any]) -> Iterator[tuple[str, Any]]:
@@ -204,6 +253,7 @@ def _seconds(time: Sequence[bytes]) -> float:
 
 def _number(text: bytes | None) -> float | None:
     try:
-        return float(text) if text is not None else None
+        number = float(text) if text is not None else math.nan
     except ValueError:
         return None
+    return None if math.isnan(number) else number

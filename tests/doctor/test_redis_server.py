@@ -234,22 +234,6 @@ def test_a_big_redis_is_looked_at_in_part(look: Look, redis_client: redis.Redis)
     assert seconds < 60
 
 
-def test_the_walk_over_the_keys_ends(look: Look, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is known by name is found all the same."""
-    monkeypatch.setattr("sidekiq_py.doctor.keyspace.KEYS_AT_MOST", 100)
-    pipe = redis_client.pipeline(transaction=False)
-    for number in range(20_000):
-        pipe.set(f"cache:{number}", 1)
-    pipe.set("dear-leader", "x")
-    pipe.execute()
-
-    diagnosis = look()
-
-    assert not diagnosis.report.keys_are_whole
-    assert diagnosis.report.about["keys_looked_at"] < 5000
-    assert diagnosis.the("products").seen.startswith("Sidekiq Enterprise's leader")
-
-
 def test_nothing_is_written(look: Look, redis_client: redis.Redis) -> None:
     """Not even a dead process is cleared away."""
     push(redis_client)

@@ -13,6 +13,7 @@ from sidekiq_py.doctor.checks import (
     declared,
     foreign,
     in_flight,
+    key_types,
     processes,
     queues,
     redis_server,
@@ -20,6 +21,8 @@ from sidekiq_py.doctor.checks import (
 )
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding
+from sidekiq_py.doctor.keyspace import Part
+from sidekiq_py.wire import keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +34,20 @@ class Check:
         name: For programs: short, stable.
         group: Under which heading it is shown.
         topic: What it looks at, as in "... could not be looked at".
+        needed: Keys without which nothing is known to be in order.
+        walked: Names of keys, of which that is true too.
     """
 
     name: str
     group: str
     topic: str
     look: Callable[[Facts], Iterable[Finding]]
+    needed: tuple[str, ...] = ()
+    walked: Part | None = None
 
+
+_SETS = (keys.SCHEDULE, keys.RETRY)
+_REGISTRY = (keys.OWNERS, keys.DEPARTED)
 
 CHECKS: tuple[Check, ...] = (
     Check("redis-version", "Redis", "the server's version", redis_server.version),
@@ -45,6 +55,7 @@ CHECKS: tuple[Check, ...] = (
     Check("memory", "Redis", "memory", redis_server.memory),
     Check("persistence", "Redis", "persistence", redis_server.persistence),
     Check("replication", "Redis", "replication", redis_server.replication),
+    Check("key-types", "Redis", "types of keys", key_types.fitting),
     Check("processes", "Processes", "the processes", processes.present),
     Check("mixed-releases", "Processes", "releases of Sidekiq", processes.mixed_releases),
     Check("dialect", "Processes", "the dialect", processes.dialect),
@@ -53,24 +64,24 @@ CHECKS: tuple[Check, ...] = (
     Check("process-clocks", "Clocks and times", "the processes' clocks", clocks.processes),
     Check("future-jobs", "Clocks and times", "jobs from the future", clocks.stamps),
     Check("time-units", "Clocks and times", "units of time", times.units),
-    Check("unworked-queues", "Queues", "queues nobody works", queues.unworked),
-    Check("due-elsewhere", "Queues", "where due jobs go", queues.due_elsewhere),
-    Check("paused", "Queues", "paused queues", queues.paused),
+    Check("unworked-queues", "Queues", "queues nobody works", queues.unworked, walked=Part.QUEUES),
+    Check("due-elsewhere", "Queues", "where due jobs go", queues.due_elsewhere, _SETS),
+    Check("paused", "Queues", "paused queues", queues.paused, (keys.PAUSED,)),
     Check("latency", "Queues", "latency", queues.late),
-    Check("overdue", "Queues", "overdue jobs", queues.overdue),
-    Check("unlisted-queues", "Queues", "the set of queues", queues.unlisted),
+    Check("overdue", "Queues", "overdue jobs", queues.overdue, _SETS),
+    Check("unlisted-queues", "Queues", "the set of queues", queues.unlisted, (keys.QUEUES,), Part.QUEUES),
     Check("unreadable-jobs", "Jobs", "unreadable jobs", queues.unreadable),
     Check("unserved-classes", "Jobs", "classes nobody serves", classes.unserved),
-    Check("refused-classes", "Jobs", "retries for want of a class", classes.refused),
+    Check("refused-classes", "Jobs", "retries for want of a class", classes.refused, (keys.RETRY,)),
     Check("wrappers", "Jobs", "wrappers of Active Job", classes.wrappers),
     Check("declared-queues", "Jobs", "this program's queues", declared.queues),
     Check("declared-options", "Jobs", "this program's options", declared.options),
-    Check("orphans", "In flight", "jobs of dead processes", in_flight.orphans),
-    Check("unentered-owners", "In flight", "owners in no registry", in_flight.unentered),
-    Check("suspects", "In flight", "suspects", in_flight.suspects),
-    Check("orphans-of-ruby", "In flight", "private lists of Ruby's fetchers", in_flight.of_ruby),
-    Check("products", "Others on this Redis", "Pro, Enterprise and gems", foreign.products),
+    Check("orphans", "In flight", "jobs of dead processes", in_flight.orphans, _REGISTRY),
+    Check("unentered-owners", "In flight", "owners in no registry", in_flight.unentered, _REGISTRY, Part.OURS),
+    Check("suspects", "In flight", "suspects", in_flight.suspects, (keys.SUSPECTS,)),
+    Check("orphans-of-ruby", "In flight", "private lists of Ruby's fetchers", in_flight.of_ruby, walked=Part.ALL),
+    Check("products", "Others on this Redis", "Pro, Enterprise and gems", foreign.products, walked=Part.ALL),
     Check("marked-jobs", "Others on this Redis", "jobs for their middleware", foreign.marked_jobs),
     Check("extensions", "Others on this Redis", "delayed extensions", foreign.extensions),
-    Check("namespaces", "Others on this Redis", "namespaces", foreign.namespaces),
+    Check("namespaces", "Others on this Redis", "namespaces", foreign.namespaces, walked=Part.ALL),
 )

@@ -2,12 +2,11 @@
 
 import json
 import re
-import shlex
 from collections.abc import Iterator
 
 from sidekiq_py.doctor import families
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import Finding, counted, for_shell, listed, note, ok, problem, verb, warning
 from sidekiq_py.doctor.owners import OwnerFacts
 from sidekiq_py.wire import keys
 
@@ -55,7 +54,7 @@ def unentered(facts: Facts) -> Iterator[Finding]:
     for owner in facts.owners.unentered:
         about = {"boot": "", "pidns": "", "pid": 0, "start": 0, "queues": list(owner.queues)}
         text = json.dumps(about, separators=(",", ":"))
-        enter = shlex.join(["redis-cli", "HSET", facts.key(keys.OWNERS), owner.name, text])
+        enter = " ".join(map(for_shell, ["redis-cli", "HSET", facts.key(keys.OWNERS), owner.name, text]))
         yield problem(
             f"{counted(owner.jobs, 'job stands', 'jobs stand')} in flight under {owner.name}, which is not in "
             f"{keys.OWNERS}: nobody looks after {verb(owner.jobs, 'it', 'them')}.",

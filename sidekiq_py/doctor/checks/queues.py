@@ -1,18 +1,31 @@
 """Does somebody work every queue, and in time?"""
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator
 
 from sidekiq_py.api.job_record import latency
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import (
+    Finding,
+    counted,
+    for_shell,
+    is_writable,
+    listed,
+    minutes,
+    note,
+    ok,
+    problem,
+    verb,
+    warning,
+)
 from sidekiq_py.doctor.sampling import QueueFacts
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.extensions import extension_keys_of
 
 LATENCY_SECONDS = 300.0
 OVERDUE_SECONDS = 60.0
+# So many names stand in one command.
+_AT_ONCE = 20
 
 
 def unworked(facts: Facts) -> Iterator[Finding]:
@@ -81,7 +94,7 @@ def late(facts: Facts) -> Iterator[Finding]:
         workers = counted(len(facts.fleet.on(name)), "process works", "processes work")
         with_threads = f" ({counted(threads, 'thread')})" if threads else ""
         yield warning(
-            f"Jobs of `{name}` have waited up to {age / 60:,.0f} min; {workers} that queue{with_threads}.",
+            f"Jobs of `{name}` have waited up to {minutes(age)}; {workers} that queue{with_threads}.",
             "Give it more processes or threads, or a higher weight; look at `sidekiq-py processes` for jobs that hang.",
             [name],
         )
@@ -97,7 +110,7 @@ def overdue(facts: Facts) -> Iterator[Finding]:
     if not late_sets:
         yield ok("No scheduled job and no retry is overdue.")
         return
-    named = " and ".join(f"in `{name}` for {age / 60:,.0f} min" for name, age in sorted(late_sets.items()))
+    named = " and ".join(f"in `{name}` for {minutes(age)}" for name, age in sorted(late_sets.items()))
     yield problem(
         f"Due jobs are not moved to their queues: the first has been due {named}.",
         "Every worker process moves due jobs: start one, or look for errors of the poller in the logs.",
@@ -111,18 +124,20 @@ def unlisted(facts: Facts) -> Iterator[Finding]:
     foreign = [queue for queue in facts.queues if queue.kind not in ("list", "none")]
     if hidden:
         names = [queue.name for queue in hidden]
+        words = " ".join(map(for_shell, names[:_AT_ONCE]))
         with_sizes = listed(f"`{queue.name}` ({counted(queue.size, 'job')})" for queue in hidden)
         yield warning(
             f"{with_sizes} {verb(len(hidden), 'is', 'are')} not in the set `queues`, so that no Web UI shows "
             f"{verb(len(hidden), 'it', 'them')}.",
             f"What pushes there must SADD the name, as every Sidekiq does. redis-cli SADD "
-            f"{facts.key(keys.QUEUES)} {shlex.join(names)}",
+            f"{for_shell(facts.key(keys.QUEUES))} {words}"
+            + (f", and {len(names) - _AT_ONCE:,} more" if len(names) > _AT_ONCE else ""),
             names,
         )
     for queue in foreign:
         yield problem(
-            f"The key {keys.queue(queue.name)} is a {queue.kind} and not a list: pushes to that queue are refused.",
-            "Rename or delete the key.",
+            f"The key `{keys.queue(queue.name)}` is a {queue.kind} and not a list: pushes to that queue are refused.",
+            f"Rename or delete the key: {facts.rename_command(keys.queue(queue.name))}",
             [queue.name],
         )
     if not (hidden or foreign):
@@ -145,7 +160,7 @@ def unreadable(facts: Facts) -> Iterator[Finding]:
 
 
 def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
-    quiet = [worker.identity for worker in facts.fleet.workers if queue.name in worker.queues]
+    quiet = [worker.identity for worker in facts.fleet.leaving(queue.name)]
     leaving = f" {listed(quiet)} would, but takes no more jobs." if quiet else ""
     waiting = counted(queue.size, "job waits", "jobs wait")
     seen = f"{waiting} in `{queue.name}`, and no process works that queue.{leaving}"
@@ -175,4 +190,8 @@ def _start(name: str, marked: list[str]) -> str:
             f"Let a Ruby process work it: a Python worker refuses {_quoted(marked)} and leaves the queue again, unless "
             f"it is started with {decided} (or =bury: docs/pro_and_gems.md)."
         )
-    return f"Start a worker for it (-q {name}), or give the queue to one that runs."
+    if not is_writable(name):
+        return (
+            "No worker can be told a name that is no UTF-8: mend what pushes there, and RENAMENX the list to another."
+        )
+    return f"Start a worker for it (-q {for_shell(name)}), or give the queue to one that runs."

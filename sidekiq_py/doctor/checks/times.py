@@ -61,7 +61,7 @@ def _milliseconds(found: dict[Unit, list[SampledJob]], old: list[Worker], facts:
     if not jobs:
         return
     seen = f"{_share(jobs, facts)} bear times in whole milliseconds, as Sidekiq 8 writes them"
-    fetchers = [worker for worker in old if any(job.queue in worker.queues for job in jobs)]
+    fetchers = [worker for worker in old if not worker.queues.isdisjoint(job.queue for job in jobs)]
     classes = sorted({job.job_class for job in jobs})
     if fetchers:
         yield problem(

@@ -1,0 +1,122 @@
+"""Keys of Sidekiq's and of ours that hold another type than theirs: whatever is to go there is refused."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sidekiq_py.redis_access import survey
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.wire import keys
+
+_WORDS = {"string": "string", "list": "list", "set": "set", "zset": "sorted set", "hash": "hash", "stream": "stream"}
+_NUMBER = "number"
+# What INCRBY adds to.
+_INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """
+    What a key is to be.
+
+    Args:
+        name: As TYPE says it, or `number`.
+        broken: What goes wrong where it is something else.
+    """
+
+    name: str
+    broken: str
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """
+    A key of the wrong type.
+
+    Args:
+        key: Without a namespace.
+        seen: A clause: what it is, and what it is not.
+        broken: What goes wrong for it.
+    """
+
+    key: str
+    seen: str
+    broken: str
+
+
+_FINISHING = _Kind(_NUMBER, "Workers cannot count what they ran; what is counted in the same step is refused with it")
+_FIXED = {
+    keys.QUEUES: _Kind("set", "Every push is refused"),
+    keys.SCHEDULE: _Kind("zset", "Every job for later (perform_in, perform_at) is refused"),
+    keys.RETRY: _Kind("zset", "No failed job can be put there for its retry"),
+    keys.DEAD: _Kind("zset", "No job that is given up can be put there"),
+    keys.PROCESSES: _Kind("set", "No process can register, and none is seen"),
+    keys.PAUSED: _Kind("set", "No queue can be paused, and what fetches may be refused"),
+    keys.STAT_PROCESSED: _FINISHING,
+    keys.STAT_FAILED: _FINISHING,
+    keys.PROCESS_CLEANUP: _Kind("string", "Processes that ended may stay in the list"),
+    keys.OWNERS: _Kind("hash", "No Python process can fetch, and none is recovered"),
+    keys.DEPARTED: _Kind("hash", "Jobs of Python processes that ended may not come back"),
+    keys.SUSPECTS: _Kind("hash", "Jobs of Python processes that died cannot be brought back"),
+    keys.POLLER_LEASE: _Kind("string", "Python processes cannot agree on who moves due jobs"),
+}
+_PREFIXES = {
+    keys.in_flight(""): _Kind("hash", "The Python process of that name cannot fetch"),
+    keys.inbox("", "").rstrip(":") + ":": _Kind("list", "The Python process of that name cannot wait for jobs there"),
+    keys.lease(""): _Kind("string", "The Python process of that name may be taken for dead"),
+    keys.declared(""): _Kind("string", "What the Python process of that name can run is not told"),
+}
+_BEAT = _Kind("hash", "The process of that name cannot beat, and is taken for dead")
+_SIGNALS = _Kind("list", "The process of that name cannot be quieted or stopped from the Web UI")
+
+
+def gather(pool: Pool, identities: Iterable[str], names: Iterable[str], now: float) -> tuple[Misfit, ...]:
+    """
+    Look at the type of each key.
+
+    Args:
+        identities: Of registered processes.
+        names: Of further keys; those that have no type to hold are passed over.
+        now: Seconds since the epoch.
+
+    Raises:
+        RedisError: Redis did not answer, or does not let this user ask.
+    """
+    expected = {**_FIXED, **_of_days(now)}
+    for identity in identities:
+        expected |= {identity: _BEAT, keys.work(identity): _BEAT, keys.work(identity, suffix="workers"): _BEAT}
+        expected[keys.signals(identity)] = _SIGNALS
+    expected |= {name: kind for name in names if name not in expected and (kind := _kind_of(name)) is not None}
+    kinds = survey.kinds(pool, list(expected))
+    numbers = [name for name, kind in expected.items() if kind.name == _NUMBER and kinds[name] == "string"]
+    texts = survey.texts(pool, numbers)
+    no_numbers = {name for name, text in texts.items() if not _INTEGER.fullmatch(text)}
+    return tuple(
+        Misfit(name, _seen(name, kinds[name], kind.name), kind.broken)
+        for name, kind in expected.items()
+        if name in no_numbers or kinds[name] not in ("none", "string" if kind.name == _NUMBER else kind.name)
+    )
+
+
+def _of_days(now: float) -> dict[str, _Kind]:
+    """Today's counters, and those of the days around it, as clocks differ."""
+    today = datetime.fromtimestamp(now, UTC).date()
+    days = [(today + timedelta(days=offset)).isoformat() for offset in (-1, 0, 1)]
+    return {name(day): _FINISHING for day in days for name in (keys.stat_processed_on, keys.stat_failed_on)}
+
+
+def _kind_of(name: str) -> _Kind | None:
+    if name.startswith((keys.STAT_PROCESSED, keys.STAT_FAILED)):
+        return _FINISHING
+    found: Sequence[_Kind] = [kind for prefix, kind in _PREFIXES.items() if name.startswith(prefix)]
+    return found[0] if found else None
+
+
+def _seen(key: str, kind: str, expected: str) -> str:
+    is_a = f"the key `{key}` is a {_WORDS.get(kind, kind)}"
+    return (
+        f"{is_a} that is no whole number"
+        if (kind, expected) == ("string", _NUMBER)
+        else (f"{is_a} and not a {_WORDS.get(expected, expected)}")
+    )

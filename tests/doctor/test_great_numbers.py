@@ -1,0 +1,135 @@
+"""Where there is much of something: all of it is looked at, or it is told what was not."""
+
+import json
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from sidekiq_py.cli import main
+from sidekiq_py.redis_access import survey
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from tests.doctor.conftest import Look, payload, push, ruby_process
+
+_FILL = "for number = 1, ARGV[1] do redis.call('SET', 'cache:' .. number, 1) end"
+_PROCESSES = """
+for number = 1, ARGV[1] do
+  local identity, queue = 'web:' .. number .. ':0123456789ab', 'q' .. number
+  redis.call('SADD', 'processes', identity)
+  redis.call('HSET', identity, 'info', (ARGV[2]:gsub('QUEUE', queue)), 'busy', 0, 'beat', 0, 'quiet', 'false')
+  redis.call('SADD', 'queues', queue)
+  redis.call('LPUSH', 'queue:' .. queue, ARGV[3])
+end
+"""
+_HIDDEN = [f"hidden{number}" for number in range(5)]
+_OWNERS = [f"web:{number}:abcdefabcdef:1" for number in range(5)]
+
+
+def hide(client: redis.Redis) -> None:
+    """Queues that no set lists, and owners that no registry names."""
+    for queue in _HIDDEN:
+        client.lpush(f"queue:{queue}", json.dumps(payload(queue=queue)))
+    for owner in _OWNERS:
+        client.hset(f"sidekiq_py:inflight:{owner}", "1:default", json.dumps(payload()))
+
+
+def test_queues_and_owners_are_found_among_any_number_of_other_keys(
+    look: Look, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis picks them by their names."""
+    monkeypatch.setattr("sidekiq_py.doctor.keyspace.SECONDS_AT_MOST", 600)
+    redis_client.eval(_FILL, 0, 400_000)
+    ruby_process(redis_client)
+    hide(redis_client)
+
+    diagnosis = look()
+
+    assert sorted(name for found in diagnosis["unworked-queues"] for name in found.subjects) == _HIDDEN
+    assert sorted(name for found in diagnosis["unentered-owners"] for name in found.subjects) == _OWNERS
+    assert diagnosis.report.about["keys_looked_at"] >= 400_000
+    assert diagnosis.report.keys_are_whole
+
+
+def test_what_the_walk_did_not_reach_is_unseen(
+    look: Look, redis_client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is in order; what is known by name is found all the same."""
+    monkeypatch.setattr("sidekiq_py.doctor.keyspace.SECONDS_AT_MOST", -1)
+    redis_client.eval(_FILL, 0, 20_000)
+    redis_client.set("dear-leader", "x")
+    ruby_process(redis_client)
+    push(redis_client)
+
+    diagnosis = look()
+    shown = CliRunner().invoke(main, ["doctor", "-u", redis_url])
+
+    for name in ("unworked-queues", "unlisted-queues", "unentered-owners", "namespaces", "orphans-of-ruby"):
+        assert diagnosis.levels(name) in (["unseen"], []), name
+    assert diagnosis.levels("unworked-queues") == ["unseen"]
+    assert "the walk over the names of keys was cut off" in diagnosis.the("unentered-owners").seen
+    assert not diagnosis.report.keys_are_whole
+    assert diagnosis.report.about["keys_looked_at"] < 10_000
+    leader, unreached = diagnosis["products"]
+    assert leader.seen.startswith("Sidekiq Enterprise's leader")
+    assert unreached.level == "unseen"
+    assert "namespaces" not in shown.stdout.partition("In order")[2]
+
+
+def test_without_scan_nothing_is_said_of_queues_that_only_it_finds(look: Look, redis_client: redis.Redis) -> None:
+    """A user who may not use it sees the queues of the set, and those that processes work."""
+    ruby_process(redis_client, queues=("default", "low"))
+    redis_client.lpush("queue:low", json.dumps(payload(queue="low", enqueued_at=1.0e9)))
+    redis_client.execute_command("ACL", "SETUSER", "no_scan", "on", "nopass", "~*", "+@all", "-scan")
+    place = redis_client.connection_pool.connection_kwargs
+
+    diagnosis = look(f"redis://no_scan:x@{place['host']}:{place['port']}/{place['db']}")
+    redis_client.execute_command("ACL", "DELUSER", "no_scan")
+
+    assert diagnosis.levels("unworked-queues") == ["unseen"]
+    assert diagnosis.the("latency").subjects == ("low",)
+
+
+def test_a_walk_ends_when_it_is_late(redis_url: str, redis_client: redis.Redis) -> None:
+    """It says whether it was through."""
+    redis_client.eval(_FILL, 0, 20_000)
+    redis_client.set(b"\xff", 1)
+    pool = Pool(RedisSettings(redis_url))
+
+    whole = survey.walk(pool, is_late=lambda: False, is_kept=lambda name: name < "cache:" or name > "cache;")
+    part = survey.walk(pool, is_late=lambda: True)
+    pool.close()
+
+    assert (whole.names, whole.is_whole) == ({"\udcff"}, True)
+    assert whole.seen >= 20_001
+    assert not part.is_whole
+    assert 0 < part.seen < 20_000
+
+
+def test_thousands_of_processes_are_all_known(look: Look, redis_client: redis.Redis) -> None:
+    """Each works a queue of its own."""
+    info = {"hostname": "web", "queues": ["QUEUE"], "labels": [], "concurrency": 5, "version": "7.3.2"}
+    redis_client.eval(_PROCESSES, 0, 2500, json.dumps(info), json.dumps(payload()))
+
+    diagnosis = look()
+
+    assert diagnosis["unworked-queues"] == []
+    assert diagnosis.report.about["ruby_processes"] == 2500
+
+
+@pytest.mark.usefixtures("look")
+def test_many_findings_of_a_kind_are_counted(redis_url: str, redis_client: redis.Redis) -> None:
+    """JSON has them all."""
+    ruby_process(redis_client)
+    for number in range(50):
+        redis_client.lpush(f"queue:q{number}", json.dumps(payload(queue=f"q{number}")))
+
+    shown = CliRunner().invoke(main, ["doctor", "-u", redis_url])
+    document = CliRunner().invoke(main, ["doctor", "-u", redis_url, "--json"])
+
+    assert shown.stdout.count("and no process works that queue") == 20
+    assert "… and 30 more of these (--json names all)." in shown.stdout
+    assert "50 problems" in shown.stdout
+    assert document.stdout.count("and no process works that queue") == 50
+    [unlisted] = [found for found in json.loads(document.stdout)["findings"] if found["check"] == "unlisted-queues"]
+    assert unlisted["advice"].endswith("q25 q26, and 30 more")
+    assert len(unlisted["subjects"]) == 50

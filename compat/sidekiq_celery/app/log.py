@@ -142,11 +142,17 @@ class Logging:
             for owned in (root, *map(get_logger, ("celery", "celery.task", "celery.redirected"))):
                 owned.handlers = []
         shown_date = self.datefmt if datefmt is None else datefmt
-        self.setup_handlers(root, target, line_format, paints, datefmt=shown_date, **options)
-        if level:
-            root.setLevel(level)
+        self._configure_logger(root, target, level, line_format, paints, datefmt=shown_date, **options)
         signals.after_setup_logger.send(sender=None, logger=root, **about)
         self.setup_task_loggers(level, target, colorize=paints)
+
+    def _configure_logger(
+        self, logger: Any, logfile: Any, loglevel: Any, format: str | None, colorize: bool | None, **kwargs: Any
+    ) -> None:
+        if logger is not None:
+            self.setup_handlers(logger, logfile, format, colorize, **kwargs)
+            if loglevel:
+                logger.setLevel(loglevel)
 
     def setup_task_loggers(
         self,

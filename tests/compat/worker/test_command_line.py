@@ -184,3 +184,12 @@ def test_beat_runs_beside_a_worker(
 
     eventually(lambda: redis_client.llen("noted:ticks") > 1, within_seconds=60)
     assert worker.stop() == 0
+
+
+def test_an_app_runs_the_command_line_itself(
+    call: Call, project: ModuleType, redis_client: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`app.start` with arguments; -A is not needed."""
+    project.app.start(["call", f"{_PROJECT}.add", "-a", "[1, 1]"])
+
+    assert capsys.readouterr().out.strip().encode() in redis_client.lindex("queue:celery", 0)

@@ -206,3 +206,20 @@ def test_settings_choose_the_pool(start: StartWorker, project: ModuleType) -> No
     assert project.add.delay(2, 2).get(timeout=_SECONDS) == 4
     worker.stop()
     assert "concurrency  3 (threads)" in worker.log
+
+
+def test_a_soft_shutdown_lets_tasks_finish_for_a_while(
+    start: StartWorker, redis_client: redis.Redis, project: ModuleType
+) -> None:
+    """QUIT waits for as long as `worker_soft_shutdown_timeout` says."""
+    worker = start("-c", "1", SOFT_SHUTDOWN="60")
+    sent = project.finish_when_told.delay()
+    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+
+    worker.send_signal(signal.SIGQUIT)
+    eventually(lambda: noted(redis_client, "how"), within_seconds=_SECONDS)
+    redis_client.rpush("finish", "now")
+
+    assert worker.wait(_SECONDS) == 0
+    assert noted(redis_client, "how") == ["SIGQUIT Cold"]
+    assert sent.get(timeout=_SECONDS) == "finished"

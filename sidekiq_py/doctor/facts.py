@@ -25,6 +25,7 @@ from sidekiq_py.redis_access.server_info import ServerInfo
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.extensions import extension_keys_of
 
 # No key of Sidekiq's or of ours begins so.
 _AWAY = "misplaced:"
@@ -149,6 +150,15 @@ class Facts:
     def sample(self) -> Sample:
         """Jobs that wait."""
         return sampling.gather_jobs(self._pool, self.queues)
+
+    @cached_property
+    def marked_queues(self) -> dict[str, set[str]]:
+        """Queues with jobs that only Ruby's middleware can end, to the keys by which these are known."""
+        found: dict[str, set[str]] = {}
+        for job in self.sample.jobs:
+            if job.queue is not None and (marks := extension_keys_of(job.item)):
+                found.setdefault(job.queue, set()).update(marks)
+        return found
 
     @cached_property
     def owners(self) -> Owners:

@@ -9,7 +9,9 @@ import redis
 from click.testing import CliRunner
 
 from sidekiq_py.cli import main
+from sidekiq_py.doctor import Level, examine
 from sidekiq_py.doctor.finding import for_shell, span
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process
 
 OWNER = "app:9:ba9876543210:1"
@@ -167,6 +169,21 @@ def test_a_key_that_is_no_list_is_moved_away_by_the_printed_command(look: Look, 
 
     assert found.seen.startswith("The key `queue:a b` is a string and not a list")
     assert look()["unlisted-queues"] == []
+
+
+@pytest.mark.parametrize("namespace", ["myapp", "a*b"])
+def test_under_a_namespace_commands_name_whole_keys(redis_url: str, redis_client: redis.Redis, namespace: str) -> None:
+    """As redis-cli knows of none; keys of another namespace are not meant."""
+    redis_client.mset({f"{namespace}:schedule": "x", f"{namespace}:queue:low": "x", "aXb:queue:high": "x"})
+    pool = Pool(RedisSettings(redis_url, namespace=namespace))
+
+    found = [finding for _, finding in examine(pool=pool).findings(Level.PROBLEM)]
+    pool.close()
+
+    assert [finding.subjects for finding in found] == [("schedule",), ("low",)]
+    for finding, key in zip(found, ("schedule", "queue:low"), strict=True):
+        [*_, source, target] = shlex.split(finding.advice)
+        assert (source, target) == (f"{namespace}:{key}", f"{namespace}:misplaced:{key}")
 
 
 def test_a_job_that_waits_for_all_eternity(look: Look, redis_client: redis.Redis) -> None:

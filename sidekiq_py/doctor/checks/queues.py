@@ -20,7 +20,6 @@ from sidekiq_py.doctor.finding import (
 )
 from sidekiq_py.doctor.sampling import QueueFacts
 from sidekiq_py.wire import keys
-from sidekiq_py.wire.extensions import extension_keys_of
 
 LATENCY_SECONDS = 300.0
 OVERDUE_SECONDS = 60.0
@@ -169,8 +168,7 @@ def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
 
 def _marked_keys(names: Collection[str], facts: Facts) -> list[str]:
     """Keys of extensions in jobs of these queues: a Python worker gives such a job back, and leaves the queue."""
-    jobs = [job for job in facts.sample.jobs if job.queue in names]
-    return sorted({key for job in jobs for key in extension_keys_of(job.item)})
+    return sorted({key for name in names for key in facts.marked_queues.get(name, ())})
 
 
 def _only_for_ruby(marked: list[str]) -> list[str]:

@@ -24,6 +24,7 @@ from sidekiq_py.engine.child import run_child
 from sidekiq_py.engine.family import Parent
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.supervisor import Supervisor
+from sidekiq_py.errors import SidekiqError
 from sidekiq_py.registry import registry
 
 __all__ = ("restart_on_hup", "run_family", "run_here")
@@ -80,7 +81,11 @@ def run_family(worker: Any, config: Config) -> int:
                 _count_tasks(launcher, int(worker.max_tasks_per_child), lambda: parent.say("RENEW"))
             return launcher
 
-        return run_child(parent, make)
+        try:
+            return run_child(parent, make)
+        except SidekiqError as error:
+            logger.critical("a child cannot start: %s", error)
+            return 1
 
     code = Supervisor(
         config,

@@ -12,6 +12,7 @@ from sidekiq_celery.utils.text import str_to_list
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pidfile import write_pidfile
 from sidekiq_celery.worker.pools import cpu_count, pool_name, slots
+from sidekiq_py.errors import SidekiqError
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -186,7 +187,12 @@ class WorkController:
         config = engine_config(self.app, chosen)
         run = run_family if chosen.processes else run_here
         restart = restart_on_hup()
-        self.exitcode = run(self, config)
+        try:
+            self.exitcode = run(self, config)
+        except SidekiqError as error:
+            logger.critical("the worker cannot start: %s", error)
+            self.exitcode = 1
+            self.on_stopped()
         restart()
 
     def on_start(self) -> None:

@@ -22,7 +22,9 @@ logger = get_task_logger(__name__)
 
 
 def note(key: str, text: Any) -> None:
-    """Remember something for the test."""
+    """Remember something for the test, where it has a Redis."""
+    if "WITHOUT_NOTES" in os.environ:
+        return
     client = redis.Redis.from_url(URL)
     client.rpush(f"noted:{key}", str(text))
     client.close()

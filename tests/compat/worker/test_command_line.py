@@ -193,3 +193,17 @@ def test_an_app_runs_the_command_line_itself(
     project.app.start(["call", f"{_PROJECT}.add", "-a", "[1, 1]"])
 
     assert capsys.readouterr().out.strip().encode() in redis_client.lindex("queue:celery", 0)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_a_redis_out_of_reach_is_told_in_a_line(pool: str) -> None:
+    """No traceback, and an exit code for the supervisor."""
+    nowhere = {**os.environ, **environment(), "REDIS_URL": "redis://127.0.0.1:1/0", "WITHOUT_NOTES": "1"}
+
+    done = subprocess.run(
+        command("worker", "-c", "1", "-P", pool), env=nowhere, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1
+    assert "cannot start: Redis is out of reach" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -11,7 +11,8 @@ from sidekiq_py.redis_access import survey
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 from tests.doctor.conftest import Look, payload, push, ruby_process
 
-_FILL = "for number = 1, ARGV[1] do redis.call('SET', 'cache:' .. number, 1) end"
+_FILL = "for number = ARGV[1], ARGV[2] do redis.call('SET', 'cache:' .. number, 1) end"
+_AT_ONCE = 10_000
 _PROCESSES = """
 for number = 1, ARGV[1] do
   local identity, queue = 'web:' .. number .. ':0123456789ab', 'q' .. number
@@ -23,6 +24,12 @@ end
 """
 _HIDDEN = [f"hidden{number}" for number in range(5)]
 _OWNERS = [f"web:{number}:abcdefabcdef:1" for number in range(5)]
+
+
+def fill(client: redis.Redis, number: int) -> None:
+    """Keys of others, in steps that keep the server from answering for an instant only."""
+    for first in range(1, number, _AT_ONCE):
+        client.eval(_FILL, 0, first, first + _AT_ONCE - 1)
 
 
 def hide(client: redis.Redis) -> None:
@@ -38,7 +45,7 @@ def test_queues_and_owners_are_found_among_any_number_of_other_keys(
 ) -> None:
     """Redis picks them by their names."""
     monkeypatch.setattr("sidekiq_py.doctor.keyspace.SECONDS_AT_MOST", 600)
-    redis_client.eval(_FILL, 0, 400_000)
+    fill(redis_client, 400_000)
     ruby_process(redis_client)
     hide(redis_client)
 
@@ -55,7 +62,7 @@ def test_what_the_walk_did_not_reach_is_unseen(
 ) -> None:
     """Nothing of it is in order; what is known by name is found all the same."""
     monkeypatch.setattr("sidekiq_py.doctor.keyspace.SECONDS_AT_MOST", -1)
-    redis_client.eval(_FILL, 0, 20_000)
+    fill(redis_client, 20_000)
     redis_client.set("dear-leader", "x")
     ruby_process(redis_client)
     push(redis_client)
@@ -91,7 +98,7 @@ def test_without_scan_nothing_is_said_of_queues_that_only_it_finds(look: Look, r
 
 def test_a_walk_ends_when_it_is_late(redis_url: str, redis_client: redis.Redis) -> None:
     """It says whether it was through."""
-    redis_client.eval(_FILL, 0, 20_000)
+    fill(redis_client, 20_000)
     redis_client.set(b"\xff", 1)
     pool = Pool(RedisSettings(redis_url))
 

@@ -92,7 +92,7 @@ def normalize(
         payload["jid"] = jid
     if dialect.has_retry_for and payload.get("retry_for") is not None:
         payload["retry_for"] = _whole_seconds(payload["retry_for"])
-    if payload.get("created_at") is None:
+    if not _is_true(payload.get("created_at")):
         payload["created_at"] = dialect.stamp(now)
     return payload
 
@@ -249,9 +249,14 @@ def prepare_repush(
     retry_for = repushed.get("retry_for")
     if dialect.has_retry_for and type(retry_for) is float and math.isfinite(retry_for):
         repushed["retry_for"] = int(retry_for)
-    if repushed.get("created_at") is None:
+    if not _is_true(repushed.get("created_at")):
         repushed["created_at"] = dialect.stamp(now)
     return repushed
+
+
+def _is_true(value: Any) -> bool:
+    """As in Ruby, where only nil and false are not: `||=` fills these in."""
+    return value is not None and value is not False
 
 
 def absolute_at(interval: float, now: float) -> float | None:

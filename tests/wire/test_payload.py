@@ -103,6 +103,16 @@ def test_a_null_retry_stays_null_since_6_0_4(dialect: Dialect) -> None:
     assert payload["retry"] == (None if dialect.defaults_first else True)
 
 
+def test_a_created_at_of_false_is_filled_in(dialect: Dialect) -> None:
+    """As Ruby's `||=` does, which leaves a 0 alone."""
+    payload = _normal({**ITEM, "created_at": False}, dialect)
+
+    assert payload["created_at"] == dialect.stamp(NOW)
+    repushed = prepare_repush({**payload, "created_at": False}, dialect=dialect, now=NOW)
+    assert repushed["created_at"] == dialect.stamp(NOW)
+    assert _normal({**ITEM, "created_at": 0}, dialect)["created_at"] == 0
+
+
 def test_a_given_jid_and_created_at_are_kept(dialect: Dialect) -> None:
     """Retried and scheduled jobs keep both for life."""
     payload = _normal({**ITEM, "jid": "mine", "created_at": 1.5}, dialect)

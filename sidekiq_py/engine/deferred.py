@@ -16,13 +16,28 @@ from sidekiq_py.errors import RedisReplyError
 _log = logging.getLogger("sidekiq")
 
 _PAUSE_SECONDS = 1.0
-# What another try a moment later does not change. Redis 6.2 says ERR for whatever fails within a script.
-_LASTING_CODES = frozenset({"WRONGTYPE", "NOPERM", "ERR"})
+# What goes by without anybody's help. All else, with Lua's own errors, which bear no code, stays until it is repaired.
+_PASSING_CODES = frozenset(
+    {
+        "BUSY",
+        "CLUSTERDOWN",
+        "LOADING",
+        "MASTERDOWN",
+        "MISCONF",
+        "NOAUTH",
+        "NOREPLICAS",
+        "NOSCRIPT",
+        "OOM",
+        "READONLY",
+        "TRYAGAIN",
+        "UNBLOCKED",
+    }
+)
 
 
 def is_lasting(error: BaseException) -> bool:
     """Somebody has to repair something first."""
-    return isinstance(error, RedisReplyError) and error.code in _LASTING_CODES
+    return isinstance(error, RedisReplyError) and error.code not in _PASSING_CODES
 
 
 class Deferred:

@@ -30,6 +30,11 @@ FENCED = "FENCED"
 STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
 # Lua can hand about 8,000 values to one command.
 _SLICE = 1000
+_KEPT = "@"
+_DAY_SECONDS = 24 * 3600
+_ADDS_UP = frozenset({"LPUSH", "RPUSH", "INCR", "INCRBY", "HINCRBY", "ZINCRBY", "APPEND", "PUBLISH"})
+# Their values, and the pairs of HSET, may come in several commands.
+_CAN_BE_CUT = frozenset({"SADD", "SREM", "LPUSH", "RPUSH", "HSET", "HDEL", "ZREM"})
 
 
 _FIELD = re.compile(rb"([0-9.]+)([:!])(.*)", re.DOTALL)
@@ -175,7 +180,7 @@ class Join:
         key: A hash from the numbers of the parts, from "0", to texts.
         mark: The field that the last one sets.
         parts: How many there are, besides those that the hash's field `more` counts.
-        seam: Stands in the words of *then* where the texts are to be put, joined by commas in the order of their
+        seam: Stands in the words of *then* wherever the texts are to be put, joined by commas in the order of their
             numbers. It must not occur in anybody's data.
     """
 
@@ -228,12 +233,32 @@ def settle(
     Returns:
         False if the job was not in flight any more: nothing was written.
     """
-    return bool(SETTLE.run(link, *_settle_parts(keys.in_flight(owner), field, vital, counters)))
+    return bool(SETTLE.run(link, *_settle_parts(_hash_of(owner), field, vital, counters)))
 
 
 def settle_call(owner: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> tuple[Any, ...]:
     """The command by which `settle` ends a job, to be sent along with others; the script may have to be loaded."""
     return SETTLE.call(*_settle_parts(keys.in_flight(owner), field, vital, counters))
+
+
+def kept_commands(name: str, field: bytes, raw: bytes, seconds: int) -> list[Command]:
+    """
+    The commands that keep a job aside while it runs at most once, for whoever has to end it from outside.
+
+    Args:
+        name: From `kept_name`. Nobody brings the job back from there.
+        seconds: For how long.
+    """
+    return [("HSET", _hash_of(name), field, raw), ("EXPIRE", _hash_of(name), seconds)]
+
+
+def kept_name(token: str) -> str:
+    """Stands for an owner in `settle` and `raw_of`, and owns one job that was kept aside; no owner's name begins so."""
+    return _KEPT + token
+
+
+def _hash_of(owner: str) -> str:
+    return keys.kept(owner[len(_KEPT) :]) if owner.startswith(_KEPT) else keys.in_flight(owner)
 
 
 def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> None:
@@ -246,28 +271,54 @@ def _settle_parts(
 ) -> tuple[list[str], list[Any]]:
     """KEYS and ARGV of `settle.lua`."""
     needed, optional = _flat(vital), _flat(counters)
-    names = [in_flight_key]
+    # From each key to its number; an end may name thousands.
+    names = {in_flight_key: 1}
     arguments: list[Any] = [field, len(needed)]
     for name, key, *rest in (*needed, *optional):
-        if key not in names:
-            names.append(key)
-        arguments += [2 + len(rest), name, names.index(key) + 1, *rest]
-    return names, arguments
+        arguments += [2 + len(rest), name, names.setdefault(key, len(names) + 1), *rest]
+    return list(names), arguments
 
 
 def _flat(effects: Sequence[Effect]) -> list[Command]:
     """Each condition as a command of its own, followed by the commands that hang on it."""
     commands: list[Command] = []
     for effect in effects:
-        if isinstance(effect, Once):
-            commands += [("ONCE", effect.key, effect.mark, len(effect.then)), *effect.then]
-        elif isinstance(effect, Unless):
-            commands += [("UNLESS", effect.key, effect.start, len(effect.then)), *effect.then]
-        elif isinstance(effect, Join):
-            commands += [("JOIN", effect.key, effect.mark, len(effect.then), effect.parts, effect.seam), *effect.then]
+        if isinstance(effect, Once | Unless | Join):
+            then = [part for command in effect.then for part in _short(command)]
+            if isinstance(effect, Once):
+                commands.append(("ONCE", effect.key, effect.mark, len(then)))
+            elif isinstance(effect, Unless):
+                commands.append(("UNLESS", effect.key, effect.start, len(then)))
+            else:
+                commands.append(("JOIN", effect.key, effect.mark, len(then), effect.parts, effect.seam))
+            commands += then
+        elif len(effect) > _SLICE:
+            commands += _short(effect)
         else:
             commands.append(effect)
     return commands
+
+
+def _short(command: Command) -> list[Command]:
+    """*command*, or several that do the same, none of them too long for a script."""
+    if len(command) <= _SLICE + 2 or command[0] not in _CAN_BE_CUT:
+        return [command]
+    verb, key, *values = command
+    return [(verb, key, *values[start : start + _SLICE]) for start in range(0, len(values), _SLICE)]
+
+
+def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
+    """
+    *effects* that may be written again after a lost reply.
+
+    Args:
+        key: A hash that nobody else uses. What would add up, as a push, hangs on a mark in it, which lasts a day.
+    """
+    marked: list[Effect] = [
+        Once(key, str(number), (effect,)) if isinstance(effect, tuple) and effect[0] in _ADDS_UP else effect
+        for number, effect in enumerate(effects)
+    ]
+    return marked if marked == list(effects) else [*marked, ("EXPIRE", key, _DAY_SECONDS)]
 
 
 def give_back(link: Link, owner: str, fields: Iterable[bytes]) -> list[bytes]:
@@ -296,12 +347,11 @@ def _give_back_parts(owner: str, fields: Sequence[bytes]) -> tuple[list[str], li
     """KEYS and ARGV of `give_back.lua`; what is to run first comes last."""
     names = [keys.in_flight(owner), keys.QUEUES]
     arguments: list[Any] = []
+    numbers: dict[str, int] = {}
     for field in fields:
         key = keys.queue(split_field(field)[2])
-        if key not in names[2:]:
-            names.append(key)
-        arguments += [field, names.index(key, 2) + 1]
-    return names, arguments
+        arguments += [field, numbers.setdefault(key, len(names) + len(numbers) + 1)]
+    return [*names, *numbers], arguments
 
 
 def renew(link: Link, owner: str, lease_ms: int) -> bool:
@@ -331,5 +381,5 @@ def fields(link: Link, owner: str) -> list[bytes]:
 
 def raw_of(link: Link, owner: str, field: bytes) -> bytes | None:
     """The original bytes of a job in flight; None if it is not."""
-    raw: bytes | None = link.command("HGET", keys.in_flight(owner), field)
+    raw: bytes | None = link.command("HGET", _hash_of(owner), field)
     return raw

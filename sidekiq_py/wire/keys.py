@@ -53,6 +53,11 @@ def in_flight(owner: str) -> str:
     return f"sidekiq_py:inflight:{owner}"
 
 
+def kept(token: str) -> str:
+    """The job that runs at most once under a hard limit, kept until it ends; or what its end has written so far."""
+    return f"sidekiq_py:kept:{token}"
+
+
 def inbox(owner: str, queue_name: str) -> str:
     """Where a blocking move lands a job, for the instant until it is claimed into `in_flight`."""
     return f"sidekiq_py:inbox:{owner}:{queue_name}"

@@ -1,5 +1,8 @@
 -- Ends one job: if it is still in flight, runs the commands that its end calls for, then removes it.
 --
+-- Redis takes nothing back that a script has written before an error, and an end that was refused is sent again. So all that
+-- must succeed is looked at first, and nothing is written where a key is of another type than its command needs.
+--
 -- KEYS[1] hash  in-flight jobs   KEYS[2..] every key that the commands name
 -- ARGV[1] field; empty for a job that is in flight nowhere, whose commands are run without condition
 -- ARGV[2] how many commands must succeed; they run first, so that an error leaves the job in flight
@@ -10,18 +13,115 @@
 --   ONCE <hash> <mark> <n>                   nobody has set the mark yet; it is set
 --   JOIN <hash> <mark> <n> <parts> <seam>    likewise, and the hash has the fields 0 to <parts> - 1, and as many more as
 --                                            its field `more` says; in the words of the n commands their texts, joined by
---                                            commas, take the place of the seam
+--                                            commas, take the place of each seam
 --   UNLESS <string> <start> <n>              the text at the key does not begin so
 --
--- Reply: 1, or 0 if the job was not in flight: somebody else owns it by now, and nothing was written.
+-- A mark is taken back where one of its commands fails. Among the counters a condition whose key is no hash does not hold.
+--
+-- Reply: 1, or 0 if the job was not in flight: somebody else owns it by now, and nothing was written. Error: WRONGTYPE or
+-- ERR with the name of the key; nothing was written.
 
 if ARGV[1] ~= '' and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+
+-- Lua hands about 8,000 words to one command.
+local MOST_WORDS = 7000
+local vital = tonumber(ARGV[2])
+
+local function is_condition(verb)
+  return verb == 'ONCE' or verb == 'JOIN' or verb == 'UNLESS'
+end
+
+-- How many parts there must be; a field that somebody else has put there counts nothing.
+local function wanted_parts(key, parts)
+  return parts + (tonumber(redis.call('HGET', key, 'more') or 0) or 0)
+end
+
+-- Whether all parts are there, besides those in `coming`.
+local function is_whole(key, parts, coming)
+  for part = 0, wanted_parts(key, parts) - 1 do
+    if not coming[tostring(part)] and redis.call('HEXISTS', key, part) == 0 then return false end
+  end
+  return true
+end
+
+-- The error that one of the first commands would meet; it looks, and writes nothing.
+local function obstacle()
+  local needs = {
+    LPUSH = 'list', RPUSH = 'list', LREM = 'list', LTRIM = 'list', SADD = 'set', SREM = 'set',
+    ZADD = 'zset', ZREM = 'zset', ZINCRBY = 'zset', ZREMRANGEBYRANK = 'zset', ZREMRANGEBYSCORE = 'zset',
+    HSET = 'hash', HSETNX = 'hash', HDEL = 'hash', HINCRBY = 'hash', ONCE = 'hash', JOIN = 'hash',
+    INCR = 'string', INCRBY = 'string', DECR = 'string', DECRBY = 'string', APPEND = 'string',
+  }
+  -- What each key will be, and the fields that will have been set, when a command's turn has come.
+  local types, coming = {}, {}
+  local at, skipped = 3, 0
+
+  local function refusal(verb, key)
+    local need, is = needs[verb], types[key]
+    if verb == 'DEL' then
+      types[key], coming[key] = 'none', nil
+    elseif verb == 'SET' then
+      types[key] = 'string'
+    elseif need then
+      -- A user who may not ask goes on without the look.
+      is = is or redis.pcall('TYPE', key).ok or 'none'
+      if is ~= 'none' and is ~= need then
+        return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and ' .. verb .. ' needs a ' .. need
+      end
+      local number = nil
+      if not types[key] and need == 'string' and verb ~= 'APPEND' then
+        number = redis.call('GET', key)
+      elseif not types[key] and verb == 'HINCRBY' then
+        number = redis.call('HGET', key, ARGV[at + 3])
+      end
+      if number and not string.find(number, '^-?%d+$') then return 'ERR ' .. key .. ' holds no integer for ' .. verb end
+      types[key] = need
+    end
+    if verb == 'HSET' then
+      local fields = coming[key] or {}
+      for word = at + 3, at + tonumber(ARGV[at]), 2 do fields[ARGV[word]] = true end
+      coming[key] = fields
+    end
+    return nil
+  end
+
+  -- Whether the commands that hang on a condition will be run.
+  local function will_hold(verb, key)
+    local mark = ARGV[at + 3]
+    if verb == 'UNLESS' then
+      return types[key] ~= nil or redis.pcall('GETRANGE', key, 0, #mark - 1) ~= mark
+    end
+    if types[key] ~= 'none' and redis.call('HEXISTS', key, mark) == 1 then return false end
+    return verb == 'ONCE' or is_whole(key, tonumber(ARGV[at + 5]), coming[key] or {})
+  end
+
+  for _ = 1, vital do
+    local words, verb, key = tonumber(ARGV[at]), ARGV[at + 1], KEYS[tonumber(ARGV[at + 2])]
+    if skipped > 0 then
+      skipped = skipped - 1
+    elseif words > MOST_WORDS then
+      return 'ERR ' .. verb .. ' of ' .. words .. ' words is too long for a script'
+    else
+      local why = refusal(verb, key)
+      if why then return why end
+      if is_condition(verb) and not will_hold(verb, key) then skipped = tonumber(ARGV[at + 4]) end
+    end
+    at = at + words + 1
+  end
+  return nil
+end
+
+-- One command fails or succeeds as a whole: it needs no look.
+if vital > 1 then
+  local why = obstacle()
+  if why then return redis.error_reply(why) end
+end
 
 -- Removes nothing. A script that has written is not refused for want of memory any more, and with the job's end memory comes free.
 redis.call('HDEL', KEYS[1], '')
 
 local function joined(key, parts)
-  parts = parts + (redis.call('HGET', key, 'more') or 0)
+  parts = wanted_parts(key, parts)
   -- Asked first, as the fields are gone through one by one.
   if redis.call('HLEN', key) < parts then return nil end
   local texts = {}
@@ -35,32 +135,38 @@ end
 
 -- Plain text on both sides: a pattern would take the text of a job for a formula.
 local function spliced(word, seam, text)
-  local from, to = string.find(word, seam, 1, true)
-  if not from then return word end
-  return string.sub(word, 1, from - 1) .. text .. string.sub(word, to + 1)
+  if seam == '' then return word end
+  local pieces, start = {}, 1
+  repeat
+    local from, to = string.find(word, seam, start, true)
+    pieces[#pieces + 1] = string.sub(word, start, (from or 0) - 1)
+    start = (to or 0) + 1
+  until not from
+  return table.concat(pieces, text)
 end
 
--- How many of the following commands are to be passed over; and the seam and the text for those that are not.
-local function judged(at)
+-- What a condition says of the next commands: how many are passed over, how many hang on it; for these the seam and its text.
+local function judged(at, is_vital)
   local verb, key, mark, n = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
   if verb == 'UNLESS' then
     -- An error, as of a key that is no string, is no text.
-    return redis.pcall('GETRANGE', key, 0, #mark - 1) == mark and n or 0
+    if redis.pcall('GETRANGE', key, 0, #mark - 1) == mark then return n, 0 end
+    return 0, 0
   end
+  if not is_vital and redis.pcall('HEXISTS', key, mark) ~= 0 then return n, 0 end
   local text = nil
   if verb == 'JOIN' then
     text = joined(key, tonumber(ARGV[at + 5]))
-    if not text then return n end
+    if not text then return n, 0 end
   end
-  if redis.call('HSETNX', key, mark, 1) == 0 then return n end
-  return 0, n, ARGV[at + 6], text
+  if redis.call('HSETNX', key, mark, 1) == 0 then return n, 0 end
+  return 0, n, key, mark, ARGV[at + 6], text
 end
 
 local at = 3
 local number = 0
-local vital = tonumber(ARGV[2])
 local removed = false
-local skipped, spliceable, seam, text = 0, 0, nil, nil
+local skipped, hanging, key, mark, seam, text = 0, 0, nil, nil, nil, nil
 while ARGV[at] do
   local words = tonumber(ARGV[at])
   ARGV[at + 2] = KEYS[tonumber(ARGV[at + 2])]
@@ -70,18 +176,22 @@ while ARGV[at] do
   end
   if skipped > 0 then
     skipped = skipped - 1
-  elseif ARGV[at + 1] == 'ONCE' or ARGV[at + 1] == 'JOIN' or ARGV[at + 1] == 'UNLESS' then
-    skipped, spliceable, seam, text = judged(at)
-  else
-    if text and spliceable > 0 then
-      spliceable = spliceable - 1
+  elseif is_condition(ARGV[at + 1]) then
+    skipped, hanging, key, mark, seam, text = judged(at, number < vital)
+  elseif number < vital or words <= MOST_WORDS then
+    if text and hanging > 0 then
       for word = at + 3, at + words do ARGV[word] = spliced(ARGV[word], seam, text) end
     end
-    if number < vital then
-      redis.call(unpack(ARGV, at + 1, at + words))
-    else
-      redis.pcall(unpack(ARGV, at + 1, at + words))
+    local reply = redis.pcall(unpack(ARGV, at + 1, at + words))
+    if number < vital and type(reply) == 'table' and reply.err then
+      -- Or whoever tries again would take what hangs on the mark for done.
+      if hanging > 0 then redis.pcall('HDEL', key, mark) end
+      if string.find(reply.err, 'WRONGTYPE', 1, true) then
+        return redis.error_reply('WRONGTYPE ' .. ARGV[at + 2] .. ' is not of the type that ' .. ARGV[at + 1] .. ' needs')
+      end
+      return reply
     end
+    hanging = math.max(0, hanging - 1)
   end
   number = number + 1
   at = at + words + 1

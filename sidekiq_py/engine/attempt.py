@@ -142,7 +142,7 @@ class Ending:
     ) -> None:
         """Settle the job as *outcome* says, and tell the handlers of the *error*."""
         if outcome.kind == "requeue":
-            self._fetcher.requeue([unit])
+            self._requeue(unit, error)
             return
         around = self._around
         has_failed = outcome.kind != "done"
@@ -159,6 +159,14 @@ class Ending:
             around.hooks.announce_death(outcome.payload, error)
         if outcome.afterwards is not None:
             outcome.afterwards()
+
+    def _requeue(self, unit: UnitOfWork, error: BaseException | None) -> None:
+        """Back to its queue; but one that runs at most once only where it wants that itself, not by a stop."""
+        if unit.is_surrendered and not (error is not None and retry.is_caused_by_shutdown(error)):
+            back = [("SADD", keys.QUEUES, unit.queue), ("RPUSH", keys.queue(unit.queue), unit.raw)]
+            self._fetcher.settle(unit, back, ())
+        else:
+            self._fetcher.requeue([unit])
 
     def _interrupted(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None) -> None:
         """An iterable job has saved where it is: back to its queue, in the same step that ends this attempt."""
@@ -181,11 +189,12 @@ def is_success(failure: BaseException | None) -> bool:
     return failure is None or isinstance(failure, Interrupted)
 
 
-def settle_or_leave(settle: Callable[[], None]) -> None:
+def settle_or_leave(settle: Callable[[], None], unit: UnitOfWork) -> None:
     """Settle; where Redis is out of reach and the process leaves, the job is left in flight, to be recovered."""
     try:
         settle()
     except RedisError as error:
-        _log.error("a job could not be settled before the process ended; it will be recovered: %s", error)
+        fate = "it will be recovered" if unit.owner is not None else "it was in flight nowhere, so its end is lost"
+        _log.error("a job could not be settled before the process ended; %s: %s", fate, error)
     except SidekiqError as error:
         _log.error("a job could not be settled: %s", error)

@@ -46,8 +46,9 @@ class _Watch:
 
     def begin(self, unit: UnitOfWork, seconds: float) -> None:
         """A job starts."""
-        if unit.owner is not None:
-            self._parent.say("BEGIN", repr(seconds), unit.owner.name, unit.field.decode())
+        owner = unit.owner.name if unit.owner is not None else unit.kept_by
+        if owner:
+            self._parent.say("BEGIN", repr(seconds), owner, unit.field.decode())
 
     def end(self) -> None:
         """It ended, and is not settled yet."""

@@ -24,10 +24,12 @@ class UnitOfWork:
         fetched_at: On the monotonic clock.
 
     Attributes:
+        is_surrendered: It runs at most once, and has left Redis but for `kept_by`.
+        kept_by: The name under which its bytes are kept aside while it runs under a hard limit; else empty.
         end: What its success writes, until that is handed in: the vital commands and the counters.
     """
 
-    __slots__ = ("end", "fetched_at", "field", "is_marked", "owner", "queue", "raw")
+    __slots__ = ("end", "fetched_at", "field", "is_marked", "is_surrendered", "kept_by", "owner", "queue", "raw")
 
     def __init__(
         self, raw: bytes, queue: str, owner: Owner | None, field: bytes, is_marked: bool, fetched_at: float
@@ -38,6 +40,8 @@ class UnitOfWork:
         self.field = field
         self.is_marked = is_marked
         self.fetched_at = fetched_at
+        self.is_surrendered = False
+        self.kept_by = ""
         self.end: tuple[Sequence[Effect], Sequence[Effect]] | None = None
 
     def __repr__(self) -> str:
@@ -56,9 +60,13 @@ class Fetcher(Protocol):
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """The job succeeded; it ran for *seconds*."""
 
-    def surrender(self, unit: UnitOfWork) -> bool:
+    def surrender(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """
         A job that may run at most once is about to start: it leaves Redis, and its end is written without condition.
+
+        Args:
+            hard_limit_seconds: It may be killed then and ended by another process: its bytes are kept aside, where
+                nobody takes them for a job to run.
 
         Returns:
             False if it is not ours any more, or Redis cannot be asked: it is not to start.

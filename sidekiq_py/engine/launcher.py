@@ -279,6 +279,9 @@ class Launcher:
             self._custodian.stop()
             left = self._state.snapshot()
             self._left = [job.unit for job in left]
+            for unit in self._left:
+                if unit.is_surrendered:
+                    _log.warning("a job that runs at most once was cut off, and will not run again: %s", unit)
             self._hooks.fire("exit")
             self._aside.stop(_HANDLERS_SECONDS)
             for manager in self._managers:

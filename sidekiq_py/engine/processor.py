@@ -122,7 +122,7 @@ class Processor:
         if self._ended is unit:
             return
         try:
-            settle_or_leave(lambda: self._ending.failed(unit, {}, None, error))
+            settle_or_leave(lambda: self._ending.failed(unit, {}, None, error), unit)
         except BaseException as failure:  # noqa: BLE001 — as above
             self._report(failure, {"context": "Internal error; the job stays in flight", "jobstr": unit.raw})
 
@@ -138,7 +138,7 @@ class Processor:
             payload = parse_job(unit.raw)
         except PayloadError as unusable:
             error = unusable
-            settle_or_leave(lambda: self._ending.unusable(unit, error))
+            settle_or_leave(lambda: self._ending.unusable(unit, error), unit)
             return
         if not self._watched_keys.isdisjoint(payload) and self._is_turned_away(unit, payload):
             return
@@ -162,7 +162,7 @@ class Processor:
             return False
         policy, error = verdict
         if policy == "bury":
-            settle_or_leave(lambda: self._ending.buried(unit, payload, error))
+            settle_or_leave(lambda: self._ending.buried(unit, payload, error), unit)
         else:
             self._around.extensions.refuse(unit, payload, error, self._fetcher)
         return True
@@ -173,18 +173,20 @@ class Processor:
         logger = self._around.logger
         logger.start(payload)
         logger.fail(monotonic() - started)
-        settle_or_leave(lambda: self._ending.failed(unit, payload, None, missing))
+        settle_or_leave(lambda: self._ending.failed(unit, payload, None, missing), unit)
         logger.leave()
 
     def _run_here(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float) -> None:
-        if definition.is_acknowledged_early and not self._fetcher.surrender(unit):
-            return
+        watch = self._watch if definition.hard_timeout_seconds is not None else None
+        if definition.is_acknowledged_early:
+            limit = definition.hard_timeout_seconds if watch is not None else None
+            if not self._fetcher.surrender(unit, hard_limit_seconds=limit):
+                return
         around = self._around
         running = around.state.running
         running[self._tid] = (unit, started)
         logger = around.logger
         logger.start(payload)
-        watch = self._watch if definition.hard_timeout_seconds is not None else None
         if watch is not None:
             watch.begin(unit, definition.hard_timeout_seconds or 0.0)
         failure = self._perform(unit, payload, definition)
@@ -196,7 +198,7 @@ class Processor:
             logger.done(seconds)
         else:
             logger.fail(seconds)
-            settle_or_leave(lambda: self._ending.failed(unit, payload, definition, failure))
+            settle_or_leave(lambda: self._ending.failed(unit, payload, definition, failure), unit)
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
         logger.leave()
         del running[self._tid]
@@ -207,7 +209,7 @@ class Processor:
             self._fetcher.acknowledge(unit, seconds)
             return
         result, self._result = self._result, None
-        settle_or_leave(lambda: self._ending.succeeded(unit, payload, definition, result, seconds))
+        settle_or_leave(lambda: self._ending.succeeded(unit, payload, definition, result, seconds), unit)
         self._ended = unit
 
     def _perform(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition) -> BaseException | None:

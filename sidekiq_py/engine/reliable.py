@@ -12,6 +12,7 @@ It ends when `quiet` was called and the buffer is empty: `take` returns None.
 """
 
 import logging
+import math
 import os
 import random
 import threading
@@ -40,6 +41,8 @@ _SLOW_SECONDS = 0.005
 # What was fetched ahead and has not started by then goes back.
 _GIVE_BACK_SECONDS = 0.020
 _LATE_ARRIVAL_SECONDS = 0.010
+# A hard limit that comes due while Redis is away is kept when it is back.
+_KEPT_AFTER_LIMIT_SECONDS = 24 * 3600
 # A leader that waits for a reply from a Redis that hangs cannot be called off.
 _LEADER_EXIT_SECONDS = 5.0
 
@@ -74,7 +77,6 @@ class ReliableFetcher:
         self._keeper = Keeper(
             f"sidekiq.{capsule.name}/keeper", self._tick, self._is_needed, on_offline=self._note_offline, report=report
         )
-        self._pool = pool
         self._link = pool.new_link()
         self._service_link = pool.new_link()
         self._service_lock = threading.Lock()
@@ -210,11 +212,18 @@ class ReliableFetcher:
         if seconds >= _SLOW_SECONDS:
             self._flush()
 
-    def surrender(self, unit: UnitOfWork) -> bool:
+    def surrender(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """The job is about to start and is to run at most once: acknowledge it."""
         counters = [in_flight.clear_suspect_command(unit.raw)] if unit.is_marked else []
+        vital: Sequence[Effect] = ()
+        kept_by = ""
+        if hard_limit_seconds is not None:
+            kept_by = in_flight.kept_name(os.urandom(12).hex())
+            vital = in_flight.kept_commands(
+                kept_by, unit.field, unit.raw, math.ceil(hard_limit_seconds) + _KEPT_AFTER_LIMIT_SECONDS
+            )
         try:
-            was_ours = self._settler.surrender(unit, counters)
+            was_ours = self._settler.surrender(unit, vital, counters)
         except RedisError as error:
             # Whether it has left Redis is not known; if it has not, it is a stranger and goes back.
             self._note_offline(error)
@@ -222,13 +231,11 @@ class ReliableFetcher:
         if unit.owner is not None:
             forget(unit.owner, [unit.field])
         unit.owner, unit.is_marked = None, False
+        unit.is_surrendered, unit.kept_by = True, kept_by
         return was_ours
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """The job ended otherwise: run these commands if it is still ours. True if it was."""
-        if unit.owner is None:
-            self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)
-            return True
         if unit.is_marked:
             counters = (*counters, in_flight.clear_suspect_command(unit.raw))
         return self._settler.settle(unit, vital, counters)
@@ -237,7 +244,9 @@ class ReliableFetcher:
         """Put jobs back that are not to be run to their end here; the first of them is to run first."""
         by_owner: dict[Owner, list[UnitOfWork]] = {}
         for unit in units:
-            if unit.owner is not None:
+            if unit.owner is None:
+                _log.warning("a job that runs at most once was cut off, and will not run again: %s", unit)
+            else:
                 by_owner.setdefault(unit.owner, []).append(unit)
         for owner, theirs in by_owner.items():
             fields = [unit.field for unit in theirs]

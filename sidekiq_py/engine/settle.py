@@ -8,6 +8,7 @@ end that Redis refuses for good reasons is put off (`deferred.py`), and the thre
 """
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError,
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -61,6 +63,8 @@ class Settler:
         self._on_trouble = on_trouble
         self._is_given_up = is_given_up
         self._deferred = Deferred(is_given_up)
+        # Of which refusals the log has spoken, until an end goes through.
+        self._told: set[str] = set()
         self.flushed_at = monotonic()
 
     @property
@@ -119,19 +123,22 @@ class Settler:
         """
         End one job, as often as it takes until Redis has said so; put off where it refuses, so that the thread is free.
 
+        Of a job that was surrendered and not kept aside, what adds up is written under marks, so that it may be sent
+        again after a lost reply, too. Its counters can then count it twice.
+
         Returns:
             False if the job was not ours any more.
 
         Raises:
-            RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered.
+            RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered, but
+                for one that was surrendered, whose end is lost.
         """
-        owner = unit.owner
-        assert owner is not None
+        end = self._end_of(unit, vital, counters)
         tries = 0
         reply_was_lost = False
         while True:
             try:
-                was_ours = self._end(owner, unit, vital, counters)
+                was_ours = end()
                 break
             except RedisError as error:
                 if self._is_given_up():
@@ -144,15 +151,15 @@ class Settler:
                 time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
                 tries += 1
                 if tries == _TRIES_BEFORE_DEFERRING and is_lasting(error):
-                    _log.error("a job stays in flight until what Redis refuses is repaired: %s", error)
-                    self._deferred.add(partial(self._end, owner, unit, vital, counters))
+                    self._put_off(unit, end, error)
                     return True
+        self._told.clear()
         # After a lost reply "not in flight" most likely means that the first try went through.
         return was_ours or reply_was_lost
 
-    def surrender(self, unit: UnitOfWork, counters: Sequence[Effect]) -> bool:
+    def surrender(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """
-        Let one job leave Redis before it starts.
+        Let one job leave Redis before it starts; *vital* is what is kept of it.
 
         Returns:
             False if it was not ours any more.
@@ -163,7 +170,7 @@ class Settler:
         owner = unit.owner
         assert owner is not None
         try:
-            return self._end(owner, unit, (), counters)
+            return self._end(owner, unit, vital, counters)
         except (ReplyLostError, RedisConnectionError):
             self._on_trouble()
             raise
@@ -179,6 +186,37 @@ class Settler:
             was_ours = in_flight.settle(self._link, owner.name, unit.field, vital=vital, counters=counters)
         owner.units.pop(unit.field, None)
         return was_ours
+
+    def _end_of(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> Callable[[], bool]:
+        """What ends *unit*, and may be called again."""
+        if unit.owner is not None:
+            return partial(self._end, unit.owner, unit, vital, counters)
+        if unit.kept_by:
+            return partial(self._end_kept, unit, vital, counters)
+        key = keys.kept(os.urandom(12).hex())
+        return partial(self._write, in_flight.repeatable(vital, key), counters)
+
+    def _end_kept(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+        with self._lock:
+            return in_flight.settle(self._link, unit.kept_by, unit.field, vital=vital, counters=counters)
+
+    def _write(self, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+        with self._lock:
+            in_flight.write(self._link, vital, counters)
+        return True
+
+    def _put_off(self, unit: UnitOfWork, end: Callable[[], object], refusal: RedisError) -> None:
+        """Try *end* aside from now on; of a run of refusals of one kind the log says it once."""
+        is_here_to_stay = is_lasting(refusal)
+        what = str(refusal) if is_here_to_stay else type(refusal).__name__ + getattr(refusal, "code", "")
+        if what not in self._told:
+            self._told.add(what)
+            until = "what Redis refuses is repaired" if is_here_to_stay else "Redis takes writes again"
+            if unit.is_surrendered and not unit.kept_by:
+                _log.error("the end of a job that runs at most once waits in this process until %s: %s", until, refusal)
+            else:
+                _log.error("jobs that have ended stay in flight until %s: %s", until, refusal)
+        self._deferred.add(end)
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
         for part in sliced([unit for unit in units if unit.end is not None]):
@@ -202,6 +240,7 @@ class Settler:
             if reply is not None and not reply:
                 _log.info("a job's end was written before, or it was given to somebody else meanwhile: %s", unit)
             if reply is not None:
+                self._told.clear()
                 forget(owner, [unit.field])
 
     def _ended_by_itself(self, link: Link, owner: Owner, unit: UnitOfWork, refusal: RedisError) -> bool | None:
@@ -213,8 +252,7 @@ class Settler:
                 return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters)
             except RedisError as error:
                 refusal = error
-        _log.error("a job stays in flight until what Redis refuses is repaired: %s", refusal)
-        self._deferred.add(partial(self._end, owner, unit, vital, counters))
+        self._put_off(unit, partial(self._end, owner, unit, vital, counters), refusal)
         return None
 
 

@@ -1,12 +1,14 @@
 """A declared job that decides itself what its end writes: in the same step, once, or not at all."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Join, Once, Unless
@@ -287,3 +289,188 @@ def test_a_failure_that_is_logged_elsewhere_is_not_logged_twice(
 
     eventually(lambda: sum("Job raised exception" in line for line in caplog.messages) == 1)
     assert redis_client.get("stat:failed") == b"2"
+
+
+# ---- what Redis refuses
+
+
+@pytest.mark.parametrize("kind", ["once", "join"])
+def test_a_mark_says_nothing_that_was_not_done(link: Link, redis_client: redis.Redis, kind: str) -> None:
+    """Whoever tries again after a refusal does what hangs on it; a mark set before would have it lost."""
+    push(redis_client, "a")
+    [(field, _)] = fetch(link, max_jobs=1)
+    then = (("SADD", "queues", "body"), ("LPUSH", "queue:body", b"[" + SEAM + b"]"))
+    condition = Once("whole", "done", then) if kind == "once" else Join("whole", "done", 1, SEAM, then)
+    end = [("HSET", "whole", "0", "7"), condition]
+    redis_client.set("queue:body", "oops")
+
+    with pytest.raises(RedisReplyError, match="WRONGTYPE queue:body is a string"):
+        in_flight.settle(link, OWNER, field, vital=end)
+    assert redis_client.keys("whole") == []
+    redis_client.delete("queue:body")
+    assert in_flight.settle(link, OWNER, field, vital=end)
+
+    assert redis_client.llen("queue:body") == 1
+    assert redis_client.hexists("whole", "done")
+
+
+def test_a_mark_is_taken_back_where_a_command_fails_for_another_reason(link: Link, redis_client: redis.Redis) -> None:
+    """Not all can be seen beforehand."""
+    push(redis_client, "a")
+    [(field, _)] = fetch(link, max_jobs=1)
+
+    with pytest.raises(RedisReplyError):
+        in_flight.settle(link, OWNER, field, vital=[Once("m", "done", (("SET", "x", "1"), ("LSET", "y", "0", "z")))])
+
+    assert redis_client.exists("m") == 0
+    assert held(redis_client) == {field: b"a"}
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        (("LPUSH", "odd", "x"), "WRONGTYPE odd"),
+        (("SADD", "odd", "x"), "WRONGTYPE odd"),
+        (("ZADD", "odd", "1", "x"), "WRONGTYPE odd"),
+        (("HSET", "odd", "f", "x"), "WRONGTYPE odd"),
+        (("INCRBY", "odd", "1"), "odd holds no integer"),
+        (("HINCRBY", "numbers", "f", "1"), "numbers holds no integer"),
+        (Once("odd", "done", (("SET", "x", "1"),)), "WRONGTYPE odd"),
+    ],
+)
+def test_an_end_that_cannot_be_written_whole_is_not_begun(
+    link: Link, redis_client: redis.Redis, command: Any, word: str
+) -> None:
+    """Sent again once a second, each try would push what comes before the refused command once more."""
+    push(redis_client, "a")
+    [(field, _)] = fetch(link, max_jobs=1)
+    redis_client.set("odd", "text")
+    redis_client.hset("numbers", "f", "text")
+
+    for _ in range(3):
+        with pytest.raises(RedisReplyError, match=word):
+            in_flight.settle(link, OWNER, field, vital=[("SADD", "queues", "a"), ("LPUSH", "queue:a", "1"), command])
+
+    assert redis_client.llen("queue:a") == 0
+    assert held(redis_client) == {field: b"a"}
+
+
+def test_what_is_passed_over_need_not_be_possible(link: Link, redis_client: redis.Redis) -> None:
+    """Only what is to be done is looked at: not a whole that misses parts, nor what is marked or said already."""
+    redis_client.set("odd", "text")
+    redis_client.hset("marks", "done", "1")
+    impossible = (("LPUSH", "odd", "x"),)
+
+    in_flight.write(
+        link,
+        [
+            ("HSET", "whole", "0", "7"),
+            Join("whole", "done", 2, SEAM, impossible),
+            Once("marks", "done", impossible),
+            Unless("odd", "te", impossible),
+        ],
+    )
+
+    assert redis_client.hgetall("whole") == {b"0": b"7"}
+
+
+def test_a_key_may_be_removed_and_become_another(link: Link, redis_client: redis.Redis) -> None:
+    """What counts is its type when the command's turn has come."""
+    redis_client.set("key", "text")
+
+    in_flight.write(link, [("DEL", "key"), ("HSET", "key", "done", "1"), ("EXPIRE", "key", 60)])
+
+    assert redis_client.hgetall("key") == {b"done": b"1"}
+
+
+def test_a_condition_of_a_wrong_type_among_the_counters_costs_no_other(link: Link, redis_client: redis.Redis) -> None:
+    """The job has left by then: what is not counted now never is."""
+    push(redis_client, "a")
+    [(field, _)] = fetch(link, max_jobs=1)
+    redis_client.set("odd", "text")
+    then = (("INCR", "never"),)
+
+    assert in_flight.settle(
+        link,
+        OWNER,
+        field,
+        vital=(),
+        counters=[Once("odd", "m", then), Join("odd", "m", 1, SEAM, then), ("INCR", "stat")],
+    )
+
+    assert redis_client.mget("stat", "never") == [b"1", None]
+
+
+def test_an_end_of_many_values_and_keys_is_written(link: Link, redis_client: redis.Redis) -> None:
+    """Lua hands some 8,000 values to a command: long ones are cut, also those that hang on a condition."""
+    values = [str(number) for number in range(9_001)]
+    pairs = [word for value in values for word in (value, value)]
+
+    in_flight.write(
+        link,
+        [
+            Once("marks", "done", (("RPUSH", "list", *values), ("SADD", "set", *values))),
+            ("HSET", "hash", *pairs),
+            *[("LPUSH", f"queue:{number}", "x") for number in range(3_000)],
+        ],
+    )
+
+    assert redis_client.lrange("list", 0, -1) == [value.encode() for value in values]
+    assert (redis_client.scard("set"), redis_client.hlen("hash")) == (9_001, 9_001)
+    assert len(redis_client.keys("queue:*")) == 3_000
+
+
+def test_every_seam_is_filled_and_a_foreign_field_counts_nothing(link: Link, redis_client: redis.Redis) -> None:
+    """A text that holds the seam itself stays as it is."""
+    redis_client.hset("whole", mapping={"0": b"<" + SEAM + b">", "more": "x"})
+
+    in_flight.write(link, [Join("whole", "done", 1, SEAM, (("LPUSH", "body", SEAM + b"|" + SEAM),))])
+
+    assert redis_client.lrange("body", 0, -1) == [b"<" + SEAM + b">|<" + SEAM + b">"]
+
+
+def test_an_end_that_is_too_long_loses_no_thread(redis_client: redis.Redis, worker: Worker) -> None:
+    """Lua's own errors do not pass; the job stays in flight, and the only thread goes on."""
+
+    def fail(_: int) -> None:
+        raise ValueError("boom")
+
+    worker.declare("big", fail).conclude = lambda attempt: Outcome(
+        "dead", attempt.payload, vital=(("ZADD", "big", *(number for n in range(5_000) for number in (n, n))),)
+    )
+    worker.start()
+    push_jobs(redis_client, [job_text(1, "big"), job_text(2, "run")])
+
+    eventually(lambda: worker.ran == [2])
+    eventually(lambda: redis_client.get("stat:processed") == b"1")
+    [owner] = redis_client.keys("sidekiq_py:inflight:*")
+    eventually(lambda: redis_client.hlen(owner) == 1)
+
+
+def test_one_spell_of_refused_writes_is_told_once(
+    redis_client: redis.Redis, worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not once a job, and not as something to be repaired."""
+    gate = threading.Event()
+    begun = threading.Event()
+
+    def plain(_: int) -> None:
+        begun.set()
+        gate.wait(30)
+
+    def conclude(attempt: Attempt) -> Outcome | None:
+        return Outcome("done", attempt.payload, vital=(("HINCRBY", "ended", "n", 1),))
+
+    worker.declare("plain", plain).conclude = conclude
+    worker.start()
+    push_jobs(redis_client, [job_text(number, "plain") for number in range(10)])
+    assert begun.wait(30)
+    try:
+        redis_client.replicaof("127.0.0.1", 1)
+        gate.set()
+        eventually(lambda: any("Redis takes writes again" in line for line in caplog.messages))
+    finally:
+        redis_client.replicaof("no", "one")
+    eventually(lambda: redis_client.hget("ended", "n") == b"10")
+
+    assert not [line for line in caplog.messages if "is repaired" in line]

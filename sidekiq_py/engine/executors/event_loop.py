@@ -199,7 +199,7 @@ class EventLoop:
     async def _acknowledge(self, run: _Run) -> None:
         if run.definition.conclude is not None:
             await self._aside(
-                lambda: run.ending.succeeded(run.unit, run.payload, run.definition, run.result, seconds=0.0)
+                lambda: run.ending.succeeded(run.unit, run.payload, run.definition, run.result, seconds=0.0), run.unit
             )
             return
 
@@ -209,18 +209,18 @@ class EventLoop:
 
         if run.unit.is_marked or run.definition.is_acknowledged_early:
             # Their ends are scripts of their own.
-            await self._aside(acknowledge)
+            await self._aside(acknowledge, run.unit)
         else:
             acknowledge()
 
     async def _settle(self, run: _Run, failure: BaseException) -> None:
-        await self._aside(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure))
+        await self._aside(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure), run.unit)
 
-    async def _aside(self, settle: Callable[[], None]) -> None:
+    async def _aside(self, settle: Callable[[], None], unit: UnitOfWork) -> None:
         """What waits for Redis would stop all other jobs of the loop."""
         # A job's own decision (`conclude`) may have left itself a note in the context in which it ran.
         run = contextvars.copy_context().run
-        await asyncio.shield(self._loop.run_in_executor(self._settling, run, settle_or_leave, settle))
+        await asyncio.shield(self._loop.run_in_executor(self._settling, run, settle_or_leave, settle, unit))
 
     def _release(self, run: _Run) -> None:
         self._runs.pop(run.unit, None)

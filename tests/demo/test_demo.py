@@ -1,6 +1,7 @@
 """The demo is what newcomers see first: it must run everywhere, and must not claim what did not happen."""
 
 import filecmp
+import json
 import os
 import re
 import subprocess
@@ -10,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from sidekiq_py.demo.programs import find_ruby
-from sidekiq_py.demo.recorded import SIDEKIQ_VERSION
 from sidekiq_py.embedded import find_server_program
 from tests.support.missing_tools import skip_or_fail
 from tests.support.worker_process import REPOSITORY
@@ -117,6 +117,7 @@ def test_without_a_redis_server_it_says_how_to_get_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", sorted(RECORDED.iterdir()), ids=lambda file: file.stem)
 def test_what_it_plays_was_recorded_from_real_ruby(file: Path) -> None:
     """The copies in the package are those in `ruby_fixtures`, byte for byte."""
-    [original] = (REPOSITORY / "ruby_fixtures" / "payloads" / SIDEKIQ_VERSION).glob(file.name)
+    version = json.loads(file.read_bytes())["sidekiq"]
+    [original] = (REPOSITORY / "ruby_fixtures" / "payloads" / version).glob(file.name)
 
     assert filecmp.cmp(file, original, shallow=False)

@@ -5,13 +5,15 @@ Which class a payload names is looked up here and nowhere else: nothing is impor
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sidekiq_py.errors import JobDeclarationError, SoftTimeLimitError
-from sidekiq_py.outcome import Conclude
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
 from sidekiq_py.wire.push_template import PushTemplate
+
+if TYPE_CHECKING:
+    from sidekiq_py.outcome import Conclude  # a program that only pushes settles nothing
 
 Payload = dict[str, Any]
 RetryInBlock = Callable[[int, BaseException, Payload], Any]

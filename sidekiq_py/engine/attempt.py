@@ -63,6 +63,22 @@ class Surroundings:
     extensions: Extensions
     is_stopping: Callable[[], bool]
 
+    def after_failure(
+        self, raw: bytes, queue: str, error: BaseException, definition: JobDefinition | None, now: float
+    ) -> Outcome:
+        """What becomes of a job of this process, or of a sibling's, whose run has raised; see `retry.after_failure`."""
+        return retry.after_failure(
+            raw,
+            queue=queue,
+            error=error,
+            definition=definition,
+            config=self.config,
+            dialect=self.dialect(),
+            now=now,
+            draw=random.random,
+            report=self.hooks.report,
+        )
+
 
 class Ending:
     """Settles the attempts of one capsule."""
@@ -124,17 +140,7 @@ class Ending:
     def _fail(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, error: BaseException) -> None:
         around = self._around
         now = now_seconds()
-        outcome = retry.after_failure(
-            unit.raw,
-            queue=unit.queue,
-            error=error,
-            definition=definition,
-            config=around.config,
-            dialect=around.dialect(),
-            now=now,
-            draw=random.random,
-            report=around.hooks.report,
-        )
+        outcome = around.after_failure(unit.raw, unit.queue, error, definition, now)
         self._carry_out(unit, payload, error, outcome, now)
 
     def _carry_out(

@@ -5,10 +5,7 @@ The killed job counts as failed and goes its way from there: retry, or dead. It 
 owner, which would run it again at once.
 """
 
-import random
-
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.engine import retry
 from sidekiq_py.engine.attempt import Surroundings
 from sidekiq_py.engine.settle import utc_day
 from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError
@@ -45,17 +42,7 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, s
     except PayloadError:
         payload, definition = {}, None
     with speaking_of(payload):
-        outcome = retry.after_failure(
-            raw,
-            queue=in_flight.split_field(field)[2],
-            error=error,
-            definition=definition,
-            config=around.config,
-            dialect=around.dialect(),
-            now=now,
-            draw=random.random,
-            report=around.hooks.report,
-        )
+        outcome = around.after_failure(raw, in_flight.split_field(field)[2], error, definition, now)
     counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=True)]
 
     def settle(link: Link) -> bool:

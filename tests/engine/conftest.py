@@ -1,10 +1,10 @@
-"""A pool on the emptied server."""
+"""A pool on the emptied server, and a connection."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
 
 
 @pytest.fixture
@@ -13,3 +13,11 @@ def pool(redis_url: str) -> Iterator[Pool]:
     links = Pool(RedisSettings(redis_url))
     yield links
     links.close()
+
+
+@pytest.fixture
+def link(pool: Pool) -> Iterator[Link]:
+    """A connection of its own."""
+    one = pool.new_link()
+    yield one
+    one.close()

@@ -12,21 +12,13 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Join, Once, Unless
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.pool import Link
 from tests.engine.in_flight_jobs import OWNER, fetch, held, push
 from tests.engine.test_beside_the_job import Worker
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
 
 SEAM = b"\x00seam\x00"
-
-
-@pytest.fixture
-def link(pool: Pool) -> Iterator[Link]:
-    """A connection of its own."""
-    one = pool.new_link()
-    yield one
-    one.close()
 
 
 @pytest.fixture

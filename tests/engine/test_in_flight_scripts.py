@@ -17,14 +17,6 @@ DAY = "2026-01-02"
 
 
 @pytest.fixture
-def link(pool: Pool) -> Iterator[Link]:
-    """A connection of its own."""
-    one = pool.new_link()
-    yield one
-    one.close()
-
-
-@pytest.fixture
 def full_server(new_redis_server: Callable[..., RedisServer]) -> Iterator[tuple[redis.Redis, Link]]:
     """A server of its own, to be filled up by `config_set("maxmemory", 1)`."""
     server = new_redis_server()

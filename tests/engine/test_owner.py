@@ -1,7 +1,5 @@
 """Owners: what a process knows of its own jobs, and when it learns that they are not its own any more."""
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 
@@ -9,16 +7,8 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.pool import Link
 from tests.engine.in_flight_jobs import fetch, held, push
-
-
-@pytest.fixture
-def link(pool: Pool) -> Iterator[Link]:
-    """A connection of its own."""
-    one = pool.new_link()
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -54,14 +54,6 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 
 @pytest.fixture
-def link(pool: Pool) -> Iterator[Link]:
-    """A connection of the dead process, and of the test."""
-    one = pool.new_link()
-    yield one
-    one.close()
-
-
-@pytest.fixture
 def buried() -> list[tuple[bytes, BaseException]]:
     """What death handlers were told."""
     return []

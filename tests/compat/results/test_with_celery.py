@@ -1,13 +1,10 @@
 """The real Celery at the other end: each side reads, and waits for, what the other has stored."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +14,10 @@ from sidekiq_celery import Celery, exceptions
 from sidekiq_celery.app.context import Context
 
 from tests.compat.tasks.worker import TaskWorker
-from tests.support.missing_tools import skip_or_fail
+from tests.support.real_celery import python_with_celery
 from tests.support.waiting import eventually
 
 SCRIPT = Path(__file__).with_name("celery_side.py")
-PYTHON_VARIABLE = "SIDEKIQ_PY_CELERY_PYTHON"
 
 Side = Callable[..., Any]
 
@@ -29,13 +25,7 @@ Side = Callable[..., Any]
 @pytest.fixture(scope="session")
 def celery_python() -> str:
     """A Python that has Celery: this one, or the one that a variable names."""
-    named = os.environ.get(PYTHON_VARIABLE)
-    if named is None and find_spec("celery") is None:
-        skip_or_fail(
-            f"no Celery here: pip install -e '.[dev]', or name a Python that has it in {PYTHON_VARIABLE}",
-            switch="SIDEKIQ_PY_REQUIRE_CELERY",
-        )
-    return named or sys.executable
+    return python_with_celery()
 
 
 @pytest.fixture

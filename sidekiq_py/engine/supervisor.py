@@ -380,6 +380,7 @@ class Supervisor:
     def _freeze(self, child: Child, limit: Limit) -> None:
         helper = next((other for other in self._staying() if other is not child), None) or self._fork()
         self._signal(child, signal.SIGSTOP)
+        _wait_until_stopped(child.pid)
         # It may have ended in the very moment.
         for message in (readable([child.up.fd], 0) and child.up.read()) or ():
             self._hear(child, message)
@@ -419,3 +420,16 @@ class Supervisor:
         if self._settling and self._settling[0] is child:
             self._settling = None
         self._signal(child, signal.SIGKILL)
+
+
+def _wait_until_stopped(pid: int) -> None:
+    """
+    Until no thread of a child runs any more, which takes a moment on another core: what it says in that moment counts.
+
+    One that does not stop, as it has ended or hangs in the kernel, is waited for no longer than 0.2 s.
+    """
+    deadline = monotonic() + 0.2
+    while monotonic() < deadline:
+        if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None:
+            return
+        time.sleep(0.001)

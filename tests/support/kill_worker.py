@@ -22,6 +22,7 @@ from sidekiq_py.engine.child import run_child
 from sidekiq_py.engine.family import Parent
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.owner import Owner
+from sidekiq_py.engine.poller import Poller
 from sidekiq_py.engine.reliable import ReliableFetcher
 from sidekiq_py.engine.settle import Settler
 from sidekiq_py.engine.supervisor import Supervisor
@@ -62,6 +63,7 @@ class Settings:
         death_handler_seconds: For how long the death handler blocks.
         capsules: Names to queues, instead of one capsule of *queues*; each has *concurrency* threads.
         extension_keys: Policies for keys of Pro, Enterprise and gems.
+        moves_due_jobs: Whether what is due in `retry` and `schedule` is moved to its queue.
     """
 
     redis_url: str
@@ -82,6 +84,7 @@ class Settings:
     has_async_jobs: bool = False
     capsules: dict[str, list[tuple[str, int]]] | None = None
     extension_keys: dict[str, Any] = field(default_factory=dict)
+    moves_due_jobs: bool = True
 
 
 def die() -> None:
@@ -271,7 +274,9 @@ class Program:
 
 
 def arm(settings: Settings) -> None:
-    """Prepare the fault that was asked for."""
+    """Prepare the process, and the fault that was asked for."""
+    if not settings.moves_due_jobs:
+        Poller.start = lambda poller: None  # type: ignore[method-assign]
     if settings.fault is None or settings.fault in ("in perform", "in middleware"):
         return
     countdown = Countdown(settings.nth)

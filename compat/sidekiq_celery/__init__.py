@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sidekiq_celery.canvas import subtask as subtask
     from sidekiq_celery.canvas import xmap as xmap
     from sidekiq_celery.canvas import xstarmap as xstarmap
+    from sidekiq_celery.import_alias import install_as_celery as install_as_celery
     from sidekiq_celery.utils.ids import uuid as uuid
 
 
@@ -67,6 +68,7 @@ _HOMES = {
     "current_app": "sidekiq_celery._state",
     "current_task": "sidekiq_celery._state",
     "group": _CANVAS,
+    "install_as_celery": "sidekiq_celery.import_alias",
     "maybe_signature": _CANVAS,
     "shared_task": "sidekiq_celery.app",
     "signature": _CANVAS,
@@ -87,6 +89,7 @@ __all__ = [
     "current_app",
     "current_task",
     "group",
+    "install_as_celery",
     "maybe_signature",
     "shared_task",
     "signature",

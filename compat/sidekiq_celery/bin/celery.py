@@ -11,6 +11,7 @@ from sidekiq_celery import VERSION_BANNER
 from sidekiq_celery.app.finding import find_app
 from sidekiq_celery.bin.base import CLIContext
 from sidekiq_celery.bin.beat import beat
+from sidekiq_celery.bin.run import run
 from sidekiq_celery.bin.tasks import call, purge, report, result
 from sidekiq_celery.bin.worker import worker
 
@@ -61,6 +62,9 @@ def celery(
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
         ctx.exit()
+    if ctx.invoked_subcommand == run.name:
+        # The program makes its own app.
+        return
     # As in Celery: the app may be made by a module that reads these.
     for name, value in (
         ("CELERY_LOADER", loader),
@@ -76,7 +80,7 @@ def celery(
     _add_user_options(ctx.obj.app)
 
 
-for _command in (worker, beat, call, result, purge, report):
+for _command in (worker, beat, call, result, purge, report, run):
     celery.add_command(_command)
 
 

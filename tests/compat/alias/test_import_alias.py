@@ -1,0 +1,167 @@
+"""`celery` is this package, whether the real one is installed or not."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.compat.alias.conftest import ROOT, Run
+
+INSTALL = "import sidekiq_celery; sidekiq_celery.install_as_celery()"
+
+
+def printed(done: "subprocess.CompletedProcess[str]") -> list[str]:
+    """The lines that a program has printed, which must have ended well."""
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_every_module_is_the_same_object(run: Run) -> None:
+    """Packages and modules below them, already imported or not, however they are imported."""
+    program = f"""
+{INSTALL}
+import sys
+import sidekiq_celery.app.task
+import celery, celery.states, celery.app.task, celery.utils.log
+from celery import current_app, Task
+from celery.app.base import Celery
+from celery.contrib import abortable
+from importlib import import_module, reload
+assert celery is sidekiq_celery
+assert sys.modules["celery.states"] is sys.modules["sidekiq_celery.states"]
+assert celery.app.task.Task is Task is sidekiq_celery.Task
+assert current_app is sidekiq_celery.current_app and Celery is sidekiq_celery.Celery
+assert import_module("celery.exceptions") is import_module("sidekiq_celery.exceptions")
+assert celery.utils.log.__spec__.name == celery.utils.log.__name__ == "sidekiq_celery.utils.log"
+assert reload(abortable) is abortable
+print(celery.__version__ >= "5.7", celery.VERSION >= (5, 7))
+"""
+
+    assert printed(run("-c", program)) == ["True True"]
+
+
+def test_what_is_pickled_under_one_name_is_read_under_the_other(run: Run) -> None:
+    """A pickle that names `celery.exceptions` gives this package's class."""
+    program = f"""
+{INSTALL}
+import pickle
+from sidekiq_celery.exceptions import Retry
+assert type(pickle.loads(b"ccelery.exceptions\\nRetry\\n(tR.")) is Retry
+assert pickle.loads(pickle.dumps(Retry)) is Retry
+"""
+
+    assert printed(run("-c", program)) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("import celery.only_there", "No module named 'celery.only_there'"),
+        ("from celery import only_there", "cannot import name 'only_there' from 'sidekiq_celery'"),
+        ("from celery.app.task import Nonsense", "cannot import name 'Nonsense' from 'sidekiq_celery.app.task'"),
+        ("from celery.app import nonsense", "cannot import name 'nonsense' from 'sidekiq_celery.app'"),
+    ],
+)
+def test_what_is_not_here_is_an_import_error_that_says_so(run: Run, statement: str, error: str) -> None:
+    """Nothing falls through to the real package, and the message names the page that helps."""
+    program = f"""
+{INSTALL}
+try:
+    {statement}
+except ImportError as error:
+    print(error)
+"""
+
+    [line] = printed(run("-c", program))
+
+    assert line.startswith(error)
+    assert line.endswith("docs/migrating_from_celery.md")
+
+
+def test_an_absent_attribute_is_an_attribute_error(run: Run) -> None:
+    """`hasattr` and `getattr` with a default go on working on modules."""
+    program = f"""
+{INSTALL}
+import celery, celery.states
+print(hasattr(celery, "only_there"), getattr(celery.states, "nonsense", None))
+"""
+
+    assert printed(run("-c", program)) == ["False None"]
+
+
+def test_installing_again_changes_nothing(run: Run) -> None:
+    """The second call does nothing, also after imports by the alias."""
+    program = f"""
+{INSTALL}
+import sys, celery
+before = list(sys.meta_path)
+celery.install_as_celery()
+assert sys.meta_path == before
+"""
+
+    assert printed(run("-c", program)) == []
+
+
+def test_other_packages_whose_names_begin_alike_are_left_alone(run: Run) -> None:
+    """`celery_once` is no module of Celery."""
+    program = f"""
+{INSTALL}
+try:
+    import celery_nonsense
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+    assert printed(run("-c", program)) == ["No module named 'celery_nonsense'"]
+
+
+def test_a_real_celery_that_is_in_use_already_is_refused(tmp_path: Path) -> None:
+    """Two in one process would be chaos: the error says where the first came from and what to do."""
+    (tmp_path / "celery.py").write_text("")
+    program = f"import celery\n{INSTALL}"
+    path = os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "compat")])
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, capture_output=True, check=False
+    )
+
+    error = done.stderr.decode()
+    assert "ImproperlyConfigured: the real Celery has been imported already" in error
+    assert str(tmp_path / "celery.py") in error
+    assert "install_as_celery() before everything that imports celery" in error
+
+
+def test_run_runs_a_script_under_the_alias(run: Run, tmp_path: Path) -> None:
+    """Its folder is on the path, its arguments are its own, and it is `__main__`."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "program.py").write_text(
+        "import sys, celery, sidekiq_celery\nfrom neighbour import word\n"
+        "print(__name__, celery is sidekiq_celery, word, sys.argv[1:])\n"
+    )
+    (tmp_path / "here" / "neighbour.py").write_text("word = 'hello'\n")
+
+    done = run("-m", "sidekiq_celery", "run", "program.py", "-x", "--help", "-m", "y")
+
+    assert printed(done) == ["__main__ True hello ['-x', '--help', '-m', 'y']"]
+
+
+def test_run_runs_a_module_under_the_alias(run: Run, tmp_path: Path) -> None:
+    """As `python -m` does, from the folder in which one is; `-m celery` is this package's own command line."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "program.py").write_text("import sys, celery\nprint(celery.__name__, sys.argv[1:])\n")
+
+    done = run("-m", "sidekiq_celery", "run", "-m", "program", "-q", "1")
+    version = run("-m", "sidekiq_celery", "run", "-m", "celery", "--version")
+
+    assert printed(done) == ["sidekiq_celery ['-q', '1']"]
+    assert printed(version)[0].startswith("5.7.0")
+
+
+def test_run_says_when_there_is_no_such_script(run: Run) -> None:
+    """A sentence, not a traceback."""
+    done = run("-m", "sidekiq_celery", "run", "nowhere.py")
+
+    assert done.returncode == 2
+    assert "there is no file 'nowhere.py'; name a script, or a module by -m" in done.stderr

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 
+from sidekiq_py.engine.aside import Aside
 from sidekiq_py.engine.family import Message, Parent
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.launcher import Launcher
@@ -11,12 +12,15 @@ from sidekiq_py.engine.launcher import Launcher
 MakeLauncher = Callable[[Callable[[str], None]], Launcher]
 
 
-def run_child(parent: Parent, make_launcher: MakeLauncher) -> int:
+def run_child(
+    parent: Parent, make_launcher: MakeLauncher, obey: Callable[[Launcher, str], str] = lambda launcher, text: ""
+) -> int:
     """
     Work until told to stop, or until the parent is gone; the exit code.
 
     Args:
         make_launcher: Imports the program and gives a launcher that tells the names of its owners to what it is handed.
+        obey: Called with what a companion tells or asks, one after the other; gives the answer.
     """
     # Out of the terminal's foreground group: Ctrl-C reaches the parent alone, which then asks the children once.
     os.setpgid(0, 0)
@@ -26,8 +30,17 @@ def run_child(parent: Parent, make_launcher: MakeLauncher) -> int:
     launcher = make_launcher(lambda owner: parent.say("OWNER", owner))
     launcher.watch_hard_limits(_Watch(parent))
 
+    relayed = Aside()
+
     def hear(message: Message) -> None:
-        if message.word == "DEAD":
+        # What a companion wants may take its time: a dead sibling's jobs do not wait behind it.
+        if message.word == "TELL":
+            text = " ".join(message.details)
+            relayed.call(lambda: obey(launcher, text))
+        elif message.word == "ASK":
+            number, text = message.details[0], " ".join(message.details[1:])
+            relayed.call(lambda: parent.say("ANSWER", number, obey(launcher, text)))
+        elif message.word == "DEAD":
             launcher.bury(message.details[0])
         elif message.word == "KILLED":
             seconds, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])

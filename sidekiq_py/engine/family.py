@@ -6,13 +6,19 @@ What a parent and its children say to each other, over two pipes each.
 `later`: Redis is away), `RENEW` (replace me: I have run my share of jobs).
 - Down: `DEAD <owner>` (bring its jobs back), `KILLED <seconds> <owner> <field>` (its job ran past its hard limit:
 settle it as failed). The end of the down pipe says that the parent is gone.
+- Between a companion (`companion.py`) and the rest, each text being one line. From the companion: `TELL <who> <text>`
+and `ASK <number> <who> <text>`, where who is `parent`, `children` or `all`. To a child: `TELL <text>`, `ASK <number>
+<text>`. From a child: `ANSWER <number> <text>`, and `SAY <text>`. To the companion: `ASKED <number> <pid>…` (who was
+asked), `ANSWER <number> <pid> <text>`, `SAID <pid> <text>`, `GONE <pid>` (a child has ended).
 """
 
 import os
 import select
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+
+_CHUNK = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,9 @@ class LinePipe:
         line = " ".join((word, *details)).encode() + b"\n"
         try:
             with self._lock:
-                os.write(self.fd, line)
+                # A line that is longer than the pipe goes in parts where a signal comes in between.
+                while line:
+                    line = line[os.write(self.fd, line) :]
             return True
         except OSError:
             return False
@@ -44,7 +52,7 @@ class LinePipe:
     def read(self) -> Iterator[Message] | None:
         """What has come; None at the end of the pipe. Waits if nothing has."""
         try:
-            data = os.read(self.fd, 65536)
+            data = os.read(self.fd, _CHUNK)
         except OSError:
             return None
         if not data:
@@ -52,6 +60,50 @@ class LinePipe:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         words = [line.decode().split(" ") for line in lines if line]
         return iter([Message(first, tuple(rest)) for first, *rest in words])
+
+    def close(self) -> None:
+        """Close this end."""
+        try:
+            os.close(self.fd)
+        except OSError:
+            pass
+
+
+class Outbox:
+    """
+    The parent's end of a pipe to a child. Writing never waits: what the child does not take yet is kept.
+
+    Attributes:
+        waiting_bytes: How much is kept.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        os.set_blocking(fd, False)
+        self._waiting = bytearray()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much has not been taken yet."""
+        return len(self._waiting)
+
+    def write(self, word: str, *details: str) -> bool:
+        """Send a message; False if nobody reads any more."""
+        self._waiting += " ".join((word, *details)).encode() + b"\n"
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what the other end takes; False if nobody reads any more."""
+        try:
+            while self._waiting:
+                written = os.write(self.fd, self._waiting[:_CHUNK])
+                del self._waiting[:written]
+        except BlockingIOError:
+            return True
+        except OSError:
+            self._waiting.clear()
+            return False
+        return True
 
     def close(self) -> None:
         """Close this end."""
@@ -87,9 +139,11 @@ class Parent:
         threading.Thread(target=run, name="sidekiq.parent", daemon=True).start()
 
 
-def readable(fds: list[int], seconds: float | None) -> list[int]:
-    """Those of *fds* on which something can be read within *seconds*."""
+def readable(fds: list[int], seconds: float | None, *, writers: Iterable[int] = ()) -> list[int]:
+    """Those of *fds* on which something can be read within *seconds*, and of *writers* that take more."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
+    for fd in writers:
+        poll.register(fd, select.POLLOUT)
     return [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sidekiq_py.engine.family import LinePipe
+from sidekiq_py.engine.family import LinePipe, Outbox
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Child:
 
     pid: int
     up: LinePipe
-    down: LinePipe
+    down: Outbox
     born_at: float
     owners: list[str] = field(default_factory=list)
     limit: Limit | None = None

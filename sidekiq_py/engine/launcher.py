@@ -184,6 +184,11 @@ class Launcher:
         return self._state
 
     @property
+    def metrics(self) -> ExecutionMetrics:
+        """How often each class ran."""
+        return self._metrics
+
+    @property
     def is_quiet(self) -> bool:
         """No more jobs are fetched."""
         return self._is_stopping

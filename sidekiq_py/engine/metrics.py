@@ -61,6 +61,10 @@ class ExecutionMetrics:
         else:
             row[_FAILED] += 1
 
+    def attempts(self) -> dict[str, int]:
+        """How often each class was tried since the process started."""
+        return {job_class: sum(row[:_MILLISECONDS]) for job_class, row in self._totals().items()}
+
     def flush(self, pool: Pool, *, now: float, dialect: Dialect) -> None:
         """
         Write what has come since the last flush, under the names of the dialect's release.

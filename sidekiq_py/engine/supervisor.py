@@ -15,6 +15,7 @@ forerunner is ready.
 - QUIT, where it is asked for, stops without waiting for busy jobs; a child handles it by itself.
 - A job past its hard limit: the child is frozen, another one settles the job as failed, then the child is killed and
 replaced.
+- A companion, where one is asked for, is kept beside the children (`companion.py`).
 """
 
 import logging
@@ -26,7 +27,8 @@ from collections.abc import Callable, Sequence
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config
 from sidekiq_py.engine.child_starts import ChildStarts
-from sidekiq_py.engine.family import LinePipe, Message, Parent, readable
+from sidekiq_py.engine.companion import Companion, Role
+from sidekiq_py.engine.family import LinePipe, Message, Outbox, Parent, readable
 from sidekiq_py.engine.family_member import Child, Limit, rss_kb_of
 from sidekiq_py.engine.process_end import end_process
 from sidekiq_py.engine.signals import SignalInbox
@@ -52,6 +54,7 @@ class Supervisor:
         on_ready: Called in the parent once all children have been ready.
         on_signal: Told of each signal to the parent, by a name such as `TERM`, before it is obeyed.
         more_signals: Names of signals to watch beside those of any worker: `HUP`, `QUIT`.
+        companion: What a process beside the children does.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Supervisor:
         on_ready: Callable[[], None] = lambda: None,
         on_signal: Callable[[str], None] = lambda name: None,
         more_signals: Sequence[str] = ("HUP",),
+        companion: Role | None = None,
     ) -> None:
         self._config = config
         self._processes = processes
@@ -91,13 +95,25 @@ class Supervisor:
         self._on_signal = on_signal
         self._more_signals = more_signals
         self._was_ready = False
+        self._companion = Companion(companion, self._fork_process, lambda: self.children)
+
+    @property
+    def children(self) -> list[Child]:
+        """All that live, also those that are about to leave."""
+        return list(self._children.values())
+
+    def ask_to_stop(self, name: str = "TERM") -> None:
+        """As if the signal *name* had come."""
+        self._signals.put(name)
 
     def run(self) -> int:
         """Run until all children have ended; the exit code. Only in the main thread."""
         self._signals.watch(("CHLD", *self._more_signals))
         while True:
+            self._companion.keep()
             self._start_missing()
             if not self._children and (self._is_stopping or self._wanted == 0):
+                self._companion.stop()
                 return self._exit_code
             self._wait()
             self._reap()
@@ -118,33 +134,37 @@ class Supervisor:
 
     def _fork(self) -> Child:
         self._before_fork()
+        child = self._fork_process(self._run_child)
+        self._children[child.pid] = child
+        self._hand_orphans_to(child)
+        return child
+
+    def _fork_process(self, run: RunChild) -> Child:
         up_read, up_write = os.pipe()
         down_read, down_write = os.pipe()
         pid = os.fork()
         if pid == 0:
-            self._become_child(up_read, up_write, down_read, down_write)
+            self._become_child(run, up_read, up_write, down_read, down_write)
         os.close(up_write)
         os.close(down_read)
-        child = Child(pid, LinePipe(up_read), LinePipe(down_write), monotonic())
-        self._children[pid] = child
-        self._hand_orphans_to(child)
-        return child
+        return Child(pid, LinePipe(up_read), Outbox(down_write), monotonic())
 
     def _hand_orphans_to(self, child: Child) -> None:
         for owner in self._orphans:
             child.down.write("DEAD", owner)
         self._orphans.clear()
 
-    def _become_child(self, up_read: int, up_write: int, down_read: int, down_write: int) -> None:
+    def _become_child(self, run: RunChild, up_read: int, up_write: int, down_read: int, down_write: int) -> None:
         code = 70
         try:
             for child in self._children.values():
                 # With a sibling's pipe open here, the sibling would not hear of the parent's end.
                 child.up.close()
                 child.down.close()
+            self._companion.close_pipes()
             os.close(up_read)
             os.close(down_write)
-            code = self._run_child(Parent(LinePipe(up_write), LinePipe(down_read)))
+            code = run(Parent(LinePipe(up_write), LinePipe(down_read)))
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
         except BaseException:  # noqa: BLE001 — whatever it is, a child must never go on as a second parent
@@ -163,6 +183,8 @@ class Supervisor:
             child = self._children.pop(pid, None)
             if child is not None:
                 self._mourn(child, os.waitstatus_to_exitcode(status))
+            elif self._companion.is_process(pid):
+                self._companion.note_end(os.waitstatus_to_exitcode(status))
 
     def _mourn(self, child: Child, code: int) -> None:
         messages = child.up.read() if readable([child.up.fd], 0) else None
@@ -170,6 +192,7 @@ class Supervisor:
             self._hear(child, message)
         child.up.close()
         child.down.close()
+        self._companion.note_gone(child)
         if self._settling and child in self._settling:
             self._settling = None
         if child in self._rolling:
@@ -222,8 +245,12 @@ class Supervisor:
     # ---- what comes in
 
     def _wait(self) -> None:
-        by_fd = {child.up.fd: child for child in self._children.values()}
-        for fd in readable([self._signals.fd, *by_fd], self._pause_seconds()):
+        processes = [*self._children.values(), *self._companion.processes]
+        by_fd = {process.up.fd: process for process in processes}
+        takers = {process.down.fd: process.down for process in processes if process.down.waiting_bytes}
+        for fd in readable([self._signals.fd, *by_fd], self._pause_seconds(), writers=takers):
+            if fd in takers:
+                takers[fd].flush()
             child = by_fd.get(fd)
             if child is None:
                 continue
@@ -249,10 +276,14 @@ class Supervisor:
             moments.append(self._ping_at)
         if len(self._staying()) < self._wanted and not self._is_stopping:
             moments.append(self._starts.next_at)
+        if self._companion.next_start_at is not None:
+            moments.append(self._companion.next_start_at)
         return max(0.0, min(moments) - now) if moments else None
 
     def _hear(self, child: Child, message: Message) -> None:
-        if message.word == "OWNER":
+        if child in self._companion.processes:
+            self._companion.hear(message)
+        elif message.word == "OWNER":
             child.owners.append(message.details[0])
         elif message.word == "READY":
             child.is_ready = True
@@ -268,6 +299,8 @@ class Supervisor:
             child.limit = None
         elif message.word == "RENEW":
             self._replace(child)
+        elif message.word in ("ANSWER", "SAY"):
+            self._companion.pass_on(child, message)
         elif message.word == "SETTLED" and self._settling is not None and self._settling[1] is child:
             self._finish_settling(message.details[0])
 

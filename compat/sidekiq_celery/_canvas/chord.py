@@ -243,8 +243,10 @@ class _chord(Signature):
         tasks = self.tasks
         if kinds.is_group(tasks):
             return tasks.clone()
-        if isinstance(tasks, MutableSequence) and not isinstance(tasks, _regen):
-            tasks = tasks[:]
+        if isinstance(tasks, MutableSequence):
+            # One that is still to be read is read now: its members are counted before they are sent, and each is
+            # told which part it is.
+            tasks = list(tasks)
         return kinds.group_of(tasks, app=app, task_id=self.options.get("task_id") or uuid())
 
     def run(

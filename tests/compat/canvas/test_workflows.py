@@ -30,6 +30,13 @@ CANVASES: dict[str, tuple[Canvas, Any]] = {
     "a group": (lambda t: group(t.add.s(i, i) for i in range(4)), [0, 2, 4, 6]),
     "an empty group": (lambda t: group([]), []),
     "a chord": (lambda t: chord([t.add.s(i, i) for i in range(4)], t.total.s()), 12),
+    "a chord of a generator": (lambda t: chord((t.add.s(i, i) for i in range(4)), t.total.s()), 12),
+    "a chord of a group of a generator": (lambda t: chord(group(t.add.s(i, i) for i in range(4)), t.total.s()), 12),
+    "a chord of a generator of groups": (
+        lambda t: chord((group(t.same.s(i), t.same.s(i + 1)) for i in range(2)), t.same.s()),
+        [0, 1, 1, 2],
+    ),
+    "a generator's group and a task": (lambda t: group(t.add.s(i, i) for i in range(4)) | t.total.s(), 12),
     "a chord of nothing": (lambda t: chord([], t.total.s()), 0),
     "a chord of one": (lambda t: chord([t.add.s(1, 2)], t.total.s()), 3),
     "a group and a task": (lambda t: group(t.add.s(1, 1), t.add.s(2, 2)) | t.total.s(), 6),

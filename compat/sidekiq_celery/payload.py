@@ -17,10 +17,16 @@ from sidekiq_celery.message import TaskMessage
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("KEY", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message", "request_fields")
+__all__ = (
+    "EMBEDS", "KEY", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message", "request_fields",
+    "with_embedded",
+)  # fmt: skip
 
 KEY = "celery"
 """The key of a payload beside Sidekiq's own."""
+
+EMBEDS = "embeds"
+"""The mark of a `body` that a Celery client has written: what the call sets off is in there, too."""
 
 Marks = dict[str, Any]
 
@@ -35,7 +41,7 @@ _SAME_NAME = (
 _OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
 _EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 # Of the body, and not of the request.
-_OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression"})
+_OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS})
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
 
 
@@ -153,21 +159,41 @@ def arguments_of(app: "Celery", args: list[Any], marks: Mapping[str, Any]) -> tu
     return read, {}
 
 
+def with_embedded(app: "Celery", marks: Mapping[str, Any]) -> Mapping[str, Any]:
+    """
+    *marks* with what a Celery client has put into the body beside the arguments: callbacks, errbacks, chain, chord.
+
+    Raises:
+        As `arguments_of`.
+    """
+    if not marks.get(EMBEDS):
+        return marks
+    body = _loaded_body(app, marks)
+    embedded = body[2] if isinstance(body, list | tuple) and len(body) > 2 else None
+    if not isinstance(embedded, Mapping):
+        return marks
+    return {**marks, **{name: embedded[name] for name in _EMBEDDED if embedded.get(name)}}
+
+
 def _read_body(app: "Celery", marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     from sidekiq_celery.exceptions import InvalidTaskError
 
+    body = _loaded_body(app, marks)
+    try:
+        args, kwargs = body[0], body[1]
+        return list(args), dict(kwargs)
+    except (LookupError, TypeError, ValueError) as error:
+        raise InvalidTaskError(f"celery.body holds no arguments and keyword arguments: {error}") from error
+
+
+def _loaded_body(app: "Celery", marks: Mapping[str, Any]) -> Any:
     kombu: Any = import_module("kombu.serialization")
     accepted = kombu.prepare_accept_content(app.conf.accept_content)
     raw = b64decode(marks["body"])
     if marks.get("compression"):
         compressing: Any = import_module("kombu.compression")
         raw = compressing.decompress(raw, marks["compression"])
-    body = kombu.loads(raw, marks.get("content_type"), marks.get("content_encoding"), accept=accepted)
-    try:
-        args, kwargs = body[0], body[1]
-        return list(args), dict(kwargs)
-    except (LookupError, TypeError, ValueError) as error:
-        raise InvalidTaskError(f"celery.body holds no arguments and keyword arguments: {error}") from error
+    return kombu.loads(raw, marks.get("content_type"), marks.get("content_encoding"), accept=accepted)
 
 
 def request_fields(

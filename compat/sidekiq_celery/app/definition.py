@@ -36,6 +36,7 @@ from sidekiq_py.registry import registry as program_registry
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.events.task_events import TaskEvents
 
 __all__ = ("Gate", "JobRun", "TaskDefinition", "register_tasks")
 
@@ -143,6 +144,9 @@ class JobRun(TaskRun):
             self._read_again(list(args))
         if signals.task_received.receivers:
             signals.task_received.send(sender=self.plan.task, request=self.request)
+        events = self.definition.told_events
+        if events is not None:
+            events.received(self)
         expires = self.request.expires
         if expires is not None and aware(self.plan.app, expires).timestamp() < time.time():
             self.revoke("expired", expired=True)
@@ -151,6 +155,8 @@ class JobRun(TaskRun):
         reason = None if gate is None else gate(self.request)
         if reason is not None:
             self.revoke(reason)
+        elif events is not None:
+            events.started(self)
         return reason is None
 
     def _read_again(self, raw_args: list[Any]) -> None:
@@ -167,9 +173,12 @@ class TaskDefinition(JobDefinition):
         task: Made and bound.
         hostname: The worker's name.
         has_hard_limits: The worker runs one task a process, which can be killed.
+        events: Where monitors are told of its runs.
     """
 
-    __slots__ = ("_limited", "app", "failed_tasks", "gate", "has_hard_limits", "orders_priorities", "plan", "task")
+    __slots__ = (
+        *("_limited", "app", "events", "failed_tasks", "gate", "has_hard_limits", "orders_priorities", "plan", "task"),
+    )
 
     def __init__(
         self,
@@ -179,6 +188,7 @@ class TaskDefinition(JobDefinition):
         hostname: str | None = None,
         has_hard_limits: bool = False,
         gate: Gate | None = None,
+        events: "TaskEvents | None" = None,
     ) -> None:
         self.task = task
         self.app: Celery = task.app
@@ -186,6 +196,7 @@ class TaskDefinition(JobDefinition):
         super().__init__(task.name, {}, task, origin=f"{type(task).__qualname__}", is_async=self.plan.is_async)
         self.failed_tasks = failed_tasks
         self.gate = gate
+        self.events = events
         self.has_hard_limits = has_hard_limits
         self.orders_priorities = bool((self.app.conf.broker_transport_options or {}).get("queue_order_strategy"))
         self.is_acknowledged_early = task._is_acknowledged_early
@@ -200,6 +211,12 @@ class TaskDefinition(JobDefinition):
         run = JobRun(self, payload)
         running.set(run)
         return run.on_loop if self.is_async else run
+
+    @property
+    def told_events(self) -> "TaskEvents | None":
+        """Where monitors are told of runs, if they are now."""
+        events = self.events
+        return events if events is not None and events.is_on else None
 
     def _limit(self, hard: float | None, soft: float | None) -> None:
         # On the loop the run keeps the soft limit by itself, so that the task can catch what it raises.
@@ -219,6 +236,7 @@ class TaskDefinition(JobDefinition):
             hostname=self.plan.hostname,
             has_hard_limits=self.has_hard_limits,
             gate=self.gate,
+            events=self.events,
         )
         limited._limit(hard or self.task.time_limit, soft or self.task.soft_time_limit)
         return limited
@@ -231,6 +249,8 @@ class TaskDefinition(JobDefinition):
             run = JobRun(self, attempt.payload)
         if attempt.error is not None and run.state != states.FAILURE:
             run.end_from_outside(attempt.error)
+        if (events := self.told_events) is not None:
+            events.ended(run, attempt.error)
         return verdict(run, attempt, self.failed_tasks)
 
 
@@ -242,6 +262,7 @@ def register_tasks(
     hostname: str | None = None,
     has_hard_limits: bool = False,
     gate: Gate | None = None,
+    events: "TaskEvents | None" = None,
 ) -> None:
     """
     Let a worker run the tasks of *app*, which is finalized by that.
@@ -252,6 +273,7 @@ def register_tasks(
         hostname: The worker's name, for `request.hostname`.
         has_hard_limits: The worker runs one task a process; without it `time_limit` has no effect, which is told once.
         gate: Asked before each task.
+        events: Where monitors are told of runs.
     """
     from sidekiq_celery.app.lost_workers import fail_lost_tasks
 
@@ -259,7 +281,9 @@ def register_tasks(
     failed_tasks = FailedTasks(app)
 
     def define(task: Any) -> TaskDefinition:
-        return TaskDefinition(task, failed_tasks, hostname=hostname, has_hard_limits=has_hard_limits, gate=gate)
+        return TaskDefinition(
+            task, failed_tasks, hostname=hostname, has_hard_limits=has_hard_limits, gate=gate, events=events
+        )
 
     for task in app.tasks.values():
         trace.build_tracer(task.name, task, app=app)

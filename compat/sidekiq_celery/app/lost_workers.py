@@ -28,7 +28,10 @@ def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseExcepti
         if not isinstance(error, PoisonPillError) or not isinstance(definition, TaskDefinition):
             return
         run = JobRun(definition, payload)
-        run.end_from_outside(WorkerLostError(str(error)))
+        lost = WorkerLostError(str(error))
+        run.end_from_outside(lost)
+        if (events := definition.told_events) is not None:
+            events.ended(run, lost)
         if run.effects:
             pool = client_of(definition.app).pool
             pool.run(lambda link: in_flight.write(link, run.effects), idempotent=False)

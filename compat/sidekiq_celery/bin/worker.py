@@ -56,7 +56,9 @@ def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @click.option("-B", "--beat", is_flag=True, help="Run beat, too.")
 @click.option("-s", "--schedule-filename", "--schedule", help="Of beat.")
 @click.option("--scheduler", help="Of beat: a class's name.")
-@click.option("-E", "--task-events", "--events", is_flag=True, default=None, help="Without effect here.")
+@click.option(
+    "-E", "--task-events", "--events", is_flag=True, default=None, help="Tell monitors what becomes of tasks."
+)
 @click.option("-O", "--optimization", type=click.Choice(("default", "fair")), default="default", hidden=True)
 @click.option("-S", "--statedb", hidden=True)
 @click.option("--prefetch-multiplier", type=int, hidden=True)

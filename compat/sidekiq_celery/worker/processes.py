@@ -17,6 +17,7 @@ from typing import Any
 from sidekiq_celery import signals
 from sidekiq_celery.app.definition import register_tasks
 from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.platforms import isatty
 from sidekiq_py import program
 from sidekiq_py.config import Config
@@ -34,7 +35,11 @@ logger = logging.getLogger("celery.worker")
 
 def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] = lambda owner: None) -> Launcher:
     """A process of *worker* that can run its tasks."""
-    register_tasks(worker.app, hostname=worker.hostname, has_hard_limits=config.is_single_slot_child)
+    worker.events = TaskEvents(worker.app, worker.hostname, is_on=bool(worker.task_events))
+    program.hooks.on("exit")(worker.events.close)
+    register_tasks(
+        worker.app, hostname=worker.hostname, has_hard_limits=config.is_single_slot_child, events=worker.events
+    )
     launcher = Launcher(
         config,
         registry=registry,

@@ -16,10 +16,13 @@ from sidekiq_py.errors import SidekiqError
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.events.task_events import TaskEvents
 
 __all__ = ("WorkController",)
 
 logger = logging.getLogger("celery.worker")
+
+_HEARTBEAT_SECONDS = 2.0
 
 _WITHOUT_EFFECT = {
     "optimization": "-O: a free process takes the next task, as with -O fair",
@@ -28,10 +31,7 @@ _WITHOUT_EFFECT = {
     "pool_start_method": "--pool-start-method: children are forked",
     "without_gossip": "--without-gossip: there is no gossip",
     "without_mingle": "--without-mingle: there is no mingle",
-    "without_heartbeat": "--without-heartbeat: the heartbeat tells others that jobs here are alive",
-    "heartbeat_interval": "--heartbeat-interval: it is the engine's",
     "statedb": "--statedb: revoked tasks are kept in Redis",
-    "task_events": "-E: workers send no events",
     "autoscale": "--autoscale: as many processes as its maximum are kept",
 }
 
@@ -54,10 +54,14 @@ class WorkController:
         beat: Run beat beside it.
         schedule_filename, scheduler: Of that beat.
         autoscale: Maximum and minimum of processes; the maximum holds.
+        task_events: Tell monitors what becomes of tasks.
+        without_heartbeat: Tell them nothing of the worker.
+        heartbeat_interval: Seconds, between what they are told of it.
         ready_callback: Called with the worker once it fetches.
 
     Attributes:
         exitcode: Of the program, once it has ended.
+        events: In a process that runs tasks, where monitors are told of them.
     """
 
     app: ClassVar[Any] = None
@@ -66,6 +70,7 @@ class WorkController:
         self.app: Any = app or type(self).app  # type: ignore[misc]
         self.hostname = default_nodename(hostname)
         self.exitcode: int | None = None
+        self.events: TaskEvents | None = None
         self.app.loader.init_worker()
         self.on_before_init(**kwargs)
         self.setup_defaults(**kwargs)
@@ -93,6 +98,8 @@ class WorkController:
         max_tasks_per_child: int | None = None,
         max_memory_per_child: int | None = None,
         task_events: bool | None = None,
+        without_heartbeat: bool = False,
+        heartbeat_interval: float | None = None,
         autoscale: Any = None,
         **kwargs: Any,
     ) -> None:
@@ -106,6 +113,7 @@ class WorkController:
         self.max_tasks_per_child = either("worker_max_tasks_per_child", max_tasks_per_child)
         self.max_memory_per_child = either("worker_max_memory_per_child", max_memory_per_child)
         self.task_events = either("worker_send_task_events", task_events)
+        self.heartbeat_seconds = 0.0 if without_heartbeat else float(heartbeat_interval or _HEARTBEAT_SECONDS)
         wanted = autoscale[0] if autoscale else either("worker_concurrency", concurrency)
         self.concurrency = 1 if self.pool_name == "solo" else _number(wanted)
 
@@ -224,7 +232,7 @@ class WorkController:
 
     def options_without_effect(self) -> list[str]:
         """What was asked for and has no effect here, each with the reason."""
-        given = {**self._options, "task_events": self.task_events}
+        given = self._options
         return [text for name, text in _WITHOUT_EFFECT.items() if given.get(name) not in (None, False, "default")]
 
     def _limit_tasks(self) -> None:

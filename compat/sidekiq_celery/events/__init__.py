@@ -1,0 +1,12 @@
+"""
+Events: what becomes of workers and tasks, told to whoever listens, such as Flower.
+
+They go over Redis as Celery's do on kombu's Redis transport, so monitors of either side read either. A process of a
+worker puts them into its `outbox`, which sends them together; `EventDispatcher` sends one at a time by kombu.
+"""
+
+from sidekiq_celery.events.dispatcher import EventDispatcher
+from sidekiq_celery.events.event import Event, event_exchange, get_exchange, group_from
+from sidekiq_celery.events.receiver import EventReceiver
+
+__all__ = ("Event", "EventDispatcher", "EventReceiver", "event_exchange", "get_exchange", "group_from")

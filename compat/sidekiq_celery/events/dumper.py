@@ -1,0 +1,84 @@
+"""Shows events as they come: `sidekiq-celery events --dump`."""
+
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from kombu.utils.functional import LRUCache
+
+from sidekiq_celery._state import app_or_default
+from sidekiq_celery.utils.time import humanize_seconds
+
+__all__ = ("Dumper", "evdump")
+
+TASK_NAMES: Any = LRUCache(limit=4095)
+"""What was shown of a task when it was sent or received, by its id."""
+
+HUMAN_TYPES = {"worker-offline": "shutdown", "worker-online": "started", "worker-heartbeat": "heartbeat"}
+_WITH_NAMES = ("task-received", "task-sent")
+
+
+def humanize_type(type: str) -> str:
+    """A type in words."""
+    type = type.lower()
+    return HUMAN_TYPES.get(type) or type.replace("-", " ")
+
+
+class Dumper:
+    """
+    Prints events, one a line.
+
+    Args:
+        out: Where to.
+    """
+
+    def __init__(self, out: TextIO = sys.stdout) -> None:
+        self.out = out
+
+    def say(self, msg: str) -> None:
+        """Print a line at once, also into a pipe."""
+        print(msg, file=self.out, flush=True)
+
+    def on_event(self, ev: dict[str, Any]) -> None:
+        """Print an event; its fields are taken out of it."""
+        timestamp = datetime.fromtimestamp(ev.pop("timestamp"), UTC)
+        type, hostname = ev.pop("type").lower(), ev.pop("hostname")
+        if not type.startswith("task-"):
+            self._line(hostname, timestamp, type, "", ev)
+            return
+        uuid = ev.pop("uuid")
+        if type in _WITH_NAMES:
+            TASK_NAMES[uuid] = f"{ev.pop('name')}({uuid}) args={ev.pop('args')} kwargs={ev.pop('kwargs')}"
+        self.format_task_event(hostname, timestamp, type, TASK_NAMES.get(uuid, ""), ev)
+
+    def format_task_event(
+        self, hostname: str, timestamp: datetime, type: str, task: str, event: dict[str, Any]
+    ) -> None:
+        """Print an event of a task."""
+        self._line(hostname, timestamp, type, f"{task} ", event)
+
+    def _line(self, hostname: str, timestamp: datetime, type: str, task: str, event: dict[str, Any]) -> None:
+        fields = ", ".join(f"{key}={event[key]}" for key in sorted(event))
+        self.say(f"{hostname} [{timestamp}] {humanize_type(type)}{':' if fields else ''} {task}{fields}")
+
+
+def evdump(app: Any = None, out: TextIO = sys.stdout) -> None:
+    """Print events until Ctrl-C; a connection that is lost is made again."""
+    app = app_or_default(app)
+    dumper = Dumper(out=out)
+    dumper.say("-> evdump: starting capture...")
+    connection = app.connection_for_read().clone()
+
+    def tell(error: BaseException, interval: float) -> None:
+        when = humanize_seconds(interval, "in", " ")
+        dumper.say(f"-> Cannot connect to {connection.as_uri()}: {error}. Trying again {when}")
+
+    try:
+        while True:
+            try:
+                connection.ensure_connection(tell)
+                app.events.Receiver(connection, handlers={"*": dumper.on_event}).capture()
+            except connection.connection_errors + connection.channel_errors:
+                dumper.say("-> Connection lost, attempting reconnect")
+    except (KeyboardInterrupt, SystemExit):
+        connection.close()

@@ -1,0 +1,44 @@
+"""An event, and the exchange that events go through."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kombu import Exchange
+
+__all__ = ("EVENT_EXCHANGE_NAME", "Event", "event_exchange", "get_exchange", "group_from")
+
+EVENT_EXCHANGE_NAME = "celeryev"
+
+event_exchange = Exchange(EVENT_EXCHANGE_NAME, type="topic")
+"""The exchange on brokers that have topics; see `get_exchange`."""
+
+
+def Event(
+    type: str,
+    _fields: Any = None,
+    __dict__: Callable[..., dict[str, Any]] = dict,
+    __now__: Callable[[], float] = time.time,
+    **fields: Any,
+) -> dict[str, Any]:
+    """
+    An event: a dict with `type`, `timestamp` (seconds since the epoch; now unless given) and further fields.
+
+    Args:
+        type: `<group>-<what>`, as in `task-received`.
+    """
+    event = __dict__(_fields or {}, **fields)
+    event.setdefault("timestamp", __now__())
+    event["type"] = type
+    return event
+
+
+def group_from(type: str) -> str:
+    """The group of a type: `task` of `task-sent`."""
+    return type.split("-", 1)[0]
+
+
+def get_exchange(conn: Any, name: str = EVENT_EXCHANGE_NAME) -> Any:
+    """The exchange of events for a connection: on Redis each event reaches everybody, which is called fanout."""
+    kind = "fanout" if conn.transport.driver_type in ("redis", "gcpubsub") else "topic"
+    return Exchange(name, type=kind)

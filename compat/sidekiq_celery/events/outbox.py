@@ -1,0 +1,246 @@
+"""
+The events of this process, on their way to Redis.
+
+Whoever has an event puts it in and goes on. A thread, which starts with the first, waits a moment for more, and sends
+them together: those of tasks in lists, as Celery's workers do, and all messages in one round trip. What Redis does not
+take in time is dropped and counted: events are news, no record.
+"""
+
+import atexit
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary, ref
+
+from sidekiq_celery.app.broker import redis_settings
+from sidekiq_celery.events.wire import channels, message
+from sidekiq_py.clock import monotonic
+from sidekiq_py.errors import RedisConnectionError
+from sidekiq_py.redis_access.pool import Pool
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("Outbox", "close_all", "outbox_of")
+
+logger = logging.getLogger("celery.events")
+
+MOST_EVENTS = 10_000
+"""As many wait, at most."""
+_MOST_IN_A_LIST = 100
+_MOST_AT_ONCE = 2_000
+_GATHER_SECONDS = 0.05
+_PAUSE_SECONDS = 1.0
+_TELL_EVERY_SECONDS = 60.0
+_CLOSE_SECONDS = 2.0
+
+
+class Letter(NamedTuple):
+    """
+    An event that waits.
+
+    Args:
+        is_listed: It may go in a list with others.
+    """
+
+    event: Any
+    routing_key: str
+    hostname: str
+    serializer: str
+    is_listed: bool
+
+
+class Outbox:
+    """
+    Sends the events of one process. Safe in threads and across fork.
+
+    Args:
+        app: Whose broker they go to.
+
+    Attributes:
+        dropped: How many events were not sent.
+    """
+
+    def __init__(self, app: "Celery") -> None:
+        self._app = ref(app)
+        self._exchange: str = app.conf.event_exchange
+        self.dropped = 0
+        self._told = 0
+        self._told_at = -_TELL_EVERY_SECONDS
+        self._is_refused = False
+        self._last_error: Exception | None = None
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._pid = os.getpid()
+        self._letters: deque[Letter] = deque()
+        self._lock = threading.Lock()
+        self._is_wanted = threading.Event()
+        self._is_closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pool: Pool | None = None
+        self._channel: Callable[[str], str] = str
+
+    # ---- putting in
+
+    def put(self, event: dict[str, Any], hostname: str, serializer: str) -> None:
+        """Send an event of a task with others in a list."""
+        self._add(Letter(event, "task.multi", hostname, serializer, True))
+
+    def publish(self, event: Any, *, routing_key: str, serializer: str, headers: dict[str, Any], **_: Any) -> None:
+        """Send an event, or a list of them; called as kombu's producer is."""
+        self._add(Letter(event, routing_key, headers["hostname"], serializer, False))
+
+    def publish_now(self, event: dict[str, Any], hostname: str, serializer: str) -> int:
+        """
+        Send an event, and wait for that; it does not raise.
+
+        Returns:
+            How many listen. 0 as well if Redis is out of reach.
+        """
+        routing_key = event["type"].replace("-", ".")
+        try:
+            pool = self._pool or self._connect()
+            text = message(event, serializer, hostname, self._exchange, routing_key)
+            return int(pool.command("PUBLISH", self._channel(routing_key), text, idempotent=False))
+        except Exception as error:  # noqa: BLE001 - events are never worth a program's end
+            self._drop(1, error)
+            return 0
+
+    def _add(self, letter: Letter) -> None:
+        if self._pid != os.getpid():
+            self._start_afresh()
+        if len(self._letters) >= MOST_EVENTS or self._is_closing.is_set():
+            self.dropped += 1
+            return
+        self._letters.append(letter)
+        if not self._is_wanted.is_set():
+            self._is_wanted.set()
+            if self._thread is None:
+                self._start()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="sidekiq_celery.events", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """The process ends: send what waits, for some seconds at most. What comes later is dropped."""
+        thread = self._thread
+        if thread is not None and self._pid == os.getpid():
+            self._is_closing.set()
+            self._is_wanted.set()
+            thread.join(_CLOSE_SECONDS)
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while not self._is_closing.is_set():
+            self._is_wanted.wait()
+            self._is_closing.wait(_GATHER_SECONDS)
+            self._is_wanted.clear()
+            if not self._send_all():
+                self._is_closing.wait(_PAUSE_SECONDS)
+                self._is_wanted.set()
+            self._tell_of_losses()
+        if self._pool is not None:
+            self._pool.close()
+
+    def _send_all(self) -> bool:
+        """Send what waits; False if Redis is out of reach, and it goes on waiting."""
+        while self._letters:
+            taken = [self._letters.popleft() for _ in range(min(len(self._letters), _MOST_AT_ONCE))]
+            try:
+                self._send(taken)
+            except RedisConnectionError as error:
+                self._last_error = error
+                self._letters.extendleft(reversed(taken))
+                return False
+            except Exception as error:  # noqa: BLE001 - events are never worth a program's end
+                self._drop(len(taken), error)
+        return True
+
+    def _send(self, letters: Sequence[Letter]) -> None:
+        pool = self._pool or self._connect()
+        commands = []
+        for first, events in _lists(letters):
+            try:
+                text = message(events, first.serializer, first.hostname, self._exchange, first.routing_key)
+            except Exception as error:  # noqa: BLE001 - whatever a value raises, the others are sent
+                self._drop(1, error)
+                continue
+            commands.append(("PUBLISH", self._channel(first.routing_key), text))
+        if commands:
+            pool.batch(commands, idempotent=False)
+
+    def _connect(self) -> Pool:
+        app = self._app()
+        if app is None:
+            raise ReferenceError("the app of these events is gone")
+        # The names of channels are whole: no namespace is to be put before them.
+        pool = Pool(replace(redis_settings(app), namespace="", pool_size=1))
+        self._channel = channels(app, pool.settings.url)
+        self._pool = pool
+        return pool
+
+    # ---- losses
+
+    def _drop(self, count: int, error: Exception) -> None:
+        self.dropped += count
+        self._last_error = error
+        if getattr(error, "code", None) == "NOPERM" and not self._is_refused:
+            self._is_refused = True
+            logger.warning(
+                "this Redis user may not publish events, so monitors see none: allow it +publish and the channels "
+                "'&*.%s/*', or turn events off (%s)",
+                self._exchange,
+                error,
+            )
+
+    def _tell_of_losses(self) -> None:
+        if self.dropped == self._told or self._is_refused or monotonic() < self._told_at + _TELL_EVERY_SECONDS:
+            return
+        why = "they came faster than Redis takes them" if self._last_error is None else self._last_error
+        logger.warning("%d events were not sent: %s", self.dropped - self._told, why)
+        self._told, self._told_at = self.dropped, monotonic()
+
+
+def _lists(letters: Sequence[Letter]) -> Iterator[tuple[Letter, Any]]:
+    """What goes in a message each: an event by itself, or a list of those that come together."""
+    together: list[Any] = []
+    first: Letter | None = None
+    for letter in letters:
+        fits = first is not None and letter.is_listed and letter[2:] == first[2:] and len(together) < _MOST_IN_A_LIST
+        if first is not None and not fits:
+            yield first, together
+            first, together = None, []
+        if not letter.is_listed:
+            yield letter, letter.event
+        else:
+            first = first or letter
+            together.append(letter.event)
+    if first is not None:
+        yield first, together
+
+
+_outboxes: "WeakKeyDictionary[Celery, Outbox]" = WeakKeyDictionary()
+
+
+def outbox_of(app: "Celery") -> Outbox:
+    """The outbox of *app* in this process."""
+    found = _outboxes.get(app)
+    if found is None:
+        found = _outboxes.setdefault(app, Outbox(app))
+    return found
+
+
+@atexit.register
+def close_all() -> None:
+    """The process ends: close them all."""
+    for outbox in list(_outboxes.values()):
+        outbox.close()

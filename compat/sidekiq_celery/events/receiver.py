@@ -1,0 +1,173 @@
+"""`EventReceiver`: takes events as they come."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
+from typing import Any
+
+from kombu import Queue
+from kombu.connection import maybe_channel
+from kombu.mixins import ConsumerMixin
+
+from sidekiq_celery._state import app_or_default
+from sidekiq_celery.events.event import get_exchange
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.ids import uuid
+from sidekiq_celery.utils.time import adjust_timestamp
+
+__all__ = ("CLIENT_CLOCK_SKEW", "EventReceiver")
+
+CLIENT_CLOCK_SKEW = -1
+"""A client's logical clock knows nothing of the others': what it sent came before all that is known."""
+
+_TIME_OF = itemgetter("utcoffset", "timestamp")
+
+
+class EventReceiver(ConsumerMixin):
+    """
+    Takes events from the broker and hands each to its handler.
+
+    Args:
+        channel: A channel, or a connection, whose default channel is used.
+        handlers: By type of event; that under `*` gets those which have none.
+        routing_key: Which events; on Redis all, or those of one type, as in `task.received`.
+        node_id: In the queue's name.
+        queue_prefix, queue_ttl, queue_expires, queue_exclusive, queue_durable: Instead of the settings
+            `event_queue_…`. Redis keeps no events for those who are away, and so has no use for the times.
+        accept: Content types.
+
+    Raises:
+        ImproperlyConfigured: The queue is to be both exclusive and durable.
+    """
+
+    app: Any = None
+
+    def __init__(
+        self,
+        channel: Any,
+        handlers: Mapping[str, Callable[[dict[str, Any]], Any]] | None = None,
+        routing_key: str = "#",
+        node_id: str | None = None,
+        app: Any = None,
+        queue_prefix: str | None = None,
+        accept: Iterable[str] | None = None,
+        queue_ttl: float | None = None,
+        queue_expires: float | None = None,
+        queue_exclusive: bool | None = None,
+        queue_durable: bool | None = None,
+    ) -> None:
+        self.app = app_or_default(app or self.app)
+        conf, either = self.app.conf, self.app.either
+        self.channel = maybe_channel(channel)
+        self.handlers = {} if handlers is None else handlers
+        self.routing_key = routing_key
+        self.node_id = node_id or uuid()
+        self.queue_prefix = queue_prefix or conf.event_queue_prefix
+        self.exchange = get_exchange(self.connection or self.app.connection_for_write(), name=conf.event_exchange)
+        exclusive = either("event_queue_exclusive", queue_exclusive)
+        durable = either("event_queue_durable", queue_durable)
+        if exclusive and durable:
+            raise ImproperlyConfigured(
+                "the queue of events is to be exclusive and durable: set event_queue_exclusive=False to keep it, or "
+                "leave event_queue_durable off"
+            )
+        self.queue = Queue(
+            f"{self.queue_prefix}.{self.node_id}",
+            exchange=self.exchange,
+            routing_key=routing_key,
+            auto_delete=not durable,
+            durable=durable,
+            exclusive=exclusive,
+            message_ttl=either("event_queue_ttl", queue_ttl),
+            expires=either("event_queue_expires", queue_expires),
+        )
+        self.clock = self.app.clock
+        self.adjust_clock = self.clock.adjust
+        self.forward_clock = self.clock.forward
+        self.accept = {conf.event_serializer, "json"} if accept is None else accept
+
+    @property
+    def connection(self) -> Any:
+        """The channel's."""
+        return self.channel.connection.client if self.channel else None
+
+    # ---- taking events
+
+    def capture(self, limit: int | None = None, timeout: float | None = None, wakeup: bool = True) -> None:
+        """
+        Take events until `should_stop` is set.
+
+        Args:
+            limit: Of messages; a worker sends several events in one.
+            timeout: Seconds without an event.
+            wakeup: Ask all workers for a heartbeat first.
+
+        Raises:
+            TimeoutError: None came for so long.
+        """
+        for _ in self.itercapture(limit=limit, timeout=timeout, wakeup=wakeup):
+            pass
+
+    def itercapture(self, limit: int | None = None, timeout: float | None = None, wakeup: bool = True) -> Iterator[Any]:
+        """The same, yielding after each message."""
+        consume: Callable[..., Iterator[Any]] = self.consume
+        return consume(limit=limit, timeout=timeout, wakeup=wakeup)
+
+    def process(self, type: str, event: dict[str, Any]) -> None:
+        """Hand an event to its handler."""
+        handler = self.handlers.get(type) or self.handlers.get("*")
+        if handler is not None:
+            handler(event)
+
+    def wakeup_workers(self, channel: Any = None) -> None:
+        """Ask all workers for a heartbeat."""
+        self.app.control.broadcast("heartbeat", connection=self.connection, channel=channel)
+
+    # ---- for kombu
+
+    def get_consumers(self, Consumer: Any, channel: Any) -> list[Any]:
+        """The one consumer."""
+        return [Consumer(queues=[self.queue], callbacks=[self._receive], no_ack=True, accept=self.accept)]
+
+    def on_consume_ready(
+        self, connection: Any, channel: Any, consumers: Any, wakeup: bool = True, **kwargs: Any
+    ) -> None:
+        """Events can come now."""
+        if wakeup:
+            self.wakeup_workers(channel=channel)
+
+    # ---- reading
+
+    def event_from_message(
+        self,
+        body: dict[str, Any],
+        localize: bool = True,
+        now: Callable[[], float] = time.time,
+        tzfields: Callable[[Any], tuple[float, float]] = _TIME_OF,
+        adjust_timestamp: Callable[[float, float], float] = adjust_timestamp,
+        CLIENT_CLOCK_SKEW: int = CLIENT_CLOCK_SKEW,
+    ) -> tuple[str, dict[str, Any]]:
+        """
+        The type of an event, and the event with `local_received`, when it came, and the sender's time of day as ours.
+
+        Args:
+            localize: Else the time stays as it came.
+        """
+        self._follow_clock(body, CLIENT_CLOCK_SKEW)
+        if localize and "utcoffset" in body and "timestamp" in body:
+            offset, timestamp = tzfields(body)
+            body["timestamp"] = adjust_timestamp(timestamp, offset)
+        body["local_received"] = now()
+        return body["type"], body
+
+    def _follow_clock(self, body: dict[str, Any], skew: int) -> None:
+        if body["type"] == "task-sent":
+            body["clock"] = (self.clock.value or 1) + skew
+        elif "clock" not in body:
+            body["clock"] = self.forward_clock()
+            return
+        self.adjust_clock(body["clock"])
+
+    def _receive(self, body: Any, message: Any) -> None:
+        for event in body if isinstance(body, list) else [body]:
+            self.process(*self.event_from_message(event))

@@ -1,0 +1,153 @@
+"""What a worker's process tells of the tasks that it runs."""
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import states
+from sidekiq_celery.exceptions import Reject, Retry, TaskRevokedError, Terminated
+from sidekiq_celery.utils.serialization import safe_repr
+from sidekiq_celery.utils.time import utcoffset
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.run import TaskRun
+    from sidekiq_celery.events.outbox import Outbox
+
+__all__ = ("TaskEvents",)
+
+_REPR_CHARACTERS = 1024
+
+
+class TaskEvents:
+    """
+    Events of tasks, in one process. They go to its outbox, so no task waits for Redis.
+
+    Args:
+        app: Whose tasks.
+        hostname: The worker's name.
+        is_on: Events are sent from the start.
+
+    Attributes:
+        is_on: They are sent. Who runs tasks looks here first, and does nothing more if they are not.
+    """
+
+    __slots__ = ("_app", "_hostname", "_outbox", "_serializer", "is_on")
+
+    def __init__(self, app: "Celery", hostname: str, *, is_on: bool = False) -> None:
+        self._app = app
+        self._hostname = hostname
+        self._outbox: Outbox | None = None
+        self._serializer: str = app.conf.event_serializer
+        self.is_on = False
+        if is_on:
+            self.turn_on()
+
+    def turn_on(self) -> None:
+        """Send them from now on."""
+        from sidekiq_celery.events.clock import WallClock
+        from sidekiq_celery.events.outbox import outbox_of
+
+        if self._outbox is None:
+            self._app.clock = WallClock()
+            self._outbox = outbox_of(self._app)
+        self.is_on = True
+
+    def turn_off(self) -> None:
+        """Send none from now on."""
+        self.is_on = False
+
+    def close(self) -> None:
+        """The process ends: what has not been sent is, for some seconds at most."""
+        from sidekiq_celery.events.outbox import close_all
+
+        close_all()
+
+    # ---- what becomes of a task
+
+    def received(self, run: "TaskRun") -> None:
+        """A process has taken it to run it."""
+        if not run.plan.task.send_events:
+            return
+        request = run.request
+        self._send(
+            "task-received",
+            run.task_id,
+            name=run.plan.task.name,
+            args=request.get("argsrepr") or _shortened(safe_repr(run.args), _REPR_CHARACTERS),
+            kwargs=request.get("kwargsrepr") or _shortened(safe_repr(run.kwargs), _REPR_CHARACTERS),
+            root_id=request.root_id,
+            parent_id=request.parent_id,
+            retries=request.retries or 0,
+            eta=_iso(request.eta),
+            expires=_iso(request.expires),
+        )
+
+    def started(self, run: "TaskRun") -> None:
+        """It runs."""
+        if run.plan.task.send_events:
+            self._send("task-started", run.task_id)
+
+    def ended(self, run: "TaskRun", error: BaseException | None) -> None:
+        """
+        Its run is over.
+
+        Args:
+            error: What the engine has ended it by, if anything.
+        """
+        task, value = run.plan.task, run.retval
+        if not task.send_events:
+            return
+        if run.state == states.SUCCESS:
+            shown = _shortened(safe_repr(value), task.resultrepr_maxsize)
+            self._send("task-succeeded", run.task_id, result=shown, runtime=run.runtime)
+        elif run.state == states.RETRY:
+            reason = value.exc if isinstance(value, Retry) else value
+            self._send("task-retried", run.task_id, **_told_of(reason, run))
+        elif run.state == states.REVOKED:
+            self._send("task-revoked", run.task_id, **_why_revoked(value, error))
+        elif run.state == states.REJECTED:
+            self._rejected(run)
+        elif run.state == states.FAILURE:
+            self._send("task-failed", run.task_id, **_told_of(value, run))
+
+    def _rejected(self, run: "TaskRun") -> None:
+        requeue = isinstance(run.retval, Reject) and bool(run.retval.requeue)
+        if not requeue:
+            # It never runs again, and monitors have no other word for that.
+            self._send("task-failed", run.task_id, **_told_of(run.retval, run))
+        self._send("task-rejected", run.task_id, requeue=requeue)
+
+    def _send(self, kind: str, task_id: str, **fields: Any) -> None:
+        outbox = self._outbox
+        if outbox is None:
+            return
+        event = {
+            "hostname": self._hostname,
+            "utcoffset": utcoffset(),
+            "pid": os.getpid(),
+            "clock": self._app.clock.forward(),
+            "uuid": task_id,
+            **fields,
+            "timestamp": time.time(),
+            "type": kind,
+        }
+        outbox.put(event, self._hostname, self._serializer)
+
+
+def _told_of(error: Any, run: "TaskRun") -> dict[str, Any]:
+    return {"exception": safe_repr(error), "traceback": None if run.einfo is None else str(run.einfo.traceback)}
+
+
+def _why_revoked(reason: Any, error: BaseException | None) -> dict[str, Any]:
+    why = str(reason.args[0]) if isinstance(reason, TaskRevokedError) and reason.args else ""
+    signum = str(error.args[0]) if isinstance(error, Terminated) and error.args else None
+    return {"terminated": why == "terminated", "signum": signum, "expired": why == "expired"}
+
+
+def _iso(when: Any) -> Any:
+    return when.isoformat() if hasattr(when, "isoformat") else when
+
+
+def _shortened(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[: characters - 3]}..."

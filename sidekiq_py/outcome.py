@@ -52,7 +52,7 @@ class Outcome:
     Args:
         kind: `"done"`: it succeeded. `"retry"` and `"dead"` are written to the set of that name. `"discarded"` (by one
             of its blocks, or `dead: false`) and `"dropped"` (`retry: false`) leave nothing. `"requeue"`: it goes back
-            to its queue and did not fail.
+            to its queue, by the commands of *vital* if there are any, and did not fail.
         payload: As death handlers see it; empty where the bytes are no job.
         member: What is written.
         score: Under which score, epoch seconds.

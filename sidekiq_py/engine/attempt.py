@@ -148,7 +148,7 @@ class Ending:
     ) -> None:
         """Settle the job as *outcome* says, and tell the handlers of the *error*."""
         if outcome.kind == "requeue":
-            self._requeue(unit, error)
+            self._requeue(unit, error, outcome.vital)
             return
         around = self._around
         has_failed = outcome.kind != "done"
@@ -166,9 +166,15 @@ class Ending:
         if outcome.afterwards is not None:
             outcome.afterwards()
 
-    def _requeue(self, unit: UnitOfWork, error: BaseException | None) -> None:
-        """Back to its queue; but one that runs at most once only where it wants that itself, not by a stop."""
-        if unit.is_surrendered and not (error is not None and retry.is_caused_by_shutdown(error)):
+    def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[in_flight.Effect, ...]) -> None:
+        """
+        Back to its queue, or *other*, what the job itself has in its place.
+
+        One that runs at most once goes back only where it wants that itself, not by a stop.
+        """
+        if other:
+            self._fetcher.settle(unit, other, ())
+        elif unit.is_surrendered and not (error is not None and retry.is_caused_by_shutdown(error)):
             back = [("SADD", keys.QUEUES, unit.queue), ("RPUSH", keys.queue(unit.queue), unit.raw)]
             self._fetcher.settle(unit, back, ())
         else:

@@ -16,6 +16,7 @@ from sidekiq_celery.app.failed_tasks import FailedTasks, keep_limit
 from sidekiq_celery.app.run import TaskRun
 from sidekiq_celery.app.task_log import is_expected
 from sidekiq_celery.exceptions import Reject
+from sidekiq_celery.payload import KEY, marks_of
 from sidekiq_py.outcome import Attempt, Kind, Outcome
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.failed_jobs import add_to_retry
@@ -44,12 +45,21 @@ def verdict(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outcom
     if run.state == states.FAILURE:
         return _failure(run, attempt, failed_tasks)
     if run.state == states.REJECTED and isinstance(run.retval, Reject) and run.retval.requeue:
-        return Outcome("requeue", {})
+        return _given_back(run, attempt)
     if run.again:
         return _retry(run, attempt)
     if not run.effects:
         return None
     return Outcome("done", attempt.payload, vital=tuple(run.effects))
+
+
+def _given_back(run: TaskRun, attempt: Attempt) -> Outcome:
+    """At the end of its queue, with a mark by which the task can tell: `delivery_info["redelivered"]`."""
+    payload = parse_job(attempt.raw)
+    payload[KEY] = {**marks_of(payload), "delivery_info": {**run.request.delivery_info, "redelivered": True}}
+    member = dump(payload, dialect=attempt.dialect)
+    back = (("SADD", keys.QUEUES, attempt.queue), ("LPUSH", keys.queue(attempt.queue), member))
+    return Outcome("requeue", payload, member, vital=back)
 
 
 def _retry(run: TaskRun, attempt: Attempt) -> Outcome:

@@ -303,19 +303,19 @@ def test_an_ignored_task_leaves_its_state_alone(app: Celery, worker: TaskWorker,
 
 
 def test_a_rejected_task_goes_back_only_if_asked_to(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
-    """`Reject` alone takes it away."""
+    """`Reject` alone takes it away. A task that is back knows that it was there before."""
     seen: list[bool] = []
 
-    @app.task(name="proj.rejected")
-    def rejected() -> None:
-        seen.append(True)
+    @app.task(name="proj.rejected", bind=True)
+    def rejected(self: Any) -> None:
+        seen.append(self.request.delivery_info["redelivered"])
         raise Reject("no", requeue=len(seen) < 3)
 
     worker.start()
     rejected.delay()
 
     eventually(lambda: processed(redis_client) == 1)
-    assert len(seen) == 3
+    assert seen == [False, True, True]
     assert redis_client.keys("queue:*") == []
 
 

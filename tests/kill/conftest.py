@@ -89,6 +89,14 @@ class Fleet:
     deaths: dict[int, float] = field(default_factory=dict)
     in_flight_at_deaths: int = 0
 
+    def keep_retries(self) -> None:
+        """
+        Let what failed stay in `retry`.
+
+        For tests that count runs: a slow machine takes longer than the 15 seconds after which a first retry may be due.
+        """
+        self.defaults["moves_due_jobs"] = False
+
     def start(self, *, wait: bool = True, **settings: Any) -> KillWorker:
         """Start a worker."""
         base = {"redis_url": self.worker_url or self.redis_url, "ledger": str(self.ledger.path), **self.defaults}

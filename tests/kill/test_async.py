@@ -8,6 +8,9 @@ from tests.kill.conftest import Fleet
 from tests.support.ledger import ENDED, STARTED, job_text, push_jobs
 from tests.support.waiting import eventually
 
+# On a machine where a process starts more slowly than it is killed, the queue would never be empty.
+MOST_KILLS = 8
+
 
 def test_nothing_is_lost_while_event_loops_are_killed(fleet: Fleet, report: Callable[[object], None]) -> None:
     """What runs twice was on the loop, or had ended just before."""
@@ -16,7 +19,7 @@ def test_nothing_is_lost_while_event_loops_are_killed(fleet: Fleet, report: Call
     push_jobs(fleet.client, [job_text(number, "atick", [0.02]) for number in range(jobs)])
     workers = [fleet.start(wait=False) for _ in range(2)]
     kills = 0
-    while fleet.client.llen("queue:default"):
+    while fleet.client.llen("queue:default") and kills < MOST_KILLS:
         time.sleep(0.7)
         fleet.kill(workers[kills % 2])
         workers[kills % 2] = fleet.start(wait=False)
@@ -36,14 +39,14 @@ def test_a_loop_that_is_stopped_gives_its_jobs_back(fleet: Fleet, report: Callab
     fleet.defaults = {"has_async_jobs": True}
     push_jobs(fleet.client, [job_text(number, "atick", [2]) for number in range(150)])
     first = fleet.start(shutdown_timeout_seconds=0.2)
-    eventually(lambda: fleet.ledger.count(STARTED) == 100, 10)
+    eventually(lambda: fleet.ledger.count(STARTED) == 100)
 
     first.send_signal(signal.SIGTERM)
-    assert first.wait(15) == 0
+    assert first.wait(60) == 0
     assert fleet.ledger.count(ENDED) == 0
     assert (fleet.in_flight, fleet.client.llen("queue:default")) == (0, 150)
     fleet.start()
-    fleet.wait_until_done(20)
+    fleet.wait_until_done()
 
     books = fleet.books(150)
     report(books)

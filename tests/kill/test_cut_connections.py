@@ -89,8 +89,8 @@ def test_a_cut_connection_costs_no_job_and_doubles_none(
         proxy.cut(script.digest, where, times=2)
         push(fleet, pushed)
         pushed += SLICE
-        eventually(lambda where=where: proxy.cuts[where], 10)
-        eventually(lambda pushed=pushed: len(fleet.ledger.numbers(STARTED)) == pushed, 10)
+        eventually(lambda where=where: proxy.cuts[where])
+        eventually(lambda pushed=pushed: len(fleet.ledger.numbers(STARTED)) == pushed)
         fleet.wait_until_done(10)
         proxy.be_kind()
 
@@ -110,7 +110,7 @@ def test_a_move_whose_claim_is_cut_off_loses_nothing(
     for number in range(5):
         proxy.cut(in_flight.CLAIM.digest, "in request")
         push_jobs(fleet.client, [job_text(number)])
-        eventually(lambda number=number: fleet.ledger.count(STARTED) > number, 10)
+        eventually(lambda number=number: fleet.ledger.count(STARTED) > number)
     fleet.wait_until_done(10)
 
     books = fleet.books(5)
@@ -163,8 +163,8 @@ def test_a_network_that_is_gone_without_a_word_is_noticed(
     proxy.swallow(False)
     began = time.monotonic()
 
-    eventually(lambda: fleet.ledger.count(STARTED) == 2, 20)
-    fleet.wait_until_done(20)
+    eventually(lambda: fleet.ledger.count(STARTED) == 2)
+    fleet.wait_until_done()
     books = fleet.books(2)
     report(f"{books}; noticed after {time.monotonic() - began:.1f} s")
     assert (books.once, books.lost, books.doubled) == (2, (), ())

@@ -39,8 +39,8 @@ def test_the_queue_is_left_to_others_and_nothing_is_lost(
     own = push_all(fleet)
     worker = fleet.start(queues=[("mixed", weight), ("own", weight)])
 
-    eventually(lambda: worker.log.count(REFUSED) == 1, 60)
-    eventually(lambda: is_settled(fleet, own), 60)
+    eventually(lambda: worker.log.count(REFUSED) == 1)
+    eventually(lambda: is_settled(fleet, own))
     books = fleet.books(JOBS)
     report(books)
     assert (books.lost, books.doubled, books.again) == ((), (), 0)
@@ -70,10 +70,10 @@ def test_each_process_refuses_the_job_once(
     push_jobs(fleet.client, [TEXT], "mixed")
     refused = lambda: sum(worker.log.count(REFUSED) for worker in workers)  # noqa: E731
 
-    eventually(lambda: refused() == 2, 60)
+    eventually(lambda: refused() == 2)
     push_jobs(fleet.client, [job_text(number, queue="own") for number in range(BATCHED)], "own")
 
-    eventually(lambda: len(fleet.ledger.runs_by_number()) == BATCHED and not fleet.in_flight, 60)
+    eventually(lambda: len(fleet.ledger.runs_by_number()) == BATCHED and not fleet.in_flight)
     for worker in workers:
         worker.send_signal(signal.SIGTERM)
     assert [worker.wait(60) for worker in workers] == [0] * len(workers)
@@ -100,8 +100,8 @@ def test_a_worker_that_is_killed_as_it_gives_the_job_back_loses_nothing(
 
     second = fleet.start(queues=queues)
 
-    eventually(lambda: second.log.count("until it is restarted") == 2, 60)
-    eventually(lambda: is_settled(fleet, own), 60)
+    eventually(lambda: second.log.count("until it is restarted") == 2)
+    eventually(lambda: is_settled(fleet, own))
     books = fleet.books(JOBS + 1)
     report(f"{books}; in_flight_at_deaths={fleet.in_flight_at_deaths}")
     assert (books.lost, books.doubled) == ((), ())

@@ -24,21 +24,22 @@ def test_a_worker_that_was_frozen_past_its_lease_drops_what_it_had_not_started(
     jobs = 3000
     texts = [job_text(number, "boom" if number % 10 == 3 else "tick", [0.003]) for number in range(jobs)]
     push_jobs(fleet.client, texts)
+    fleet.keep_retries()
     frozen = fleet.start(lease_seconds=2, concurrency=CONCURRENCY)
     eventually(lambda: fleet.ledger.count(STARTED) > 300)
     frozen.freeze()
     held = fleet.in_flight_of(frozen.pid)
     fleet.start(lease_seconds=2, concurrency=CONCURRENCY)
 
-    eventually(lambda: not fleet.in_flight_of(frozen.pid), 20)
-    fleet.wait_until_done(20)
+    eventually(lambda: not fleet.in_flight_of(frozen.pid))
+    fleet.wait_until_done()
     starts_before = fleet.ledger.numbers(STARTED)
     thawed_at = time.monotonic()
     frozen.thaw()
     push_jobs(fleet.client, [job_text(jobs + number, args=[0.003]) for number in range(500)])
-    eventually(lambda: fleet.ledger.count(STARTED) >= jobs + 500, 20)
-    fleet.wait_until_done(20)
-    eventually(lambda: "taken for dead" in frozen.log, 10)
+    eventually(lambda: fleet.ledger.count(STARTED) >= jobs + 500)
+    fleet.wait_until_done()
+    eventually(lambda: "taken for dead" in frozen.log)
 
     books = fleet.books(jobs + 500)
     stale = [run for run in fleet.ledger.runs() if run.start > thawed_at and run.number in starts_before]
@@ -61,14 +62,14 @@ def test_a_thawed_worker_goes_on_under_its_next_epoch(fleet: Fleet, report: Call
     [before] = fleet.owners_of(worker.pid)
     worker.freeze()
     other = fleet.start(lease_seconds=2, concurrency=2)
-    eventually(lambda: not fleet.client.hexists("sidekiq_py:owners", before), 20)
-    fleet.wait_until_done(20)
+    eventually(lambda: not fleet.client.hexists("sidekiq_py:owners", before))
+    fleet.wait_until_done()
     other.stop()
 
     worker.thaw()
     push_jobs(fleet.client, [job_text(2), job_text(3)])
 
-    fleet.wait_until_done(20)
+    fleet.wait_until_done()
     books = fleet.books(4)
     [now] = [name.decode() for name in fleet.client.hkeys("sidekiq_py:owners")]
     report(f"{books}; {before.rpartition(':')[2]} -> {now.rpartition(':')[2]}")
@@ -128,7 +129,7 @@ def test_ruby_s_clean_up_of_processes_costs_no_job(fleet: Fleet, report: Callabl
     left = run_ruby(ruby_release, "Sidekiq::ProcessSet.new.map { |process| process['identity'] }", fleet.redis_url)
     members = fleet.client.smembers("processes")
     fleet.start(concurrency=10)
-    fleet.wait_until_done(20)
+    fleet.wait_until_done()
 
     books = fleet.books(20)
     report(f"{books}; in_flight_at_deaths={fleet.in_flight_at_deaths}")
@@ -157,7 +158,7 @@ def test_a_death_handler_that_hangs_does_not_cost_its_process_the_lease(
     eventually(lambda: fleet.ledger.count("D") == 1)
     other = fleet.start(lease_seconds=2)
     push_jobs(fleet.client, [job_text(number, args=[0.05]) for number in range(1, 100)])
-    fleet.wait_until_done(20)
+    fleet.wait_until_done()
     time.sleep(3)
 
     books = fleet.books(100)
@@ -166,7 +167,7 @@ def test_a_death_handler_that_hangs_does_not_cost_its_process_the_lease(
     assert "taken for dead" not in worker.log
     assert fleet.client.zcard("dead") == 1
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
 
 
 def _digest(raw: bytes) -> str:

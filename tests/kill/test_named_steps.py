@@ -28,7 +28,7 @@ def mixed_jobs(count: int) -> list[str]:
 def until_dead(fleet: Fleet, worker: KillWorker) -> None:
     """Wait until the worker has killed itself."""
     pid = worker.pid
-    assert worker.wait(30) == -signal.SIGKILL, worker.log_tail()
+    assert worker.wait(60) == -signal.SIGKILL, worker.log_tail()
     fleet.deaths[pid] = time.monotonic()
     fleet.in_flight_at_deaths += fleet.in_flight_of(pid)
 
@@ -36,7 +36,7 @@ def until_dead(fleet: Fleet, worker: KillWorker) -> None:
 def finish(fleet: Fleet, pushed: int, report: Callable[[object], None]) -> None:
     """Let a sound worker do the rest, and look at the books."""
     fleet.start(wait=False)
-    fleet.wait_until_done(30)
+    fleet.wait_until_done()
     books = fleet.books(pushed)
     report(f"{books}; in_flight_at_deaths={fleet.in_flight_at_deaths}")
     assert (books.lost, books.doubled) == ((), ())
@@ -70,6 +70,7 @@ def test_a_worker_is_killed_on_a_job_s_way(
 ) -> None:
     """At the nth passage of that step, with jobs before and behind it."""
     push_jobs(fleet.client, mixed_jobs(JOBS))
+    fleet.keep_retries()
 
     until_dead(fleet, fleet.start(wait=False, fault=fault, nth=nth))
 
@@ -102,7 +103,7 @@ def test_a_worker_is_killed_while_it_gives_its_jobs_back(
     """At the deadline of a stop."""
     push_jobs(fleet.client, [job_text(number, "heedful", [60]) for number in range(3)])
     worker = fleet.start(fault=f"give_back {moment}", nth=2, shutdown_timeout_seconds=0.2)
-    eventually(lambda: fleet.ledger.count("S") == 3, 10)
+    eventually(lambda: fleet.ledger.count("S") == 3)
     worker.send_signal(signal.SIGTERM)
 
     until_dead(fleet, worker)
@@ -113,7 +114,7 @@ def test_a_worker_is_killed_while_it_gives_its_jobs_back(
     assert (books.lost, books.doubled) == ((), ())
     assert books.waiting == 3
     fleet.start(wait=False)
-    eventually(lambda: fleet.ledger.count("S") == 6, 10)
+    eventually(lambda: fleet.ledger.count("S") == 6)
     assert fleet.ledger.overlaps(fleet.deaths) == []
 
 
@@ -143,7 +144,7 @@ def test_a_worker_is_killed_while_it_recovers_the_jobs_of_another(
     """A third one brings all of them back."""
     push_jobs(fleet.client, [job_text(number, "stubborn", [0.3]) for number in range(20)])
     first = fleet.start(concurrency=10)
-    eventually(lambda: fleet.ledger.count("S") == 10, 10)
+    eventually(lambda: fleet.ledger.count("S") == 10)
     [owner] = fleet.owners_of(first.pid)
     fleet.kill(first)
     fleet.client.lmove("queue:default", f"sidekiq_py:inbox:{owner}:default", "RIGHT", "LEFT")

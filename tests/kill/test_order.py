@@ -51,7 +51,7 @@ def test_strict_order_is_strict(fleet: Fleet, report: Callable[[object], None]) 
     push_jobs(fleet.client, [job_text(number, queue="high") for number in range(high)], "high")
     fleet.start(concurrency=5, queues=[("high", 0), ("low", 0)])
 
-    fleet.wait_until_done(30)
+    fleet.wait_until_done()
 
     order = starts(fleet.ledger)
     first_low = next(place for place, number in enumerate(order) if number >= high)
@@ -87,7 +87,7 @@ def test_a_paused_queue_waits_also_when_a_worker_waits_on_it(fleet: Fleet, repor
 
     push_jobs(fleet.client, [job_text(number, queue="low") for number in range(1, 11)], "low")
     push_jobs(fleet.client, [job_text(number) for number in range(11, 211)])
-    eventually(lambda: fleet.ledger.count(STARTED) == 201, 10)
+    eventually(lambda: fleet.ledger.count(STARTED) == 201)
     # Longer than any blocking move.
     time.sleep(2.5)
     assert fleet.client.llen("queue:low") == 10
@@ -97,7 +97,7 @@ def test_a_paused_queue_waits_also_when_a_worker_waits_on_it(fleet: Fleet, repor
 
     fleet.client.srem("paused", "low")
     asked_at = time.monotonic()
-    eventually(lambda: fleet.ledger.count(STARTED) == 211, 10)
+    eventually(lambda: fleet.ledger.count(STARTED) == 211)
     took = time.monotonic() - asked_at
     fleet.wait_until_done(10)
     books = fleet.books(211)
@@ -123,7 +123,7 @@ def test_no_short_job_waits_behind_long_ones(fleet: Fleet, report: Callable[[obj
         stop.wait(0.01)
         longest_stall = max(longest_stall, time.monotonic() - pushed - 0.01)
 
-    eventually(lambda: len([n for n in fleet.ledger.numbers(STARTED) if n < 1000]) == 400, 20)
+    eventually(lambda: len([n for n in fleet.ledger.numbers(STARTED) if n < 1000]) == 400)
     first_start = {run.number: run.start for run in reversed(fleet.ledger.runs())}
     waits = sorted(first_start[number] - at for number, at in pushed_at.items())
     long_ones = sum(number >= 1000 for number in fleet.ledger.numbers(STARTED))
@@ -142,11 +142,11 @@ def test_a_burst_of_short_jobs_does_not_wait_in_the_buffer_of_a_busy_worker(
     """Fetched ahead at the rate of short jobs, then all threads get long ones: the rest runs in the idle process."""
     fleet.start(concurrency=3)
     push_jobs(fleet.client, [job_text(number) for number in range(20_000)])
-    eventually(lambda: fleet.ledger.count(STARTED) > 10_000, 20)
+    eventually(lambda: fleet.ledger.count(STARTED) > 10_000)
     fleet.start(concurrency=3)
     push_jobs(fleet.client, [job_text(number, args=[5 if number < 20_003 else 0]) for number in range(20_000, 20_300)])
 
-    eventually(lambda: fleet.ledger.count(STARTED) == 20_300, 20)
+    eventually(lambda: fleet.ledger.count(STARTED) == 20_300)
 
     starts_at = {run.number: run.start for run in fleet.ledger.runs()}
     gap = max(starts_at[number] for number in range(20_003, 20_300)) - starts_at[20_002]

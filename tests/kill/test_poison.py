@@ -40,7 +40,7 @@ def test_a_job_that_kills_its_process_is_buried_and_no_innocent_with_it(
 
     deaths = work_until_done(fleet, 6, concurrency=10)
 
-    eventually(lambda: fleet.ledger.count(DIED) == 1, 5)
+    eventually(lambda: fleet.ledger.count(DIED) == 1)
     dead = fleet.client.zrange("dead", 0, -1)
     books = fleet.books(jobs)
     report(
@@ -66,7 +66,7 @@ def test_several_culprits_find_no_innocent_to_take_along(fleet: Fleet, report: C
 
     deaths = work_until_done(fleet, 16, concurrency=5)
 
-    eventually(lambda: fleet.ledger.count(DIED) == len(culprits), 5)
+    eventually(lambda: fleet.ledger.count(DIED) == len(culprits))
     dead = {number_of(raw) for raw in fleet.client.zrange("dead", 0, -1)}
     books = fleet.books(jobs)
     report(f"{books}; deaths={deaths} dead={sorted(dead)}")
@@ -81,9 +81,9 @@ def test_a_job_that_only_failed_to_be_lucky_is_not_remembered(fleet: Fleet, repo
     eventually(lambda: fleet.ledger.count(STARTED) == 5)
     fleet.kill(worker)
     fleet.start()
-    eventually(lambda: fleet.client.hlen("sidekiq_py:suspects") == 5, 10)
+    eventually(lambda: fleet.client.hlen("sidekiq_py:suspects") == 5)
 
-    fleet.wait_until_done(20)
+    fleet.wait_until_done()
 
     books = fleet.books(5)
     report(books)

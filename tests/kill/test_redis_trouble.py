@@ -80,7 +80,7 @@ def test_a_server_that_forgets_its_scripts_costs_nothing(fleet: Fleet, report: C
         flushes += 1
         time.sleep(0.005)
 
-    fleet.wait_until_done(30)
+    fleet.wait_until_done()
 
     books = fleet.books(jobs)
     report(f"{books}; flushes={flushes}")
@@ -97,7 +97,7 @@ def test_workers_empty_a_redis_that_is_full(durable_fleet: Fleet, report: Callab
         push_jobs(fleet.client, [job_text(jobs)])
 
     workers = [fleet.start(wait=False, lease_seconds=3) for _ in range(2)]
-    fleet.wait_until_done(30)
+    fleet.wait_until_done()
     # Past the leases: nobody may be taken for dead because it could not say that it lives.
     time.sleep(5)
     fleet.client.config_set("maxmemory", 0)
@@ -121,12 +121,12 @@ def test_workers_follow_a_server_that_refuses_writes_for_a_while(
     push_jobs(fleet.client, mixed(jobs, 0.001))
     worker = fleet.start()
     for quota in (1000, 2500):
-        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 20)
+        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota)
         fleet.client.config_set("min-replicas-to-write", 1)
         time.sleep(1.2)
         fleet.client.config_set("min-replicas-to-write", 0)
 
-    fleet.wait_until_done(30)
+    fleet.wait_until_done()
 
     books = fleet.books(jobs)
     told = [line for line in worker.log.splitlines() if "Redis" in line]
@@ -148,7 +148,7 @@ def test_workers_wait_out_a_demotion(
     other = new_redis_server()
     push_jobs(fleet.client, mixed(jobs, 0.001))
     fleet.start()
-    eventually(lambda: fleet.ledger.count(STARTED) > 1000, 20)
+    eventually(lambda: fleet.ledger.count(STARTED) > 1000)
 
     # It never comes to a synchronisation, which would empty it.
     other.pause()
@@ -157,7 +157,7 @@ def test_workers_wait_out_a_demotion(
     fleet.client.replicaof("NO", "ONE")
     other.resume()
 
-    fleet.wait_until_done(30)
+    fleet.wait_until_done()
     books = fleet.books(jobs)
     report(books)
     assert (books.once, books.again, books.lost, books.doubled) == (jobs, 0, (), ())

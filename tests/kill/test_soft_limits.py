@@ -19,6 +19,7 @@ def test_jobs_that_run_about_as_long_as_their_limit_are_settled_rightly(
     # Turn by turn.
     texts = [text for pair in zip(texts[:limited], texts[limited:], strict=True) for text in pair]
     push_jobs(fleet.client, texts)
+    fleet.keep_retries()
     fleet.start(concurrency=4, timeout_seconds=LIMIT_SECONDS)
 
     fleet.wait_until_done(90)

@@ -59,7 +59,7 @@ class Sentinel:
             stdout=subprocess.DEVNULL,
             cwd=self._folder,
         )
-        eventually(lambda: self.primary_port() is not None, 20)
+        eventually(lambda: self.primary_port() is not None)
         return self
 
     def __exit__(

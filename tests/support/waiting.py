@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(check: Callable[[], T | None], within_seconds: float = 20, every_seconds: float = 0.01) -> T:
+def eventually(check: Callable[[], T | None], within_seconds: float = 60, every_seconds: float = 0.01) -> T:
     """
     Call *check* until it returns something true, and return that.
 

@@ -19,6 +19,7 @@ from sidekiq_celery.app.definition import register_tasks
 from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.platforms import isatty
+from sidekiq_celery.worker import stewards
 from sidekiq_py import program
 from sidekiq_py.config import Config
 from sidekiq_py.engine.child import run_child
@@ -62,7 +63,14 @@ def run_here(worker: Any, config: Config) -> int:
         start_process(worker)
         program.hooks.on("exit")(end_process)
     program.hooks.on("exit")(worker.on_stopped)
-    return make_launcher(worker, config).run(on_ready=worker.on_ready, on_stop=worker.on_shutting_down)
+    launcher = make_launcher(worker, config)
+    start_steward = stewards.beside(worker, launcher)
+
+    def on_ready() -> None:
+        start_steward()
+        worker.on_ready()
+
+    return launcher.run(on_ready=on_ready, on_stop=worker.on_shutting_down)
 
 
 def run_family(worker: Any, config: Config) -> int:
@@ -87,12 +95,12 @@ def run_family(worker: Any, config: Config) -> int:
             return launcher
 
         try:
-            return run_child(parent, make)
+            return run_child(parent, make, stewards.in_child(worker, parent))
         except SidekiqError as error:
             logger.critical("a child cannot start: %s", error)
             return 1
 
-    code = Supervisor(
+    family = Supervisor(
         config,
         config.processes or 1,
         be_child,
@@ -101,7 +109,9 @@ def run_family(worker: Any, config: Config) -> int:
         on_ready=worker.on_ready,
         on_signal=_first_stop(worker.on_shutting_down),
         more_signals=("QUIT",),
-    ).run()
+        companion=stewards.role(worker, lambda: family),
+    )
+    code = family.run()
     worker.on_stopped()
     return code
 

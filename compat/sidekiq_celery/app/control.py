@@ -1,0 +1,409 @@
+"""Remote control of workers, from a client: `app.control` and `app.control.inspect()`."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kombu import matcher as matchers
+from kombu.pidbox import Mailbox as _Mailbox
+
+from sidekiq_celery.exceptions import DuplicateNodenameWarning, ImproperlyConfigured
+from sidekiq_celery.utils.text import pluralize
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("Control", "Inspect", "flatten_reply")
+
+TERM_SIGNAME = "SIGTERM"
+
+Reply = dict[str, Any]
+Callback = Callable[[Reply], Any]
+
+
+def flatten_reply(reply: Iterable[Reply]) -> Reply:
+    """
+    `[{"a@host": 1}, {"b@host": 2}]` as `{"a@host": 1, "b@host": 2}`.
+
+    Warns:
+        DuplicateNodenameWarning: Two workers of one name have replied; only one of the replies is there.
+    """
+    nodes: Reply = {}
+    twice: set[str] = set()
+    for item in reply:
+        twice.update(name for name in item if name in nodes)
+        nodes.update(item)
+    if twice:
+        warnings.warn(
+            DuplicateNodenameWarning(
+                f"Received multiple replies from node {pluralize(len(twice), 'name')}: {', '.join(sorted(twice))}. "
+                "Give each worker a name of its own by -n, as in -n w1@%h."
+            ),
+            stacklevel=2,
+        )
+    return nodes
+
+
+class Inspect:
+    """
+    Asks workers, which change nothing by it.
+
+    Args:
+        destination: Node names; one as a text: its reply is returned without its name. None: all.
+        timeout: Seconds to wait for replies; each one prolongs the wait.
+        callback: Called with each reply as it comes.
+        connection: kombu's, instead of one of the app's.
+        limit: Of replies.
+        pattern: Of node names; with a `matcher`: `glob` or `pcre`.
+
+    Each method returns `{node: reply}`, or None if nobody has replied.
+    """
+
+    app: Any = None
+
+    def __init__(
+        self,
+        destination: Any = None,
+        timeout: float | None = 1.0,
+        callback: Callback | None = None,
+        connection: Any = None,
+        app: "Celery | None" = None,
+        limit: int | None = None,
+        pattern: str | None = None,
+        matcher: str | None = None,
+    ) -> None:
+        self.app = app or self.app
+        self.destination = destination
+        self.timeout = timeout
+        self.callback = callback
+        self.connection = connection
+        self.limit = limit
+        self.pattern = pattern
+        self.matcher = matcher
+
+    def _prepare(self, reply: Sequence[Reply] | None) -> Any:
+        if not reply:
+            return None
+        by_node = flatten_reply(reply)
+        if self.destination and not isinstance(self.destination, list | tuple):
+            return by_node.get(self.destination)
+        if self.pattern:
+            match: Any = matchers.match
+            return {node: item for node, item in by_node.items() if match(node, self.pattern, self.matcher)}
+        return by_node
+
+    def _request(self, command: str, **kwargs: Any) -> Any:
+        destination = [self.destination] if isinstance(self.destination, str) else self.destination
+        return self._prepare(
+            self.app.control.broadcast(
+                command,
+                arguments=kwargs,
+                destination=destination,
+                callback=self.callback,
+                connection=self.connection,
+                limit=self.limit,
+                timeout=self.timeout,
+                reply=True,
+                pattern=self.pattern,
+                matcher=self.matcher,
+            )
+        )
+
+    def report(self) -> Any:
+        """What belongs into a report of a bug: `{node: {"ok": text}}`."""
+        return self._request("report")
+
+    def clock(self) -> Any:
+        """The logical clocks: `{node: {"clock": 12}}`."""
+        return self._request("clock")
+
+    def active(self, safe: bool | None = None) -> Any:
+        """
+        The tasks that run: `{node: [{"id", "name", "type", "args", "kwargs", "hostname", "time_start", …}]}`.
+
+        Args:
+            safe: Show arguments as text.
+        """
+        return self._request("active", safe=safe)
+
+    def scheduled(self, safe: bool | None = None) -> Any:
+        """Tasks with an ETA, which wait in Redis for any worker: `{node: [{"eta", "priority", "request"}]}`."""
+        return self._request("scheduled")
+
+    def reserved(self, safe: bool | None = None) -> Any:
+        """Tasks that a worker has taken and not started, as in `active`."""
+        return self._request("reserved")
+
+    def stats(self) -> Any:
+        """What each worker is and has done."""
+        return self._request("stats")
+
+    def revoked(self) -> Any:
+        """Ids of revoked tasks."""
+        return self._request("revoked")
+
+    def registered(self, *taskinfoitems: str) -> Any:
+        """
+        The tasks that workers know.
+
+        Args:
+            taskinfoitems: Attributes to show of each, by default `exchange`, `routing_key` and `rate_limit`.
+        """
+        return self._request("registered", taskinfoitems=taskinfoitems)
+
+    registered_tasks = registered
+
+    def ping(self, destination: Any = None) -> Any:
+        """Who is there: `{node: {"ok": "pong"}}`."""
+        if destination:
+            self.destination = destination
+        return self._request("ping")
+
+    def active_queues(self) -> Any:
+        """The queues that workers serve."""
+        return self._request("active_queues")
+
+    def query_task(self, *ids: Any) -> Any:
+        """Where tasks are: `{node: {id: [state, info]}}`; ids as arguments, or as one list."""
+        if len(ids) == 1 and isinstance(ids[0], list | tuple):
+            ids = tuple(ids[0])
+        return self._request("query_task", ids=ids)
+
+    def conf(self, with_defaults: bool = False) -> Any:
+        """Settings, without secrets."""
+        return self._request("conf", with_defaults=with_defaults)
+
+    def hello(self, from_node: str, revoked: Any = None) -> Any:
+        """What workers tell a new one."""
+        return self._request("hello", from_node=from_node, revoked=revoked)
+
+    def memsample(self) -> Any:
+        """How much memory the workers' processes take."""
+        return self._request("memsample")
+
+    def memdump(self, samples: int = 10) -> Any:
+        """What `memsample` has told before."""
+        return self._request("memdump", samples=samples)
+
+    def objgraph(self, type: str = "Request", n: int = 200, max_depth: int = 10) -> Any:
+        """Workers refuse this: they have no such objects."""
+        return self._request("objgraph", num=n, max_depth=max_depth, type=type)
+
+
+class _PooledMailbox(_Mailbox):
+    """Takes the producers of an app, also those that it has after a fork."""
+
+    app: Any = None
+
+    @property
+    def producer_pool(self) -> Any:
+        return self.app.amqp.producer_pool
+
+
+class Control:
+    """
+    Tells workers what to do.
+
+    Args:
+        app: Whose workers.
+
+    Methods take the keywords of `broadcast`.
+
+    Raises:
+        ImproperlyConfigured: `control_queue_durable` and `control_queue_exclusive` are both true.
+    """
+
+    Mailbox: Any = _PooledMailbox
+
+    def __init__(self, app: Any = None) -> None:
+        self.app = app
+        conf = app.conf
+        if conf.control_queue_durable and conf.control_queue_exclusive:
+            raise ImproperlyConfigured(
+                "control_queue_durable and control_queue_exclusive cannot both be True "
+                "(exclusive queues are automatically deleted and cannot be durable)."
+            )
+        self.mailbox = self.Mailbox(
+            conf.control_exchange,
+            type="fanout",
+            accept=conf.accept_content,
+            serializer=conf.task_serializer,
+            queue_ttl=conf.control_queue_ttl,
+            reply_queue_ttl=conf.control_queue_ttl,
+            queue_expires=conf.control_queue_expires,
+            queue_exclusive=conf.control_queue_exclusive,
+            queue_durable=conf.control_queue_durable,
+            reply_queue_expires=conf.control_queue_expires,
+        )
+        self.mailbox.app = app
+
+    @cached_property
+    def inspect(self) -> type[Inspect]:
+        """`Inspect` for this app: `app.control.inspect(timeout=2).active()`."""
+        return type("Inspect", (Inspect,), {"app": self.app, "__module__": Inspect.__module__})
+
+    def purge(self, connection: Any = None) -> int:
+        """Take all waiting tasks out of the app's queues; returns how many there were."""
+        from sidekiq_celery.worker.purging import purge
+
+        return purge(self.app, list(self.app.amqp.queues.consume_from))
+
+    discard_all = purge
+
+    def election(self, id: str, topic: str, action: Any = None, connection: Any = None) -> None:
+        """Without effect: workers here hold no elections, as none of them leads."""
+        warnings.warn("workers of sidekiq_celery hold no elections: control.election() has no effect", stacklevel=2)
+
+    def revoke(
+        self, task_id: Any, destination: Any = None, terminate: bool = False, signal: Any = TERM_SIGNAME, **kwargs: Any
+    ) -> Any:
+        """
+        Have tasks not run.
+
+        Args:
+            task_id: An id, or several.
+            terminate: Also end those that run, by *signal*.
+        """
+        arguments = {"task_id": task_id, "terminate": terminate, "signal": signal}
+        return self.broadcast("revoke", destination=destination, arguments=arguments, **kwargs)
+
+    def revoke_by_stamped_headers(
+        self,
+        headers: Mapping[str, Any],
+        destination: Any = None,
+        terminate: bool = False,
+        signal: Any = TERM_SIGNAME,
+        **kwargs: Any,
+    ) -> Any:
+        """Have all tasks not run whose stamps are *headers*."""
+        arguments = {"headers": headers, "terminate": terminate, "signal": signal}
+        return self.broadcast("revoke_by_stamped_headers", destination=destination, arguments=arguments, **kwargs)
+
+    def terminate(self, task_id: Any, destination: Any = None, signal: Any = TERM_SIGNAME, **kwargs: Any) -> Any:
+        """End tasks that run, and have those not run that wait."""
+        return self.revoke(task_id, destination=destination, terminate=True, signal=signal, **kwargs)
+
+    def ping(self, destination: Any = None, timeout: float = 1.0, **kwargs: Any) -> Any:
+        """Who is there: `[{node: {"ok": "pong"}}, …]`."""
+        return self.broadcast("ping", reply=True, arguments={}, destination=destination, timeout=timeout, **kwargs)
+
+    def rate_limit(self, task_name: str, rate_limit: Any, destination: Any = None, **kwargs: Any) -> Any:
+        """Set how often a task may run, as in `100/m`; 0: as often as it likes."""
+        arguments = {"task_name": task_name, "rate_limit": rate_limit}
+        return self.broadcast("rate_limit", destination=destination, arguments=arguments, **kwargs)
+
+    def add_consumer(
+        self,
+        queue: str,
+        exchange: str | None = None,
+        exchange_type: str = "direct",
+        routing_key: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        destination: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Serve one more queue."""
+        arguments = {"queue": queue, "exchange": exchange, "exchange_type": exchange_type, "routing_key": routing_key}
+        return self.broadcast(
+            "add_consumer", destination=destination, arguments={**arguments, **(options or {})}, **kwargs
+        )
+
+    def cancel_consumer(self, queue: str, destination: Any = None, **kwargs: Any) -> Any:
+        """Serve a queue no more."""
+        return self.broadcast("cancel_consumer", destination=destination, arguments={"queue": queue}, **kwargs)
+
+    def time_limit(
+        self,
+        task_name: str,
+        soft: float | None = None,
+        hard: float | None = None,
+        destination: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Set a task's limits, in seconds."""
+        arguments = {"task_name": task_name, "hard": hard, "soft": soft}
+        return self.broadcast("time_limit", arguments=arguments, destination=destination, **kwargs)
+
+    def enable_events(self, destination: Any = None, **kwargs: Any) -> Any:
+        """Have events of tasks sent."""
+        return self.broadcast("enable_events", arguments={}, destination=destination, **kwargs)
+
+    def disable_events(self, destination: Any = None, **kwargs: Any) -> Any:
+        """Have none sent."""
+        return self.broadcast("disable_events", arguments={}, destination=destination, **kwargs)
+
+    def pool_grow(self, n: int = 1, destination: Any = None, **kwargs: Any) -> Any:
+        """Run *n* tasks more at once."""
+        return self.broadcast("pool_grow", arguments={"n": n}, destination=destination, **kwargs)
+
+    def pool_shrink(self, n: int = 1, destination: Any = None, **kwargs: Any) -> Any:
+        """Run *n* tasks less at once."""
+        return self.broadcast("pool_shrink", arguments={"n": n}, destination=destination, **kwargs)
+
+    def autoscale(self, max: int, min: int, destination: Any = None, **kwargs: Any) -> Any:
+        """Set between what the pool grows and shrinks."""
+        return self.broadcast("autoscale", arguments={"max": max, "min": min}, destination=destination, **kwargs)
+
+    def shutdown(self, destination: Any = None, **kwargs: Any) -> Any:
+        """Stop workers warmly."""
+        return self.broadcast("shutdown", arguments={}, destination=destination, **kwargs)
+
+    def pool_restart(
+        self,
+        modules: Sequence[str] | None = None,
+        reload: bool = False,
+        reloader: Any = None,
+        destination: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Replace the pool's processes."""
+        arguments = {"modules": modules, "reload": reload, "reloader": reloader}
+        return self.broadcast("pool_restart", arguments=arguments, destination=destination, **kwargs)
+
+    def heartbeat(self, destination: Any = None, **kwargs: Any) -> Any:
+        """Have an event sent that says the worker is alive."""
+        return self.broadcast("heartbeat", arguments={}, destination=destination, **kwargs)
+
+    def broadcast(
+        self,
+        command: str,
+        arguments: Mapping[str, Any] | None = None,
+        destination: Any = None,
+        connection: Any = None,
+        reply: bool = False,
+        timeout: float | None = 1.0,
+        limit: int | None = None,
+        callback: Callback | None = None,
+        channel: Any = None,
+        pattern: str | None = None,
+        matcher: str | None = None,
+        **extra_kwargs: Any,
+    ) -> Any:
+        """
+        Send a command to workers.
+
+        Args:
+            command: Its name.
+            arguments: Its keyword arguments; further keywords are some, too.
+            destination: A list of node names; None: to all.
+            connection: kombu's, instead of one of the app's.
+            reply: Wait for replies.
+            timeout: Seconds to wait; each reply prolongs it.
+            limit: Wait for so many replies only; by default for as many as there are names in *destination*.
+            callback: Called with each reply as it comes.
+            channel: kombu's, of *connection*.
+            pattern, matcher: To those whose names match, where both are given: `glob` or `pcre`.
+
+        Returns:
+            The replies, `[{node: …}, …]`; None if there was none, or none was asked for.
+
+        Raises:
+            ValueError: *destination* is a text; put it in a list.
+        """
+        given = {**(arguments or {}), **extra_kwargs}
+        matching = {"pattern": pattern, "matcher": matcher} if pattern and matcher else {}
+        with self.app.connection_or_acquire(connection) as conn:
+            return self.mailbox(conn)._broadcast(
+                command, given, destination, reply, timeout, limit, callback, channel=channel, **matching
+            )

@@ -1,0 +1,115 @@
+"""A worker's end of kombu's pidbox: reads commands from Redis, calls them, sends the replies."""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kombu import Producer, pidbox
+from kombu.exceptions import EncodeError
+
+from sidekiq_celery.worker.panel import Panel
+from sidekiq_celery.worker.plain_values import plain
+
+if TYPE_CHECKING:
+    from sidekiq_celery.worker.steward import Steward
+
+__all__ = ("Mailbox",)
+
+logger = logging.getLogger("celery.worker.control")
+
+# Replies to a client that is gone are not kept for longer.
+_REPLY_QUEUE_SECONDS = 60
+
+
+class _Node(pidbox.Node):
+    """Replies over the connection on which it listens."""
+
+    def reply(self, data: Any, exchange: str, routing_key: str, ticket: str, **kwargs: Any) -> None:
+        mailbox: Any = self.mailbox
+        producer = Producer(self.channel, auto_declare=False)
+        options = {
+            "exchange": exchange,
+            "routing_key": routing_key,
+            "headers": {"ticket": ticket, "clock": mailbox.clock.forward()},
+            "serializer": mailbox.serializer,
+            "retry": False,
+        }
+        try:
+            producer.publish(data, **options)
+        except (EncodeError, TypeError, ValueError):
+            producer.publish(plain(data), **options)
+        self._limit_life(exchange, routing_key)
+
+    def _limit_life(self, exchange: str, routing_key: str) -> None:
+        channel: Any = self.channel
+        names = [queue for key, _, queue in channel.get_table(exchange) if key == routing_key]
+        if names:
+            with channel.conn_or_acquire() as client:
+                for name in names:
+                    client.expire(name, _REPLY_QUEUE_SECONDS)
+
+
+class Mailbox:
+    """
+    The pidbox of a worker on one connection.
+
+    Args:
+        steward: Whose commands are called.
+        connection: kombu's.
+
+    Raises:
+        Exception: Redis is out of reach.
+    """
+
+    def __init__(self, steward: "Steward", connection: Any) -> None:
+        self._steward = steward
+        self._connection = connection
+        self._channel = connection.channel()
+        mailbox = steward.app.control.mailbox(connection)
+        make_node: Any = _Node
+        self._node: Any = make_node(
+            steward.hostname, state=steward.state, channel=self._channel, handlers=Panel.data, mailbox=mailbox
+        )
+        self._consumer = self._node.Consumer(
+            callbacks=[self._on_message], on_decode_error=self._on_decode_error, channel=self._channel
+        )
+        self._consumer.consume()
+
+    def drain(self, seconds: float) -> None:
+        """
+        Carry out the next command, if one comes in time.
+
+        Raises:
+            Exception: The connection is lost.
+        """
+        try:
+            self._connection.drain_events(timeout=seconds)
+        except TimeoutError:
+            self._look_after_connection()
+        except self._connection.connection_errors:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, LookupError) as error:
+            logger.error("a message to remote control is no message, and is ignored: %r", error)
+
+    def close(self) -> None:
+        """Take this node out of Redis."""
+        self._consumer.cancel()
+        self._channel.close()
+
+    def _look_after_connection(self) -> None:
+        self._connection.transport.cycle.maybe_check_subclient_health()
+
+    def _on_message(self, body: Any, message: Any) -> None:
+        self._steward.app.clock.forward()
+        if not isinstance(body, dict) or not isinstance(body.get("method"), str):
+            logger.error("a message to remote control names no command, and is ignored: %.200r", body)
+            return
+        try:
+            self._steward.note_deadline(message.headers.get("expires"))
+            self._node.handle_message(body, message)
+        except self._connection.connection_errors:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            logger.error("the command %.100r cannot be carried out: %r", body["method"], error)
+
+    def _on_decode_error(self, message: Any, error: Exception) -> None:
+        logger.error("a message to remote control cannot be read, and is ignored: %r", error)

@@ -1,0 +1,24 @@
+"""Values as JSON can carry them, whatever they were."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sidekiq_celery.utils.serialization import safe_repr
+
+__all__ = ("plain",)
+
+_DEEPEST = 20
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """*value* with what JSON lacks shown as text; what is nested deeper than 20 levels, too."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if depth >= _DEEPEST:
+        return safe_repr(value)
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else safe_repr(key): plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        items: Iterable[Any] = value
+        return [plain(item, depth + 1) for item in items]
+    return safe_repr(value)

@@ -142,6 +142,7 @@ class JobRun(TaskRun):
         given = self.payload.get("args") or []
         if len(args) != len(given) or any(one is not other for one, other in zip(args, given, strict=True)):
             self._read_again(list(args))
+        task_log.log_received(self.plan.task, self.request)
         if signals.task_received.receivers:
             signals.task_received.send(sender=self.plan.task, request=self.request)
         events = self.definition.told_events

@@ -12,10 +12,13 @@ from sidekiq_celery.exceptions import Ignore, Reject
 from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_celery.utils.serialization import safe_repr
 
-__all__ = ("LogPolicy", "get_log_policy", "log_end", "log_retry", "log_revoked", "log_success")
+__all__ = ("LogPolicy", "get_log_policy", "log_end", "log_received", "log_retry", "log_revoked", "log_success")
 
 logger = logging.getLogger("celery.app.trace")
+# Where Celery's workers say that a task has come.
+incoming = logging.getLogger("celery.worker.strategy")
 
+LOG_RECEIVED = "Task %(name)s[%(id)s] received"
 LOG_SUCCESS = "Task %(name)s[%(id)s] succeeded in %(runtime)ss: %(return_value)s"
 LOG_FAILURE = "Task %(name)s[%(id)s] %(description)s: %(exc)s"
 LOG_INTERNAL_ERROR = LOG_FAILURE
@@ -57,6 +60,13 @@ def get_log_policy(task: Any, einfo: ExceptionInfo, exc: Any) -> LogPolicy:
     if einfo.internal:
         return _INTERNAL
     return _EXPECTED if is_expected(task, exc) else _UNEXPECTED
+
+
+def log_received(task: Any, request: Any) -> None:
+    """A worker has it, and is about to run it."""
+    if incoming.isEnabledFor(logging.INFO):
+        data = {**_whose(task, request), **_called_with(request)}
+        incoming.info(LOG_RECEIVED, data, extra={"data": data})
 
 
 def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:

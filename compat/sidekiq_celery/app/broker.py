@@ -1,7 +1,7 @@
 """From Celery's `broker_url` and its options to where the engine's Redis is."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -14,7 +14,7 @@ from sidekiq_py.redis_access.pool import RedisSettings, redact
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("default_broker_url", "redis_settings")
+__all__ = ("default_broker_url", "kombu_url", "own_url", "redis_settings")
 
 _LOCAL = "redis://localhost:6379/0"
 _REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+socket", "sentinel", "sidekiq", "sidekiqs")
@@ -35,6 +35,9 @@ _SSL_KEYS = {
     "cert_reqs": "ssl_cert_reqs",
     "check_hostname": "ssl_check_hostname",
 }
+
+in_memory: Callable[[], str] | None = None
+"""The URL of the Redis that `memory://` stands for; `sidekiq_celery.contrib.testing` sets it."""
 
 
 def default_broker_url() -> str:
@@ -58,19 +61,22 @@ def redis_settings(app: "Celery", url: str | None = None) -> RedisSettings:
         # kombu takes a list of servers, of which it tries one after the other.
         wanted = ";".join(maybe_list(wanted))
     options: Mapping[str, Any] = conf.broker_transport_options or {}
+    if wanted.startswith("memory:") and in_memory is not None:
+        wanted = in_memory()
     scheme = wanted.partition("://")[0].lower() if "://" in wanted else "amqp"
     if scheme not in _REDIS_SCHEMES:
         raise ImproperlyConfigured(_no_redis(wanted, scheme))
     namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
-    own_url = _own_url(wanted, scheme, options, conf.broker_use_ssl)
-    return replace(RedisSettings(own_url, namespace=namespace), **_timeouts(conf, options))
+    engine_url = own_url(wanted, scheme, options, conf.broker_use_ssl)
+    return replace(RedisSettings(engine_url, namespace=namespace), **_timeouts(conf, options))
 
 
 def _no_redis(url: str, scheme: str) -> str:
     if scheme == "memory":
         return (
-            "broker_url is memory://, which sidekiq_celery does not have; use task_always_eager=True in tests, or the "
-            "URL of a Redis, as in redis://localhost:6379/0"
+            "broker_url is memory://, which is for tests: there the fixtures of sidekiq_celery.contrib.pytest, or an "
+            "import of sidekiq_celery.contrib.testing.app, have a private Redis stand for it. Elsewhere give the URL "
+            "of a Redis, as in redis://localhost:6379/0, or set task_always_eager=True"
         )
     return (
         f"broker_url is {redact(url)!r}; sidekiq_celery keeps its jobs in Redis, as in redis://localhost:6379/0. "
@@ -88,7 +94,32 @@ def _timeouts(conf: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: float(seconds) for name, seconds in given.items() if seconds}
 
 
-def _own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> str:
+def kombu_url(url: Any) -> Any:
+    """*url* as kombu writes it: sockets as `redis+socket://`, and what stands for `memory://` in tests."""
+    if not isinstance(url, str):
+        return url
+    if url.startswith("memory:") and in_memory is not None:
+        return in_memory()
+    parts = urlsplit(url)
+    if parts.scheme != "unix":
+        return url
+    query = dict(parse_qsl(parts.query))
+    query["virtual_host"] = query.pop("db", query.get("virtual_host", "0"))
+    return _joined("redis+socket", parts.netloc, parts.path, query)
+
+
+def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> str:
+    """
+    *url* as the engine takes it.
+
+    Args:
+        scheme: Of the URL, which may be one that kombu knows and the engine does not.
+        options: `broker_transport_options`, or those of the results.
+        use_ssl: `broker_use_ssl`, or that of the results.
+
+    Raises:
+        ImproperlyConfigured: The master of a sentinel is not named.
+    """
     if scheme == "sentinel":
         return _sentinel_url(url, options, use_ssl)
     # Several servers are kombu's fail-over; the engine follows one, or a sentinel.

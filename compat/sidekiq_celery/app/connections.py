@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def connect(app: "Celery", url: str | None, **given: Any) -> Any:
     """A `kombu.Connection`, not opened yet; what is not given comes from the settings."""
-    from sidekiq_celery.app.broker import default_broker_url
+    from sidekiq_celery.app.broker import default_broker_url, kombu_url
 
     conf = app.conf
     options = {
@@ -26,7 +26,7 @@ def connect(app: "Celery", url: str | None, **given: Any) -> Any:
         "transport_options": {**conf.broker_transport_options, **(given.get("transport_options") or {})},
         "connect_timeout": app.either("broker_connection_timeout", given.get("connect_timeout")),
     }
-    return app.amqp.Connection(url or default_broker_url(), **options)
+    return app.amqp.Connection(kombu_url(url or default_broker_url()), **options)
 
 
 def pool_of(app: "Celery") -> Any:

@@ -1,6 +1,7 @@
 """`cache+memory://`: results within this process, for tests. Memcached is not spoken here."""
 
 import threading
+import time
 from typing import Any
 
 from sidekiq_celery.backends.key_value import KeyValueStoreBackend
@@ -9,7 +10,10 @@ from sidekiq_celery.exceptions import ImproperlyConfigured
 __all__ = ("CacheBackend",)
 
 _results: dict[bytes, Any] = {}
-_lock = threading.Lock()
+_changed = threading.Condition()
+
+# A result may come between a look and the wait that follows: then it is seen so many seconds later.
+_LOOK_AGAIN_SECONDS = 0.05
 
 
 class CacheBackend(KeyValueStoreBackend):
@@ -43,10 +47,17 @@ class CacheBackend(KeyValueStoreBackend):
 
     def set(self, key: Any, value: Any) -> Any:
         """Keep *value* under *key*."""
-        with _lock:
+        with _changed:
             _results[self.key_t(key)] = value
+            _changed.notify_all()
 
     def delete(self, key: Any) -> Any:
         """Remove *key*."""
-        with _lock:
+        with _changed:
             _results.pop(self.key_t(key), None)
+
+    def _pause(self, seconds: float) -> float:
+        began = time.monotonic()
+        with _changed:
+            _changed.wait(min(seconds, _LOOK_AGAIN_SECONDS))
+        return time.monotonic() - began

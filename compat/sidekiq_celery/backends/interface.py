@@ -7,6 +7,7 @@ errbacks and chords belong to the end of a task (`sidekiq_celery.flow`).
 """
 
 import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -366,6 +367,11 @@ class Backend(Values, Retrying):
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+    def _pause(self, seconds: float) -> float:
+        """Between two looks for a result; the seconds that have passed, which may be fewer."""
+        time.sleep(seconds)
+        return seconds
 
     def __reduce__(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         return unpickle_backend, (type(self), args, {"url": self.url, **(kwargs or {})})

@@ -1,6 +1,5 @@
 """Backends that keep a text under a key: `BaseKeyValueStoreBackend`."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
@@ -152,8 +151,7 @@ class BaseKeyValueStoreBackend(Backend):
             if on_interval:
                 on_interval()
             pause = interval if timeout is None else min(interval, timeout - elapsed)
-            time.sleep(pause)
-            elapsed += pause
+            elapsed += self._pause(pause)
 
     def _store_result(
         self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **kwargs: Any

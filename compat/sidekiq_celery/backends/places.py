@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-from sidekiq_celery.app import broker
+from sidekiq_celery.app.broker import own_url
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.redis_access.pool import RedisSettings
 
@@ -52,7 +52,7 @@ def result_settings(app: "Celery", url: str | None) -> RedisSettings:
         if conf.get(setting)
     }
     return RedisSettings(
-        broker._own_url(wanted, scheme, options, conf.get("redis_backend_use_ssl")),
+        own_url(wanted, scheme, options, conf.get("redis_backend_use_ssl")),
         pool_size=conf.get("redis_max_connections") or _POOL_SIZE,
         **timeouts,
     )

@@ -1,7 +1,6 @@
 """Waiting by looking again and again, for backends that cannot tell."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +69,7 @@ class SyncBackendMixin(_Base):
             if timeout is not None and elapsed >= timeout:
                 raise TimeoutError("The operation timed out.")
             pause = interval if timeout is None else min(interval, timeout - elapsed)
-            time.sleep(pause)
-            elapsed += pause
+            elapsed += self._pause(pause)
 
     async def wait_for_async(self, task_id: str, timeout: float | None = None) -> Any:
         """The same beside an event loop."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from kombu import Connection, Producer, pools
 from kombu.exceptions import OperationalError
+from sidekiq_celery.app.publish import client_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,6 +44,18 @@ def test_a_connection_comes_from_the_pool_and_goes_back(connected):
 
     with connected.connection_or_acquire("given") as connection:
         assert connection == "given"
+
+
+def test_a_connection_by_a_unix_socket_goes_to_the_same_database(make_app, redis_server, redis_url):
+    """kombu has another name for such URLs, `redis+socket://`, and another one for the database."""
+    app = make_app(broker=f"unix://{redis_server.socket_path}?db=3")
+
+    with app.connection() as connection:
+        connection.ensure_connection(max_retries=1)
+        client = connection.default_channel.client
+        client.set("told", "by kombu")
+
+    assert client_of(app).pool.command("GET", "told") == b"by kombu"
 
 
 def test_a_pool_that_is_empty_says_which_setting_to_raise(connected):

@@ -1,0 +1,267 @@
+"""`Manager`: what tests with workers need to know and to wait for."""
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, TextIO
+
+from sidekiq_celery import exceptions, states
+from sidekiq_celery.result import ResultSet
+from sidekiq_celery.utils.text import truncate
+
+__all__ = ("Manager", "ManagerMixin", "Sentinel")
+
+
+class Sentinel(Exception):
+    """What is waited for has not happened yet."""
+
+
+class ManagerMixin:
+    """The methods of `Manager`, for classes that have an `app`."""
+
+    app: Any
+
+    def _init_manager(
+        self,
+        block_timeout: float = 30 * 60.0,
+        no_join: bool = False,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+    ) -> None:
+        self.stdout = stdout or sys.stdout
+        self.stderr = stderr or sys.stderr
+        self.connerrors: Any = self.app.connection().recoverable_connection_errors
+        self.block_timeout = block_timeout
+        self.no_join = no_join
+
+    def remark(self, s: str, sep: str = "-") -> None:
+        """Print a line."""
+        print(f"{sep}{s}", file=self.stdout)
+
+    def warn(self, s: str) -> None:
+        """Print a line to the error output."""
+        print(s, file=self.stderr)
+
+    # ---- waiting
+
+    def wait_for(
+        self,
+        fun: Callable[..., Any],
+        catch: Any,
+        desc: str = "thing",
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        errback: Callable[[BaseException, float], Any] | None = None,
+        max_retries: int = 10,
+        interval_start: float = 0.1,
+        interval_step: float = 0.5,
+        interval_max: float = 5.0,
+        emit_warning: bool = False,
+        **options: Any,
+    ) -> Any:
+        """
+        Call *fun* until it does not raise; what it returns.
+
+        Args:
+            catch: Raised while what is waited for has not happened. It is raised here when no retry is left.
+            desc: What is waited for.
+            errback: Told of each such exception, and of the seconds until the next call.
+        """
+
+        def on_error(error: BaseException, intervals: Iterator[float], retries: int) -> float:
+            seconds = next(intervals)
+            if emit_warning:
+                self.warn(f"still waiting for {desc}; trying again in {seconds} s: {error!r}")
+            if errback is not None:
+                errback(error, seconds)
+            return seconds
+
+        return self.retry_over_time(
+            fun,
+            catch,
+            args=args,
+            kwargs=kwargs or {},
+            errback=on_error,
+            max_retries=max_retries,
+            interval_start=interval_start,
+            interval_step=interval_step,
+            interval_max=interval_max,
+            **options,
+        )
+
+    def ensure_not_for_a_while(
+        self,
+        fun: Callable[..., Any],
+        catch: Any,
+        desc: str = "thing",
+        max_retries: int = 20,
+        interval_start: float = 0.1,
+        interval_step: float = 0.02,
+        interval_max: float = 1.0,
+        emit_warning: bool = False,
+        **options: Any,
+    ) -> None:
+        """
+        Call *fun* a number of times, each of which must raise *catch*.
+
+        Raises:
+            AssertionError: It did not.
+        """
+        try:
+            self.wait_for(
+                fun,
+                catch,
+                desc=desc,
+                max_retries=max_retries,
+                interval_start=interval_start,
+                interval_step=interval_step,
+                interval_max=interval_max,
+                emit_warning=emit_warning,
+                **options,
+            )
+        except catch:
+            return
+        raise AssertionError(f"Should not have happened: {desc}")
+
+    def retry_over_time(self, *args: Any, **kwargs: Any) -> Any:
+        """kombu's."""
+        from kombu.utils.functional import retry_over_time
+
+        return retry_over_time(*args, **kwargs)
+
+    def join(self, r: Any, propagate: bool = False, max_retries: int = 10, **kwargs: Any) -> None:
+        """
+        Wait for *r*, a result or a set of them.
+
+        Raises:
+            AssertionError: Some did not come.
+        """
+        if self.no_join:
+            return
+        wanted = r if isinstance(r, ResultSet) else self.app.ResultSet([r])
+        received: list[Any] = []
+        for _ in range(max_retries) if max_retries else count():
+            received.clear()
+            try:
+                wanted.get(callback=lambda task_id, value: received.append(task_id), propagate=propagate, **kwargs)
+                return
+            except (TimeoutError, exceptions.TimeoutError) as error:
+                missing = truncate(", ".join(self.missing_results(wanted)))
+                self.remark(
+                    f"Still waiting for {len(wanted) - len(received)}/{len(wanted)}: [{missing}]: {error!r}", "!"
+                )
+            except self.connerrors as error:
+                self.remark(f"join: connection lost: {error!r}", "!")
+        raise AssertionError("Test failed: Missing task results")
+
+    def missing_results(self, r: Any) -> list[str]:
+        """The ids of those results that have not been read yet."""
+        return [result.id for result in r if result.id not in result.backend._cache]
+
+    def wait_until_idle(self) -> None:
+        """Empty the queues, and wait until nothing runs."""
+        while self.app.control.purge():
+            pass
+        self.wait_for(self._raise_unless_idle, (Sentinel,), desc="workers to be idle", max_retries=100)
+
+    def _raise_unless_idle(self) -> None:
+        if any((self.inspect().active() or {}).values()):
+            raise Sentinel
+
+    # ---- what workers say
+
+    def inspect(self, timeout: float = 3.0) -> Any:
+        """Asks all workers."""
+        return self.app.control.inspect(timeout=timeout)
+
+    def query_tasks(self, ids: Collection[str], timeout: float = 0.5) -> Iterator[tuple[str, Any]]:
+        """What each worker knows of *ids*."""
+        yield from (self.inspect(timeout).query_task(*ids) or {}).items()
+
+    def query_task_states(self, ids: Collection[str], timeout: float = 0.5) -> dict[str, set[str]]:
+        """From `active`, `reserved` and so on to the ids of those that are."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for _, reply in self.query_tasks(ids, timeout=timeout):
+            for task_id, (state, _) in reply.items():
+                found[state].add(task_id)
+        return found
+
+    def is_received(self, ids: Collection[str], **kwargs: Any) -> bool:
+        """Whether all of *ids* are with a worker."""
+        return self._are_among(["reserved", "active", "ready"], ids, **kwargs)
+
+    def is_accepted(self, ids: Collection[str], **kwargs: Any) -> bool:
+        """Whether all of *ids* run."""
+        return self._are_among(["active", "ready"], ids, **kwargs)
+
+    def _are_among(self, wanted: Collection[str], ids: Collection[str], timeout: float = 0.5) -> bool:
+        found = self.query_task_states(ids, timeout=timeout)
+        known = set().union(*(found[state] for state in wanted))
+        return known.issuperset(ids)
+
+    @staticmethod
+    def is_result_task_in_progress(results: Any, **kwargs: Any) -> bool:
+        """Whether the tasks of all *results* have started or succeeded."""
+        return all(result.state in (states.STARTED, states.SUCCESS) for result in results)
+
+    # ---- assertions
+
+    def true_or_raise(self, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """
+        What *fun* returns.
+
+        Raises:
+            Sentinel: It is not true.
+        """
+        found = fun(*args, **kwargs)
+        if not found:
+            raise Sentinel
+        return found
+
+    def assert_accepted(
+        self, ids: Any, interval: float = 0.5, desc: str = "waiting for tasks to be accepted", **policy: Any
+    ) -> Any:
+        """Wait until all of *ids* run."""
+        return self.assert_task_worker_state(self.is_accepted, ids, interval=interval, desc=desc, **policy)
+
+    def assert_received(
+        self, ids: Any, interval: float = 0.5, desc: str = "waiting for tasks to be received", **policy: Any
+    ) -> Any:
+        """Wait until all of *ids* are with a worker."""
+        return self.assert_task_worker_state(self.is_received, ids, interval=interval, desc=desc, **policy)
+
+    def assert_result_tasks_in_progress_or_completed(
+        self,
+        async_results: Any,
+        interval: float = 0.5,
+        desc: str = "waiting for tasks to be started or completed",
+        **policy: Any,
+    ) -> Any:
+        """Wait until all have started, as far as results tell."""
+        return self.assert_task_state_from_result(
+            self.is_result_task_in_progress, async_results, interval=interval, desc=desc, **policy
+        )
+
+    def assert_task_state_from_result(
+        self, fun: Callable[..., Any], results: Any, interval: float = 0.5, **policy: Any
+    ) -> Any:
+        """Wait until *fun* is true of *results*."""
+        return self.wait_for(partial(self.true_or_raise, fun, results, timeout=interval), (Sentinel,), **policy)
+
+    assert_task_worker_state = assert_task_state_from_result
+
+
+class Manager(ManagerMixin):
+    """
+    Helpers for tests with workers.
+
+    Args:
+        app: Whose workers.
+        kwargs: `block_timeout`, `no_join`, `stdout`, `stderr`.
+    """
+
+    def __init__(self, app: Any, **kwargs: Any) -> None:
+        self.app = app
+        self._init_manager(**kwargs)

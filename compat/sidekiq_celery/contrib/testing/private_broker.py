@@ -1,0 +1,70 @@
+"""
+What `memory://` stands for in tests: a Redis of this process alone, which starts when it is first needed.
+
+A queue within the process would be an imitation of the engine; a Redis starts in some 50 ms and is the real thing.
+"""
+
+import atexit
+import os
+import threading
+
+from sidekiq_celery.app import broker
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_py.embedded import PrivateRedis
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+
+__all__ = ("empty", "url", "use_for_memory")
+
+_lock = threading.Lock()
+_server: PrivateRedis | None = None
+
+
+def use_for_memory() -> None:
+    """From now on, apps whose broker is `memory://` use this Redis."""
+    broker.in_memory = url
+
+
+def url() -> str:
+    """
+    Where it is; it is started if it is not there yet.
+
+    Raises:
+        ImproperlyConfigured: There is no server program on this machine.
+    """
+    global _server
+    with _lock:
+        if _server is None:
+            _server = _started()
+        return _server.url
+
+
+def empty() -> None:
+    """Remove all that the tests so far have left there."""
+    with _lock:
+        server = _server
+    if server is not None:
+        pool = Pool(RedisSettings(server.url))
+        try:
+            pool.command("FLUSHALL")
+        finally:
+            pool.close()
+
+
+def _started() -> PrivateRedis:
+    try:
+        server = PrivateRedis()
+    except ConfigError as error:
+        raise ImproperlyConfigured(
+            f"broker_url is memory://, which is a private Redis in tests, but {error}. Or give a Redis of your own: "
+            "broker_url in the fixture celery_config"
+        ) from error
+    server.start()
+    atexit.register(_stop, server, os.getpid())
+    return server
+
+
+def _stop(server: PrivateRedis, started_by: int) -> None:
+    # A forked child ends without taking its parent's server along.
+    if os.getpid() == started_by:
+        server.stop()

@@ -1,0 +1,256 @@
+"""Workers for tests: real ones, in threads of this process."""
+
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sidekiq_celery.app.definition import register_tasks
+from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.contrib.testing import private_broker
+from sidekiq_celery.contrib.testing.tasks import PING, pong
+from sidekiq_celery.exceptions import CeleryWarning
+from sidekiq_celery.result import _set_task_join_will_block, allow_join_result
+from sidekiq_celery.utils.dispatch import Signal
+from sidekiq_celery.utils.nodenames import anon_nodename
+from sidekiq_celery.worker import WorkController
+from sidekiq_celery.worker.engine_config import engine_config
+from sidekiq_celery.worker.pools import slots
+from sidekiq_celery.worker.processes import end_process, start_process
+from sidekiq_py import program
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.registry import JobDefinition, Registry
+
+__all__ = (
+    "TestWorkController",
+    "setup_app_for_worker",
+    "start_worker",
+    "test_worker_started",
+    "test_worker_starting",
+    "test_worker_stopped",
+)
+
+WORKER_LOGLEVEL = os.environ.get("WORKER_LOGLEVEL", "error")
+
+test_worker_starting = Signal(name="test_worker_starting", providing_args={})
+test_worker_started = Signal(name="test_worker_started", providing_args={"worker", "consumer"})
+test_worker_stopped = Signal(name="test_worker_stopped", providing_args={"worker"})
+for _signal in (test_worker_starting, test_worker_started, test_worker_stopped):
+    # pytest would take them for tests by their names.
+    _signal.__test__ = False  # type: ignore[attr-defined]
+
+private_broker.use_for_memory()
+
+
+class TestWorkController(WorkController):
+    """
+    A worker that heeds no signals of the operating system: `start` blocks until another thread calls `stop`.
+
+    The pool `prefork` is threads here, with a warning: whoever forks within a test runner forks its state, too.
+    """
+
+    __test__ = False
+    logger_queue: Any = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._on_started = threading.Event()
+        self._wanted_end = threading.Event()
+        self._failure: BaseException | None = None
+        self._launcher: Launcher | None = None
+        # Its own, so that one test's tasks are not another one's.
+        self._registry = Registry()
+        super().__init__(*args, **kwargs)
+        if self.pool_name == "prefork":
+            warnings.warn(
+                CeleryWarning(
+                    "a test worker runs in threads of this process, also with the pool 'prefork'; name 'threads' or "
+                    "'solo' in the fixture celery_worker_pool. Time limits that kill need a real worker"
+                ),
+                stacklevel=2,
+            )
+            self.pool_name = "threads"
+
+    def start(self) -> None:
+        """Work until `stop`."""
+        try:
+            self._launcher = self._launched()
+        except BaseException as error:
+            self._failure = error
+            self._on_started.set()
+            raise
+        self.on_ready()
+        self._wanted_end.wait()
+
+    def on_consumer_ready(self, consumer: Any) -> None:
+        """Let `ensure_started` return."""
+        self._on_started.set()
+        test_worker_started.send(sender=self.app, worker=self, consumer=consumer)
+
+    def ensure_started(self) -> None:
+        """
+        Wait until it works; it must have been started in another thread.
+
+        Raises:
+            Exception: Why it could not start.
+        """
+        self._on_started.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self, timeout_seconds: float = 10.0) -> None:
+        """
+        Stop: what runs may finish until the timeout.
+
+        Raises:
+            RuntimeError: A task is still running.
+        """
+        launcher, self._launcher = self._launcher, None
+        stubborn = launcher.stop(timeout_seconds=timeout_seconds) if launcher is not None else []
+        if launcher is not None:
+            if self.pool_name == "solo":
+                end_process()
+            self.on_stopped()
+        self._wanted_end.set()
+        if stubborn:
+            raise RuntimeError(
+                "Worker thread failed to exit within the allocated timeout. Consider raising `shutdown_timeout` if "
+                "your tasks take longer to execute."
+            )
+
+    def reload(self, modules: Any = None, reload: bool = False, reloader: Any = None) -> None:
+        """Take tasks on that were declared since the start; a payload that names one has it done as well."""
+        for module in modules or ():
+            self.app.loader.import_from_cwd(module)
+        register_tasks(self.app, self._registry, hooks=Hooks(), hostname=self.hostname)
+
+    def terminate(self) -> None:
+        """Stop at once: `Shutdown` is raised in what runs, and its jobs go back."""
+        self.stop(timeout_seconds=0.0)
+
+    def _launched(self) -> Launcher:
+        self.app.finalize()
+        self._limit_tasks()
+        self.on_start()
+        if self.pool_name == "solo":
+            start_process(self)
+        hooks = Hooks()
+        self._registry.fall_back(self._of_a_later_task)
+        register_tasks(self.app, self._registry, hooks=hooks, hostname=self.hostname)
+        launcher = Launcher(
+            replace(engine_config(self.app, slots(self.pool_name, self.concurrency)), embedded=True),
+            registry=self._registry,
+            hooks=hooks,
+            server_middleware=program.server_middleware,
+            client=client_of(self.app),
+        )
+        launcher.start()
+        return launcher
+
+    def _of_a_later_task(self, class_name: str) -> JobDefinition | None:
+        if class_name not in self.app.tasks:
+            return None
+        self.reload()
+        return next(definition for definition in self._registry if definition.name == class_name)
+
+
+@contextmanager
+def start_worker(
+    app: Any,
+    concurrency: int = 1,
+    pool: Any = "solo",
+    loglevel: Any = WORKER_LOGLEVEL,
+    logfile: str | None = None,
+    perform_ping_check: bool = True,
+    ping_task_timeout: float = 10.0,
+    shutdown_timeout: float = 10.0,
+    **kwargs: Any,
+) -> Iterator[Any]:
+    """
+    A worker for *app* within the block.
+
+    Args:
+        concurrency, pool, kwargs: As for `WorkController`.
+        perform_ping_check: Have it run `celery.ping` first, which an app without it is given.
+        ping_task_timeout: Seconds for that.
+        shutdown_timeout: Seconds for tasks that still run behind the block.
+
+    Raises:
+        RuntimeError: A task did not end in time.
+    """
+    test_worker_starting.send(sender=app)
+    worker = None
+    try:
+        with _start_worker_thread(
+            app,
+            concurrency=concurrency,
+            pool=pool,
+            loglevel=loglevel,
+            logfile=logfile,
+            perform_ping_check=perform_ping_check,
+            shutdown_timeout=shutdown_timeout,
+            **kwargs,
+        ) as worker:
+            if perform_ping_check:
+                with allow_join_result():
+                    answer = app.tasks[PING].delay().get(timeout=ping_task_timeout)
+                assert answer == "pong", f"{PING} gave {answer!r}"
+            yield worker
+    finally:
+        test_worker_stopped.send(sender=app, worker=worker)
+
+
+@contextmanager
+def _start_worker_thread(
+    app: Any,
+    concurrency: int = 1,
+    pool: Any = "solo",
+    loglevel: Any = WORKER_LOGLEVEL,
+    logfile: str | None = None,
+    WorkController: Any = TestWorkController,
+    perform_ping_check: bool = True,
+    shutdown_timeout: float = 10.0,
+    **kwargs: Any,
+) -> Iterator[Any]:
+    setup_app_for_worker(app, loglevel, logfile)
+    if perform_ping_check and PING not in app.tasks:
+        app.task(name=PING)(pong)
+    worker = WorkController(
+        app=app,
+        concurrency=concurrency,
+        hostname=kwargs.pop("hostname", anon_nodename()),
+        pool=pool,
+        loglevel=loglevel,
+        logfile=logfile,
+        ready_callback=None,
+        **kwargs,
+    )
+    thread = threading.Thread(target=_run, args=(worker,), name="celery-test-worker", daemon=True)
+    thread.start()
+    worker.ensure_started()
+    _set_task_join_will_block(False)
+    try:
+        yield worker
+    finally:
+        worker.stop(shutdown_timeout)
+        thread.join(shutdown_timeout)
+
+
+def _run(worker: Any) -> None:
+    try:
+        worker.start()
+    except BaseException:
+        logging.getLogger("celery.worker").debug("the test worker did not start", exc_info=True)
+
+
+def setup_app_for_worker(app: Any, loglevel: Any, logfile: str | None) -> None:
+    """Make *app* the current one, and set up its log."""
+    app.finalize()
+    app.set_current()
+    app.set_default()
+    type(app.log)._setup = False
+    app.log.setup(loglevel=loglevel, logfile=logfile)

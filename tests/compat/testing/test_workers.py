@@ -1,0 +1,201 @@
+"""Test apps and test workers: real queues, in threads of this process."""
+
+import pytest
+from sidekiq_celery import Celery, chord, current_app, shared_task, signals
+from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.contrib.testing import private_broker
+from sidekiq_celery.contrib.testing.app import TestApp, Trap, setup_default_app
+from sidekiq_celery.contrib.testing.manager import Manager
+from sidekiq_celery.contrib.testing.mocks import ContextMock
+from sidekiq_celery.contrib.testing.worker import (
+    TestWorkController,
+    start_worker,
+    test_worker_started,
+    test_worker_stopped,
+)
+from sidekiq_celery.exceptions import CeleryWarning, ImproperlyConfigured
+
+
+@shared_task
+def multiply(x, y):
+    """A task of every app."""
+    return x * y
+
+
+@shared_task
+def total(numbers):
+    """For the end of a chord."""
+    return sum(numbers)
+
+
+@pytest.fixture
+def app():
+    """A test app; afterwards the current app is what it was."""
+    one = TestApp()
+    with setup_default_app(one):
+        yield one
+
+
+def test_a_worker_runs_tasks_and_workflows(app):
+    """A broker of `memory://` is a real Redis, and results are in this process."""
+    with start_worker(app, loglevel=0) as worker:
+        assert isinstance(worker, TestWorkController)
+        assert multiply.delay(3, 4).get(timeout=20) == 12
+        assert chord([multiply.s(1, 2), multiply.s(3, 4)])(total.s()).get(timeout=20) == 14
+        assert multiply.apply_async((2, 3), countdown=0.1).get(timeout=20) == 6
+
+
+def test_a_worker_runs_on_the_redis_that_the_settings_name(redis_url, redis_client):
+    """Where a suite has a Redis of its own, nothing else is started."""
+    app = TestApp(config={"broker_url": redis_url, "result_backend": redis_url})
+
+    with setup_default_app(app), start_worker(app, loglevel=0):
+        result = multiply.delay(3, 4)
+        assert result.get(timeout=20) == 12
+
+    assert redis_client.exists(f"celery-task-meta-{result.id}")
+
+
+def test_a_plain_app_may_have_memory_as_its_broker_too():
+    """Celery's own examples make the app by hand."""
+    app = Celery("shop", broker="memory://", backend="cache+memory://")
+    app.log.loglevel = 0
+
+    with setup_default_app(app), start_worker(app, loglevel=0):
+        assert multiply.delay(3, 4).get(timeout=20) == 12
+
+
+def test_an_error_in_the_block_stops_the_worker(app):
+    """The test sees the task's exception, and nothing hangs."""
+
+    @app.task
+    def fail():
+        raise NotImplementedError("on purpose")
+
+    with pytest.raises(NotImplementedError), start_worker(app, loglevel=0):
+        fail.delay().get(timeout=20)
+
+
+def test_a_task_that_is_declared_later_is_run_as_well(app):
+    """Celery wants `worker.reload()` for that; here it may be called."""
+    with start_worker(app, loglevel=0) as worker:
+
+        @app.task
+        def late(word):
+            return word
+
+        assert late.delay("hello").get(timeout=20) == "hello"
+        worker.reload()
+        assert late.delay("again").get(timeout=20) == "again"
+
+
+def test_a_name_and_signals_are_as_in_celery(app):
+    """The worker's name is what was asked for; who listens is told of its life."""
+    told = []
+
+    def hear(name):
+        return lambda **about: told.append((name, about.get("worker")))
+
+    receivers = [hear(name) for name in ("started", "stopped", "ended")]
+    for signal, receiver in zip(
+        (test_worker_started, test_worker_stopped, signals.worker_shutdown), receivers, strict=True
+    ):
+        signal.connect(receiver)
+    try:
+        with start_worker(app, loglevel=0, hostname="name@host") as worker:
+            assert worker.hostname == "name@host"
+    finally:
+        for signal, receiver in zip(
+            (test_worker_started, test_worker_stopped, signals.worker_shutdown), receivers, strict=True
+        ):
+            signal.disconnect(receiver)
+
+    assert told == [("started", worker), ("ended", None), ("stopped", worker)]
+
+
+def test_prefork_is_threads_and_says_so(app):
+    """A test runner is not forked; a suite that names prefork runs all the same."""
+    with pytest.warns(CeleryWarning, match="name 'threads'"), start_worker(app, loglevel=0, pool="prefork"):
+        assert multiply.delay(3, 4).get(timeout=20) == 12
+
+
+def test_a_worker_that_cannot_start_says_why():
+    """Celery waits for ever."""
+    app = TestApp(config={"broker_url": "redis://127.0.0.1:1/0"})
+
+    with setup_default_app(app), pytest.raises(Exception, match=r"127\.0\.0\.1:1"), start_worker(app, loglevel=0):
+        pass
+
+
+def test_nothing_of_an_app_is_left_behind():
+    """Neither the current app nor jobs in the queues of `memory://`."""
+    before = current_app._get_current_object()
+    app = TestApp()
+
+    with setup_default_app(app):
+        app.set_current()
+        multiply.delay(1, 2)
+        assert client_of(app).pool.command("LLEN", "queue:celery") == 1
+
+    assert current_app._get_current_object() is before
+    assert client_of(app).pool.command("LLEN", "queue:celery") == 0
+    assert app._backend is None
+
+
+def test_a_trap_finds_code_that_uses_the_current_app():
+    """Whatever is asked of it, it refuses."""
+    app = TestApp()
+
+    with setup_default_app(app, use_trap=True), pytest.raises(RuntimeError, match="Test depends on current_app"):
+        multiply.delay(1, 2)
+
+    assert not isinstance(current_app._get_current_object(), Trap)
+
+
+def test_memory_without_a_server_program_says_what_to_install(monkeypatch):
+    """A sentence, when it is needed and not before."""
+    monkeypatch.setattr(private_broker, "_server", None)
+    monkeypatch.setattr("sidekiq_py.embedded.find_server_program", lambda: None)
+    app = TestApp()
+
+    with pytest.raises(ImproperlyConfigured, match="apt-get install redis-server"):
+        client_of(app)
+
+
+def test_a_manager_joins_results(app):
+    """A set of results or a single one."""
+    with start_worker(app, loglevel=0):
+        manager, result = Manager(app), multiply.delay(3, 4)
+        manager.join(result, timeout=20)
+
+        assert result.result == 12
+
+
+def test_a_manager_waits_for_facts(app, capsys):
+    """It calls until the exception does not come; the last one is raised."""
+    tries = iter([KeyError("a"), KeyError("b"), None])
+
+    def look():
+        error = next(tries)
+        if error:
+            raise error
+        return "seen"
+
+    manager = Manager(app)
+
+    assert manager.wait_for(look, (KeyError,), interval_start=0, interval_step=0, emit_warning=True) == "seen"
+    with pytest.raises(AssertionError, match="Should not have happened: a cow"):
+        manager.ensure_not_for_a_while(lambda: True, (KeyError,), desc="a cow")
+
+
+def test_a_mock_of_a_context_gives_itself():
+    """And swallows no exception."""
+    mock = ContextMock(name="context")
+
+    def fail_within():
+        with mock as entered:
+            assert entered is mock
+            raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose"):
+        fail_within()

@@ -11,6 +11,7 @@ from sidekiq_celery import VERSION_BANNER
 from sidekiq_celery.app.finding import find_app
 from sidekiq_celery.bin.base import CLIContext
 from sidekiq_celery.bin.beat import beat
+from sidekiq_celery.bin.events import events
 from sidekiq_celery.bin.run import run
 from sidekiq_celery.bin.tasks import call, purge, report, result
 from sidekiq_celery.bin.worker import worker
@@ -80,7 +81,7 @@ def celery(
     _add_user_options(ctx.obj.app)
 
 
-for _command in (worker, beat, call, result, purge, report, run):
+for _command in (worker, beat, call, events, result, purge, report, run):
     celery.add_command(_command)
 
 

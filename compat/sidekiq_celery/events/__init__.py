@@ -2,11 +2,24 @@
 Events: what becomes of workers and tasks, told to whoever listens, such as Flower.
 
 They go over Redis as Celery's do on kombu's Redis transport, so monitors of either side read either. A process of a
-worker puts them into its `outbox`, which sends them together; `EventDispatcher` sends one at a time by kombu.
+worker puts them into its `outbox`, which sends them together; `EventDispatcher` sends one at a time by kombu, which is
+imported when one of these names is asked for.
 """
 
-from sidekiq_celery.events.dispatcher import EventDispatcher
-from sidekiq_celery.events.event import Event, event_exchange, get_exchange, group_from
-from sidekiq_celery.events.receiver import EventReceiver
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sidekiq_celery.events.dispatcher import EventDispatcher
+    from sidekiq_celery.events.event import Event, event_exchange, get_exchange, group_from
+    from sidekiq_celery.events.receiver import EventReceiver
 
 __all__ = ("Event", "EventDispatcher", "EventReceiver", "event_exchange", "get_exchange", "group_from")
+
+_MODULES = {"EventDispatcher": "dispatcher", "EventReceiver": "receiver"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'event')}"), name)

@@ -1,10 +1,14 @@
 """The logical clock of a worker's processes."""
 
 import time
+from typing import TYPE_CHECKING
 
 from kombu.clocks import LamportClock
 
-__all__ = ("WallClock",)
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("WallClock", "keep_up")
 
 
 class WallClock(LamportClock):
@@ -20,3 +24,11 @@ class WallClock(LamportClock):
         with self.mutex:
             self.value = max(self.value + 1, int(time.time() * 1000))
             return int(self.value)
+
+
+def keep_up(app: "Celery") -> WallClock:
+    """Let the clock of *app* be such a one, in this process; returns it."""
+    clock = app.clock
+    if not isinstance(clock, WallClock):
+        clock = app.clock = WallClock(clock.value)
+    return clock

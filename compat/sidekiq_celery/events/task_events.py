@@ -45,11 +45,11 @@ class TaskEvents:
 
     def turn_on(self) -> None:
         """Send them from now on."""
-        from sidekiq_celery.events.clock import WallClock
+        from sidekiq_celery.events.clock import keep_up
         from sidekiq_celery.events.outbox import outbox_of
 
         if self._outbox is None:
-            self._app.clock = WallClock()
+            keep_up(self._app)
             self._outbox = outbox_of(self._app)
         self.is_on = True
 

@@ -1,0 +1,46 @@
+"""`events`: shows what monitors are told, or hands it to a camera."""
+
+from typing import Any
+
+import click
+
+from sidekiq_celery.bin.base import LOG_LEVEL, CeleryCommand, handle_preload_options
+from sidekiq_celery.events.cursesmon import INSTEAD
+
+__all__ = ("events",)
+
+
+def _no_daemon(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        raise click.UsageError(f"{parameter.opts[-1]} is not known here; let systemd or the container do that", context)
+
+
+@click.command(cls=CeleryCommand)
+@click.option("-d", "--dump", is_flag=True, help="Print events as they come.")
+@click.option("-c", "--camera", help="A class derived from events.snapshot.Polaroid, as module:Class.")
+@click.option("-F", "--frequency", "--freq", type=float, default=1.0, help="Of the camera: seconds between pictures.")
+@click.option("-r", "--maxrate", help="Of the camera: pictures at most, as in 10/m.")
+@click.option("-l", "--loglevel", default="WARNING", type=LOG_LEVEL, help="Of the camera.")
+@click.option("-f", "--logfile", help="Of the camera; else the error output.")
+@click.option("--pidfile", help="Of the camera: holds the process's id while it runs.")
+@click.option("--detach", is_flag=True, callback=_no_daemon, expose_value=False, hidden=True)
+@click.option("--uid", callback=_no_daemon, expose_value=False, hidden=True)
+@click.option("--gid", callback=_no_daemon, expose_value=False, hidden=True)
+@click.option("--umask", callback=_no_daemon, expose_value=False, hidden=True)
+@click.pass_context
+@handle_preload_options
+def events(
+    ctx: click.Context, dump: bool, camera: str | None, frequency: float, maxrate: str | None, **options: Any
+) -> None:
+    """Show events of workers and tasks, until Ctrl-C."""
+    app = ctx.obj.app
+    if dump:
+        from sidekiq_celery.events.dumper import evdump
+
+        evdump(app=app)
+    elif camera:
+        from sidekiq_celery.events.snapshot import evcam
+
+        evcam(camera, app=app, freq=frequency, maxrate=maxrate, **options)
+    else:
+        raise click.UsageError(INSTEAD)

@@ -1,0 +1,183 @@
+"""Takes pictures of a cluster's state now and then, for programs that keep them: `sidekiq-celery events --camera`."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kombu.utils.limits import TokenBucket
+
+from sidekiq_celery._state import app_or_default
+from sidekiq_celery.utils.dispatch import Signal
+from sidekiq_celery.utils.imports import instantiate
+from sidekiq_celery.utils.log import get_logger
+from sidekiq_celery.utils.time import rate
+
+__all__ = ("Polaroid", "evcam")
+
+logger = get_logger("celery.evcam")
+
+
+class Repeated:
+    """
+    A call that is made every so often, in a thread of its own.
+
+    Args:
+        seconds: Between calls.
+        fun: What is called.
+    """
+
+    def __init__(self, seconds: float, fun: Callable[[], Any]) -> None:
+        self._seconds = seconds
+        self._fun = fun
+        self._is_cancelled = threading.Event()
+        threading.Thread(target=self._run, name="sidekiq_celery.camera", daemon=True).start()
+
+    def __call__(self) -> Any:
+        """Make the call now."""
+        return self._fun()
+
+    def cancel(self) -> None:
+        """Make no further call."""
+        self._is_cancelled.set()
+
+    def _run(self) -> None:
+        while not self._is_cancelled.wait(self._seconds):
+            try:
+                self._fun()
+            except Exception:
+                logger.exception("%r failed", self._fun)
+
+
+class Timer:
+    """Makes repeated calls."""
+
+    def call_repeatedly(self, secs: float, fun: Callable[[], Any]) -> Repeated:
+        """Call *fun* every *secs* seconds, until the returned handle is cancelled."""
+        return Repeated(secs, fun)
+
+
+class Polaroid:
+    """
+    A camera: to be derived from, with an `on_shutter` that keeps what it is given.
+
+    Args:
+        state: Of the cluster.
+        freq: Seconds between pictures.
+        maxrate: No more pictures than this, as in `10/m`.
+        cleanup_freq: Seconds between calls of `on_cleanup`.
+        timer: What calls; has `call_repeatedly`.
+    """
+
+    timer: Any = None
+    shutter_signal = Signal(name="shutter_signal", providing_args={"state"})
+    cleanup_signal = Signal(name="cleanup_signal")
+    clear_after = False
+    """Forget workers, and tasks that have ended, after each picture."""
+
+    _tref: Any = None
+    _ctref: Any = None
+
+    def __init__(
+        self,
+        state: Any,
+        freq: float = 1.0,
+        maxrate: Any = None,
+        cleanup_freq: float = 3600.0,
+        timer: Any = None,
+        app: Any = None,
+    ) -> None:
+        self.app = app_or_default(app)
+        self.state = state
+        self.freq = freq
+        self.cleanup_freq = cleanup_freq
+        self.timer = timer or self.timer or Timer()
+        self.logger = logger
+        self.maxrate: Any = maxrate and TokenBucket(rate(maxrate))
+
+    def install(self) -> None:
+        """Take pictures from now on."""
+        self._tref = self.timer.call_repeatedly(self.freq, self.capture)
+        self._ctref = self.timer.call_repeatedly(self.cleanup_freq, self.cleanup)
+
+    def cancel(self) -> None:
+        """Take a last picture, and no more."""
+        if self._tref:
+            self._tref()
+            self._tref.cancel()
+        if self._ctref:
+            self._ctref.cancel()
+
+    def on_shutter(self, state: Any) -> None:
+        """A picture is taken; events wait meanwhile."""
+
+    def on_cleanup(self) -> None:
+        """Old pictures may go."""
+
+    def capture(self) -> None:
+        """Take a picture."""
+        self.state.freeze_while(self.shutter, clear_after=self.clear_after)
+
+    def shutter(self) -> None:
+        """The same, while events wait already; not beyond `maxrate`."""
+        if self.maxrate is None or self.maxrate.can_consume():
+            logger.debug("Shutter: %s", self.state)
+            self.shutter_signal.send(sender=self.state)
+            self.on_shutter(self.state)
+
+    def cleanup(self) -> None:
+        """Let old pictures go."""
+        logger.debug("Cleanup: Running...")
+        self.cleanup_signal.send(sender=self.state)
+        self.on_cleanup()
+
+    def __enter__(self) -> "Polaroid":
+        self.install()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.cancel()
+
+
+def evcam(
+    camera: Any,
+    freq: float = 1.0,
+    maxrate: Any = None,
+    loglevel: Any = 0,
+    logfile: str | None = None,
+    pidfile: str | None = None,
+    timer: Any = None,
+    app: Any = None,
+    **kwargs: Any,
+) -> None:
+    """
+    Take pictures until Ctrl-C.
+
+    Args:
+        camera: A class derived from `Polaroid`, or its name.
+        freq, maxrate: Seconds between pictures, and how many at most.
+        pidfile: Holds the process's id meanwhile.
+
+    Raises:
+        ImproperlyConfigured: A process that runs has written the pidfile.
+        SystemExit: By Ctrl-C.
+    """
+    from sidekiq_celery.worker.pidfile import write_pidfile
+
+    app = app_or_default(app)
+    remove_pidfile = write_pidfile(pidfile) if pidfile else None
+    app.log.setup_logging_subsystem(loglevel, logfile)
+    print(f"-> evcam: Taking snapshots with {camera} (every {freq} secs.)", flush=True)
+    state = app.events.State()
+    picture = instantiate(camera, state, app=app, freq=freq, maxrate=maxrate, timer=timer)
+    picture.install()
+    connection = app.connection_for_read()
+    receiver = app.events.Receiver(connection, handlers={"*": state.event})
+    try:
+        receiver.capture(limit=None)
+    except KeyboardInterrupt:
+        raise SystemExit from None
+    finally:
+        picture.cancel()
+        connection.close()
+        if remove_pidfile is not None:
+            remove_pidfile()

@@ -1,0 +1,164 @@
+"""What a worker's steward tells monitors of the worker, and the commands by which they ask for more."""
+
+import logging
+import os
+import platform
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import signals
+from sidekiq_celery.utils.time import utcoffset
+from sidekiq_celery.worker.panel import control_command, ok
+from sidekiq_celery.worker.relay import Place, on_message
+from sidekiq_celery.worker.steward import Steward, at_start, at_stop
+
+if TYPE_CHECKING:
+    from sidekiq_celery.events.outbox import Outbox
+
+__all__ = ("SOFTWARE_INFO", "Heart", "disable_events", "enable_events", "heartbeat")
+
+logger = logging.getLogger("celery.worker.control")
+
+
+def _version() -> str:
+    try:
+        return version("sidekiq-py")
+    except PackageNotFoundError:
+        return "0"
+
+
+SOFTWARE_INFO = {"sw_ident": "sidekiq-py", "sw_ver": _version(), "sw_sys": platform.system()}
+"""What a worker says of itself."""
+
+_LEAST_SECONDS = 1.0
+# The steward looks once a second what is due; monitors are told the longer time.
+_EARLY_SECONDS = 0.5
+
+
+class Heart:
+    """
+    Tells monitors that a worker lives.
+
+    Args:
+        steward: The worker's.
+
+    Attributes:
+        seconds: Between heartbeats.
+    """
+
+    def __init__(self, steward: Steward) -> None:
+        from sidekiq_celery.events.clock import keep_up
+        from sidekiq_celery.events.outbox import outbox_of
+
+        self._steward = steward
+        self.seconds = max(float(steward.worker.heartbeat_seconds or 2.0), _LEAST_SECONDS)
+        self._outbox: Outbox = outbox_of(steward.app)
+        self._clock = keep_up(steward.app)
+        self._serializer: str = steward.app.conf.event_serializer
+        self._pid = os.getppid() if steward.worker.pool_name == "prefork" else os.getpid()
+        # By process, as one that was replaced has done its part.
+        self._processed: dict[int, int] = {}
+        self._active = 0
+        self._has_listeners = False
+
+    def online(self) -> None:
+        """The worker has started."""
+        self._send("worker-online")
+
+    def beat(self) -> None:
+        """It lives. While nobody listens its processes are not asked what they do."""
+        if self._has_listeners:
+            self.look()
+        self._send("worker-heartbeat")
+
+    def offline(self) -> None:
+        """It has ended."""
+        self._send("worker-offline")
+
+    def look(self) -> None:
+        """Ask its processes how much runs, and has run."""
+        answers = [answer for answer in self._steward.ask_children("activity", timeout_seconds=0.5) if not answer.error]
+        self._active = sum(answer.value["active"] for answer in answers)
+        self._processed |= {answer.pid: answer.value["processed"] for answer in answers}
+
+    def _send(self, kind: str) -> None:
+        if signals.heartbeat_sent.receivers:
+            signals.heartbeat_sent.send(sender=self)
+        hostname = self._steward.hostname
+        event = {
+            "hostname": hostname,
+            "utcoffset": utcoffset(),
+            "pid": self._pid,
+            "clock": self._clock.forward(),
+            "freq": self.seconds,
+            "active": self._active,
+            "processed": sum(self._processed.values()),
+            "loadavg": [round(load, 2) for load in os.getloadavg()],
+            **SOFTWARE_INFO,
+            "timestamp": time.time(),
+            "type": kind,
+        }
+        self._has_listeners = self._outbox.publish_now(event, hostname, self._serializer) > 0
+
+
+@at_start
+def start_heart(steward: Steward) -> None:
+    """Each steward has one; it beats unless the worker is told not to."""
+    heart = steward.state.heart = Heart(steward)
+    if steward.worker.heartbeat_seconds:
+        heart.online()
+        steward.every(max(_LEAST_SECONDS, heart.seconds - _EARLY_SECONDS), heart.beat)
+
+
+@at_stop
+def stop_heart(steward: Steward) -> None:
+    """The last thing that monitors hear of the worker."""
+    heart = steward.state.get("heart")
+    if heart is not None and steward.worker.heartbeat_seconds:
+        heart.offline()
+
+
+@control_command()
+def enable_events(state: Any, **kwargs: Any) -> dict[str, str]:
+    """Tell worker(s) to send task-related events."""
+    if state.steward.worker.task_events:
+        return ok("task events already enabled")
+    state.steward.tell_all("task_events", is_on=True)
+    logger.info("Events of group {task} enabled by remote.")
+    return ok("task events enabled")
+
+
+@control_command()
+def disable_events(state: Any, **kwargs: Any) -> dict[str, str]:
+    """Tell worker(s) to stop sending task-related events."""
+    if not state.steward.worker.task_events:
+        return ok("task events already disabled")
+    state.steward.tell_all("task_events", is_on=False)
+    logger.info("Events of group {task} disabled by remote.")
+    return ok("task events disabled")
+
+
+@control_command()
+def heartbeat(state: Any, **kwargs: Any) -> None:
+    """Tell worker(s) to send event heartbeat immediately."""
+    state.heart.look()
+    state.heart.beat()
+
+
+@on_message("task_events")
+def set_task_events(place: Place, is_on: bool) -> None:
+    """Keep it where children are forked, and heed it where tasks run."""
+    place.worker.task_events = is_on
+    events = place.worker.events
+    if place.launcher is not None and events is not None:
+        (events.turn_on if is_on else events.turn_off)()
+
+
+@on_message("activity")
+def activity(place: Place) -> dict[str, int]:
+    """How many tasks run in this process, and have run."""
+    launcher = place.launcher
+    if launcher is None:
+        return {"active": 0, "processed": 0}
+    return {"active": launcher.state.busy, "processed": sum(launcher.metrics.attempts().values())}

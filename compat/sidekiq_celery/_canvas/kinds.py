@@ -1,10 +1,11 @@
 """
 Which kind of signature something is, and making one of another kind.
 
-Chains, groups and chords are made of each other. They ask here, where each is known once its module was imported
-(`sidekiq_celery.canvas` imports all).
+Chains, groups and chords are made of each other. They ask here, where each enters itself (`sidekiq_celery.canvas`
+imports all).
 """
 
+from importlib import import_module
 from typing import Any
 
 from sidekiq_celery.utils.functional import _regen
@@ -17,37 +18,44 @@ __all__ = (
 CHAIN, CHORD, GROUP = "chain", "chord", "group"
 
 known: dict[str, Any] = {}
-"""Classes by kind."""
+"""Classes by kind, those whose modules have been imported."""
+
+
+def _class_of(kind: str) -> Any:
+    if kind not in known:
+        # A worker whose program makes no workflows runs the steps of those that its callers make.
+        import_module("sidekiq_celery.canvas")
+    return known[kind]
 
 
 def is_chain(value: Any) -> bool:
     """Whether *value* is a chain."""
-    return isinstance(value, known[CHAIN])
+    return isinstance(value, _class_of(CHAIN))
 
 
 def is_group(value: Any) -> bool:
     """Whether *value* is a group."""
-    return isinstance(value, known[GROUP])
+    return isinstance(value, _class_of(GROUP))
 
 
 def is_chord(value: Any) -> bool:
     """Whether *value* is a chord."""
-    return isinstance(value, known[CHORD])
+    return isinstance(value, _class_of(CHORD))
 
 
 def chain_of(*args: Any, **kwargs: Any) -> Any:
     """A chain of these steps as they are."""
-    return known[CHAIN](*args, **kwargs)
+    return _class_of(CHAIN)(*args, **kwargs)
 
 
 def group_of(*args: Any, **kwargs: Any) -> Any:
     """A group."""
-    return known[GROUP](*args, **kwargs)
+    return _class_of(GROUP)(*args, **kwargs)
 
 
 def chord_of(*args: Any, **kwargs: Any) -> Any:
     """A chord."""
-    return known[CHORD](*args, **kwargs)
+    return _class_of(CHORD)(*args, **kwargs)
 
 
 def is_empty_group(value: Any) -> bool:

@@ -1,7 +1,10 @@
 """Signatures as values: dicts, partials, copies, operators, texts."""
 
 import json
+import os
 import pickle
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -206,3 +209,18 @@ def test_skewed_members_begin_one_after_the_other(tasks: SimpleNamespace) -> Non
     canvas = group(tasks.add.s(n, n) for n in range(3)).skew(start=2, step=3)
 
     assert [one.options["countdown"] for one in canvas.tasks] == [2, 5, 8]
+
+
+def test_a_program_that_makes_no_workflows_knows_their_kinds() -> None:
+    """A worker looks at what comes next in a workflow of its callers, with nothing of canvas imported."""
+    program = "from sidekiq_celery import chords\nassert not chords.kinds.is_group({'task': 'body'})"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(["compat", "."])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr

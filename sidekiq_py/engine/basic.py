@@ -73,6 +73,11 @@ class BasicFetcher:
             return unit
         return None
 
+    @property
+    def reserved(self) -> list[UnitOfWork]:
+        """See `Fetcher`."""
+        return []
+
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Count it; it is in no structure any more."""
         self.settle(unit, (), in_flight.count_commands(utc_day(now_seconds()), failed=False))

@@ -57,6 +57,10 @@ class Fetcher(Protocol):
     def take(self) -> UnitOfWork | None:
         """The next job to run; waits for one. None: stop."""
 
+    @property
+    def reserved(self) -> list[UnitOfWork]:
+        """What has been taken out of its queue and has not started."""
+
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """The job succeeded; it ran for *seconds*."""
 

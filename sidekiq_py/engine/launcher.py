@@ -184,6 +184,11 @@ class Launcher:
         return self._state
 
     @property
+    def reserved(self) -> list[UnitOfWork]:
+        """Jobs that were taken out of their queues and have not started."""
+        return [unit for manager in self._managers for unit in manager.fetcher.reserved]
+
+    @property
     def metrics(self) -> ExecutionMetrics:
         """How often each class ran."""
         return self._metrics

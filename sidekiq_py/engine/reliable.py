@@ -188,6 +188,11 @@ class ReliableFetcher:
                 continue
             return unit
 
+    @property
+    def reserved(self) -> list[UnitOfWork]:
+        """See `Fetcher`."""
+        return list(self._jobs)
+
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """The job succeeded; it ran for *seconds*."""
         self._size.ran(seconds)

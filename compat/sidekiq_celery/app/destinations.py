@@ -2,19 +2,24 @@
 From a call to the name of its queue: `app.amqp.router`, which needs no kombu.
 
 Exchanges resolve to names: a call that names an exchange and a routing key, and no queue, goes to the queue of
-`task_queues` that is bound so; of several that match (topic, fan-out) to the first, as a job is in one queue.
+`task_queues` that is bound so; of several that match (topic, fan-out) to the first, as a job is in one queue, which is
+told once. A `Broadcast`, whose point is that every worker runs the task, is refused.
 """
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery.app.routes import Router
+from sidekiq_celery.exceptions import ImproperlyConfigured
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
 __all__ = ("NameRouter",)
+
+logger = logging.getLogger("celery.app.destinations")
 
 
 class _Binding(NamedTuple):
@@ -75,7 +80,9 @@ class NameRouter(Router):
         is_open = bool(conf.task_create_missing_queues)
         names.update((alias, name) for alias, name in aliases.items() if alias)
         super().__init__(routes, _Names(names, is_open), is_open, app=app)
-        self._bindings = [_binding(name, queue, conf) for name, queue in queues]
+        self._bindings = [binding for name, queue in queues for binding in _bindings(name, queue, conf)]
+        self._broadcasts = {name: queue.alias for name, queue in queues if _is_broadcast(queue)}
+        self._told: set[str] = set()
 
     def route(
         self, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
@@ -113,10 +120,17 @@ class NameRouter(Router):
 
         Raises:
             QueueNotFound: There is no such queue, and `task_create_missing_queues` is off.
+            ImproperlyConfigured: It is a broadcast.
         """
         routed = (router or self).route(dict(options), name, args, kwargs, task_type)
         queue = routed.pop("queue")
-        return getattr(queue, "name", queue), routed
+        wanted = getattr(queue, "name", queue)
+        if wanted in self._broadcasts:
+            raise ImproperlyConfigured(
+                f"{name} is sent to the broadcast {self._broadcasts[wanted]!r}, which is not known here: a job is run "
+                "once. To reach every worker use a control command (sidekiq_celery.worker.control.control_command)"
+            )
+        return wanted, routed
 
     def _bound(self, options: Mapping[str, Any]) -> str | None:
         """The queue that is bound as *options* say; None if they name a queue, or neither exchange nor key."""
@@ -124,13 +138,35 @@ class NameRouter(Router):
         if options.get("queue") or not (exchange or key):
             return None
         wanted = getattr(exchange, "name", exchange) or None
-        return next((binding.queue for binding in self._bindings if binding.matches(wanted, key)), None)
+        found = [binding.queue for binding in self._bindings if binding.matches(wanted, key)]
+        if len(set(found)) > 1:
+            self._tell(wanted or "", found)
+        return found[0] if found else None
+
+    def _tell(self, exchange: str, queues: list[str]) -> None:
+        if exchange not in self._told:
+            self._told.add(exchange)
+            logger.warning(
+                "the exchange %r leads to the queues %s; a job goes to the first of them only, as it is in one queue",
+                *(exchange, ", ".join(dict.fromkeys(queues))),
+            )
 
 
 def _declared(queues: Any) -> list[tuple[str, Any]]:
     if isinstance(queues, Mapping):
         return list(queues.items())
     return [(queue.name, queue) for queue in queues or ()]
+
+
+def _is_broadcast(queue: Any) -> bool:
+    """Whether it is kombu's `Broadcast`: a queue of each process, under one alias."""
+    return any((kind.__module__, kind.__name__) == ("kombu.common", "Broadcast") for kind in type(queue).__mro__)
+
+
+def _bindings(name: str, queue: Any, conf: Any) -> list[_Binding]:
+    """One, or those of a queue that hangs on an exchange by several keys."""
+    several = getattr(queue, "bindings", None) or [queue]
+    return [_binding(name, each, conf) for each in several]
 
 
 def _binding(name: str, queue: Any, conf: Any) -> _Binding:

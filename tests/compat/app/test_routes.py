@@ -3,9 +3,10 @@
 import re
 
 import pytest
-from kombu import Exchange, Queue
+from kombu import Exchange, Queue, binding
+from kombu.common import Broadcast
 from sidekiq_celery.app.routes import MapRoute
-from sidekiq_celery.exceptions import QueueNotFound
+from sidekiq_celery.exceptions import ImproperlyConfigured, QueueNotFound
 
 TOPICS = (
     Queue("mail", Exchange("mail", type="direct"), routing_key="mail.key"),
@@ -176,3 +177,29 @@ def test_kombus_router_finds_kombus_queue(make_app):
 
     assert isinstance(routed["queue"], Queue)
     assert routed["queue"].name == "math"
+
+
+def test_a_queue_may_be_bound_by_several_keys(make_app):
+    """As kombu's `binding` says."""
+    exchange = Exchange("pair")
+    both = Queue("both", [binding(exchange, routing_key="a"), binding(exchange, routing_key="b")])
+
+    app = make_app(task_queues=(Queue("other"), both))
+
+    assert queue_of(app, options={"exchange": "pair", "routing_key": "b"}) == "both"
+
+
+def test_an_exchange_with_several_queues_is_told_of_once(make_app, caplog):
+    """A job is in one queue: the first."""
+    app = make_app(task_queues=(Queue("a", Exchange("all", "fanout")), Queue("b", Exchange("all", "fanout"))))
+
+    assert [queue_of(app, options={"exchange": "all"}) for _ in range(2)] == ["a", "a"]
+    assert caplog.text.count("leads to the queues a, b") == 1
+
+
+def test_a_broadcast_is_refused(make_app):
+    """It has a queue for each process, and nobody would serve it."""
+    app = make_app(task_queues=(Broadcast("everywhere"),))
+
+    with pytest.raises(ImproperlyConfigured, match="'everywhere', which is not known here"):
+        queue_of(app, options={"queue": "everywhere"})

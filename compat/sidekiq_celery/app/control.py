@@ -396,7 +396,7 @@ class Control:
             pattern, matcher: To those whose names match, where both are given: `glob` or `pcre`.
 
         Returns:
-            The replies, `[{node: …}, …]`; None if there was none, or none was asked for.
+            The replies, `[{node: …}, …]`; None if none was asked for.
 
         Raises:
             ValueError: *destination* is a text; put it in a list.

@@ -1,10 +1,12 @@
 """A worker's end of kombu's pidbox: reads commands from Redis, calls them, sends the replies."""
 
 import logging
+from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from kombu import Producer, pidbox
 from kombu.exceptions import EncodeError
+from kombu.utils.eventio import READ
 
 from sidekiq_celery.worker.panel import Panel
 from sidekiq_celery.worker.plain_values import plain
@@ -55,12 +57,13 @@ class Mailbox:
     Args:
         steward: Whose commands are called.
         connection: kombu's.
+        wake_fd: Readable when nothing more is to be waited for.
 
     Raises:
         Exception: Redis is out of reach.
     """
 
-    def __init__(self, steward: "Steward", connection: Any) -> None:
+    def __init__(self, steward: "Steward", connection: Any, wake_fd: int) -> None:
         self._steward = steward
         self._connection = connection
         self._channel = connection.channel()
@@ -73,6 +76,8 @@ class Mailbox:
             callbacks=[self._on_message], on_decode_error=self._on_decode_error, channel=self._channel
         )
         self._consumer.consume()
+        self._transport = connection.transport
+        self._transport.cycle.poller.register(wake_fd, READ)
 
     def drain(self, seconds: float) -> None:
         """
@@ -82,9 +87,10 @@ class Mailbox:
             Exception: The connection is lost.
         """
         try:
-            self._connection.drain_events(timeout=seconds)
-        except TimeoutError:
-            self._look_after_connection()
+            # One wait: `drain_events` would begin again where the pipe has ended it.
+            self._transport.cycle.get(self._transport._deliver, timeout=seconds)
+        except Empty:
+            self._transport.cycle.maybe_check_subclient_health()
         except self._connection.connection_errors:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, LookupError) as error:
@@ -94,9 +100,6 @@ class Mailbox:
         """Take this node out of Redis."""
         self._consumer.cancel()
         self._channel.close()
-
-    def _look_after_connection(self) -> None:
-        self._connection.transport.cycle.maybe_check_subclient_health()
 
     def _on_message(self, body: Any, message: Any) -> None:
         self._steward.app.clock.forward()

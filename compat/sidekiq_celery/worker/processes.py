@@ -90,6 +90,7 @@ def run_family(worker: Any, config: Config) -> int:
 
         def make(on_epoch: Callable[[str], None]) -> Launcher:
             launcher = make_launcher(worker, config, on_epoch)
+            program.hooks.on("exit")(lambda: stewards.tell_counts(launcher, parent))
             if worker.max_tasks_per_child:
                 _count_tasks(launcher, int(worker.max_tasks_per_child), lambda: parent.say("RENEW"))
             return launcher

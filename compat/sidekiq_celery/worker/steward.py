@@ -20,12 +20,14 @@ worker of one process that process is child and parent, and hears each message o
 what the parent knows: what is to hold for it, too, goes by `tell_all`, and is kept in the parent's copy of the app or
 worker. A child speaks up by `place.tell_steward(kind, **about)`.
 
-What is to go on beside commands: `steward.every(seconds, function)` from a function that was given to `at_start`. These,
-and those given to `at_stop`, are called in the steward: before it listens, and when no task runs any more.
+What is to go on beside commands: `steward.every(seconds, function)`, from a function that was given to `at_start`.
+These, and those given to `at_stop`, are called in the steward: before it listens, and when no task runs any more.
 """
 
 import logging
+import os
 import threading
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +42,7 @@ logger = logging.getLogger("celery.worker.control")
 
 _TICK_SECONDS = 1.0
 _PAUSE_SECONDS = 1.0
-# A thread that is asked to end does so within a tick.
+_MOST_SAMPLES = 100
 _STOP_SECONDS = 2.0
 # How long an answer of the children may take: the client waits for a second, unless it says otherwise.
 _ASK_SECONDS = 0.7
@@ -64,31 +66,52 @@ def at_stop(function: Callable[["Steward"], None]) -> Callable[["Steward"], None
     return function
 
 
+class ConsumerView:
+    """What commands that were written for Celery's workers find as `state.consumer`."""
+
+    def __init__(self, steward: "Steward") -> None:
+        self.app = steward.app
+        self.hostname = steward.hostname
+        self.controller = steward.worker
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"workers of sidekiq_celery have no consumer.{name}; reach the worker's processes by state.steward"
+        )
+
+
 class Steward:
     """
     Remote control of one worker.
 
     Args:
         worker: The `WorkController`.
+        worker_started_at: Seconds since the epoch.
 
     Attributes:
         family: The worker's processes; to be set before it starts.
         state: What commands are given.
-        started_at: Seconds since the epoch.
+        counts_of_the_gone: How often each task was tried in children that have ended.
+        memory_samples: For `memdump`.
     """
 
     family: Family
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, worker: Any, worker_started_at: float) -> None:
         self.worker = worker
         self.app: Any = worker.app
         self.hostname: str = worker.hostname
-        self.started_at = now_seconds()
-        self.state = AttributeDict(app=self.app, hostname=self.hostname, steward=self, tset=set)
+        self.worker_started_at = worker_started_at
+        self.counts_of_the_gone: Counter[str] = Counter()
+        self.memory_samples: deque[str] = deque(maxlen=_MOST_SAMPLES)
+        self.state = AttributeDict(
+            app=self.app, hostname=self.hostname, steward=self, tset=set, consumer=ConsumerView(self)
+        )
         self.connection: Any = None
         self._deadline: float | None = None
         self._timers: list[list[Any]] = []
         self._is_stopping = threading.Event()
+        self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._run, name="sidekiq.steward", daemon=True)
 
     def __repr__(self) -> str:
@@ -148,9 +171,10 @@ class Steward:
 
     def stop(self) -> None:
         """Listen no more; waits a moment for that. Stopping twice is fine."""
-        if self._is_stopping.is_set():
+        if self._is_stopping.is_set() or not self._thread.is_alive():
             return
         self._is_stopping.set()
+        os.write(self._wake_write, b".")
         self._thread.join(_STOP_SECONDS)
         self._call_all(_at_stop)
 
@@ -170,7 +194,7 @@ class Steward:
             try:
                 with self.app.connection_for_read() as connection:
                     self.connection = connection
-                    mailbox = Mailbox(self, connection)
+                    mailbox = Mailbox(self, connection, self._wake_read)
                     has_told = False
                     while not self._is_stopping.is_set():
                         mailbox.drain(_TICK_SECONDS)

@@ -12,19 +12,20 @@ from sidekiq_celery.worker import control  # noqa: F401
 from sidekiq_celery.worker.relay import OneProcess, OverPipes, Place, obey, text_of
 from sidekiq_celery.worker.steward import Steward
 from sidekiq_py import program
+from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.companion import Role
 from sidekiq_py.engine.family import Parent
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.supervisor import Supervisor
 
-__all__ = ("beside", "in_child", "role")
+__all__ = ("beside", "in_child", "role", "tell_counts")
 
 
 def beside(worker: Any, launcher: Launcher) -> Callable[[], None]:
     """For a worker of one process; gives the function that starts the steward, which ends with the worker."""
     if not worker.app.conf.worker_enable_remote_control:
         return lambda: None
-    steward = Steward(worker)
+    steward = Steward(worker, now_seconds())
     here = Place(worker, launcher=launcher, tell_steward=steward.tell_here)
     steward.family = OneProcess(here, here)
     program.hooks.on("exit")(steward.stop)
@@ -35,8 +36,9 @@ def role(worker: Any, family: Callable[[], Supervisor]) -> Role | None:
     """For the parent of children; None where remote control is switched off."""
     if not worker.app.conf.worker_enable_remote_control:
         return None
+    started_at = now_seconds()
     return Role(
-        run=lambda parent: _be_steward(worker, parent),
+        run=lambda parent: _be_steward(worker, started_at, parent),
         obey=lambda text: obey(Place(worker, supervisor=family()), text),
     )
 
@@ -47,10 +49,18 @@ def in_child(worker: Any, parent: Parent) -> Callable[[Launcher, str], str]:
     def tell_steward(kind: str, **about: Any) -> None:
         parent.say("SAY", text_of(kind, about))
 
-    return lambda launcher, text: obey(Place(worker, launcher=launcher, tell_steward=tell_steward), text)
+    def hear(launcher: Launcher, text: str) -> str:
+        return obey(Place(worker, launcher=launcher, tell_steward=tell_steward), text)
+
+    return hear
 
 
-def _be_steward(worker: Any, parent: Parent) -> int:
+def tell_counts(launcher: Launcher, parent: Parent) -> None:
+    """A child that ends tells the steward what it has done."""
+    parent.say("SAY", text_of("gone", {"counts": launcher.metrics.attempts()}))
+
+
+def _be_steward(worker: Any, started_at: float, parent: Parent) -> int:
     # Out of the terminal's foreground group: Ctrl-C reaches the parent alone.
     os.setpgid(0, 0)
     is_over = threading.Event()
@@ -58,7 +68,7 @@ def _be_steward(worker: Any, parent: Parent) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, lambda *_: is_over.set())
     multiprocessing.current_process().name = "Steward"
-    steward = Steward(worker)
+    steward = Steward(worker, started_at)
     pipes = steward.family = OverPipes(parent, steward.place)
     parent.listen(pipes.hear, on_end=is_over.set)
     steward.start()

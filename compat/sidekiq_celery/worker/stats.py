@@ -1,0 +1,111 @@
+"""What a worker has done and what it takes: `inspect stats`, `memsample` and `memdump`."""
+
+import os
+import resource
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.app.censoring import sanitize_url
+from sidekiq_celery.worker.plain_values import plain
+from sidekiq_celery.worker.relay import Place, on_message
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.engine.family_member import rss_kb_of
+
+if TYPE_CHECKING:
+    from sidekiq_celery.worker.steward import Steward
+
+__all__ = ("memory_report", "memory_text", "stats_of")
+
+_USAGE = (
+    *("utime", "stime", "maxrss", "ixrss", "idrss", "isrss", "minflt", "majflt", "nswap", "inblock", "oublock"),
+    *("msgsnd", "msgrcv", "nsignals", "nvcsw", "nivcsw"),
+)
+_SECRETS = ("password",)
+
+
+def stats_of(steward: "Steward") -> dict[str, Any]:
+    """The reply of `stats`."""
+    parent = steward.ask_parent("parent_facts")
+    facts: dict[str, Any] = parent.value if parent is not None and parent.value else {}
+    children = steward.ask_children("counts")
+    total = Counter(steward.counts_of_the_gone)
+    for answer in children:
+        total.update(answer.value or {})
+    pids = sorted(answer.pid for answer in children)
+    return {
+        "total": dict(total),
+        "pid": facts.get("pid", os.getpid()),
+        "clock": str(steward.app.clock),
+        "uptime": round(now_seconds() - steward.worker_started_at),
+        "pool": _pool(steward.worker, facts.get("processes", pids)),
+        "broker": _broker(steward.connection),
+        "prefetch_count": steward.worker.concurrency,
+        "rusage": facts.get("rusage", {}),
+    }
+
+
+def _pool(worker: Any, pids: list[int]) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "implementation": f"sidekiq_celery.worker.pools:{worker.pool_name}",
+        "max-concurrency": len(pids) if worker.pool_name == "prefork" else worker.concurrency,
+        "processes": pids,
+        "max-tasks-per-child": worker.max_tasks_per_child or "N/A",
+        "put-guarded-by-semaphore": False,
+        "timeouts": [worker.soft_time_limit or 0, worker.time_limit or 0],
+        "writes": "N/A",
+    }
+    if worker.pool_name == "threads":
+        about["threads"] = worker.concurrency
+    return about
+
+
+def _broker(connection: Any) -> Any:
+    if connection is None:
+        return "N/A"
+    about = {key: value for key, value in connection.info().items() if key not in _SECRETS}
+    about["alternates"] = [sanitize_url(url) for url in about.get("alternates") or ()]
+    about["hostname"] = sanitize_url(about.get("hostname"))
+    return plain(about)
+
+
+def memory_text(steward: "Steward") -> str:
+    """Of all processes that run tasks; remembered for `memory_report`."""
+    kilobytes = sum(answer.value or 0 for answer in steward.ask_children("memory"))
+    text = f"{kilobytes / 1024:.2f}MB"
+    steward.memory_samples.append(text)
+    return text
+
+
+def memory_report(steward: "Steward", most: int) -> str:
+    """The last samples, a line each."""
+    samples = list(steward.memory_samples)[-max(most, 1) :]
+    return "".join(f"- rss (sample {number}): {text}\n" for number, text in enumerate(samples)) or "no memsample yet\n"
+
+
+@on_message("parent_facts")
+def parent_facts(place: Place) -> dict[str, Any]:
+    """Of the process that the worker is to the system."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    facts = {"pid": os.getpid(), "rusage": {name: getattr(usage, f"ru_{name}") for name in _USAGE}}
+    if place.supervisor is not None:
+        facts["processes"] = [child.pid for child in place.supervisor.children if not child.is_leaving]
+    return facts
+
+
+@on_message("memory")
+def memory(place: Place) -> int:
+    """KB that this process takes."""
+    return rss_kb_of(os.getpid())
+
+
+@on_message("counts")
+def counts(place: Place) -> dict[str, int]:
+    """How often each task was tried in this process."""
+    return {} if place.launcher is None else place.launcher.metrics.attempts()
+
+
+@on_message("gone")
+def note_gone(place: Place, counts: dict[str, int]) -> None:
+    """In the steward: a child that ends tells what it has done."""
+    if place.steward is not None:
+        place.steward.counts_of_the_gone.update(counts)

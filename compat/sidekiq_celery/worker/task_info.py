@@ -1,0 +1,107 @@
+"""Jobs as `inspect` shows them: what runs, what is about to, what waits for its time."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.payload import arguments_of, marks_of
+from sidekiq_celery.priorities import base_queue
+from sidekiq_celery.worker.plain_values import plain
+from sidekiq_py.api import JobSet, RetrySet, ScheduledSet
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.wire.payload import parse_job
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("job_info", "waiting_jobs")
+
+_MOST_READ = 1000
+_MOST_SHOWN = 200
+# What Celery shows: the order of timers, which has nothing to do with a task's priority.
+_TIMER_PRIORITY = 6
+
+
+def job_info(
+    app: "Celery",
+    raw: bytes,
+    hostname: str,
+    *,
+    queue: str | None = None,
+    started_at: float | None = None,
+    pid: int | None = None,
+    is_acknowledged: bool = False,
+) -> dict[str, Any]:
+    """
+    A job in the shape of Celery's `inspect`, in types that JSON has.
+
+    Args:
+        raw: Its payload.
+        queue: It came from; by default what it says itself.
+        started_at: Seconds since the epoch; None: it has not started.
+        pid: Of the process that runs it.
+        is_acknowledged: It has left Redis.
+    """
+    payload = parse_job(raw)
+    marks: Any = payload.get("celery")
+    marks = marks if isinstance(marks, dict) else {}
+    name = str(payload.get("wrapped") or payload["class"])
+    args, kwargs = _arguments(app, payload)
+    return {
+        "id": payload.get("jid"),
+        "name": marks.get("shadow") or name,
+        "args": args,
+        "kwargs": kwargs,
+        "type": name,
+        "hostname": hostname,
+        "time_start": started_at,
+        "acknowledged": is_acknowledged,
+        "delivery_info": {
+            "exchange": "",
+            "routing_key": base_queue(app, queue or str(payload.get("queue") or "")),
+            "priority": marks.get("priority") or 0,
+            "redelivered": False,
+        },
+        "worker_pid": pid,
+    }
+
+
+def _arguments(app: "Celery", payload: dict[str, Any]) -> tuple[Any, Any]:
+    """As they are written; the client reads values that JSON lacks as kombu does."""
+    args: Any = payload.get("args")
+    try:
+        marks = marks_of(payload)
+        if "body" in marks:
+            read = arguments_of(app, args, marks)
+            return plain(read[0]), plain(read[1])
+        if marks.get("kw") and isinstance(args[-1], dict):
+            return args[:-1], args[-1]
+    except Exception as error:  # noqa: BLE001 - whatever stands there, the task is shown
+        return f"<cannot be read: {type(error).__name__}: {error}>", {}
+    return args, {}
+
+
+def waiting_jobs(app: "Celery", hostname: str) -> list[dict[str, Any]]:
+    """
+    Tasks of *app* that wait in Redis for their time, with an ETA or between two tries, the next ones first.
+
+    They belong to no worker; a thousand are looked at and at most 200 of the queues that this app serves are told.
+    """
+    client = client_of(app)
+    found = [
+        *islice(_of_set(app, ScheduledSet(client=client), hostname), _MOST_SHOWN),
+        *islice(_of_set(app, RetrySet(client=client), hostname), _MOST_SHOWN),
+    ]
+    return sorted(found, key=lambda entry: str(entry["eta"]))[:_MOST_SHOWN]
+
+
+def _of_set(app: "Celery", jobs: JobSet, hostname: str) -> Iterator[dict[str, Any]]:
+    served = set(app.amqp.queues.consume_from)
+    for entry in islice(reversed(jobs), _MOST_READ):
+        try:
+            about = job_info(app, entry.value, hostname)
+        except PayloadError:
+            continue
+        if about["type"] in app.tasks and about["delivery_info"]["routing_key"] in served:
+            yield {"eta": entry.at.isoformat(), "priority": _TIMER_PRIORITY, "request": about}

@@ -7,19 +7,24 @@ queue itself; the others in `<queue>:<step>`, each rounded down to one of `prior
 """
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("base_queue", "priority_queue", "priority_queues", "steps")
+__all__ = ("base_queue", "levels", "priority_queue", "priority_queues", "step_queue", "steps", "steps_of")
 
 _STEPS = (0, 3, 6, 9)
 
 
 def steps(app: "Celery") -> tuple[int, ...]:
     """The steps that *app* orders, the most urgent first; none if it orders none."""
-    options: Any = app.conf.broker_transport_options or {}
+    return steps_of(app.conf.broker_transport_options or {})
+
+
+def steps_of(options: Mapping[str, Any]) -> tuple[int, ...]:
+    """The same, by `broker_transport_options`."""
     if options.get("queue_order_strategy") != "priority":
         return ()
     return tuple(sorted(int(step) for step in options.get("priority_steps") or _STEPS))
@@ -27,10 +32,12 @@ def steps(app: "Celery") -> tuple[int, ...]:
 
 def priority_queue(app: "Celery", queue: str, priority: int | None) -> str:
     """The queue for a task of that priority."""
-    if not priority:
-        return queue
-    ordered = steps(app)
-    if not ordered:
+    return step_queue(queue, priority, steps(app)) if priority else queue
+
+
+def step_queue(queue: str, priority: int | None, ordered: tuple[int, ...]) -> str:
+    """The same, by the steps that are ordered."""
+    if not priority or not ordered:
         return queue
     step = ordered[max(bisect_right(ordered, int(priority)) - 1, 0)]
     return f"{queue}:{step}" if step else queue
@@ -38,7 +45,12 @@ def priority_queue(app: "Celery", queue: str, priority: int | None) -> str:
 
 def priority_queues(app: "Celery", queue: str) -> list[str]:
     """All queues for which *queue* stands, the most urgent first."""
-    return list(dict.fromkeys([queue, *(f"{queue}:{step}" for step in steps(app) if step)]))
+    return levels(queue, steps(app))
+
+
+def levels(queue: str, ordered: tuple[int, ...]) -> list[str]:
+    """The same, by the steps that are ordered."""
+    return list(dict.fromkeys([queue, *(f"{queue}:{step}" for step in ordered if step)]))
 
 
 def base_queue(app: "Celery", queue: str) -> str:

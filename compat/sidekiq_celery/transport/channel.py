@@ -1,0 +1,359 @@
+"""
+A channel: queues of Sidekiq's by a `Reader`, all else as kombu's own transport for Redis has it.
+
+Queues that are made for one answer or one consumer (`*.pidbox`, names that are UUIDs, `amq.gen-…`) are kombu's
+lists, under its names: they would be noise among Sidekiq's queues, and who answers remote control looks for them there.
+"""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty
+from typing import Any
+
+import redis
+from kombu.exceptions import EncodeError
+from kombu.transport import redis as kombu_redis
+from kombu.transport import virtual
+
+from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_celery.priorities import levels, step_queue, steps_of
+from sidekiq_celery.transport.errors import as_kombus
+from sidekiq_celery.transport.incoming import message_of
+from sidekiq_celery.transport.outgoing import Item, item_of, opaque_item_of
+from sidekiq_celery.transport.place import redis_pool, settings_of
+from sidekiq_celery.transport.reader import Reader
+from sidekiq_celery.transport.station import Station, enter
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
+from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.payload import parse_job
+
+__all__ = ("Channel", "QoS")
+
+_PASSING = re.compile(
+    r".*\.pidbox|amq\.gen-.*|celeryev\..*|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+)
+_LEASE_SECONDS = 30.0
+
+
+class QoS(virtual.QoS):
+    """What was delivered and not settled: here by its tag, in Redis by the owner."""
+
+    def ack(self, delivery_tag: str) -> None:
+        """It is done."""
+        self.channel.settle(delivery_tag)
+        super().ack(delivery_tag)
+        self.channel.wake()
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """It goes to the end of its queue; else, if it is a task, to `dead`."""
+        message = self._delivered.get(delivery_tag)
+        unit = self.channel.unit(delivery_tag)
+        if unit is None:
+            # Of a queue of kombu's own.
+            super().reject(delivery_tag, requeue=requeue)
+            return
+        if requeue:
+            self.channel.put_last(delivery_tag)
+        else:
+            self.channel.refuse(delivery_tag, message)
+        super().ack(delivery_tag)
+        self.channel.wake()
+
+    def restore_unacked(self) -> list[Any]:
+        """All that was not settled goes back."""
+        self._flush()
+        ours = [tag for tag in self._delivered if self.channel.unit(tag) is not None]
+        for tag in ours:
+            del self._delivered[tag]
+        self.channel.give_back(ours)
+        # The rest is of queues of kombu's own.
+        errors: list[Any] = super().restore_unacked()
+        self.channel.wake()
+        return errors
+
+
+class Channel(kombu_redis.Channel):
+    """A channel."""
+
+    QoS: Any = QoS
+    supports_batch_publish = False
+    sidekiq_version: str | None = None
+    lease_seconds = _LEASE_SECONDS
+
+    from_transport_options: Any = (*kombu_redis.Channel.from_transport_options, "sidekiq_version", "lease_seconds")
+
+    def __init__(self, connection: Any, **kwargs: Any) -> None:
+        self.settings: RedisSettings = settings_of(connection.client)
+        self._visited: tuple[Station, Callable[[], None]] | None = None
+        self._reader: Reader | None = None
+        self._units: dict[str, UnitOfWork] = {}
+        self._unacknowledged: set[str] = set()
+        self._steps = steps_of(connection.client.transport_options or {})
+        super().__init__(connection, **kwargs)
+        self.QoS = QoS
+
+    # ---- where Redis is
+
+    def _get_pool(self, asynchronous: bool = False) -> redis.ConnectionPool:
+        options = {
+            "socket_timeout": self.socket_timeout,
+            "socket_connect_timeout": self.settings.connect_timeout_seconds,
+            "health_check_interval": self.health_check_interval,
+            "client_name": self.client_name,
+        }
+        pool = redis_pool(self.settings, **options)
+        self.keyprefix_fanout = self.keyprefix_fanout.format(db=pool.connection_kwargs.get("db") or 0)
+        if asynchronous:
+            pool.connection_class = _watched(pool.connection_class, self)
+        return pool
+
+    @property
+    def station(self) -> Station:
+        """This process's, for that Redis."""
+        if self._visited is None or self._visited[0].is_inherited:
+            self._visited = enter(self.settings, self.sidekiq_version, float(self.lease_seconds))
+        return self._visited[0]
+
+    # ---- sending
+
+    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+        if _is_passing(queue):
+            super()._put(queue, message, **kwargs)
+            return
+        item_queue = step_queue(queue, self._get_message_priority(message), self._steps)
+        body = self.decode_body(message.get("body"), message["properties"].get("body_encoding"))
+        now = time.time()
+        with as_kombus(may_repeat=False):
+            try:
+                self._push(item_of(message, body, now), item_queue)
+            except (ArgumentTypeError, ArgumentValueError, PayloadError) as error:
+                if "task" not in (message.get("headers") or {}):
+                    raise EncodeError(str(error)) from error
+                self._push(opaque_item_of(message, body, now), item_queue)
+
+    def _push(self, item: Item, queue: str) -> None:
+        self.station.client.push({**item, "queue": queue})
+
+    # ---- consuming
+
+    def basic_consume(self, queue: str, no_ack: bool = False, *args: Any, **kwargs: Any) -> Any:
+        """Consume from *queue*."""
+        if no_ack:
+            self._unacknowledged.add(queue)
+        else:
+            self._unacknowledged.discard(queue)
+        return super().basic_consume(queue, no_ack, *args, **kwargs)
+
+    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
+        """How many may be delivered and not settled; 0 is any number, each when it is asked for."""
+        super().basic_qos(prefetch_size, prefetch_count, apply_global)
+        self.wake()
+
+    def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
+        """The next message of *queue*, or None."""
+        message = super().basic_get(queue, no_ack, **kwargs)
+        if message is not None and no_ack:
+            self.settle(message.delivery_tag)
+        return message
+
+    @property
+    def active_queues(self) -> list[str]:
+        """What kombu's own part consumes, but for fanout."""
+        return [queue for queue in super().active_queues if _is_passing(queue)]
+
+    @property
+    def sidekiq_queues(self) -> list[tuple[str, int]]:
+        """What is consumed of Sidekiq's, in order of precedence, with weights."""
+        names = [queue for queue in super().active_queues if not _is_passing(queue)]
+        if self.queue_order_strategy == "sorted":
+            names.sort()
+        weight = 0 if self.queue_order_strategy in ("priority", "sorted") else 1
+        by_level = zip(*(levels(name, self._steps) for name in names), strict=True)
+        return [(name, weight) for level in by_level for name in level]
+
+    def ready_fd(self) -> int | None:
+        """The consumer waits: a descriptor that is readable when a job is laid out for it, if it consumes any queue."""
+        queues = self.sidekiq_queues
+        if not queues and self._reader is None:
+            return None
+        if self._reader is None:
+            self._reader = Reader(self.station, self._room)
+        self._reader.serve(queues)
+        if queues:
+            self._reader.ask()
+        return self._reader.ready_fd
+
+    def deliver_next(self) -> bool:
+        """Deliver the next job that is laid out; False if it went elsewhere."""
+        assert self._reader is not None
+        unit = self._reader.take()
+        if unit is None or not self.station.may_deliver(unit):
+            return False
+        queue = self._name_of(unit.queue)
+        if queue not in self._active_queues or not self.qos.can_consume():
+            self.station.give_back([unit])
+            return False
+        message = self._message(unit, queue)
+        if message is None:
+            return False
+        if queue in self._unacknowledged:
+            self.settle(message["properties"]["delivery_tag"])
+        self.connection._deliver(message, queue)
+        return True
+
+    def wake(self) -> None:
+        """There may be room for another delivery."""
+        if self._reader is not None:
+            self._reader.wake()
+
+    def _room(self) -> int:
+        if not self.qos.prefetch_count:
+            return 1
+        return int(self.qos.can_consume_max_estimate())
+
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        if _is_passing(queue):
+            passing: dict[str, Any] = super()._get(queue)
+            return passing
+        while True:
+            with as_kombus():
+                units, _ = self.station.fetch([(name, 0) for name in levels(queue, self._steps)], 1)
+            if not units:
+                raise Empty()
+            message = self._message(units[0], queue)
+            if message is not None:
+                return message
+
+    def _message(self, unit: UnitOfWork, queue: str) -> dict[str, Any] | None:
+        """A job as a message; None if it cannot be one, and went to `dead`."""
+        try:
+            message = message_of(parse_job(unit.raw), queue, self._read_field)
+        except (PayloadError, InvalidTaskError, ValueError, LookupError, TypeError) as error:
+            self.station.bury(unit, f"it cannot be delivered by kombu: {error}", type(error).__name__)
+            return None
+        assert unit.owner is not None
+        tag = f"{unit.owner.name}/{unit.field.decode()}"
+        message["properties"]["delivery_tag"] = tag
+        message["properties"]["delivery_info"]["redelivered"] = unit.is_marked
+        self._units[tag] = unit
+        return message
+
+    def _read_field(self, key: str, field: str) -> bytes | None:
+        found: bytes | None = self.station.pool.command("HGET", key, field)
+        return found
+
+    def _name_of(self, queue: str) -> str:
+        """The queue that the program names, of one that holds a priority's step."""
+        name, _, step = queue.rpartition(":")
+        return name if name and step.isdigit() and int(step) in self._steps else queue
+
+    # ---- settling
+
+    def unit(self, delivery_tag: str) -> UnitOfWork | None:
+        """The job of a delivery; None if it is settled, or of a queue of kombu's own."""
+        return self._units.get(delivery_tag)
+
+    def settle(self, delivery_tag: str) -> None:
+        """A delivery is done."""
+        unit = self._units.pop(delivery_tag, None)
+        if unit is not None and self._is_at_home:
+            self.station.acknowledge(unit)
+
+    def refuse(self, delivery_tag: str, message: Any) -> None:
+        """A delivery is refused for good: a task is kept in `dead`, any other message is gone, as in AMQP."""
+        unit = self._units.pop(delivery_tag, None)
+        if unit is None or not self._is_at_home:
+            return
+        if message is None or "task" not in (message.headers or {}):
+            self.station.acknowledge(unit)
+        else:
+            self.station.bury(unit, "its consumer has rejected it", "celery.exceptions.Reject")
+
+    def put_last(self, delivery_tag: str) -> None:
+        """A delivery goes to the end of its queue."""
+        unit = self._units.pop(delivery_tag, None)
+        if unit is not None and self._is_at_home:
+            self.station.put_last(unit)
+
+    def give_back(self, delivery_tags: Sequence[str]) -> None:
+        """Deliveries go back to their queues, the first of them to come first."""
+        units = [unit for tag in delivery_tags if (unit := self._units.pop(tag, None)) is not None]
+        if units and self._is_at_home:
+            self.station.give_back(units)
+
+    def _restore(self, message: Any, leftmost: bool = False) -> None:
+        if message.delivery_tag in self._units:
+            self.give_back([message.delivery_tag])
+        else:
+            virtual.Channel._restore(self, message)
+
+    @property
+    def _is_at_home(self) -> bool:
+        """This is the process in which it was made: what a forked child inherits is none of its business."""
+        return self._visited is not None and not self._visited[0].is_inherited
+
+    # ---- queues
+
+    def _size(self, queue: str) -> int:
+        if _is_passing(queue):
+            return int(super()._size(queue))
+        with as_kombus():
+            commands = [("LLEN", keys.queue(name)) for name in levels(queue, self._steps)]
+            return sum(self.station.pool.batch(commands))
+
+    def _purge(self, queue: str) -> int:
+        if _is_passing(queue):
+            return int(super()._purge(queue))
+        names = levels(queue, self._steps)
+        with as_kombus():
+            commands: list[tuple[str, ...]] = [("LLEN", keys.queue(name)) for name in names]
+            commands += [("UNLINK", keys.queue(name)) for name in names]
+            commands += [("SREM", keys.QUEUES, *names)]
+            return sum(self.station.pool.batch(commands)[: len(names)])
+
+    def _delete(self, queue: str, exchange: str, routing_key: str, pattern: str, *args: Any, **kwargs: Any) -> None:
+        # The binding, and the list that kombu's own transport would have.
+        super()._delete(queue, exchange, routing_key, pattern, *args, **kwargs)
+        if not _is_passing(queue):
+            self._purge(queue)
+
+    def _has_queue(self, queue: str, **kwargs: Any) -> bool:
+        if _is_passing(queue):
+            return bool(super()._has_queue(queue, **kwargs))
+        names = levels(queue, self._steps)
+        with as_kombus():
+            commands: list[tuple[str, ...]] = [("EXISTS", *[keys.queue(name) for name in names])]
+            commands += [("SISMEMBER", keys.QUEUES, name) for name in names]
+            return any(self.station.pool.batch(commands))
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Give back what was not settled, and let go of all connections."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            self.connection.cycle.discard(self)
+            reader.stop() if self._is_at_home else reader.forget()
+        super().close()
+        visited, self._visited = self._visited, None
+        if visited is not None:
+            visited[1]()
+
+
+def _is_passing(queue: str) -> bool:
+    return _PASSING.fullmatch(queue) is not None
+
+
+def _watched(kind: Any, channel: Channel) -> Any:
+    """A class of connections that tells the poller when one of them is gone; as in kombu's own transport."""
+
+    class Watched(kind):  # type: ignore[misc]
+        def disconnect(self, *args: Any, **kwargs: Any) -> None:
+            super().disconnect(*args, **kwargs)
+            if channel._registered:
+                channel._on_connection_disconnect(self)
+
+    return Watched

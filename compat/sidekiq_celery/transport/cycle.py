@@ -1,0 +1,53 @@
+"""kombu's poller over all channels of a connection, which also hears of the jobs that are laid out for a channel."""
+
+from typing import Any
+
+from kombu.transport.redis import MultiChannelPoller
+from kombu.utils.eventio import READ
+
+__all__ = ("Cycle",)
+
+_READY = "SIDEKIQ"
+
+
+class Cycle(MultiChannelPoller):
+    """As kombu's, with one descriptor more for each channel that consumes queues of Sidekiq's."""
+
+    def on_poll_start(self) -> None:
+        """The consumer is about to wait."""
+        super().on_poll_start()
+        for channel in self._channels:
+            fd = channel.ready_fd()
+            if fd is not None and fd not in self._fd_to_chan:
+                self._fd_to_chan[fd] = (channel, _READY)
+                self.poller.register(fd, READ)
+
+    def on_readable(self, fileno: int) -> Any:
+        """Something has come."""
+        channel, kind = self._fd_to_chan.get(fileno, (None, None))
+        if kind == _READY:
+            return channel.deliver_next()
+        return super().on_readable(fileno)
+
+    def discard(self, channel: Any) -> None:
+        """A channel is closed."""
+        for fd, (other, kind) in list(self._fd_to_chan.items()):
+            if other is channel and kind == _READY:
+                self._let_go(fd)
+        super().discard(channel)
+
+    def close(self) -> None:
+        """All channels are."""
+        for fd, (_, kind) in list(self._fd_to_chan.items()):
+            if kind == _READY:
+                self._let_go(fd)
+        super().close()
+
+    def _let_go(self, fd: int) -> None:
+        del self._fd_to_chan[fd]
+        # Under an event loop that is the loop's own, which forgets its reader, too.
+        unregister = getattr(self, "_unregister_from_poll", self.poller.unregister)
+        try:
+            unregister(fd)
+        except (KeyError, ValueError, OSError):
+            pass

@@ -1,0 +1,215 @@
+"""
+The thread that takes jobs for a channel.
+
+1. It takes only what is asked for: when the consumer waits, and as many as its prefetch count has left.
+2. Where there is nothing to take, it waits on all queues at once.
+3. What comes is laid out for the consumer, whose event loop sees a pipe become readable: a byte for each job.
+
+What a blocking move brings after the consumer has lost interest goes back. When Redis is away it tries again until it
+is back, and the consumer goes on waiting.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from sidekiq_celery.transport.bell import Bell
+from sidekiq_celery.transport.station import Station
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.waiters import Waiters
+from sidekiq_py.errors import RedisError
+
+__all__ = ("Reader",)
+
+_log = logging.getLogger("sidekiq")
+
+_RETRY_SECONDS = 0.5
+_STOP_SECONDS = 1.0
+_ALL = 4096
+
+
+class Reader:
+    """
+    Starts with the first call of `ask`. Stopping twice, or before a start, is fine.
+
+    Args:
+        room: How many jobs more the consumer may be given, besides those that are laid out for it.
+    """
+
+    def __init__(self, station: Station, room: Callable[[], int]) -> None:
+        self._station = station
+        self._room = room
+        self._queues: Sequence[tuple[str, int]] = ()
+        self._are_new = False
+        self._paused: list[str] = []
+        self._waiters: Waiters | None = None
+        self._jobs: deque[UnitOfWork] = deque()
+        self._is_asked = False
+        self._is_stopped = False
+        self._is_offline = False
+        self._ready, self._call = Bell(), Bell()
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<Reader queues={[name for name, _ in self._queues]} laid_out={len(self._jobs)}>"
+
+    # ---- for the consumer
+
+    @property
+    def ready_fd(self) -> int:
+        """Readable while a job is laid out."""
+        return self._ready.fd
+
+    def serve(self, queues: Sequence[tuple[str, int]]) -> None:
+        """Take jobs from these queues, in order of precedence, each with its weight; all 0 is strict order."""
+        if list(queues) != list(self._queues):
+            self._queues = queues
+            self._are_new = True
+            self.wake()
+
+    def ask(self) -> None:
+        """The consumer waits."""
+        if not self._is_asked:
+            self._is_asked = True
+            self.wake()
+        if self._thread is None and self._queues and not self._is_stopped:
+            self._station.begin_consuming()
+            self._thread = threading.Thread(target=self._run, name="sidekiq.transport/reader", daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """There may be room again."""
+        self._call.ring()
+
+    def take(self) -> UnitOfWork | None:
+        """The next job that is laid out, if there is one."""
+        self._ready.hear(1)
+        try:
+            unit = self._jobs.popleft()
+        except IndexError:
+            return None
+        # One at a time, unless a prefetch count says more: the consumer may be about to leave.
+        self._is_asked = False
+        return unit
+
+    def stop(self) -> None:
+        """Take no more, and give back what is laid out."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        self.wake()
+        if self._thread is not None:
+            self._thread.join(timeout=self._station.pool.settings.socket_timeout_seconds + _STOP_SECONDS)
+            self._station.end_consuming()
+        self._station.give_back(self._drained())
+        self._close_bells()
+
+    def forget(self) -> None:
+        """In a forked child: let go of what is the parent's without touching it."""
+        self._is_stopped = True
+        self._thread = None
+        self._close_bells()
+
+    def _close_bells(self) -> None:
+        # A thread that hangs with Redis still waits for one of them; it ends with the process.
+        if self._thread is None or not self._thread.is_alive():
+            self._ready.close()
+            self._call.close()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            try:
+                self._turn()
+                self._note_online()
+            except RedisError as error:
+                self._note_offline(error)
+                self._pause(_RETRY_SECONDS)
+            except Exception:  # noqa: BLE001 - without this thread the consumer would wait for ever
+                _log.exception("the transport could not fetch, trying again")
+                self._pause(_RETRY_SECONDS)
+        if self._waiters is not None:
+            self._waiters.close()
+
+    def _turn(self) -> None:
+        room = self._free()
+        if room > 0:
+            self._take_in(room)
+        elif self._waiters is not None and self._waiters.any_open:
+            # Nobody wants them any more, but Redis may be serving one this instant.
+            units, was_woken = self._waiters.collect(self._call.fd, None)
+            self._lay_out(units, was_woken)
+        else:
+            self._pause(None)
+
+    def _take_in(self, room: int) -> None:
+        queues = self._queues
+        if self._are_new:
+            self._change_queues(queues)
+        units, self._paused = self._station.fetch(queues, room)
+        if units:
+            self._lay_out(units, False)
+            return
+        waiters = self._waiters
+        assert waiters is not None
+        waiters.open(self._paused)
+        units, was_woken = waiters.collect(self._call.fd, self._patience(waiters))
+        self._lay_out(units, was_woken)
+
+    def _change_queues(self, queues: Sequence[tuple[str, int]]) -> None:
+        self._are_new = False
+        if self._waiters is not None:
+            # What an open move still brings lies in an inbox that the custodian empties.
+            self._waiters.close()
+        station = self._station
+        names = [name for name, _ in queues]
+        self._waiters = Waiters(
+            station.pool,
+            station.ownership_for(names),
+            names[: station.config.idle_waiters],
+            station.config.idle_poll_seconds,
+        )
+
+    def _patience(self, waiters: Waiters) -> float | None:
+        """How long to wait before a fetch is due; None: as long as nothing comes."""
+        config = self._station.config
+        if self._paused or len(self._queues) > config.idle_waiters:
+            return config.idle_poll_seconds
+        return max(0.001, waiters.cool_until - monotonic()) if waiters.cool_until else None
+
+    def _lay_out(self, units: list[UnitOfWork], was_woken: bool) -> None:
+        if was_woken:
+            self._call.hear(_ALL)
+        room = self._free()
+        for unit in units[:room]:
+            self._jobs.append(unit)
+            self._ready.ring()
+        if units[room:]:
+            self._station.give_back(units[room:])
+
+    def _free(self) -> int:
+        if not self._is_asked or self._is_stopped or not self._queues:
+            return 0
+        return max(0, self._room() - len(self._jobs))
+
+    def _pause(self, seconds: float | None) -> None:
+        self._call.wait(seconds)
+        self._call.hear(_ALL)
+
+    def _drained(self) -> list[UnitOfWork]:
+        units = list(self._jobs)
+        self._jobs.clear()
+        return units
+
+    def _note_offline(self, error: RedisError) -> None:
+        if not self._is_offline:
+            self._is_offline = True
+            _log.warning("no jobs can be fetched, trying again until Redis is back: %s", error)
+
+    def _note_online(self) -> None:
+        if self._is_offline:
+            self._is_offline = False
+            _log.info("jobs are fetched again")

@@ -4,7 +4,7 @@ The jobs that this process declares, by the class that payloads name.
 Which class a payload names is looked up here and nowhere else: nothing is imported or evaluated from a payload.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_py.errors import JobDeclarationError, SoftTimeLimitError
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 Payload = dict[str, Any]
 RetryInBlock = Callable[[int, BaseException, Payload], Any]
 ExhaustedBlock = Callable[[Payload, BaseException], Any]
+OnTold = Callable[[Sequence[bytes]], None]
+"""Handed what Redis tells along with jobs: the number of the standing orders, and ids of theirs that are revoked."""
+Admit = Callable[[Payload, Dialect], tuple[bytes, float] | None]
+"""
+Asked before a job starts: None, or what is to wait in `schedule` in its place, and until when, seconds since the epoch.
+It may wait some milliseconds.
+"""
 
 
 def never_stopping() -> bool:
@@ -62,11 +69,13 @@ class JobDefinition:
         conclude: Decides how an attempt ends, in place of Sidekiq's rules; None for those.
         is_acknowledged_early: It runs at most once: it leaves Redis before it starts.
         timeout_error: What the soft limit raises.
+        admit: Asked whether a job may start now; None where it always may.
         resolve: Of a class that stands for many jobs, as Active Job's wrapper does: the definition that a payload
             wants, or None; None for all others.
     """
 
     __slots__ = (
+        "admit",
         "conclude",
         "exhausted_block",
         "hard_timeout_seconds",
@@ -109,6 +118,7 @@ class JobDefinition:
         self.retry_in_block: RetryInBlock | None = None
         self.exhausted_block: ExhaustedBlock | None = None
         self.conclude: Conclude | None = None
+        self.admit: Admit | None = None
         self.resolve: Callable[[Payload], JobDefinition | None] | None = None
         self.stencil: Stencil | None = None
 
@@ -154,10 +164,16 @@ class FunctionDefinition(JobDefinition):
 
 
 class Registry:
-    """Class names to declared jobs."""
+    """
+    Class names to declared jobs.
+
+    Attributes:
+        on_told: Of a worker whose jobs can be revoked; None where nobody listens.
+    """
 
     def __init__(self) -> None:
         self._by_name: dict[str, JobDefinition] = {}
+        self.on_told: OnTold | None = None
         # The dict's own method: every job that runs is looked up once.
         self.find: Callable[[str], JobDefinition | None] = self._by_name.get
 

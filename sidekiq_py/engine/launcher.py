@@ -363,7 +363,15 @@ class Launcher:
         room = self._loop.room if self._loop is not None else lambda: None
         if self.config.fetcher == "basic":
             return BasicFetcher(capsule, self._pool, report=self._hooks.report, room=room)
-        return ReliableFetcher(capsule, self.config, self._pool, self._ownership, report=self._hooks.report, room=room)
+        return ReliableFetcher(
+            capsule,
+            self.config,
+            self._pool,
+            self._ownership,
+            report=self._hooks.report,
+            room=room,
+            on_told=self._registry.on_told,
+        )
 
     def _wake_fetchers(self) -> None:
         for manager in self._managers:

@@ -16,10 +16,11 @@ from sidekiq_py.engine.attempt import Ending, HardLimitWatch, Payload, Surroundi
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.forked import leave_if_forked
 from sidekiq_py.engine.interrupts import INTERRUPTS, Guard, SoftLimits
-from sidekiq_py.errors import JobNotFoundError, PayloadError
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.errors import JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.registry import Admit, JobDefinition
 from sidekiq_py.running import run
-from sidekiq_py.wire.payload import parse_job
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.payload import parse_job, score_text
 
 _log = logging.getLogger("sidekiq")
 
@@ -148,6 +149,8 @@ class Processor:
         if definition is None:
             self._not_found(unit, payload, started)
             return
+        if definition.admit is not None and self._is_put_off(unit, payload, definition.admit):
+            return
         if definition.is_async and self._loop is not None:
             self._fetcher.note_async(unit.queue)
             if not self._loop.submit(unit, payload, definition, self._ending, self._fetcher):
@@ -165,6 +168,20 @@ class Processor:
             settle_or_leave(lambda: self._ending.buried(unit, payload, error), unit)
         else:
             self._around.extensions.refuse(unit, payload, error, self._fetcher)
+        return True
+
+    def _is_put_off(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:
+        """It is to start later, and waits for that. It did not start: nothing is counted as such."""
+        try:
+            later = admit(payload, self._around.dialect())
+        except RedisError:
+            # Asked again when it comes back.
+            self._fetcher.requeue([unit])
+            return True
+        if later is None:
+            return False
+        member, score = later
+        self._fetcher.finish(unit, [("ZADD", keys.SCHEDULE, score_text(score), member)], (), 0.0)
         return True
 
     def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:

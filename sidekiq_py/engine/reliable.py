@@ -30,9 +30,10 @@ from sidekiq_py.engine.settle import Settler, end_call, forget, sliced, utc_day
 from sidekiq_py.engine.sizing import BatchSize
 from sidekiq_py.engine.waiters import Waiters
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
-from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access import in_flight, revoked
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.registry import OnTold
 
 _log = logging.getLogger("sidekiq")
 
@@ -41,6 +42,8 @@ _SLOW_SECONDS = 0.005
 # What was fetched ahead and has not started by then goes back.
 _GIVE_BACK_SECONDS = 0.020
 _LATE_ARRIVAL_SECONDS = 0.010
+# What was fetched longer ago may have been revoked since: a revoke of a job in flight waits as long before it returns.
+_FRESH_SECONDS = 0.050
 # A hard limit that comes due while Redis is away is kept when it is back.
 _KEPT_AFTER_LIMIT_SECONDS = 24 * 3600
 # A leader that waits for a reply from a Redis that hangs cannot be called off.
@@ -55,6 +58,7 @@ class ReliableFetcher:
         report: Told of errors that nobody else would hear of.
         room: How many more `async def` jobs may start; None: none runs. While there is none, queues that have brought
             such jobs are left alone, and the others are not.
+        on_told: Handed the orders that come along with jobs; see `fetch.lua`.
     """
 
     def __init__(
@@ -66,12 +70,14 @@ class ReliableFetcher:
         *,
         report: Callable[[BaseException, dict[str, Any]], None],
         room: Callable[[], int | None] = lambda: None,
+        on_told: OnTold | None = None,
     ) -> None:
         self._capsule = capsule
         self._config = config
         self._ownership = ownership
         self._report = report
         self._room = room
+        self._on_told = on_told
         self._queues = [(name, capsule.weights[name]) for name in capsule.queue_names]
         self._names = {name.encode(): name for name in capsule.queue_names}
         self._keeper = Keeper(
@@ -88,7 +94,7 @@ class ReliableFetcher:
         )
         waited_for = capsule.queue_names[: config.idle_waiters]
         self._waited_for = frozenset(waited_for)
-        self._waiters = Waiters(pool, ownership, waited_for, config.idle_poll_seconds, self._note_trouble)
+        self._waiters = Waiters(pool, ownership, waited_for, config.idle_poll_seconds, self._note_trouble, on_told)
 
         self._jobs: deque[UnitOfWork] = deque()
         self._size = BatchSize(config.buffer_seconds)
@@ -184,8 +190,11 @@ class ReliableFetcher:
             if owner is not ownership.current:
                 # Recovered meanwhile: this copy is not ours to start.
                 continue
-            if monotonic() - owner.confirmed_at > ownership.trust_seconds and not self._confirm(owner):
+            now = monotonic()
+            if now - owner.confirmed_at > ownership.trust_seconds and not self._confirm(owner):
                 continue
+            if now - unit.fetched_at > _FRESH_SECONDS and self._on_told is not None:
+                self._hear_again(unit, self._on_told)
             return unit
 
     @property
@@ -495,8 +504,10 @@ class ReliableFetcher:
         table = owner.units
         now = monotonic()
         units = []
-        marked = len(reply) == 3 and in_flight.split_field(reply[1])[1]
-        for at in range(1, len(reply), 2):
+        if self._on_told is not None:
+            self._on_told(reply[1])
+        marked = len(reply) == 4 and in_flight.split_field(reply[2])[1]
+        for at in range(2, len(reply), 2):
             field = reply[at]
             # Shorter than to split it; not where the mark stands, as a queue's own name may hold a colon.
             name = None if marked else names.get(field.partition(b":")[2])
@@ -530,6 +541,14 @@ class ReliableFetcher:
                     return False
                 threading.Event().wait(RETRY_SECONDS)
         return owner is self._ownership.current
+
+    def _hear_again(self, unit: UnitOfWork, on_told: OnTold) -> None:
+        """Ask what a fetch would tell of *unit* now. Where Redis cannot be asked, nobody can have revoked it."""
+        try:
+            with self._service_lock:
+                on_told(revoked.told_of(self._service_link, unit.raw))
+        except RedisError as error:
+            self._note_offline(error)
 
     # ---- settling
 

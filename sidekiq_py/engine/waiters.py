@@ -16,6 +16,7 @@ from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.registry import OnTold
 from sidekiq_py.wire import keys
 
 # Ends each blocking move, so that a connection that died unnoticed is found and a quiet process soon holds none.
@@ -55,7 +56,7 @@ class Waiter:
             self.link.pack((("BLMOVE", queue, inbox, "RIGHT", "LEFT", BLOCK_SECONDS), in_flight.CLAIM.call(*parts)))
         )
 
-    def receive(self, cool_seconds: float) -> UnitOfWork | None:
+    def receive(self, cool_seconds: float, on_told: OnTold | None = None) -> UnitOfWork | None:
         """The job that came, or None: the time ran out, or it went back to its queue."""
         owner = self.owner
         assert owner is not None
@@ -65,7 +66,9 @@ class Waiter:
                 if has_come:
                     self.cool_until = monotonic() + cool_seconds
                 return None
-            field, raw = claimed
+            field, raw, told = claimed
+            if on_told is not None:
+                on_told(told)
             marked = in_flight.split_field(field)[1]
             unit = UnitOfWork(raw, self.queue, owner, field, marked, monotonic())
             owner.units[field] = unit
@@ -84,8 +87,11 @@ class Waiter:
             self.owner.close_batch(self.batch)
             self.owner = None
 
-    def _replies(self, owner: Owner) -> tuple[bool, tuple[bytes, bytes] | None]:
-        """Whether the move brought a job, and what was claimed: field and bytes. The two need not be the same job."""
+    def _replies(self, owner: Owner) -> tuple[bool, tuple[bytes, bytes, list[bytes]] | None]:
+        """
+        Whether the move brought a job, and what was claimed: field, bytes, and what is told with it. The two need not
+        be the same job.
+        """
         error: RedisReplyError | None = None
         has_come = False
         try:
@@ -112,6 +118,7 @@ class Waiters:
         queues: Each gets a connection.
         cool_seconds: For how long a queue is left alone after a job there could not be claimed.
         on_trouble: Called after a lost connection: what it carried may have been done.
+        on_told: Handed the orders that come along with jobs; see `fetch.lua`.
     """
 
     def __init__(
@@ -121,12 +128,14 @@ class Waiters:
         queues: Sequence[str],
         cool_seconds: float,
         on_trouble: Callable[[], None] = lambda: None,
+        on_told: OnTold | None = None,
     ) -> None:
         seconds = BLOCK_SECONDS + pool.settings.socket_timeout_seconds
         self._waiters = [Waiter(pool.new_link(timeout_seconds=seconds), name) for name in queues]
         self._ownership = ownership
         self._cool_seconds = cool_seconds
         self._on_trouble = on_trouble
+        self._on_told = on_told
         self._ended: set[str] = set()
         self._opening = threading.Lock()
 
@@ -202,7 +211,7 @@ class Waiters:
             if fd == wake_fd:
                 continue
             try:
-                unit = by_fd.pop(fd).receive(self._cool_seconds)
+                unit = by_fd.pop(fd).receive(self._cool_seconds, self._on_told)
             except Exception as error:  # noqa: BLE001 — the other waiters' jobs must not be dropped with it
                 trouble = error
                 continue

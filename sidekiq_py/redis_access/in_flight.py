@@ -97,6 +97,8 @@ class FetchPlan:
             keys.SUSPECTS,
             keys.PAUSED,
             keys.DEPARTED,
+            keys.REVOKED,
+            keys.ORDERS,
             *[keys.queue(name) for name, _ in self.queues],
         ]
         arguments: list[Any] = [
@@ -122,6 +124,8 @@ def claim_parts(owner: str, batch: int, queue_name: str, *, may_take_marked: boo
         keys.queue(queue_name),
         keys.SUSPECTS,
         keys.PAUSED,
+        keys.REVOKED,
+        keys.ORDERS,
     ]
     return names, [owner, batch, queue_name, "1" if may_take_marked else "0"]
 

@@ -16,6 +16,8 @@ OWNERS = "sidekiq_py:owners"
 DEPARTED = "sidekiq_py:departed"
 SUSPECTS = "sidekiq_py:suspects"
 POLLER_LEASE = "sidekiq_py:poller"
+REVOKED = "sidekiq_py:revoked"
+ORDERS = "sidekiq_py:orders"
 
 
 def queue(name: str) -> str:

@@ -30,7 +30,7 @@ def fetch(
         owner, registration, lease_ms, batch, queues or (("default", 0),), max_jobs, max_bytes, seed, may_take_marked
     )
     reply = FETCH.run(link, *plan.command_parts())
-    return list(zip(reply[1::2], reply[2::2], strict=True))
+    return list(zip(reply[2::2], reply[3::2], strict=True))
 
 
 def claim(link: Link, *, owner: str = OWNER, batch: int = 7, queue: str = "default", may: bool = False) -> bytes | None:

@@ -118,7 +118,7 @@ def test_a_paused_queue_is_left_alone_and_named(link: Link, redis_client: redis.
 
     reply = in_flight.FETCH.run(link, *plan.command_parts())
 
-    assert reply == [[0], b"1.0:default", b"b"]
+    assert reply == [[0], [b""], b"1.0:default", b"b"]
     assert redis_client.llen("queue:low") == 1
 
 
@@ -159,7 +159,7 @@ def test_a_queue_of_a_foreign_type_is_named_and_keeps_no_other_from_being_served
     plan = FetchPlan(
         OWNER, ABOUT, 30_000, 1, (("low", 0), ("odd", 0), ("default", 0)), 10, 1_000_000, 1, may_take_marked=True
     )
-    assert in_flight.FETCH.run(link, *plan.command_parts()) == [[0, -2], b"1.0:default", b"a"]
+    assert in_flight.FETCH.run(link, *plan.command_parts()) == [[0, -2], [b""], b"1.0:default", b"a"]
 
 
 # ---- suspects
@@ -390,3 +390,30 @@ def test_scripts_come_back_after_a_flush(link: Link, redis_client: redis.Redis) 
     for call in calls:
         redis_client.script_flush()
         assert call()
+
+
+# ---- orders
+
+
+def test_what_is_revoked_is_told_with_the_jobs(link: Link, redis_client: redis.Redis) -> None:
+    """However the payload is spelled; other ids are not, though they stand beside it."""
+    redis_client.zadd("sidekiq_py:revoked", {"a": 9e9, "c": 9e9, "elsewhere": 9e9})
+    redis_client.set("sidekiq_py:orders", 7)
+    push(redis_client, '{"args":[{"jid":"x"}],"jid":"a"}', '{"jid":"b"}', '{ "jid" : "c" }')
+    plan = FetchPlan(OWNER, ABOUT, 30_000, 1, (("default", 0),), 10, 1_000_000, 1, may_take_marked=True)
+
+    reply = in_flight.FETCH.run(link, *plan.command_parts())
+
+    assert reply[1] == [b"7", b"a", b"c"]
+    assert len(reply) == 2 + 2 * 3
+
+
+def test_a_claim_tells_it_too(link: Link, redis_client: redis.Redis) -> None:
+    """A worker that waits hears of it like one that fetches."""
+    fetch(link)
+    redis_client.zadd("sidekiq_py:revoked", {"a": 9e9})
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", '{"jid":"a"}')
+
+    reply = in_flight.CLAIM.run(link, *in_flight.claim_parts(OWNER, 7, "default", may_take_marked=False))
+
+    assert reply == [b"7.0:default", b'{"jid":"a"}', [b"", b"a"]]

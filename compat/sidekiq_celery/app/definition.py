@@ -27,6 +27,9 @@ from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, T
 from sidekiq_celery.message import aware
 from sidekiq_celery.payload import KEY, arguments_of, marks_of, request_fields
 from sidekiq_celery.priorities import base_queue
+from sidekiq_celery.rate_limits import RateLimits, limit_all
+from sidekiq_celery.revokes import keep_less_long
+from sidekiq_celery.standing_orders import StandingOrders
 from sidekiq_py import program
 from sidekiq_py.errors import HardTimeLimitError
 from sidekiq_py.hooks import Hooks
@@ -155,6 +158,7 @@ class JobRun(TaskRun):
         gate = self.definition.gate
         reason = None if gate is None else gate(self.request)
         if reason is not None:
+            self.effects.append(keep_less_long(self.task_id))
             self.revoke(reason)
         elif events is not None:
             events.started(self)
@@ -228,7 +232,11 @@ class TaskDefinition(JobDefinition):
         """This, or the same with the limits that the call asks for."""
         marks = payload.get(KEY)
         limits = marks.get("timelimit") if type(marks) is dict else None
-        return self._limited(*limits) if limits else self
+        if not limits:
+            return self
+        limited = self._limited(*limits)
+        limited.admit = self.admit
+        return limited
 
     def _with_limits(self, hard: float | None, soft: float | None) -> "TaskDefinition":
         limited = TaskDefinition(
@@ -273,23 +281,35 @@ def register_tasks(
         hooks: The worker's: a task whose process has died too often is told of as a death.
         hostname: The worker's name, for `request.hostname`.
         has_hard_limits: The worker runs one task a process; without it `time_limit` has no effect, which is told once.
-        gate: Asked before each task.
+        gate: Asked before each task; by default about revokes.
         events: Where monitors are told of runs.
     """
     from sidekiq_celery.app.lost_workers import fail_lost_tasks
 
     hooks.on_death(fail_lost_tasks(registry))
     failed_tasks = FailedTasks(app)
+    definitions: list[TaskDefinition] = []
+    orders = StandingOrders(app, lambda ordered: limit_all(limits, definitions, ordered))
+    limits = RateLimits(app, orders.heard.may_be_revoked)
+    registry.on_told = orders.heard.note
 
     def define(task: Any) -> TaskDefinition:
         return TaskDefinition(
-            task, failed_tasks, hostname=hostname, has_hard_limits=has_hard_limits, gate=gate, events=events
+            task,
+            failed_tasks,
+            hostname=hostname,
+            has_hard_limits=has_hard_limits,
+            gate=gate or orders.gate,
+            events=events,
         )
 
     for task in app.tasks.values():
         trace.build_tracer(task.name, task, app=app)
         registry.remove(task.name)
-        registry.add(define(task))
+        definition = define(task)
+        definitions.append(definition)
+        registry.add(definition)
+    limit_all(limits, definitions, {})
     registry.fall_back(unknown_tasks(app, define))
     _tell_what_has_no_effect(list(app.tasks.values()), has_hard_limits)
 

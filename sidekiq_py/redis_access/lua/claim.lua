@@ -3,10 +3,11 @@
 --
 -- KEYS[1] hash  the owner's in-flight jobs   KEYS[2] hash  the owners   KEYS[3] list  the inbox
 -- KEYS[4] list  the queue   KEYS[5] hash  suspects   KEYS[6] set  names of paused queues
+-- KEYS[7] zset  ids of revoked jobs   KEYS[8] string  the number of the standing orders
 -- ARGV[1] owner   ARGV[2] batch   ARGV[3] the queue's name
 -- ARGV[4] "1": a suspect that already bears a death may be taken
 --
--- Reply: {field, the job's bytes}, or false: nothing came, or it went back to its queue.
+-- Reply: {field, the job's bytes, orders}, or false: nothing came, or it went back to its queue. Orders: see fetch.lua.
 --
 -- Two moves that are served in one turn land in the inbox before the first claim runs, so the claim behind a move may take
 -- the other move's job. What was claimed stands in this reply; the reply to the move itself says nothing about it.
@@ -36,7 +37,23 @@ if redis.call('EXISTS', KEYS[5]) == 1 then
   end
 end
 
+local orders = {redis.call('GET', KEYS[8]) or ''}
+
+-- The ids of a job's text that are among the revoked. An argument may hold an id, too: whoever is told looks which one it is.
+local function note_revoked(job)
+  local at = 1
+  while true do
+    local from, to = string.find(job, '"jid"', at, true)
+    if not from then return end
+    local id = string.match(job, '^%s*:%s*"([^"]*)"', to + 1)
+    if id and redis.call('ZSCORE', KEYS[7], id) then orders[#orders + 1] = id end
+    at = to + 1
+  end
+end
+
+if redis.call('EXISTS', KEYS[7]) == 1 then note_revoked(job) end
+
 local field = ARGV[2] .. '.0' .. mark .. ARGV[3]
 redis.call('HSET', KEYS[1], field, job)
 redis.call('RPOP', KEYS[3])
-return {field, job}
+return {field, job, orders}

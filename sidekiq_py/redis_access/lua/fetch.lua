@@ -6,15 +6,17 @@
 -- KEYS[4] hash    suspects: SHA-1 of the bytes -> "<deaths>:<first, epoch s>"
 -- KEYS[5] set     names of paused queues
 -- KEYS[6] hash    the departed
--- KEYS[7..]       lists: the queues, in order of precedence
+-- KEYS[7] zset    ids of revoked jobs   KEYS[8] string  the number of the standing orders, which each change counts up
+-- KEYS[9..]       lists: the queues, in order of precedence
 -- ARGV[1] owner   ARGV[2] what to write about it; "" once it is entered   ARGV[3] lease, ms
 -- ARGV[4] batch: the fields are "<batch>.<n>:<queue>", or "<batch>.<n>!<queue>" for a suspect that now starts
 -- ARGV[5] how many jobs   ARGV[6] how many bytes   ARGV[7] seed of the draws
 -- ARGV[8] "1": a suspect that already bears a death may be taken
 -- ARGV[9..] the weight of each queue; all "0" is strict order
 --
--- Reply: {numbers of the paused queues, field, bytes, field, bytes, ...}, or the error FENCED. The number of a queue whose
--- key is no list is there, too, as -1 minus that number: it must not keep the others from being served.
+-- Reply: {numbers of the paused queues, orders, field, bytes, field, bytes, ...}, or the error FENCED. The number of a queue
+-- whose key is no list is there, too, as -1 minus that number: it must not keep the others from being served. Orders are the
+-- number of the standing orders, "" for none, and the ids in the text of these jobs that are revoked.
 --
 -- A job is written into the hash before it leaves its queue: an error in between leaves it there.
 
@@ -25,11 +27,11 @@ local in_flight, owners, lease, suspects = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, batch = ARGV[1], ARGV[4]
 local wanted, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 local CHUNK, FIRST_CHUNK, ROTATIONS = 128, 16, 10
-local FIRST = 7
+local FIRST = 9
 -- Where a queue's name begins in its key: "queue:" is as long as "paused", behind a namespace too.
 local NAME = #KEYS[5] + 1
 local weight = {}
-for i = FIRST, #KEYS do weight[i] = tonumber(ARGV[i + 2]) end
+for i = FIRST, #KEYS do weight[i] = tonumber(ARGV[i]) end
 
 local is_entered = redis.call('HEXISTS', owners, owner) == 1
 -- One whose first fetch lost its reply may have been entered by it, and recovered since.
@@ -106,7 +108,22 @@ local function peek(i)
   return chunk[#chunk - (n - tail_from[i])]
 end
 
-local reply, entries = {paused}, {}
+local has_revoked = redis.call('EXISTS', KEYS[7]) == 1
+local orders = {redis.call('GET', KEYS[8]) or ''}
+
+-- The ids of a job's text that are among the revoked. An argument may hold an id, too: whoever is told looks which one it is.
+local function note_revoked(job)
+  local at = 1
+  while true do
+    local from, to = string.find(job, '"jid"', at, true)
+    if not from then return end
+    local id = string.match(job, '^%s*:%s*"([^"]*)"', to + 1)
+    if id and redis.call('ZSCORE', KEYS[7], id) then orders[#orders + 1] = id end
+    at = to + 1
+  end
+end
+
+local reply, entries = {paused, orders}, {}
 
 local function write()
   if #entries > 0 then redis.call('HSET', in_flight, unpack(entries)) end
@@ -141,6 +158,7 @@ while count < wanted do
   end
   if job then
     if count > 0 and #job > bytes_left then break end
+    if has_revoked then note_revoked(job) end
     bytes_left, bytes = bytes_left - #job, bytes + #job
     local field = batch .. '.' .. count .. mark .. string.sub(KEYS[i], NAME)
     entries[#entries + 1] = field

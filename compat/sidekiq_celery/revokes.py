@@ -1,0 +1,158 @@
+"""
+Revoking tasks.
+
+A revoke is a record in Redis, so it needs no worker to hear of it and outlives them all:
+
+- `sidekiq_py:revoked`, ids, each until when (`sidekiq_py.redis_access.revoked`); the script that takes a job from its
+  queue looks there.
+- `sidekiq_py:revoked_stamps`, a sorted set of JSON `["header", "value"]`, until when. Workers keep a copy, as few
+  programs have any (`standing_orders`).
+
+The worker that meets a revoked task ends it: result REVOKED, its chord failed, `task_revoked` sent. A task that waits
+in `schedule` or `retry` is called up, so that this is soon.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_py.errors import RedisError
+from sidekiq_py.redis_access import revoked, waiting
+from sidekiq_py.redis_access.failed_jobs import Command
+from sidekiq_py.redis_access.promote import WAITING_SETS
+from sidekiq_py.wire import keys
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("STAMPS_KEY", "keep_less_long", "matches", "revoke", "revoke_stamped", "revoked_ids", "stamp_of")
+
+STAMPS_KEY = "sidekiq_py:revoked_stamps"
+KEPT_SECONDS = float(os.environ.get("CELERY_WORKER_REVOKE_EXPIRES") or 7 * 24 * 3600)
+"""For how long a revoke holds at least; in any case until all jobs have come that wait for their time now."""
+MET_SECONDS = 3 * 3600
+"""For how long it holds when its task was met, should the same be sent again. Celery's time for all of them."""
+MOST_SEARCHED = 10_000
+"""In a set of waiting jobs that is larger, a revoked task stays until its time."""
+# Longer than what a worker has taken may wait there unasked; see `sidekiq_py.engine.reliable`.
+_IN_FLIGHT_SECONDS = 0.1
+
+
+def revoke(app: "Celery", task_ids: str | Iterable[str]) -> None:
+    """
+    Have tasks not run. When this returns, each of them has started or never will.
+
+    Args:
+        task_ids: One or many; they need not exist yet.
+
+    Raises:
+        ValueError: An id has a quote, a backslash or a control character.
+        kombu.exceptions.OperationalError: Redis was not reached.
+    """
+    wanted = [_checked(task_id) for task_id in maybe_list(task_ids) or ()]
+    if not wanted:
+        return
+    pool = client_of(app).pool
+    try:
+        may_start = revoked.revoke(pool, wanted, now=time.time(), kept_seconds=KEPT_SECONDS)
+        _call_up(app, wanted)
+    except RedisError as error:
+        _fail(error)
+    if may_start:
+        time.sleep(_IN_FLIGHT_SECONDS)
+
+
+def revoke_stamped(app: "Celery", headers: Mapping[str, Any]) -> None:
+    """
+    Have tasks not run that bear one of these stamps.
+
+    Args:
+        headers: From the name of a stamp to its value, or to several of which each counts.
+
+    Raises:
+        kombu.exceptions.OperationalError: Redis was not reached.
+    """
+    stamps = [stamp_of(name, value) for name, values in headers.items() for value in maybe_list(values) or ()]
+    if not stamps:
+        return
+    now = time.time()
+    members = [word for stamp in stamps for word in (f"{now + KEPT_SECONDS:.3f}", stamp)]
+    commands: list[Command] = [
+        ("MULTI",),
+        ("ZREMRANGEBYSCORE", STAMPS_KEY, "-inf", f"{now:.3f}"),
+        ("ZADD", STAMPS_KEY, *members),
+        ("INCR", keys.ORDERS),
+        ("EXEC",),
+    ]
+    try:
+        client_of(app).pool.batch(commands)
+    except RedisError as error:
+        _fail(error)
+    time.sleep(_IN_FLIGHT_SECONDS)
+
+
+def revoked_ids(app: "Celery") -> list[str]:
+    """The ids of the tasks that are revoked, those among them that a worker has met in the last hours."""
+    return revoked.list_revoked(client_of(app).pool, time.time())
+
+
+def keep_less_long(task_id: str) -> Command:
+    """The command of the end of a revoked task: its record has done its part."""
+    return ("ZADD", keys.REVOKED, "XX", "LT", f"{time.time() + MET_SECONDS:.3f}", task_id)
+
+
+def stamp_of(name: Any, value: Any) -> str:
+    """A stamp as it is kept."""
+    return json.dumps([str(name), value], default=str, ensure_ascii=False)
+
+
+def matches(stamps: Mapping[str, Any], revoked_stamps: Mapping[str, float], now: float) -> bool:
+    """
+    Whether one of a task's stamps is revoked.
+
+    Args:
+        revoked_stamps: From a stamp as it is kept to the time until which it is.
+        now: Seconds since the epoch.
+    """
+    return any(
+        revoked_stamps.get(stamp_of(name, value), 0.0) > now
+        for name, values in stamps.items()
+        for value in (values if isinstance(values, list | tuple | set | frozenset) else (values,))
+    )
+
+
+def _call_up(app: "Celery", task_ids: list[str]) -> None:
+    client = client_of(app)
+    now = time.time()
+    for name in WAITING_SETS:
+        if 0 < waiting.size(client.pool, name) <= MOST_SEARCHED:
+            members = waiting.find(client.pool, name, "jid", task_ids)
+            # A job of Ruby's would run: nobody there knows of revokes.
+            waiting.call_up(
+                client.pool,
+                name,
+                members,
+                dialect=client.detection.dialect(now),
+                now=now,
+                change=lambda payload: payload.get("class") in app.tasks,
+            )
+
+
+def _checked(task_id: Any) -> str:
+    text = str(task_id)
+    if not text.isprintable() or '"' in text or "\\" in text:
+        raise ValueError(
+            f"{text!r} cannot be revoked: its quotes, backslashes and control characters are written differently in a "
+            "payload; give tasks that are to be revoked ids without them"
+        )
+    return text
+
+
+def _fail(error: RedisError) -> None:
+    from kombu.exceptions import OperationalError
+
+    raise OperationalError(str(error)) from error

@@ -1,0 +1,49 @@
+-- Revokes jobs: whoever takes one of them from a queue from now on is told.
+--
+-- KEYS[1] zset  ids of revoked jobs, each until when   KEYS[2] zset  schedule   KEYS[3] zset  retry
+-- KEYS[4] hash  the owners   KEYS[5] what the key of an owner's in-flight jobs begins with
+-- ARGV[1] now, epoch s   ARGV[2] until when at least   ARGV[3] how long beyond the last waiting job, s
+-- ARGV[4] until when at most   ARGV[5..] ids
+--
+-- Reply: 1 if one of the jobs may be in flight: its process may have taken it and not started it yet; else 0.
+
+local MOST_IN_FLIGHT = 10000
+
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
+
+-- A job that waits now is met by then.
+local untill = tonumber(ARGV[2])
+for i = 2, 3 do
+  local last = redis.pcall('ZREVRANGE', KEYS[i], 0, 0, 'WITHSCORES')
+  if last[2] then untill = math.max(untill, tonumber(last[2]) + tonumber(ARGV[3])) end
+end
+untill = math.ceil(math.min(untill, tonumber(ARGV[4])))
+
+local wanted = {}
+for i = 5, #ARGV do
+  redis.call('ZADD', KEYS[1], 'GT', untill, ARGV[i])
+  wanted[ARGV[i]] = true
+end
+local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+redis.call('EXPIREAT', KEYS[1], last[2])
+
+local function is_wanted(job)
+  local at = 1
+  while true do
+    local from, to = string.find(job, '"jid"', at, true)
+    if not from then return false end
+    local id = string.match(job, '^%s*:%s*"([^"]*)"', to + 1)
+    if id and wanted[id] then return true end
+    at = to + 1
+  end
+end
+
+local seen = 0
+for _, owner in ipairs(redis.call('HKEYS', KEYS[4])) do
+  seen = seen + redis.call('HLEN', KEYS[5] .. owner)
+  if seen > MOST_IN_FLIGHT then return 1 end
+  for _, job in ipairs(redis.call('HVALS', KEYS[5] .. owner)) do
+    if is_wanted(job) then return 1 end
+  end
+end
+return 0

@@ -1,0 +1,74 @@
+"""
+Jobs that are not to be run any more, wherever they are.
+
+`sidekiq_py:revoked` is a sorted set of their ids, each with the time until which it is kept. The scripts that take jobs
+from queues tell what is found there (`fetch.lua`, `claim.lua`). `sidekiq_py:orders` is a number that counts up whenever
+any other order that workers keep a copy of has changed.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.scripts import Script
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.payload import parse_job
+
+__all__ = ("is_revoked", "list_revoked", "revoke", "told_of")
+
+REVOKE = Script("revoke")
+
+# A job that waits longer is not thought of.
+_MOST_SECONDS = 10 * 365 * 24 * 3600
+_AFTER_THE_LAST_SECONDS = 24 * 3600
+_SLICE = 1000
+
+
+def revoke(pool: Pool, jids: Sequence[str], *, now: float, kept_seconds: float) -> bool:
+    """
+    Keep jobs from being started.
+
+    Args:
+        jids: Need not exist.
+        now: Seconds since the epoch.
+        kept_seconds: For how long at least; a job that waits for its time now is covered in any case.
+
+    Returns:
+        Whether one of them may be in flight: in that case it may have been taken just before, and not have started.
+    """
+    names = [keys.REVOKED, keys.SCHEDULE, keys.RETRY, keys.OWNERS, keys.in_flight("")]
+    times = [f"{now:.3f}", f"{now + kept_seconds:.3f}", _AFTER_THE_LAST_SECONDS, f"{now + _MOST_SECONDS:.3f}"]
+    may_run = False
+    for start in range(0, len(jids), _SLICE):
+        part = jids[start : start + _SLICE]
+        may_run |= bool(pool.run(lambda link, part=part: REVOKE.run(link, names, [*times, *part])))  # type: ignore[misc]
+    return may_run
+
+
+def is_revoked(pool: Pool, jid: str, now: float) -> bool:
+    """Whether a job is not to be started."""
+    until = pool.command("ZSCORE", keys.REVOKED, jid)
+    return until is not None and float(until) > now
+
+
+def list_revoked(pool: Pool, now: float) -> list[str]:
+    """The ids of all revoked jobs."""
+    found: Iterable[bytes] = pool.command("ZRANGEBYSCORE", keys.REVOKED, f"({now:.3f}", "+inf")
+    return [jid.decode(errors="replace") for jid in found]
+
+
+def told_of(link: Link, raw: bytes) -> list[bytes]:
+    """What a fetch of this job would tell now; see `fetch.lua`."""
+    jid = _jid_of(raw)
+    number, until = link.batch([("GET", keys.ORDERS), ("ZSCORE", keys.REVOKED, jid)])
+    told = [number or b""]
+    if until is not None:
+        told.append(jid.encode(errors="replace"))
+    return told
+
+
+def _jid_of(raw: bytes) -> str:
+    try:
+        return str(parse_job(raw).get("jid"))
+    except PayloadError:
+        return ""

@@ -1,0 +1,242 @@
+"""Tasks that are revoked before they start."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery, chain, chord, revokes, signals
+from sidekiq_celery.exceptions import ChordError, OperationalError, TaskRevokedError
+
+from tests.compat.tasks.worker import TaskWorker
+from tests.support.waiting import eventually
+
+WAIT_SECONDS = 60
+
+
+def declare(app: Celery, ran: list[Any]) -> Any:
+    """A task that notes with what it ran."""
+
+    @app.task(name="proj.note")
+    def note(what: Any = None) -> Any:
+        ran.append(what)
+        return what
+
+    return note
+
+
+def test_a_revoke_needs_no_worker(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """It holds for a worker that starts later; the one behind it runs."""
+    ran: list[Any] = []
+    note = declare(app, ran)
+    bad, good = note.delay("bad"), note.delay("good")
+
+    revokes.revoke(app, bad.id)
+    worker.start()
+
+    assert good.get(timeout=WAIT_SECONDS) == "good"
+    with pytest.raises(TaskRevokedError):
+        bad.get(timeout=WAIT_SECONDS)
+    assert ran == ["good"]
+    assert bad.state == "REVOKED"
+
+
+def test_a_running_worker_heeds_it(app: Celery, worker: TaskWorker) -> None:
+    """Whether it fetches the task with others, or waits for it."""
+    ran: list[Any] = []
+    note = declare(app, ran)
+    worker.start()
+    assert note.delay("first").get(timeout=WAIT_SECONDS) == "first"
+
+    revokes.revoke(app, ["a", "b"])
+    one = note.apply_async(("a",), task_id="a")
+    with pytest.raises(TaskRevokedError):
+        one.get(timeout=WAIT_SECONDS)
+    results = [note.apply_async((name,), task_id=name) for name in ("c", "b", "d")]
+
+    assert results[2].get(timeout=WAIT_SECONDS) == "d"
+    with pytest.raises(TaskRevokedError):
+        results[1].get(timeout=WAIT_SECONDS)
+    assert sorted(ran) == ["c", "d", "first"]
+
+
+def test_an_id_among_the_arguments_revokes_nothing(app: Celery, worker: TaskWorker) -> None:
+    """Only the job's own counts."""
+    ran: list[Any] = []
+    note = declare(app, ran)
+    revokes.revoke(app, "other")
+
+    result = note.delay({"jid": "other"})
+    worker.start()
+
+    assert result.get(timeout=WAIT_SECONDS) == {"jid": "other"}
+
+
+def test_the_signal_and_the_end_of_a_revoked_task(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """It is told as in Celery, the job is gone, and no failure is counted."""
+    told: list[Any] = []
+
+    def listen(sender: Any, request: Any, terminated: bool, signum: Any, expired: bool, **_: Any) -> None:
+        told.append((sender.name, request.id, terminated, signum, expired))
+
+    result = declare(app, []).delay()
+    revokes.revoke(app, result.id)
+    signals.task_revoked.connect(listen)
+    try:
+        worker.start()
+        eventually(lambda: result.state == "REVOKED")
+    finally:
+        signals.task_revoked.disconnect(listen)
+
+    assert told == [("proj.note", result.id, False, None, False)]
+    assert (redis_client.zcard("dead"), redis_client.get("stat:failed")) == (0, None)
+
+
+def test_a_scheduled_task_is_called_up(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """Nobody's page shows it until tomorrow; others stay."""
+    ran: list[Any] = []
+    note = declare(app, ran)
+    bad, good = (note.apply_async((name,), countdown=3600) for name in ("bad", "good"))
+    worker.start()
+
+    revokes.revoke(app, bad.id)
+
+    with pytest.raises(TaskRevokedError):
+        bad.get(timeout=WAIT_SECONDS)
+    [left] = redis_client.zrange("schedule", 0, -1)
+    assert json.loads(left)["jid"] == good.id
+    assert ran == []
+
+
+def test_a_job_of_ruby_stays_where_it_is(app: Celery, redis_client: redis.Redis) -> None:
+    """Called up it would run, as Ruby minds no revokes."""
+    redis_client.zadd("schedule", {'{"class":"HardWorker","queue":"default","jid":"x","args":[]}': time.time() + 99})
+
+    revokes.revoke(app, "x")
+
+    assert redis_client.zcard("schedule") == 1
+    assert redis_client.keys("queue:*") == []
+
+
+def test_a_task_that_waits_for_its_retry_does_not_run_again(app: Celery, worker: TaskWorker) -> None:
+    """It has the same id."""
+    ran: list[int] = []
+
+    @app.task(name="proj.again", bind=True)
+    def again(self: Any) -> None:
+        ran.append(self.request.retries)
+        raise self.retry(countdown=3600)
+
+    result = again.delay()
+    worker.start()
+    eventually(lambda: result.state == "RETRY")
+
+    revokes.revoke(app, result.id)
+
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=WAIT_SECONDS)
+    assert ran == [0]
+
+
+def test_chords_and_chains_hear_of_it(app: Celery, worker: TaskWorker) -> None:
+    """Who waits for a revoked part or step has an end, too."""
+    note = declare(app, [])
+    body = chord([note.s(1), note.s(2).set(task_id="part")], note.s()).apply_async()
+    last = chain(note.s(1).set(task_id="step"), note.s()).apply_async()
+
+    revokes.revoke(app, ["part", "step"])
+    worker.start()
+
+    with pytest.raises(ChordError):
+        body.get(timeout=WAIT_SECONDS, follow_parents=False)
+    with pytest.raises(TaskRevokedError):
+        last.get(timeout=WAIT_SECONDS)
+
+
+def test_stamps_revoke_all_that_bear_them(app: Celery, worker: TaskWorker) -> None:
+    """Those that run later, too; the others run."""
+    ran: list[Any] = []
+    note = declare(app, ran)
+    worker.start()
+    assert note.delay("first").get(timeout=WAIT_SECONDS) == "first"
+
+    revokes.revoke_stamped(app, {"customer": ["4", 5], "odd": "x"})
+    results = {
+        name: note.apply_async((name,), stamped_headers=["customer"], customer=value)
+        for name, value in (("four", "4"), ("five", [9, 5]), ("six", "6"))
+    }
+
+    assert results["six"].get(timeout=WAIT_SECONDS) == "six"
+    for name in ("four", "five"):
+        with pytest.raises(TaskRevokedError):
+            results[name].get(timeout=WAIT_SECONDS)
+    assert ran == ["first", "six"]
+
+
+def test_a_record_lasts_until_its_task_was_met(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """At least a week, and beyond the last job that waits; some hours when it has done its part."""
+    note = declare(app, [])
+    now = time.time()
+    month = 30 * 24 * 3600
+    note.apply_async(countdown=month)
+    result = note.delay()
+
+    revokes.revoke(app, result.id)
+    before = redis_client.zscore("sidekiq_py:revoked", result.id)
+    worker.start()
+    eventually(lambda: result.state == "REVOKED")
+
+    assert before is not None
+    assert before >= now + month
+    assert redis_client.ttl("sidekiq_py:revoked") >= month - 60
+    assert revokes.revoked_ids(app) == [result.id]
+    after = redis_client.zscore("sidekiq_py:revoked", result.id)
+    assert after is not None
+    assert after < time.time() + revokes.MET_SECONDS + 60
+
+
+def test_a_record_that_has_run_out_revokes_nothing(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """Also before it is swept away."""
+    redis_client.zadd("sidekiq_py:revoked", {"late": time.time() - 1})
+    ran: list[Any] = []
+
+    result = declare(app, ran).apply_async(("late",), task_id="late")
+    worker.start()
+
+    assert result.get(timeout=WAIT_SECONDS) == "late"
+    assert revokes.revoked_ids(app) == []
+
+
+def test_ids_that_a_payload_spells_differently_are_refused(app: Celery) -> None:
+    """Rather than run in spite of it."""
+    with pytest.raises(ValueError, match="give tasks that are to be revoked ids without them"):
+        revokes.revoke(app, 'a"b')
+
+
+def test_a_revoke_that_does_not_reach_redis_says_so() -> None:
+    """As Celery's."""
+    lost = Celery("lost", broker="redis://127.0.0.1:1/0", set_as_current=False, fixups=[])
+
+    with pytest.raises(OperationalError):
+        revokes.revoke(lost, "a")
+
+
+def test_nothing_revoked_runs_among_thousands(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """Also of those that the worker has fetched ahead: who had not started when the revoke returned never does."""
+    started: dict[str, float] = {}
+
+    @app.task(name="proj.mark", bind=True, ignore_result=True)
+    def mark(self: Any) -> None:
+        started[self.request.id] = time.monotonic()
+
+    ids = [mark.apply_async(task_id=f"t{number}").id for number in range(4000)]
+    worker.start()
+    revoked_at: dict[str, float] = {}
+    for task_id in ids[500::200]:
+        revokes.revoke(app, task_id)
+        revoked_at[task_id] = time.monotonic()
+
+    eventually(lambda: int(redis_client.get("stat:processed") or 0) == len(ids))
+    assert [one for one, moment in revoked_at.items() if started.get(one, 0.0) > moment] == []
+    assert len(started) >= len(ids) - len(revoked_at)

@@ -4,9 +4,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import drain, footprint, ground, latency, push, sleepers
+from bench import beside_celery, drain, footprint, ground, latency, push, sleepers
 
-QUESTIONS = (drain, push, sleepers, latency, footprint)
+QUESTIONS = (drain, push, sleepers, latency, footprint, beside_celery)
 
 PAGE = """# Benchmarks
 

@@ -1,0 +1,75 @@
+"""
+One Celery program for both sides: its tasks, and what a client of it asks.
+
+`BENCH_PACKAGE` names whose `Celery` it is (`celery` or `sidekiq_celery`), `BENCH_URL` the Redis of broker and results,
+`BENCH_QUEUE` another queue than `default`.
+
+    python -m bench.celery_program delay 20000      # seconds that so many calls take
+    python -m bench.celery_program chord 1000       # seconds until a chord of so many parts has its result
+    python -m bench.celery_program chain 100        # seconds until a chain of so many steps has it
+    python -m bench.celery_program later 100000     # sends so many with an ETA in an hour
+    python -m bench.celery_program fill 20000       # sends so many no-ops
+"""
+
+import os
+import sys
+import time
+from importlib import import_module
+from typing import Any
+
+package: Any = import_module(os.environ["BENCH_PACKAGE"])
+app: Any = package.Celery("bench", broker=os.environ["BENCH_URL"], backend=os.environ["BENCH_URL"])
+queue = os.environ.get("BENCH_QUEUE", "default")
+app.conf.update(task_default_queue=queue, worker_hijack_root_logger=False, broker_connection_retry_on_startup=True)
+
+
+@app.task(name="noop", ignore_result=True)  # type: ignore[untyped-decorator]
+def noop(number: int, text: str) -> None:
+    """Nothing."""
+
+
+@app.task(name="increment")  # type: ignore[untyped-decorator]
+def increment(number: int) -> int:
+    """One more."""
+    return number + 1
+
+
+@app.task(name="total")  # type: ignore[untyped-decorator]
+def total(numbers: list[int]) -> int:
+    """Their sum."""
+    return sum(numbers)
+
+
+def _send(count: int, **options: Any) -> float:
+    began = time.perf_counter()
+    if options:
+        for number in range(count):
+            noop.apply_async((number, "x"), **options)
+    else:
+        for number in range(count):
+            noop.delay(number, "x")
+    return time.perf_counter() - began
+
+
+def _result_of(canvas: Any, wanted: int) -> float:
+    began = time.perf_counter()
+    found = canvas.apply_async().get(timeout=120)
+    seconds = time.perf_counter() - began
+    if found != wanted:
+        raise RuntimeError(f"the result is {found}, and not {wanted}")
+    return seconds
+
+
+def answer(question: str, count: int) -> float:
+    """Seconds."""
+    if question != "fill":
+        noop.delay(0, "the first call connects")
+    if question == "chord":
+        return _result_of(package.chord((increment.s(n) for n in range(count)), total.s()), sum(range(1, count + 1)))
+    if question == "chain":
+        return _result_of(package.chain(increment.s(0), *(increment.s() for _ in range(count - 1))), count)
+    return _send(count, **({"countdown": 3600} if question == "later" else {}))
+
+
+if __name__ == "__main__":
+    print(answer(sys.argv[1], int(sys.argv[2])))

@@ -11,6 +11,7 @@ from sidekiq_celery import VERSION_BANNER
 from sidekiq_celery.app.finding import find_app
 from sidekiq_celery.bin.base import CLIContext
 from sidekiq_celery.bin.beat import beat
+from sidekiq_celery.bin.control import control, inspect, status
 from sidekiq_celery.bin.events import events
 from sidekiq_celery.bin.run import run
 from sidekiq_celery.bin.tasks import call, purge, report, result
@@ -81,7 +82,7 @@ def celery(
     _add_user_options(ctx.obj.app)
 
 
-for _command in (worker, beat, call, events, result, purge, report, run):
+for _command in (worker, beat, call, control, events, inspect, result, purge, report, run, status):
     celery.add_command(_command)
 
 

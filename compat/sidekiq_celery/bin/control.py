@@ -1,0 +1,230 @@
+"""`inspect`, `control` and `status`: ask workers, and tell them what to do."""
+
+import json
+from collections.abc import Callable, Iterator
+from pprint import pformat
+from typing import Any, Literal
+
+import click
+
+from sidekiq_celery._command_error import CeleryCommandException
+from sidekiq_celery.bin.base import COMMA_SEPARATED_LIST, CeleryCommand, CeleryOption, handle_preload_options
+from sidekiq_celery.platforms import EX_UNAVAILABLE
+from sidekiq_celery.utils.text import indent, pluralize
+
+__all__ = ("control", "inspect", "status")
+
+Kind = Literal["inspect", "control"]
+
+
+def _panel() -> Any:
+    from sidekiq_celery.worker.control import Panel
+
+    return Panel
+
+
+def _commands(kind: Kind) -> dict[str, Any]:
+    return {name: about for name, about in sorted(_panel().meta.items()) if about.type == kind and about.visible}
+
+
+def _list_option(kind: Kind) -> Callable[..., Any]:
+    def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if not value:
+            return
+        formatter = click.HelpFormatter()
+        with formatter.section(f"{kind.capitalize()} Commands"):
+            formatter.write_dl(
+                [(f"{name} {about.signature or ''}".rstrip(), about.help) for name, about in _commands(kind).items()]
+            )
+        ctx.obj.echo(formatter.getvalue(), nl=False)
+        ctx.exit()
+
+    return click.option(
+        "--list",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help=f"List the {kind} commands and exit.",
+    )
+
+
+def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    group = "Remote Control Options"
+    for option in (
+        click.option("-j", "--json", "as_json", cls=CeleryOption, is_flag=True, help_group=group, help="Print JSON."),
+        click.option(
+            "-d",
+            "--destination",
+            cls=CeleryOption,
+            type=COMMA_SEPARATED_LIST,
+            help_group=group,
+            help="Node names, with commas; by default all.",
+        ),
+        click.option(
+            "-t",
+            "--timeout",
+            cls=CeleryOption,
+            type=float,
+            default=1.0,
+            show_default=True,
+            help_group=group,
+            help="Seconds to wait for replies.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(cls=CeleryCommand)
+@_remote_options
+@click.pass_context
+@handle_preload_options
+def status(ctx: click.Context, timeout: float, destination: Any, as_json: bool) -> None:
+    """Show list of workers that are online."""
+    callback = None if as_json else _teller(ctx, shows_reply=False)
+    asked = ctx.obj.app.control.inspect(timeout=timeout, destination=destination, callback=callback)
+    replies = _answered("status", asked.ping)
+    if as_json:
+        _print_json(ctx, replies)
+    _count(ctx, replies)
+
+
+@click.command(cls=CeleryCommand, context_settings={"allow_extra_args": True})
+@click.argument("command")
+@_list_option("inspect")
+@_remote_options
+@click.pass_context
+@handle_preload_options
+def inspect(ctx: click.Context, command: str, timeout: float, destination: Any, as_json: bool) -> None:
+    """Inspect the workers by sending them the COMMAND inspect command."""
+    _check(ctx, "inspect", command)
+    arguments = _arguments(command, ctx.args)
+    callback = None if as_json else _teller(ctx, shows_reply=True)
+    asked = ctx.obj.app.control.inspect(timeout=timeout, destination=destination, callback=callback)
+    replies = _answered(f"inspect {command}", lambda: asked._request(command, **arguments))
+    if as_json:
+        _print_json(ctx, replies)
+        return
+    if not ctx.obj.quiet:
+        _count(ctx, replies)
+
+
+@click.command(cls=CeleryCommand, context_settings={"allow_extra_args": True})
+@click.argument("command")
+@_list_option("control")
+@_remote_options
+@click.pass_context
+@handle_preload_options
+def control(ctx: click.Context, command: str, timeout: float, destination: Any, as_json: bool) -> None:
+    """Send the COMMAND control command to the workers."""
+    _check(ctx, "control", command)
+    arguments = _arguments(command, ctx.args)
+    callback = None if as_json else _teller(ctx, shows_reply=True)
+
+    def send() -> Any:
+        return ctx.obj.app.control.broadcast(
+            command, timeout=timeout, destination=destination, callback=callback, reply=True, arguments=arguments
+        )
+
+    replies = _answered(f"control {command}", send)
+    if as_json:
+        _print_json(ctx, replies)
+
+
+def _check(ctx: click.Context, kind: Kind, command: str) -> None:
+    if command not in _commands(kind):
+        # The program's own are known once its modules are there.
+        ctx.obj.app.loader.import_default_modules()
+    known = _commands(kind)
+    if command not in known:
+        raise click.UsageError(f"Command {command} not recognized. Available {kind} commands: {', '.join(known)}", ctx)
+
+
+def _arguments(command: str, given: list[str]) -> dict[str, Any]:
+    """
+    The words behind a command as its arguments.
+
+    Raises:
+        click.UsageError: There are too many, or one is not of its type.
+    """
+    about = _panel().meta[command]
+    typed = list(about.args or ())
+    arguments = dict(_typed(about, command, typed, given))
+    rest = given[len(typed) :]
+    if about.variadic:
+        arguments[about.variadic] = rest
+    elif rest:
+        raise click.UsageError(f"Command {command!r} takes arguments: {about.signature or 'none'}")
+    return arguments
+
+
+def _typed(about: Any, command: str, typed: list[Any], given: list[str]) -> Iterator[tuple[str, Any]]:
+    for (name, make), word in zip(typed, given, strict=False):
+        try:
+            yield name, make(word) if make is not None else word
+        except (TypeError, ValueError) as error:
+            raise click.UsageError(f"Command {command!r} takes arguments: {about.signature}; {error}") from error
+
+
+def _answered(what: str, ask: Callable[[], Any]) -> Any:
+    """
+    The replies.
+
+    Raises:
+        CeleryCommandException: There is none, or Redis is out of reach.
+    """
+    from kombu.exceptions import OperationalError
+
+    try:
+        replies = ask()
+    except click.ClickException:
+        raise
+    except OperationalError as error:
+        raise CeleryCommandException(
+            f"Could not connect to Redis; check that it runs and that broker_url (-b) is right. Reason: {error}",
+            exit_code=EX_UNAVAILABLE,
+        ) from error
+    except Exception as error:
+        raise CeleryCommandException(f"Unable to run `{what}`. Reason: {error}", exit_code=EX_UNAVAILABLE) from error
+    if not replies:
+        raise CeleryCommandException("No nodes replied within time constraint", exit_code=EX_UNAVAILABLE)
+    return replies
+
+
+def _teller(ctx: click.Context, *, shows_reply: bool) -> Callable[[dict[str, Any]], None]:
+    """Prints each reply as it comes."""
+    context = ctx.obj
+
+    def tell(replies: dict[str, Any]) -> None:
+        node, reply = next(iter(replies.items()))
+        is_error = isinstance(reply, dict) and "error" in reply and "ok" not in reply
+        verdict = (
+            context.style("ERROR", fg="red", bold=True) if is_error else context.style("OK", fg="green", bold=True)
+        )
+        arrow = "" if context.quiet else f"{context.style('->', fg='white', bold=True)} "
+        context.echo(f"{arrow} {context.style(f'{node}: ', fg='cyan', bold=True)}{verdict}")
+        if shows_reply:
+            context.echo(indent(_pretty(reply), 4))
+
+    return tell
+
+
+def _pretty(reply: Any) -> str:
+    if isinstance(reply, dict) and ("ok" in reply or "error" in reply):
+        return indent(_pretty(reply["ok"] if "ok" in reply else reply["error"]), 4)
+    if isinstance(reply, dict):
+        return json.dumps(reply, sort_keys=True, indent=4, default=repr)
+    if isinstance(reply, list):
+        return "\n".join(f"* {item}" for item in reply) or "- empty -"
+    return reply if isinstance(reply, str) else pformat(reply)
+
+
+def _print_json(ctx: click.Context, replies: Any) -> None:
+    from kombu.utils.json import dumps
+
+    ctx.obj.echo(dumps(replies))
+
+
+def _count(ctx: click.Context, replies: Any) -> None:
+    ctx.obj.echo(f"\n{len(replies)} {pluralize(len(replies), 'node')} online.")

@@ -8,7 +8,7 @@ fetcher, only without the check that the job is still ours.
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
@@ -42,13 +42,15 @@ class BasicFetcher:
         self._report = report
         self._room = room
         self._is_strict = capsule.mode == "strict"
-        self._draws = [name for name, weight in capsule.weights.items() for _ in range(max(weight, 1))]
+        self._draws = _draws(capsule.weights)
         self._async_queues: set[str] = set()
         self._unserved: frozenset[str] = frozenset()
         self._stopping = threading.Event()
         self._has_room = threading.Event()
         self._local = threading.local()
         self._links: list[Link] = []
+        self._leaving = 0
+        self._leaving_lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<BasicFetcher {sorted(set(self._draws))}>"
@@ -59,6 +61,8 @@ class BasicFetcher:
     def take(self) -> UnitOfWork | None:
         """The next job to run; waits for one. None: stop."""
         while not self._stopping.is_set():
+            if self._leaving and self._may_leave():
+                return None
             try:
                 unit = self._fetch()
             except RedisError as error:
@@ -112,9 +116,20 @@ class BasicFetcher:
         """Take no more jobs from *queue*; one that is on its way to another processor goes back."""
         self._unserved |= {queue}
 
+    def serve(self, weights: Mapping[str, int]) -> None:
+        """Take jobs from these queues, in this order, and from no others."""
+        self._unserved = (self._unserved | set(self._draws)) - weights.keys()
+        self._draws = _draws(weights)
+        self._has_room.set()
+
     def awaits(self, queue: str) -> bool:
         """No: what is to go back is nowhere else, so it goes at once, though a BRPOP here may bring it once more."""
         return False
+
+    def release(self, processors: int) -> None:
+        """So many processors are to end."""
+        with self._leaving_lock:
+            self._leaving += processors
 
     def quiet(self) -> None:
         """Fetch no more."""
@@ -130,6 +145,12 @@ class BasicFetcher:
         self._stopping.set()
         for link in self._links:
             link.close()
+
+    def _may_leave(self) -> bool:
+        with self._leaving_lock:
+            may = self._leaving > 0
+            self._leaving -= may
+            return may
 
     def _fetch(self) -> UnitOfWork | None:
         link = self._link()
@@ -166,3 +187,7 @@ class BasicFetcher:
             link = self._local.link = self._pool.new_link(timeout_seconds=seconds)
             self._links.append(link)
         return link
+
+
+def _draws(weights: Mapping[str, int]) -> list[str]:
+    return [name for name, weight in weights.items() for _ in range(max(weight, 1))]

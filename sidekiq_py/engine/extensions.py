@@ -7,12 +7,13 @@ it should.
    finds it, and says so. Put back first, the job would come round to this process again, and so would the next one.
 3. `bury`: its bytes go to `dead`. `run`: it is a job like any other.
 
-A queue stays unserved until the process is restarted: whether all such jobs are gone from it cannot be seen.
+A queue stays unserved until the process is restarted or told to begin with it again: whether all such jobs are gone
+from it cannot be seen.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from sidekiq_py.clock import monotonic
@@ -55,6 +56,7 @@ class Extensions:
     ) -> None:
         self._policies = {key: config.extension_keys.get(key, "refuse") for key in EXTENSION_KEYS}
         self.watched = frozenset(key for key, policy in self._policies.items() if policy != "run")
+        self._refused: set[str] = set()
         self._served = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
         self._hooks = hooks
         self._fetchers = fetchers
@@ -88,6 +90,20 @@ class Extensions:
                 _log.error("%s. The job went back to its queue. %s", error, self._state(unit.queue))
                 self._hooks.tell(error, {"context": "A queue is served no more", "job": payload, "jobstr": unit.raw})
 
+    def change(self, added: Set[str], dropped: Set[str], serve: Callable[[Set[str]], None]) -> None:
+        """
+        Other queues are to be served.
+
+        Args:
+            added: These, too, though they may have been refused.
+            dropped: These no more.
+            serve: Makes it so; it is handed the queues that stay refused.
+        """
+        with self._lock:
+            self._refused -= added | dropped
+            self._served = [name for name in dict.fromkeys((*self._served, *added)) if name not in dropped]
+            serve(frozenset(self._refused))
+
     def _stop_serving(self, queue: str) -> bool:
         """False: another thread has seen to it."""
         with self._lock:
@@ -96,6 +112,7 @@ class Extensions:
             for fetcher in self._fetchers():
                 fetcher.stop_serving(queue)
             self._served.remove(queue)
+            self._refused.add(queue)
             self._on_unserved(queue)
         return True
 

@@ -4,7 +4,7 @@ What a fetcher is, and what it hands to a processor.
 `ReliableFetcher` (`reliable.py`) keeps a job in Redis until it is settled; `BasicFetcher` (`basic.py`) is Ruby's BRPOP.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from sidekiq_py.engine.owner import Owner
@@ -90,6 +90,15 @@ class Fetcher(Protocol):
 
     def stop_serving(self, queue: str) -> None:
         """Take no more jobs from *queue*; what has come from it and not started goes back. Idempotent."""
+
+    def serve(self, weights: Mapping[str, int]) -> None:
+        """
+        Take jobs from these queues, in this order, and from no others; what has come from others and not started goes
+        back. Weights are all 0 or all above it, as they were.
+        """
+
+    def release(self, processors: int) -> None:
+        """So many processors are to end, idle ones first: `take` gives them None."""
 
     def awaits(self, queue: str) -> bool:
         """A job of *queue*, which is served no more, may still be on its way here."""

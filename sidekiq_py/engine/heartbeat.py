@@ -24,7 +24,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.redis_access import beats
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.process_info import ProcessFacts, info_json
+from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts, info_json
 from sidekiq_py.wire.work import dump_work
 
 RTT_READINGS = 5
@@ -98,6 +98,11 @@ class Heartbeat:
     def leave_out(self, queue: str) -> None:
         """Say from now on that *queue* is not served; not from two threads at once."""
         self._process = self._process.without(queue)
+        self.beat_soon()
+
+    def change(self, capsule: CapsuleFacts) -> None:
+        """Say this of the capsule of that name from now on; not from two threads at once."""
+        self._process = self._process.with_capsule(capsule)
         self.beat_soon()
 
     def stop(self) -> None:

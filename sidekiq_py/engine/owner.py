@@ -33,6 +33,7 @@ class Owner:
         about: What to write into the registry.
 
     Attributes:
+        told: What stands there: recovery looks for inboxes of the queues that it names.
         units: Field to job of everything taken and not yet known to be settled.
         outstanding: Batches that were asked for and whose reply has not been read.
         lone_field: The marked job that was let in by `Ownership.reserve_lone`.
@@ -42,6 +43,7 @@ class Owner:
     def __init__(self, name: str, about: str) -> None:
         self.name = name
         self.about = about
+        self.told = ""
         self.units: dict[bytes, UnitOfWork] = {}
         self.outstanding: set[int] = set()
         self.is_registered = False
@@ -95,7 +97,8 @@ class Ownership:
     ) -> None:
         self._identity = identity
         self._queues = list(queues)
-        self._about = registration(ProcessPlace.here(), queues)
+        self._place = ProcessPlace.here()
+        self._about = registration(self._place, queues)
         self._lock = threading.Lock()
         self._lone_lock = threading.Lock()
         self._epoch = 0
@@ -104,6 +107,13 @@ class Ownership:
         # Past this many seconds without word from Redis the lease may have run out: no job is started unasked.
         self.trust_seconds = lease_seconds * 0.6
         self.current = self._next_owner()
+
+    def widen(self, queues: Sequence[str]) -> None:
+        """Jobs may come from these queues, too. None may be moved from there before a fetch has written that."""
+        with self._lock:
+            # One that is served no more stays: something may still lie in its inbox.
+            self._queues = list(dict.fromkeys((*self._queues, *queues)))
+            self._about = self.current.about = registration(self._place, self._queues)
 
     def renew(self, link: Link) -> Owner:
         """

@@ -42,6 +42,10 @@ class Parking:
         finally:
             self._mutex.acquire()
 
+    def wake_all(self) -> None:
+        """Wake everybody."""
+        self.wake(len(self._parked))
+
     def wake(self, count: int) -> None:
         """Wake up to *count* of those that wait."""
         for _ in range(min(count, len(self._parked))):

@@ -17,7 +17,7 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
@@ -93,7 +93,7 @@ class ReliableFetcher:
             is_given_up=lambda: self._is_closed,
         )
         waited_for = capsule.queue_names[: config.idle_waiters]
-        self._waited_for = frozenset(waited_for)
+        self._waited_for = tuple(waited_for)
         self._waiters = Waiters(pool, ownership, waited_for, config.idle_poll_seconds, self._note_trouble, on_told)
 
         self._jobs: deque[UnitOfWork] = deque()
@@ -106,10 +106,14 @@ class ReliableFetcher:
         self._foreign: set[str] = set()
         self._async_queues: set[str] = set()
         self._unserved: frozenset[str] = frozenset()
+        # Not in the registry yet: nobody would look into their inboxes.
+        self._fresh: set[str] = set()
 
         self._fetch_lock = threading.Lock()
         self._idle_change = Parking()
         self._idle = 0
+        # How many processors are to end.
+        self._leaving = 0
         self._has_leader = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -135,7 +139,7 @@ class ReliableFetcher:
         """Fetch no more, and give back what has not started."""
         with self._idle_change:
             self._is_quiet = True
-            self._idle_change.wake(self._capsule.concurrency)
+            self._idle_change.wake_all()
         self._quiet.set()
         self.wake()
         # From here on nobody leads: late arrivals are the keeper's, who gives them back.
@@ -144,6 +148,14 @@ class ReliableFetcher:
             threading.Event().wait(0.001)
         self._give_back_buffer(older_than=None)
         self._keeper.arm()
+
+    def release(self, processors: int) -> None:
+        """So many processors are to end."""
+        with self._idle_change:
+            self._leaving += processors
+            self._idle_change.wake(processors)
+        # Of idle ones, the leader may be the only one.
+        self.wake()
 
     def close(self) -> None:
         """Hand in what is due and let go of all connections."""
@@ -173,6 +185,8 @@ class ReliableFetcher:
         jobs = self._jobs
         ownership = self._ownership
         while True:
+            if self._leaving and self._may_leave():
+                return None
             try:
                 unit = jobs.popleft()
             except IndexError:
@@ -279,13 +293,39 @@ class ReliableFetcher:
     def stop_serving(self, queue: str) -> None:
         """Take no more jobs from *queue*. The whole buffer goes back; what is still served is fetched again at once."""
         with self._fetch_lock:
+            self._change_queues({name: weight for name, weight in self._queues if name != queue})
             self._unserved |= {queue}
-            self._queues = [entry for entry in self._queues if entry[0] != queue]
-            self._paused = [name for name in self._paused if name != queue]
-        self._waiters.end(queue)
-        self._give_back_buffer(older_than=None)
+        self._after_change(has_ended=True)
+
+    def serve(self, weights: Mapping[str, int]) -> None:
+        """Take jobs from these queues, in this order, and from no others."""
+        with self._fetch_lock:
+            has_ended = any(name not in weights for name, _ in self._queues)
+            self._change_queues(weights)
+        self._after_change(has_ended)
+
+    def _change_queues(self, weights: Mapping[str, int]) -> None:
+        """The caller holds the fetch lock: no batch is on its way."""
+        before = {name for name, _ in self._queues}
+        begun = [name for name in weights if name not in before]
+        if begun:
+            self._ownership.widen(begun)
+            self._fresh.update(begun)
+            self._names = {**self._names, **{name.encode(): name for name in begun}}
+        self._queues = list(weights.items())
+        self._unserved = (self._unserved | before) - weights.keys()
+        self._fresh.intersection_update(weights)
+        self._paused = [name for name in self._paused if name in weights]
+        # Who has a connection keeps it.
+        ordered = sorted(weights, key=lambda name: name not in self._waited_for)
+        self._waited_for = tuple(ordered[: self._config.idle_waiters])
+        self._waiters.serve(self._waited_for)
+
+    def _after_change(self, has_ended: bool) -> None:
+        if has_ended:
+            self._give_back_buffer(older_than=None)
         self.wake()
-        # Where nobody leads, it is the keeper who collects what the open move brings.
+        # Where nobody leads, it is the keeper who collects what the open moves bring.
         self._keeper.arm()
 
     def awaits(self, queue: str) -> bool:
@@ -301,7 +341,7 @@ class ReliableFetcher:
         with self._idle_change:
             self._idle += 1
             while True:
-                if self._is_quiet or self._jobs:
+                if self._is_quiet or self._jobs or self._leaving:
                     self._idle -= 1
                     return not self._is_quiet
                 if not self._has_leader:
@@ -314,9 +354,20 @@ class ReliableFetcher:
             with self._idle_change:
                 self._has_leader = False
                 self._idle -= 1
+                is_last = self._idle < max(1, len(self._jobs))
                 # As many as there is work for, and always one to take the lead.
                 self._idle_change.wake(max(1, len(self._jobs)))
+            if is_last and self._waiters.any_open:
+                # Nobody leads until a job has ended, and what the other moves bring must not wait for that.
+                self._keeper.arm()
         return True
+
+    def _may_leave(self) -> bool:
+        """The processor that asks is one of those that are to end."""
+        with self._idle_change:
+            may = self._leaving > 0
+            self._leaving -= may
+            return may
 
     def _take_the_lead(self) -> bool:
         with self._idle_change:
@@ -328,7 +379,7 @@ class ReliableFetcher:
     def _lead(self) -> None:
         """Fetch or wait until the buffer holds something, or it is time to stop."""
         is_due = True
-        while not self._is_quiet and not self._jobs:
+        while not (self._is_quiet or self._jobs or self._leaving):
             work = "waiting"
             try:
                 if is_due:
@@ -357,8 +408,9 @@ class ReliableFetcher:
     def _watch(self) -> bool:
         """Wait on the queues; True if a fetch is due afterwards."""
         full = self._full_queues()
-        self._waiters.open([*self._paused, *full])
-        waits_for_all = not self._paused and not full and all(name in self._waited_for for name, _ in self._queues)
+        shut = {*self._paused, *full, *self._fresh}
+        self._waiters.open(shut)
+        waits_for_all = not shut and all(name in self._waited_for for name, _ in self._queues)
         seconds = None if waits_for_all else self._config.idle_poll_seconds
         cool_until = self._waiters.cool_until
         if cool_until:
@@ -420,7 +472,7 @@ class ReliableFetcher:
             reply = self._exchange(gathered, in_flight.FETCH.call(*plan.command_parts()))
             if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
                 reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
-            marked = self._take_in(owner, queues, reply, now)
+            marked = self._take_in(owner, plan, reply, now)
         except RedisError as error:
             if isinstance(error, ReplyLostError | RedisConnectionError):
                 self._note_trouble()
@@ -449,7 +501,7 @@ class ReliableFetcher:
     ) -> in_flight.FetchPlan:
         return in_flight.FetchPlan(
             owner=owner.name,
-            registration="" if owner.is_registered else owner.about,
+            registration="" if owner.told == owner.about else owner.about,
             lease_ms=self._ownership.lease_ms,
             batch=batch,
             queues=queues,
@@ -489,7 +541,7 @@ class ReliableFetcher:
                 forget(owner, fields)
         return replies[-1]
 
-    def _take_in(self, owner: Owner, queues: Sequence[tuple[str, int]], reply: Any, asked_at: float) -> bytes | None:
+    def _take_in(self, owner: Owner, plan: in_flight.FetchPlan, reply: Any, asked_at: float) -> bytes | None:
         """Put the fetched jobs into the buffer; returns the field of a marked one, which comes alone."""
         if isinstance(reply, RedisReplyError):
             if reply.code != in_flight.FENCED:
@@ -498,7 +550,10 @@ class ReliableFetcher:
             return None
         owner.is_registered = True
         owner.confirmed_at = asked_at
-        names = self._names
+        owner.told = plan.registration or owner.told
+        if owner.told == owner.about:
+            self._fresh.clear()
+        names, queues = self._names, plan.queues
         self._paused = [queues[number if number >= 0 else ~number][0] for number in reply[0]]
         self._note_foreign({queues[~number][0] for number in reply[0] if number < 0})
         table = owner.units

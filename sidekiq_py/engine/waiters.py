@@ -130,8 +130,8 @@ class Waiters:
         on_trouble: Callable[[], None] = lambda: None,
         on_told: OnTold | None = None,
     ) -> None:
-        seconds = BLOCK_SECONDS + pool.settings.socket_timeout_seconds
-        self._waiters = [Waiter(pool.new_link(timeout_seconds=seconds), name) for name in queues]
+        self._pool = pool
+        self._waiters = [self._new_waiter(name) for name in queues]
         self._ownership = ownership
         self._cool_seconds = cool_seconds
         self._on_trouble = on_trouble
@@ -139,10 +139,25 @@ class Waiters:
         self._ended: set[str] = set()
         self._opening = threading.Lock()
 
-    def end(self, queue: str) -> None:
-        """Wait for *queue* no more; what an open move still brings is to be collected. From any thread."""
+    def serve(self, queues: Iterable[str]) -> None:
+        """Wait for these queues and no others; what open moves still bring is to be collected. From any thread."""
+        wanted = list(queues)
         with self._opening:
-            self._ended.add(queue)
+            known = {waiter.queue for waiter in self._waiters}
+            free = [waiter for waiter in self._waiters if waiter.queue not in wanted and not waiter.is_open]
+            for name in wanted:
+                if name in known:
+                    continue
+                if free:
+                    waiter = free.pop()
+                    waiter.queue, waiter.cool_until = name, 0.0
+                else:
+                    self._waiters = [*self._waiters, self._new_waiter(name)]
+            self._ended = {waiter.queue for waiter in self._waiters}.difference(wanted)
+
+    def _new_waiter(self, queue: str) -> Waiter:
+        seconds = BLOCK_SECONDS + self._pool.settings.socket_timeout_seconds
+        return Waiter(self._pool.new_link(timeout_seconds=seconds), queue)
 
     def awaits(self, queue: str) -> bool:
         """A move on *queue* is open. From any thread."""
@@ -172,7 +187,9 @@ class Waiters:
                 continue
             waiter.cool_until = 0.0
             with self._opening:
-                if waiter.queue not in shut and waiter.queue not in self._ended:
+                if waiter.queue in self._ended:
+                    waiter.link.close()
+                elif waiter.queue not in shut:
                     self._send(waiter)
 
     def _send(self, waiter: Waiter) -> None:

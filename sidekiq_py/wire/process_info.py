@@ -67,6 +67,11 @@ class ProcessFacts:
         """The queues' names, each once."""
         return list(dict.fromkeys(queue for capsule in self.capsules for queue in capsule.weights))
 
+    def with_capsule(self, changed: CapsuleFacts) -> "ProcessFacts":
+        """The same process when the capsule of that name is another."""
+        capsules = tuple(changed if capsule.name == changed.name else capsule for capsule in self.capsules)
+        return replace(self, capsules=capsules)
+
     def without(self, queue: str) -> "ProcessFacts":
         """The same process when it serves *queue* no more."""
         capsules = tuple(

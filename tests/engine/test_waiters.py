@@ -131,7 +131,7 @@ def test_a_queue_that_is_ended_brings_what_is_under_way_and_is_waited_for_no_mor
     group.open(())
     eventually(lambda: open_moves(redis_client) == 2)
 
-    group.end("default")
+    group.serve(["low"])
     assert group.awaits("default")
     redis_client.lpush(keys.queue("default"), b"last")
 

@@ -8,7 +8,7 @@
 -- KEYS[6] hash    the departed
 -- KEYS[7] zset    ids of revoked jobs   KEYS[8] string  the number of the standing orders, which each change counts up
 -- KEYS[9..]       lists: the queues, in order of precedence
--- ARGV[1] owner   ARGV[2] what to write about it; "" once it is entered   ARGV[3] lease, ms
+-- ARGV[1] owner   ARGV[2] what to write about it; "" once that stands there   ARGV[3] lease, ms
 -- ARGV[4] batch: the fields are "<batch>.<n>:<queue>", or "<batch>.<n>!<queue>" for a suspect that now starts
 -- ARGV[5] how many jobs   ARGV[6] how many bytes   ARGV[7] seed of the draws
 -- ARGV[8] "1": a suspect that already bears a death may be taken
@@ -33,13 +33,11 @@ local NAME = #KEYS[5] + 1
 local weight = {}
 for i = FIRST, #KEYS do weight[i] = tonumber(ARGV[i]) end
 
-local is_entered = redis.call('HEXISTS', owners, owner) == 1
 -- One whose first fetch lost its reply may have been entered by it, and recovered since.
-if ARGV[2] ~= '' and not is_entered and redis.call('HEXISTS', KEYS[6], owner) == 0 then
-  redis.call('HSET', owners, owner, ARGV[2])
-elseif not is_entered then
+if redis.call('HEXISTS', owners, owner) == 0 and (ARGV[2] == '' or redis.call('HEXISTS', KEYS[6], owner) == 1) then
   return redis.error_reply('FENCED this owner was recovered; go on under a new epoch')
 end
+if ARGV[2] ~= '' then redis.call('HSET', owners, owner, ARGV[2]) end
 if redis.call('EXISTS', lease) == 0 then
   redis.call('SET', lease, '1', 'PX', ARGV[3])
 end

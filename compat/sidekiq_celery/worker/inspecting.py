@@ -1,15 +1,15 @@
 """Commands that tell of a worker and change nothing, and the one that stops it."""
 
 import logging
-import os
 from typing import Any
 
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.serialization import jsonify, safe_repr, strtobool
 from sidekiq_celery.worker.panel import control_command, inspect_command, nok, ok
 from sidekiq_celery.worker.relay import Place, on_message
+from sidekiq_celery.worker.running import tasks_of
 from sidekiq_celery.worker.stats import memory_report, memory_text, stats_of
-from sidekiq_celery.worker.task_info import job_info, waiting_jobs
+from sidekiq_celery.worker.task_info import waiting_jobs
 
 logger = logging.getLogger("celery.worker.control")
 
@@ -79,9 +79,7 @@ def memdump(state: Any, samples: int = 10, **kwargs: Any) -> str:
     return memory_report(state.steward, samples)
 
 
-@inspect_command(
-    args=[("type", str), ("num", int), ("max_depth", int)], signature="[object_type=Request] [num=200 [max_depth=10]]"
-)
+@inspect_command(visible=False)
 def objgraph(state: Any, **kwargs: Any) -> dict[str, str]:
     """Not supported: use a memory profiler such as memray on a process."""
     return nok("objgraph is not supported here; run a memory profiler such as memray on one of the worker's processes")
@@ -115,13 +113,13 @@ def election(state: Any, **kwargs: Any) -> None:
 @inspect_command(alias="dump_active")
 def active(state: Any, safe: bool = False, **kwargs: Any) -> list[dict[str, Any]]:
     """List of tasks currently being executed."""
-    return [_shown(about, safe) for about in _tasks(state)["active"]]
+    return [_shown(about, safe) for about in tasks_of(state.steward)["active"]]
 
 
 @inspect_command(alias="dump_reserved")
 def reserved(state: Any, safe: bool = False, **kwargs: Any) -> list[dict[str, Any]]:
     """List of currently reserved tasks, not including scheduled/active."""
-    return [_shown(about, safe) for about in _tasks(state)["reserved"]]
+    return [_shown(about, safe) for about in tasks_of(state.steward)["reserved"]]
 
 
 @inspect_command(alias="dump_schedule")
@@ -140,7 +138,7 @@ def query_task(state: Any, ids: Any, **kwargs: Any) -> dict[str, Any]:
             about = entry["request"]
             if about["id"] in wanted:
                 found[about["id"]] = ["scheduled", about]
-    for where, tasks in _tasks(state).items():
+    for where, tasks in tasks_of(state.steward).items():
         found.update({about["id"]: [where, about] for about in tasks if about["id"] in wanted})
     return found
 
@@ -165,31 +163,3 @@ def _shown(about: dict[str, Any], safe: bool) -> dict[str, Any]:
     if not safe:
         return about
     return {**about, "args": safe_repr(tuple(about["args"])), "kwargs": safe_repr(about["kwargs"])}
-
-
-def _tasks(state: Any) -> dict[str, list[dict[str, Any]]]:
-    """What runs, and what is about to, in all processes."""
-    answers = [answer.value for answer in state.steward.ask_children("tasks") if answer.value]
-    return {where: [about for answer in answers for about in answer[where]] for where in ("active", "reserved")}
-
-
-@on_message("tasks")
-def tasks(place: Place) -> dict[str, list[dict[str, Any]]]:
-    """What this process runs, and is about to."""
-    launcher, worker = place.launcher, place.worker
-    if launcher is None:
-        return {"active": [], "reserved": []}
-    running = [
-        job_info(
-            worker.app,
-            job.unit.raw,
-            worker.hostname,
-            queue=job.unit.queue,
-            started_at=job.started_at,
-            pid=os.getpid(),
-            is_acknowledged=job.unit.is_surrendered,
-        )
-        for job in launcher.state.snapshot()
-    ]
-    waiting = [job_info(worker.app, unit.raw, worker.hostname, queue=unit.queue) for unit in launcher.reserved]
-    return {"active": running, "reserved": waiting}

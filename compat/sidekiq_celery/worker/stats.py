@@ -14,7 +14,7 @@ from sidekiq_py.engine.family_member import rss_kb_of
 if TYPE_CHECKING:
     from sidekiq_celery.worker.steward import Steward
 
-__all__ = ("memory_report", "memory_text", "stats_of")
+__all__ = ("facts_of_parent", "memory_report", "memory_text", "stats_of")
 
 _USAGE = (
     *("utime", "stime", "maxrss", "ixrss", "idrss", "isrss", "minflt", "majflt", "nswap", "inblock", "oublock"),
@@ -25,8 +25,7 @@ _SECRETS = ("password",)
 
 def stats_of(steward: "Steward") -> dict[str, Any]:
     """The reply of `stats`."""
-    parent = steward.ask_parent("parent_facts")
-    facts: dict[str, Any] = parent.value if parent is not None and parent.value else {}
+    facts = facts_of_parent(steward)
     children = steward.ask_children("counts")
     total = Counter(steward.counts_of_the_gone)
     for answer in children:
@@ -42,6 +41,15 @@ def stats_of(steward: "Steward") -> dict[str, Any]:
         "prefetch_count": steward.worker.concurrency,
         "rusage": facts.get("rusage", {}),
     }
+
+
+def facts_of_parent(steward: "Steward") -> dict[str, Any]:
+    """
+    `pid`, `rusage`; of a prefork worker also `processes`, and `owners`: from their pids to the names under which they
+    have jobs in flight. Empty if it does not answer.
+    """
+    parent = steward.ask_parent("parent_facts")
+    return parent.value if parent is not None and parent.value else {}
 
 
 def _pool(worker: Any, pids: list[int]) -> dict[str, Any]:
@@ -88,7 +96,9 @@ def parent_facts(place: Place) -> dict[str, Any]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     facts = {"pid": os.getpid(), "rusage": {name: getattr(usage, f"ru_{name}") for name in _USAGE}}
     if place.supervisor is not None:
-        facts["processes"] = [child.pid for child in place.supervisor.children if not child.is_leaving]
+        children = [child for child in place.supervisor.children if not child.is_leaving]
+        facts["processes"] = [child.pid for child in children]
+        facts["owners"] = {str(child.pid): child.owners[-1] for child in children if child.owners}
     return facts
 
 

@@ -1,0 +1,67 @@
+"""What a worker runs at this moment, and what it is about to."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.worker.relay import Place, on_message
+from sidekiq_celery.worker.stats import facts_of_parent
+from sidekiq_celery.worker.task_info import job_info
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.redis_access.in_flight import split_field
+from sidekiq_py.wire import keys
+
+if TYPE_CHECKING:
+    from sidekiq_celery.worker.steward import Steward
+
+__all__ = ("tasks_of",)
+
+
+def tasks_of(steward: "Steward") -> dict[str, list[dict[str, Any]]]:
+    """
+    `active` and `reserved` tasks of all processes, in the shape of `inspect`.
+
+    The processes are asked. One that does not answer, as its task holds Python up in C code or it is frozen, has those
+    of its tasks shown that stand in Redis, without the time at which they started.
+    """
+    owners: dict[str, str] = facts_of_parent(steward).get("owners", {})
+    answers = steward.ask_children("tasks")
+    active = [about for answer in answers for about in (answer.value or {}).get("active", ())]
+    reserved = [about for answer in answers for about in (answer.value or {}).get("reserved", ())]
+    for pid in owners.keys() - {str(answer.pid) for answer in answers}:
+        active += _in_flight(steward, owners[pid], int(pid))
+    return {"active": active, "reserved": reserved}
+
+
+def _in_flight(steward: "Steward", owner: str, pid: int) -> list[dict[str, Any]]:
+    flat: list[bytes] = client_of(steward.app).pool.command("HGETALL", keys.in_flight(owner))
+    found = []
+    for field, raw in zip(flat[::2], flat[1::2], strict=True):
+        try:
+            found.append(job_info(steward.app, raw, steward.hostname, queue=split_field(field)[2], pid=pid))
+        except PayloadError:
+            # No task can be read from it, and none runs.
+            continue
+    return found
+
+
+@on_message("tasks")
+def tasks(place: Place) -> dict[str, list[dict[str, Any]]]:
+    """Those of this process."""
+    launcher, app, hostname = place.launcher, place.worker.app, place.worker.hostname
+    if launcher is None:
+        return {}
+    running = [
+        job_info(
+            app,
+            job.unit.raw,
+            hostname,
+            queue=job.unit.queue,
+            started_at=job.started_at,
+            pid=os.getpid(),
+            is_acknowledged=job.unit.is_surrendered,
+        )
+        for job in launcher.state.snapshot()
+    ]
+    waiting = [job_info(app, unit.raw, hostname, queue=unit.queue) for unit in launcher.reserved]
+    return {"active": running, "reserved": waiting}

@@ -140,6 +140,7 @@ class Config:
         buffer_bytes: What one batch may hold.
         processes: How many children a parent keeps at work; None: this process works itself.
         max_memory_mb: A child that holds more (resident) stops in order and is replaced; None: no limit.
+        usr1_dumps_threads: USR1 logs what each thread does, as in Celery; else it quiets, as in Sidekiq.
         extra: Settings of the YAML file that nothing here knows, for plug-ins.
         extension_keys: What becomes of jobs with a key of Pro, Enterprise or a gem; a key that is not named is refused.
         idle_waiters: Up to so many queues are waited for; more are looked at every `idle_poll_seconds`.
@@ -169,6 +170,7 @@ class Config:
     labels: tuple[str, ...] = ()
     job_log: bool = True
     embedded: bool = False
+    usr1_dumps_threads: bool = False
     is_single_slot_child: bool = False
     processes: int | None = None
     max_memory_mb: int | None = None

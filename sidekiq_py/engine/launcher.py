@@ -42,7 +42,7 @@ from sidekiq_py.engine.parting import Parting
 from sidekiq_py.engine.poller import Poller
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.engine.reliable import ReliableFetcher
-from sidekiq_py.engine.signals import SignalInbox
+from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
 from sidekiq_py.engine.systemd import ServiceNotifier
 from sidekiq_py.engine.thread_dump import thread_dump
 from sidekiq_py.engine.work_state import WorkState
@@ -105,7 +105,7 @@ class Launcher:
         self._state = WorkState()
         self._limits = SoftLimits()
         self._aside = Aside()
-        self.signals = SignalInbox()
+        self.signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
         self._is_stopping = False
         self._is_quiet = False
         self._is_leaving = False

@@ -10,11 +10,14 @@ import select
 import signal
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 NAMES = ("TERM", "INT", "TSTP", "USR1", "USR2", "TTIN")
+
+USR1_DUMPS = {"USR1": "TTIN"}
+"""Celery's meaning of USR1."""
 
 # Signal to our handler and the one before it.
 _watched: dict[int, tuple[Any, Any]] = {}
@@ -23,9 +26,15 @@ _held = threading.local()
 
 
 class SignalInbox:
-    """Names of signals, put in from anywhere, read by the main thread."""
+    """
+    Names of signals, put in from anywhere, read by the main thread.
 
-    def __init__(self) -> None:
+    Args:
+        meanings: Signals of the system that are taken for others.
+    """
+
+    def __init__(self, meanings: Mapping[str, str] | None = None) -> None:
+        self._meanings = meanings or {}
         self._names: deque[str] = deque()
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
@@ -61,7 +70,8 @@ class SignalInbox:
         """Take in the signals of the system, and *more*. Only in the main thread."""
 
         def handle(number: int, frame: FrameType | None) -> None:
-            self.put(signal.Signals(number).name)
+            name = signal.Signals(number).name.removeprefix("SIG")
+            self.put(self._meanings.get(name, name))
 
         for name in (*NAMES, *more):
             number = getattr(signal, f"SIG{name}")

@@ -31,7 +31,7 @@ from sidekiq_py.engine.companion import Companion, Role
 from sidekiq_py.engine.family import LinePipe, Message, Outbox, Parent, readable
 from sidekiq_py.engine.family_member import Child, Limit, rss_kb_of
 from sidekiq_py.engine.process_end import end_process
-from sidekiq_py.engine.signals import SignalInbox
+from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
 from sidekiq_py.engine.systemd import ServiceNotifier, watchdog_seconds
 
 _log = logging.getLogger("sidekiq")
@@ -85,7 +85,7 @@ class Supervisor:
         self._is_stopping = False
         self._exit_code = 0
         self._is_quiet = False
-        self._signals = SignalInbox()
+        self._signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
         self._service = ServiceNotifier(os.environ)
         self._watchdog_seconds = watchdog_seconds(os.environ, os.getpid())
         self._ping_at = 0.0

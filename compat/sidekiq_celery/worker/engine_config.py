@@ -50,6 +50,7 @@ def engine_config(app: "Celery", slots: Slots) -> Config:
         processes=slots.processes or None,
         is_single_slot_child=slots.processes > 0,
         shutdown_timeout_seconds=_WARM_SECONDS,
+        usr1_dumps_threads=True,
         # Tasks have lines of their own.
         job_log=False,
     )

@@ -9,6 +9,7 @@ import click
 
 from sidekiq_celery import VERSION_BANNER
 from sidekiq_celery.app.finding import find_app
+from sidekiq_celery.bin.absent import Commands
 from sidekiq_celery.bin.base import CLIContext
 from sidekiq_celery.bin.beat import beat
 from sidekiq_celery.bin.control import control, inspect, status
@@ -26,7 +27,7 @@ def _change_directory(ctx: click.Context, param: click.Parameter, value: Path | 
     return value
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Commands, invoke_without_command=True)
 @click.option("-A", "--app", envvar="APP", type=click.UNPROCESSED, help="module, module:attribute or package.")
 @click.option("-b", "--broker", envvar="BROKER_URL", help="URL of the Redis with the jobs.")
 @click.option("--result-backend", envvar="RESULT_BACKEND", help="URL of where results are.")

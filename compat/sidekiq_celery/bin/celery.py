@@ -12,6 +12,7 @@ from sidekiq_celery.app.finding import find_app
 from sidekiq_celery.bin.absent import Commands
 from sidekiq_celery.bin.base import CLIContext
 from sidekiq_celery.bin.beat import beat
+from sidekiq_celery.bin.bridge import bridge
 from sidekiq_celery.bin.control import control, inspect, status
 from sidekiq_celery.bin.events import events
 from sidekiq_celery.bin.run import run
@@ -83,7 +84,7 @@ def celery(
     _add_user_options(ctx.obj.app)
 
 
-for _command in (worker, beat, call, control, events, inspect, result, purge, report, run, status):
+for _command in (worker, beat, bridge, call, control, events, inspect, result, purge, report, run, status):
     celery.add_command(_command)
 
 

@@ -1,0 +1,131 @@
+"""`bridge`: moves messages from Celery's own queues into Sidekiq's, and back."""
+
+import json
+import logging
+import os
+import signal
+from typing import Any
+
+import click
+
+from sidekiq_celery.bin.base import COMMA_SEPARATED_LIST, JSON_OBJECT, CeleryCommand, handle_preload_options
+
+__all__ = ("bridge",)
+
+_BROKER_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
+
+
+def _renames(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    if any(not old or not new for old, _, new in pairs):
+        raise click.BadParameter("write old=new, as in --rename celery=python")
+    return {old: new for old, _, new in pairs}
+
+
+@click.command(cls=CeleryCommand)
+@click.option("--from", "source", metavar="URL", help="Where messages lie now. By default the app's broker.")
+@click.option("--to", "target", metavar="URL", help="Where they go. By default the app's broker.")
+@click.option(
+    "--reverse", is_flag=True, help="From Sidekiq's queues back to Celery's: --to is then the broker of Celery."
+)
+@click.option("-Q", "--queues", type=COMMA_SEPARATED_LIST, help="Names with commas. By default all queues of the app.")
+@click.option("--rename", "renames", metavar="OLD=NEW", multiple=True, callback=_renames, help="Into another queue.")
+@click.option("--once", is_flag=True, help="End when nothing is left to move. Else it follows until TERM.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, count what would be moved.")
+@click.option(
+    "--unacked",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="Also take what Celery's workers (on Redis) have had for so long without acknowledging it. More than the "
+    "visibility timeout is safe; 0 only when no Celery worker runs any more, or tasks run twice.",
+)
+@click.option(
+    "--transport-options",
+    type=JSON_OBJECT,
+    default="{}",
+    help="broker_transport_options of Celery's broker, a JSON object, where it is not the app's.",
+)
+@click.option("--max-bytes", type=click.IntRange(min=1), help="Larger messages stay where they are (32 MiB).")
+@click.option("--json", "as_json", is_flag=True, help="The account at the end as a JSON object.")
+@click.pass_context
+@handle_preload_options
+def bridge(
+    ctx: click.Context,
+    source: str | None,
+    target: str | None,
+    reverse: bool,
+    queues: Any,
+    renames: dict[str, str],
+    once: bool,
+    dry_run: bool,
+    unacked: float | None,
+    transport_options: dict[str, Any],
+    max_bytes: int | None,
+    as_json: bool,
+) -> None:
+    """
+    Move messages from Celery's own queues into Sidekiq's layout, while old producers still publish.
+
+    Messages with an ETA become scheduled jobs. Parts of chords that were called under Celery are left to a Celery
+    worker. Any number of bridges may run, and be killed: nothing is lost, and what was moved is not moved twice.
+    """
+    from sidekiq_celery.bridge.run import MOST_BYTES, Bridge, BridgePlan, is_redis
+
+    app = ctx.obj.app
+    of_celery, of_sidekiq = (target, source) if reverse else (source, target)
+    if of_sidekiq is not None:
+        if not is_redis(of_sidekiq):
+            raise click.UsageError(
+                f"{'--from' if reverse else '--to'} is where Sidekiq's queues are, so the URL of a Redis", ctx
+            )
+        _use_broker(app, of_sidekiq)
+    if unacked is not None and (reverse or (of_celery is not None and not is_redis(of_celery))):
+        raise click.UsageError("--unacked is for Celery's queues in a Redis; elsewhere the broker minds it", ctx)
+    app.loader.import_default_modules()
+    app.finalize()
+    plan = BridgePlan(
+        queues=list(queues or app.amqp.queues.keys()),
+        celery_url=of_celery,
+        transport_options=transport_options,
+        is_reverse=reverse,
+        is_once=once,
+        is_dry=dry_run,
+        renames=renames,
+        unacked_after_seconds=unacked,
+        most_bytes=max_bytes or MOST_BYTES,
+    )
+    _run(ctx, Bridge(app, plan), as_json, dry_run)
+
+
+def _use_broker(app: Any, url: str) -> None:
+    # They would come before what is set.
+    for name in _BROKER_VARIABLES:
+        os.environ.pop(name, None)
+    app.conf.update(broker_url=url, broker_read_url=url, broker_write_url=url)
+
+
+def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
+    from sidekiq_py.errors import RedisError
+
+    if not ctx.obj.quiet:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    before = {number: signal.signal(number, lambda *_: running.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    failure: Exception | None = None
+    try:
+        running.run()
+    except (RedisError, OSError) as error:
+        failure = error
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    _tell(ctx, running, as_json, is_dry, has_failed=failure is not None)
+    if failure is not None:
+        raise click.ClickException(f"{failure}. Nothing is lost: start the bridge again") from failure
+
+
+def _tell(ctx: click.Context, running: Any, as_json: bool, is_dry: bool, *, has_failed: bool) -> None:
+    if not as_json:
+        ctx.obj.echo(running.ledger.as_text(is_dry=is_dry))
+        return
+    totals = {} if has_failed else running.totals()
+    ctx.obj.echo(json.dumps({**running.ledger.as_dict(), "totals": totals}, ensure_ascii=False))

@@ -1,0 +1,153 @@
+"""
+What becomes of a job of Sidekiq's on its way back: a message of Celery's.
+
+Only tasks go back: jobs that a Celery program has enqueued, or whose class is a task of the app. What only a worker of
+`sidekiq_celery` can finish stays: parts of its chords, steps in Ruby, and tasks of its own workflows.
+"""
+
+import json
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import flow_store
+from sidekiq_celery._canvas.headers import is_part
+from sidekiq_celery.bridge.envelope import Envelope
+from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
+from sidekiq_celery.bridge.layout import CeleryLayout
+from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_celery.json_values import to_plain
+from sidekiq_celery.message import REPR_MAX_CHARACTERS
+from sidekiq_celery.payload import EMBEDS, marks_of
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.wire import payload as payloads
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("NO_TASK", "Backward")
+
+NO_TASK = "no task of this app; Sidekiq's workers run it"
+OURS = "part of a workflow that only sidekiq_celery can finish"
+SEALED = "its arguments are in a serializer that only a worker may read"
+
+_OURS = frozenset({"celery.chord_start", "celery.chord_fail", "celery.step_ended"})
+_SAME_NAME = ("shadow", "expires", "group", "group_index", "parent_id", "origin", "stamped_headers", "stamps")
+_EMBEDDED = ("callbacks", "errbacks")
+
+
+class Backward:
+    """
+    Judges jobs on their way to Celery.
+
+    Args:
+        app: Whose tasks go back.
+        renames: Names of queues to other names.
+        layout: How the destination keeps its queues, where it is a Redis.
+    """
+
+    def __init__(self, app: "Celery", renames: Mapping[str, str], layout: CeleryLayout) -> None:
+        self._app = app
+        self._renames = renames
+        self._layout = layout
+        self._tasks = frozenset(app.tasks)
+
+    def judge(self, found: Found) -> Fate:
+        """What becomes of a job."""
+        try:
+            payload = payloads.parse_job(found.text)
+            marks = marks_of(payload)
+        except (PayloadError, InvalidTaskError, RecursionError):
+            return Left(NO_TASK)
+        if not marks and payload["class"] not in self._tasks:
+            return Left(NO_TASK)
+        if payload["class"] in _OURS or "chord" in marks or "report" in marks or "message" in marks:
+            return Left(OURS)
+        chain = self._chain(marks)
+        if chain is None:
+            return Left(OURS)
+        if "body" in marks:
+            return self._sealed(payload, marks, chain, found)
+        return self._open(payload, marks, chain, found)
+
+    def _chain(self, marks: Mapping[str, Any]) -> list[Any] | None:
+        """The rest of a chain as Celery keeps it, the next step last; None if Celery could not finish it."""
+        place = marks.get("flow")
+        steps = list(flow_store.walk(self._app, [place] if place else marks.get("chain")))
+        if place and not steps:
+            return None
+        if any(is_part((step.get("options") or {}).get("chord")) for step in steps):
+            return None
+        return [to_plain(step) for step in reversed(steps)]
+
+    def _sealed(self, payload: Mapping[str, Any], marks: Mapping[str, Any], chain: Sequence[Any], found: Found) -> Fate:
+        if not marks.get(EMBEDS) or chain or any(marks.get(key) for key in _EMBEDDED):
+            return Left(SEALED)
+        headers = self._headers(payload, marks, found, "", "")
+        if marks.get("compression"):
+            headers["compression"] = marks["compression"]
+        return self._moved(
+            headers, payload, marks, found, b64decode(marks["body"]), marks["content_type"], marks["content_encoding"]
+        )
+
+    def _open(self, payload: Mapping[str, Any], marks: Mapping[str, Any], chain: Sequence[Any], found: Found) -> Fate:
+        args: list[Any] = payloads.args_of(payload)
+        kwargs: Any = {}
+        if marks.get("kw"):
+            *args, kwargs = args or [None]
+        if not isinstance(kwargs, dict):
+            return Left(SEALED)
+        embedded = {**{key: marks.get(key) for key in _EMBEDDED}, "chain": list(chain) or None, "chord": None}
+        body = json.dumps([args, kwargs, embedded]).encode()
+        headers = self._headers(payload, marks, found, _shown(args), _shown(kwargs))
+        return self._moved(headers, payload, marks, found, body, "application/json", "utf-8")
+
+    def _headers(
+        self, payload: Mapping[str, Any], marks: Mapping[str, Any], found: Found, args: str, kwargs: str
+    ) -> dict[str, Any]:
+        task_id = payload.get("jid")
+        task = self._app._tasks.get(payload["class"])
+        return {
+            "lang": "py",
+            "task": payload["class"],
+            "id": task_id,
+            **{key: marks.get(key) for key in _SAME_NAME},
+            "eta": marks.get("eta") if found.due is None else datetime.fromtimestamp(found.due, UTC).isoformat(),
+            "retries": marks.get("retries", 0),
+            "timelimit": marks.get("timelimit", [None, None]),
+            "root_id": marks.get("root_id", task_id),
+            "argsrepr": marks.get("argsrepr", args),
+            "kwargsrepr": marks.get("kwargsrepr", kwargs),
+            "ignore_result": marks.get("ignore_result", bool(getattr(task, "ignore_result", False))),
+            "replaced_task_nesting": marks.get("replaced_task_nesting", 0),
+            **(marks.get("headers") or {}),
+        }
+
+    def _moved(
+        self,
+        headers: dict[str, Any],
+        payload: Mapping[str, Any],
+        marks: Mapping[str, Any],
+        found: Found,
+        body: bytes,
+        content_type: str,
+        content_encoding: str,
+    ) -> Moved:
+        queue = self._renames.get(found.queue, found.queue)
+        priority = marks.get("priority") or 0
+        properties = {
+            **(marks.get("properties") or {}),
+            "correlation_id": marks.get("correlation_id", payload.get("jid")),
+            "reply_to": marks.get("reply_to", ""),
+            "priority": priority,
+        }
+        envelope = Envelope(headers, properties, content_type, content_encoding, body)
+        command = ("LPUSH", self._layout.key(queue, priority), envelope.as_text(queue))
+        kind: Any = "moved" if found.due is None else "scheduled"
+        return Moved(kind, str(payload.get("jid") or ""), command, queue, envelope)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= REPR_MAX_CHARACTERS else f"{text[: REPR_MAX_CHARACTERS - 3]}..."

@@ -1,0 +1,262 @@
+"""
+What becomes of a message of Celery's: a job, ready to be written.
+
+Nothing is ever unpickled, unpacked or executed here. A body that is plain JSON is read; any other is passed along as it
+is (`celery.body`), and the worker that runs the task reads it, if `accept_content` allows that.
+
+A part of a chord stays with Celery: whether the body is called is decided by a counter in Celery's result backend,
+which tasks that have run there have moved on, and only a Celery worker will. In a body that is not opened a chord
+cannot be seen, so there a member of any group stays.
+"""
+
+import time
+from base64 import b64encode
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.app.publish import pushing_client
+from sidekiq_celery.bridge.envelope import Envelope, read_json
+from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
+from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_celery.message import TaskMessage, aware
+from sidekiq_celery.payload import EMBEDS, KEY, marks_of_message
+from sidekiq_celery.priorities import priority_queue
+from sidekiq_celery.utils.ids import uuid
+from sidekiq_py.client import Client
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
+from sidekiq_py.wire import keys
+from sidekiq_py.wire import payload as payloads
+from sidekiq_py.wire.failure import record_failure
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("CHORD", "MAYBE_CHORD", "SEALED", "UNREADABLE_TASK", "Forward")
+
+CHORD = "part of a chord that was called under Celery; a Celery worker has to finish it"
+MAYBE_CHORD = "member of a group in a body that is not opened, so maybe part of a chord; a Celery worker has to run it"
+SEALED = "protocol 1 in a body that is not opened; a Celery worker has to run it"
+
+UNREADABLE = "unreadable, and as many as task_keep_failed allows are in the dead set by now"
+
+UNREADABLE_TASK = "celery.unreadable_message"
+"""The class of what is kept in the dead set because nobody can read it."""
+
+_POLLS_A_CHORD = "celery.chord_unlock"
+# Of the broker or of kombu, for one delivery.
+_OF_THE_DELIVERY = frozenset({"redelivered", "compression"})
+_PROPERTIES_OF_THE_DELIVERY = frozenset(
+    {
+        *("delivery_mode", "delivery_info", "body_encoding", "delivery_tag", "content_type", "content_encoding"),
+        *("application_headers", "timestamp", "message_id", "user_id", "app_id", "cluster_id", "type", "expiration"),
+    }
+)
+_OF_PROTOCOL_1 = (
+    "task", "id", "eta", "expires", "retries", "timelimit", "group", "group_index", "root_id", "parent_id", "shadow",
+    "origin", "argsrepr", "kwargsrepr",
+)  # fmt: skip
+_EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
+# What a value of an unexpected type raises somewhere below.
+_BENT = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
+
+
+class Forward:
+    """
+    Judges messages on their way to Sidekiq.
+
+    Args:
+        app: Whose client middleware, routes of priorities and known tasks hold.
+        renames: Names of queues to other names.
+        client: Whose dialect of Sidekiq is written; by default the app's.
+    """
+
+    def __init__(self, app: "Celery", renames: Mapping[str, str], client: Client | None = None) -> None:
+        self._app = app
+        self._renames = renames
+        self._client = client or pushing_client(app)
+        self._unreadable_left = int(app.conf.task_keep_failed)
+
+    def judge(self, found: Found) -> Fate:
+        """What becomes of a message in kombu's spelling."""
+        queue = self._renames.get(found.queue, found.queue)
+        try:
+            envelope = Envelope.from_text(found.text)
+        except InvalidTaskError as error:
+            return self._unreadable(found.text, queue, "", error)
+        return self.judge_envelope(envelope, found)
+
+    def judge_envelope(self, envelope: Envelope, found: Found) -> Fate:
+        """
+        What becomes of a message.
+
+        Args:
+            found: Where it lies, and what is kept of it if it is not understood.
+        """
+        queue = self._renames.get(found.queue, found.queue)
+        name = envelope.headers.get("task") or ""
+        try:
+            return self._judge(envelope, queue)
+        except (InvalidTaskError, PayloadError, ArgumentTypeError, ArgumentValueError, *_BENT) as error:
+            return self._unreadable(found.text, queue, str(envelope.headers.get("id") or ""), error, str(name))
+
+    def _judge(self, envelope: Envelope, queue: str) -> Fate:
+        body = read_json(envelope.body, envelope.content_encoding, "body") if envelope.is_open else None
+        if envelope.headers.get("task") is None and body is None:
+            return Left(SEALED)
+        headers, args, kwargs, embedded = _call(envelope, body)
+        name = headers["task"]
+        if embedded.get("chord") or name == _POLLS_A_CHORD:
+            return Left(CHORD)
+        if body is None and headers.get("group"):
+            return Left(MAYBE_CHORD)
+        item = self._item(envelope, headers, embedded, queue)
+        note = ""
+        if body is None:
+            note = _seal(item, envelope)
+        elif kwargs:
+            item["args"] = [*args, kwargs]
+            item[KEY] = {"kw": True, **item.get(KEY, {})}
+        else:
+            item["args"] = list(args)
+        return self._moved(item, envelope, note)
+
+    def _item(
+        self, envelope: Envelope, headers: Mapping[str, Any], embedded: Mapping[str, Any], queue: str
+    ) -> dict[str, Any]:
+        """The job, but for its arguments."""
+        app, task = self._app, self._app._tasks.get(headers["task"])
+        given = envelope.properties
+        properties = {key: value for key, value in given.items() if key not in _PROPERTIES_OF_THE_DELIVERY}
+        message = TaskMessage(dict(headers), properties, ((), {}, dict(embedded)), None)
+        marks = marks_of_message(message, getattr(task, "ignore_result", None))
+        item: dict[str, Any] = {
+            "queue": priority_queue(app, queue, given.get("priority")),
+            "class": headers["task"] if task is None else task,
+            "args": [],
+            "jid": headers["id"],
+        }
+        if task is not None:
+            # As `max_retries` reads on Ruby's Retries page.
+            item["retry"] = True if task.max_retries is None else int(task.max_retries) or False
+        if marks:
+            item[KEY] = marks
+        if headers.get("eta"):
+            at = aware(app, headers["eta"]).timestamp()
+            if at > time.time():
+                item["at"] = at
+        return item
+
+    def _moved(self, item: dict[str, Any], envelope: Envelope, note: str) -> Fate:
+        task_id = item["jid"]
+        try:
+            outgoing = self._client.prepare(item)
+        except (ArgumentTypeError, ArgumentValueError):
+            if EMBEDS in item.get(KEY, {}):
+                raise
+            # Celery's JSON has NaN, which Ruby's has not: its text goes along as it is.
+            item["args"] = []
+            item[KEY] = {key: value for key, value in item.get(KEY, {}).items() if key not in ("kw", *_EMBEDDED)}
+            note = _seal(item, envelope)
+            outgoing = self._client.prepare(item)
+        if outgoing is None:
+            return Moved("stopped", task_id, (), item["queue"])
+        if outgoing.score is None:
+            command: tuple[Any, ...] = ("LPUSH", keys.queue(outgoing.queue), outgoing.payload)
+            return Moved("moved", task_id, command, outgoing.queue, note=note)
+        command = ("ZADD", keys.SCHEDULE, outgoing.score, outgoing.payload)
+        return Moved("scheduled", task_id, command, outgoing.queue, note=note)
+
+    def _unreadable(self, text: bytes, queue: str, task_id: str, error: Exception, name: str = "") -> Fate:
+        """A job for the dead set, which shows the reason and holds the message; not so many that others leave it."""
+        if self._unreadable_left <= 0:
+            return Left(UNREADABLE)
+        self._unreadable_left -= 1
+        now = time.time()
+        dialect = self._client.detection.dialect(now)
+        payload: dict[str, Any] = {
+            "retry": False,
+            "queue": queue,
+            "class": UNREADABLE_TASK,
+            "args": [name] if name else [],
+            "jid": task_id or uuid(),
+            "created_at": dialect.stamp(now),
+            KEY: {"message": b64encode(text).decode()},
+        }
+        reason = str(error) or type(error).__name__
+        record_failure(
+            payload,
+            error_class=type(error).__name__,
+            error_message=f"the bridge cannot read this message: {reason}",
+            backtrace=None,
+            queue=queue,
+            dialect=dialect,
+            now=now,
+        )
+        command = ("ZADD", keys.DEAD, payloads.score_text(now), payloads.dump(payload, dialect=dialect))
+        return Moved("unreadable", payload["jid"], command, queue, note=f"unreadable: {reason}")
+
+
+def _call(envelope: Envelope, body: Any) -> tuple[dict[str, Any], Any, Any, Mapping[str, Any]]:
+    """
+    Headers, arguments, keyword arguments and what the call sets off, of either protocol.
+
+    Source: Celery 5.7.0, `celery.worker.strategy`.
+    """
+    own = {
+        key: value
+        for key, value in envelope.headers.items()
+        if key not in _OF_THE_DELIVERY and not key.startswith("x-")
+    }
+    if isinstance(body, dict):
+        headers = {**_of_protocol_1(body), **own}
+        args, kwargs, embedded = body.get("args") or [], body.get("kwargs") or {}, body
+    elif body is None:
+        headers, args, kwargs, embedded = own, [], {}, {}
+    else:
+        headers = own
+        if not isinstance(body, list) or len(body) < 3:
+            raise InvalidTaskError("the body is no list of arguments, keyword arguments, and what the call sets off")
+        args, kwargs, embedded = body[0], body[1], body[2] or {}
+    _check(headers, args, kwargs, embedded)
+    return headers, args, kwargs, {key: embedded[key] for key in _EMBEDDED if embedded.get(key)}
+
+
+def _of_protocol_1(body: Mapping[str, Any]) -> dict[str, Any]:
+    headers = {key: body[key] for key in _OF_PROTOCOL_1 if body.get(key) is not None}
+    if body.get("taskset"):
+        headers["group"] = body["taskset"]
+    if body.get("utc", True):
+        for key in ("eta", "expires"):
+            if headers.get(key):
+                headers[key] = _in_utc(headers[key])
+    return headers
+
+
+def _in_utc(text: str) -> str:
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).isoformat()
+
+
+def _check(headers: Mapping[str, Any], args: Any, kwargs: Any, embedded: Any) -> None:
+    for key in ("task", "id"):
+        if not isinstance(headers.get(key), str) or not headers[key]:
+            raise InvalidTaskError(f"the message's {key} is {headers.get(key)!r}, where a name should stand")
+    if not isinstance(args, list) or not isinstance(kwargs, dict) or not isinstance(embedded, Mapping):
+        raise InvalidTaskError("arguments are no list, keyword arguments no object, or what the call sets off neither")
+    if headers.get("expires"):
+        datetime.fromisoformat(headers["expires"])
+
+
+def _seal(item: dict[str, Any], envelope: Envelope) -> str:
+    """Pass the body along as it is; what the summary says of that."""
+    compression = envelope.headers.get("compression")
+    sealed = {
+        "body": b64encode(envelope.body).decode(),
+        "content_type": envelope.content_type,
+        "content_encoding": envelope.content_encoding,
+        **({"compression": compression} if compression else {}),
+        EMBEDS: True,
+    }
+    item[KEY] = {**item.get(KEY, {}), **sealed}
+    return f"passed along unopened: {envelope.content_type}" + (f" ({compression})" if compression else "")

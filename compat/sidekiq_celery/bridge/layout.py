@@ -1,0 +1,79 @@
+"""
+Where Celery keeps its messages in Redis: a list for each step of a priority, and what its workers have taken.
+
+Source: kombu 5.7, `kombu.transport.redis`.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ("CeleryLayout",)
+
+_SEPARATOR = "\x06\x16"
+_BINDING = "_kombu.binding."
+
+
+@dataclass(frozen=True, slots=True)
+class CeleryLayout:
+    """
+    The names of the keys.
+
+    Args:
+        prefix: What stands before each of them.
+        separator: Between a queue and a step.
+        steps: Of priorities, the most urgent first.
+        unacked: The hash of messages that workers have.
+        unacked_index: The sorted set of the times at which these were taken.
+        visibility_seconds: After which Celery takes them for lost.
+    """
+
+    prefix: str = ""
+    separator: str = _SEPARATOR
+    steps: tuple[int, ...] = (0, 3, 6, 9)
+    unacked: str = "unacked"
+    unacked_index: str = "unacked_index"
+    visibility_seconds: float = 3600
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> "CeleryLayout":
+        """As `broker_transport_options` say."""
+        return cls(
+            prefix=str(options.get("global_keyprefix") or ""),
+            separator=str(options.get("sep") or _SEPARATOR),
+            steps=tuple(sorted(int(step) for step in options.get("priority_steps") or (0, 3, 6, 9))),
+            unacked=str(options.get("unacked_key") or "unacked"),
+            unacked_index=str(options.get("unacked_index_key") or "unacked_index"),
+            visibility_seconds=float(options.get("visibility_timeout") or 3600),
+        )
+
+    def key(self, queue: str, priority: int = 0) -> str:
+        """The list of messages of that priority."""
+        step = self.steps[max(bisect_right(self.steps, priority) - 1, 0)]
+        return f"{queue}{self.separator}{step}" if step else queue
+
+    def keys(self, queue: str) -> list[str]:
+        """The lists of a queue, the most urgent first."""
+        return [self.key(queue, step) for step in self.steps]
+
+    @staticmethod
+    def binding_key(exchange: str) -> str:
+        """The set of the queues that hang on an exchange."""
+        return f"{_BINDING}{exchange}"
+
+    def bound_queue(self, bindings: Sequence[bytes], routing_key: str) -> str | None:
+        """The first of an exchange's queues that a message with that key goes to."""
+        for binding in bindings:
+            exact, pattern, queue = ([*binding.decode(errors="replace").split(self.separator), "", "", ""])[:3]
+            if exact == routing_key or (pattern and _matches(pattern, routing_key)):
+                return queue
+        return None
+
+
+def _matches(pattern: str, routing_key: str) -> bool:
+    try:
+        return re.match(pattern, routing_key) is not None
+    except re.error:
+        return False

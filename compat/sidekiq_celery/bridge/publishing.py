@@ -1,0 +1,109 @@
+"""
+Back to a broker that is no Redis: published by kombu, and forgotten when the broker has confirmed it.
+
+Such a broker keeps no marks. So a bridge says that it is alive, and others let its claims be. One that is killed
+between the confirmation and the forgetting of a message has that one published again by the next bridge: at most one
+message for each time that a bridge dies.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.bridge.ledger import Ledger
+from sidekiq_celery.bridge.transfer import ALIVE_SECONDS, Claim, Claims, Item, TooLateError
+from sidekiq_py.clock import monotonic
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("Publishing",)
+
+
+class Publishing:
+    """
+    Publishes what it claims.
+
+    Args:
+        app: Whose `task_queues` are declared where the broker lacks them.
+        connect: Makes a `kombu.Connection` that waits for confirmations.
+        claims: At the source.
+    """
+
+    def __init__(self, app: "Celery", connect: Callable[[], Any], claims: Claims) -> None:
+        self._app = app
+        self._connect = connect
+        self._claims = claims
+        self._connection: Any = None
+        self._producer: Any = None
+        self._declared: set[str] = set()
+        self._alive_at = 0.0
+
+    def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
+        """Claim messages, publish them, forget them."""
+        for _, moved in items:
+            # Before anything is claimed: a broker may refuse it.
+            self._declare(moved.queue)
+        read_at = self.read_time()
+        self.finish(self._claims.make(items), ledger, read_at)
+
+    def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
+        """Those of bridges that are no more."""
+        return self._claims.orphans(claim_ids)
+
+    def read_time(self) -> int:
+        """Without a meaning here; from now on others let this bridge's claims be."""
+        self._claims.stay_alive(again=False)
+        self._alive_at = monotonic()
+        return 0
+
+    def finish(self, claims: Sequence[Claim], ledger: Ledger, read_at: int) -> None:
+        """
+        Publish what was claimed, and forget it.
+
+        Raises:
+            TooLateError: This bridge stood still, and others may be at it.
+        """
+        for claim in claims:
+            self._stay_alive()
+            self._publish(claim)
+            self._claims.forget([claim])
+            ledger.count(claim.found.queue, claim.moved.kind, claim.moved.note)
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection, self._producer = self._connection, None, None
+        self._declared.clear()
+        if connection is not None:
+            connection.close()
+
+    def _publish(self, claim: Claim) -> None:
+        envelope, queue = claim.moved.envelope, claim.moved.queue
+        assert envelope is not None
+        self._declare(queue)
+        self._producer.publish(
+            envelope.body,
+            routing_key=queue,
+            exchange="",
+            content_type=envelope.content_type,
+            content_encoding=envelope.content_encoding,
+            headers=envelope.headers,
+            delivery_mode=2,
+            mandatory=True,
+            **envelope.properties,
+        )
+
+    def _stay_alive(self) -> None:
+        now = monotonic()
+        if now - self._alive_at > ALIVE_SECONDS / 3:
+            if not self._claims.stay_alive(again=True):
+                raise TooLateError
+            self._alive_at = now
+
+    def _declare(self, queue: str) -> None:
+        """A message for a queue that is not there would be thrown away."""
+        if self._connection is None:
+            self._connection = self._connect()
+            self._producer = self._connection.Producer()
+        if queue not in self._declared:
+            self._app.amqp.queues[queue](self._producer.channel).declare()
+            self._declared.add(queue)

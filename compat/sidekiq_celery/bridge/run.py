@@ -1,0 +1,313 @@
+"""A run of the bridge: its two ends, its looks at the queues, and its end."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sidekiq_celery.app.broker import default_broker_url, redis_settings
+from sidekiq_celery.bridge.backward import Backward
+from sidekiq_celery.bridge.fates import Judge
+from sidekiq_celery.bridge.forward import Forward
+from sidekiq_celery.bridge.layout import CeleryLayout
+from sidekiq_celery.bridge.ledger import Ledger
+from sidekiq_celery.bridge.places import JobSet, MessageList, Place, Side, Unacked
+from sidekiq_celery.bridge.redis_route import RedisRoute
+from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claims, WithinRedis
+from sidekiq_celery.priorities import base_queue, priority_queues
+from sidekiq_celery.utils.ids import uuid
+from sidekiq_py.clock import monotonic
+from sidekiq_py.errors import RedisConnectionError, ReplyLostError
+from sidekiq_py.redis_access import moves
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.wire import keys
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("Bridge", "BridgePlan", "is_redis")
+
+logger = logging.getLogger("celery.bridge")
+
+MOST_BYTES = 32 * 1024 * 1024
+
+_REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+socket", "sentinel", "sidekiq", "sidekiqs")
+_SETS = (keys.SCHEDULE, keys.RETRY)
+_LEAST_PAUSE_SECONDS = 0.25
+_MOST_PAUSE_SECONDS = 5.0
+_RETRY_SECONDS = 2.0
+_TELL_SECONDS = 10.0
+_LOST_CONNECTION = (RedisConnectionError, ReplyLostError)
+
+
+@dataclass(frozen=True, slots=True)
+class BridgePlan:
+    """
+    What to do.
+
+    Args:
+        celery_url: The broker with Celery's queues; None if they are in the app's.
+        transport_options: Of that broker, as `broker_transport_options`.
+        queues: By name at the source.
+        is_reverse: From Sidekiq's queues to Celery's.
+        is_once: Until nothing is left to move; else until told to stop.
+        is_dry: Only count.
+        renames: Names of queues to their names at the destination.
+        unacked_after_seconds: Take what Celery's workers have had for so long, too; None leaves it to them.
+        most_bytes: Larger messages stay.
+    """
+
+    queues: Sequence[str]
+    celery_url: str | None = None
+    transport_options: Mapping[str, Any] = field(default_factory=dict)
+    is_reverse: bool = False
+    is_once: bool = False
+    is_dry: bool = False
+    renames: Mapping[str, str] = field(default_factory=dict)
+    unacked_after_seconds: float | None = None
+    most_bytes: int = MOST_BYTES
+
+    @property
+    def direction(self) -> str:
+        """For names of keys."""
+        return "backward" if self.is_reverse else "forward"
+
+
+class Route(Protocol):
+    """The way of messages from one end to the other."""
+
+    def look_through(self, ledger: Ledger, is_stopping: Callable[[], bool]) -> bool:
+        """One look at all queues; whether anything was moved."""
+
+    def close(self) -> None:
+        """Give connections back."""
+
+
+def is_redis(url: str) -> bool:
+    """Whether a broker's URL is that of a Redis."""
+    return url.partition("://")[0].lower() in _REDIS_SCHEMES
+
+
+class Bridge:
+    """
+    One run.
+
+    Args:
+        app: Whose broker has Sidekiq's queues.
+    """
+
+    def __init__(self, app: "Celery", plan: BridgePlan) -> None:
+        self.ledger = Ledger()
+        self._app = app
+        self._plan = plan
+        self._is_stopping = False
+        self._route: Route | None = None
+        self._celery: Side | None = None
+        self._sidekiq: Side | None = None
+        self._closers: list[Callable[[], None]] = []
+
+    def stop(self) -> None:
+        """End after the batch that is under way; from a signal handler, too."""
+        self._is_stopping = True
+
+    def run(self) -> None:
+        """
+        Move messages, until nothing is left or somebody calls `stop`.
+
+        Raises:
+            RedisError: Redis refused, or was not reached in a run that is to end by itself.
+        """
+        told_at = monotonic()
+        try:
+            while not self._is_stopping:
+                began, before = monotonic(), self.ledger.count_moved
+                is_more = self._look()
+                if self._plan.is_dry or (self._plan.is_once and is_more is False):
+                    break
+                if monotonic() - told_at > _TELL_SECONDS:
+                    told_at = monotonic()
+                    logger.info("bridge: %s moved, %s left", self.ledger.count_moved, self.ledger.count_left)
+                if self.ledger.count_moved == before:
+                    # Looking again and again at what stays must not keep Redis busy.
+                    self._pause(min(max(_LEAST_PAUSE_SECONDS, 4 * (monotonic() - began)), _MOST_PAUSE_SECONDS))
+            self._tell_what_workers_have()
+        finally:
+            self._close()
+
+    def totals(self) -> dict[str, int]:
+        """What all bridges have moved so far: `<direction>:<queue>:<kind>` to how many."""
+        side = self._totals_side()
+        reply = side.pool.command("HGETALL", side.key(TOTALS))
+        side.pool.close()
+        return {name.decode(): int(count) for name, count in zip(reply[::2], reply[1::2], strict=True)}
+
+    def _look(self) -> bool | None:
+        """Whether there may be more; None if a connection broke, which a run that goes on outlives."""
+        try:
+            if self._route is None:
+                self._route = self._open()
+            return self._route.look_through(self.ledger, lambda: self._is_stopping)
+        except Exception as error:
+            if self._plan.is_once or self._plan.is_dry or not self._is_lost_connection(error):
+                raise
+            logger.warning("bridge: %s; trying again in %s seconds", error, _RETRY_SECONDS)
+        self._close()
+        self._pause(_RETRY_SECONDS)
+        return None
+
+    def _is_lost_connection(self, error: Exception) -> bool:
+        if isinstance(error, (*_LOST_CONNECTION, OSError)):
+            return True
+        if self._plan.celery_url is None or is_redis(self._plan.celery_url):
+            return False
+        connection = self._connect()
+        return isinstance(error, (*connection.recoverable_connection_errors, *connection.recoverable_channel_errors))
+
+    def _pause(self, seconds: float) -> None:
+        until = monotonic() + seconds
+        while not self._is_stopping and monotonic() < until:
+            time.sleep(min(0.1, seconds))
+
+    def _close(self) -> None:
+        if self._route is not None:
+            self._route.close()
+            self._route = None
+        for close in self._closers:
+            close()
+        self._closers.clear()
+
+    # ---- the two ends
+
+    def _open(self) -> Route:
+        plan = self._plan
+        self._sidekiq = self._sidekiq_side()
+        if plan.celery_url is None or is_redis(plan.celery_url):
+            self._celery = self._celery_side()
+            return self._redis_route(self._celery)
+        if plan.is_reverse:
+            return self._publishing_route()
+        from sidekiq_celery.bridge.kombu_route import KombuRoute
+
+        judge = Forward(self._app, plan.renames)
+        return KombuRoute(
+            self._connect, plan.queues, judge, self._sidekiq, most_bytes=plan.most_bytes, is_dry=plan.is_dry
+        )
+
+    def _redis_route(self, celery: Side) -> Route:
+        plan, sidekiq = self._plan, self._sidekiq_side()
+        judge: Judge = self._backward() if plan.is_reverse else Forward(self._app, plan.renames).judge
+        source, target = (sidekiq, celery) if plan.is_reverse else (celery, sidekiq)
+        places = self._sidekiq_places(sidekiq) if plan.is_reverse else self._celery_places(celery)
+        if moves.is_same_server(target.pool, source.pool, target.key(f"sidekiq_py:bridge:probe:{uuid()}")):
+            within = WithinRedis(plan.direction, target._replace(pool=source.pool))
+            return RedisRoute(places, judge, within, most_bytes=plan.most_bytes, is_dry=plan.is_dry)
+        claims = Claims(plan.direction, source)
+        across = AcrossServers(plan.direction, claims, target)
+        return RedisRoute(
+            places,
+            judge,
+            across,
+            claims=claims,
+            finisher=across,
+            most_bytes=plan.most_bytes,
+            is_once=plan.is_once,
+            is_dry=plan.is_dry,
+        )
+
+    def _publishing_route(self) -> Route:
+        from sidekiq_celery.bridge.publishing import Publishing
+
+        plan, source = self._plan, self._sidekiq_side()
+        claims = Claims(plan.direction, source)
+        publishing = Publishing(self._app, lambda: self._connect(confirm_publish=True), claims)
+        self._closers.append(publishing.close)
+        return RedisRoute(
+            self._sidekiq_places(source),
+            self._backward(),
+            publishing,
+            claims=claims,
+            finisher=publishing,
+            most_bytes=plan.most_bytes,
+            is_once=plan.is_once,
+            is_dry=plan.is_dry,
+        )
+
+    def _backward(self) -> Judge:
+        return Backward(self._app, self._plan.renames, self._layout).judge
+
+    def _celery_places(self, side: Side) -> list[Place]:
+        plan, layout = self._plan, self._layout
+        places: list[Place] = [
+            MessageList(side, side.key(key), queue, plan.most_bytes)
+            for queue in plan.queues
+            for key in layout.keys(queue)
+        ]
+        if plan.unacked_after_seconds is not None:
+            places.append(Unacked(side, layout, plan.queues, plan.unacked_after_seconds))
+        return places
+
+    def _sidekiq_places(self, side: Side) -> list[Place]:
+        app, plan = self._app, self._plan
+        places: list[Place] = [
+            MessageList(side, side.key(keys.queue(level)), queue, plan.most_bytes)
+            for queue in plan.queues
+            for level in priority_queues(app, queue)
+        ]
+        sets = (JobSet(side, name, plan.queues, lambda queue: base_queue(app, queue)) for name in _SETS)
+        return [*places, *sets]
+
+    @property
+    def _layout(self) -> CeleryLayout:
+        return CeleryLayout.of_options(self._options)
+
+    @property
+    def _options(self) -> Mapping[str, Any]:
+        """The transport options of Celery's broker."""
+        if self._plan.transport_options or self._plan.celery_url is not None:
+            return self._plan.transport_options
+        return self._app.conf.broker_transport_options or {}
+
+    def _sidekiq_side(self) -> Side:
+        settings = redis_settings(self._app)
+        return Side(_pool(settings), f"{settings.namespace}:" if settings.namespace else "")
+
+    def _celery_side(self) -> Side:
+        url = self._plan.celery_url or self._app.conf.broker_write_url or default_broker_url()
+        return Side(_pool(redis_settings(self._old_app(), url)), self._layout.prefix)
+
+    def _totals_side(self) -> Side:
+        is_to_redis = self._plan.celery_url is None or is_redis(self._plan.celery_url)
+        return self._celery_side() if self._plan.is_reverse and is_to_redis else self._sidekiq_side()
+
+    def _old_app(self) -> "Celery":
+        """Celery's side as an app, which knows how a broker's URL and options are read."""
+        from sidekiq_celery.app.base import Celery
+
+        if self._plan.celery_url is None:
+            return self._app
+        changes = {"broker_transport_options": dict(self._options)}
+        return Celery("bridge", set_as_current=False, changes=changes)
+
+    def _connect(self, **options: Any) -> Any:
+        old = self._old_app()
+        return old.connection_for_read(self._plan.celery_url, transport_options=options)
+
+    def _tell_what_workers_have(self) -> None:
+        """Messages of Celery's workers that are left to them."""
+        plan, side = self._plan, self._celery
+        if plan.is_reverse or side is None or plan.unacked_after_seconds is not None:
+            return
+        index = side.key(self._layout.unacked_index)
+        old = time.time() - self._layout.visibility_seconds
+        count, overdue = side.pool.batch([("ZCARD", index), ("ZCOUNT", index, "-inf", old)])
+        if count:
+            text = "with Celery's workers (unacked), left to them; if they are gone, --unacked takes these, too"
+            self.ledger.notes[text] = count
+        if overdue:
+            text = f"of these, taken more than {self._layout.visibility_seconds:g} seconds ago (visibility timeout)"
+            self.ledger.notes[text] = overdue
+
+
+def _pool(settings: RedisSettings) -> Pool:
+    return Pool(replace(settings, namespace=""))

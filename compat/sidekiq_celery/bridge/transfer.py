@@ -1,0 +1,243 @@
+"""
+How messages get from one end to the other.
+
+`WithinRedis` moves them by one script. `AcrossServers` claims them first: a script takes a message out of its queue and
+puts it into a hash beside it, so that no worker there runs it any more; then it is written at the destination; then the
+hash forgets it. A claim bears an id of its own, and the write sets a mark of that id, so that whoever finds a claim,
+the bridge that made it or any later one, may finish it, at any time and also at the same time: it is written once.
+
+The mark outlives the claim. A bridge that was frozen meanwhile and would write what it read before cannot: its script
+comes with the time until which it is wanted, which is shorter than the life of any mark.
+"""
+
+import itertools
+import json
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from sidekiq_celery.bridge.fates import Found, Moved
+from sidekiq_celery.bridge.ledger import Ledger
+from sidekiq_celery.bridge.places import Side
+from sidekiq_celery.utils.ids import uuid
+from sidekiq_py.redis_access import moves
+from sidekiq_py.redis_access.moves import Entry
+from sidekiq_py.redis_access.pool import Command
+from sidekiq_py.wire import keys
+
+__all__ = (
+    "CLAIMED", "TOTALS", "AcrossServers", "Claim", "Claims", "Item", "TooLateError", "Transfer", "WithinRedis",
+    "mark_key", "outcomes", "prefixed",
+)  # fmt: skip
+
+CLAIMED = "sidekiq_py:bridge:claimed:"
+ALIVE = "sidekiq_py:bridge:alive:"
+TOTALS = "sidekiq_py:bridge:totals"
+"""A hash at the destination: `<direction>:<queue>:<kind>` to how many, of all bridges together."""
+
+MARK_SECONDS = 30 * 24 * 3600
+"""How long it is known that a message was written, while its source may still bring it again."""
+AFTERGLOW_SECONDS = 3600
+"""The same, once the source has forgotten it."""
+WRITING_SECONDS = 600
+"""A message that was read so long ago is not written any more, but read again."""
+ALIVE_SECONDS = 10
+
+Item = tuple[Found, Moved]
+
+
+class TooLateError(Exception):
+    """The bridge stood still for so long that others may have finished what it has read; it reads again."""
+
+
+class Claim(NamedTuple):
+    """A message between two servers, and its id."""
+
+    claim_id: str
+    found: Found
+    moved: Moved
+
+
+class Transfer(Protocol):
+    """Moves messages that lie in a Redis."""
+
+    def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
+        """
+        Move messages; those that somebody else has taken meanwhile are passed over.
+
+        Raises:
+            TooLateError: Some were claimed and not written; `AcrossServers.finish` brings them.
+            RedisError: As `Pool.run` does.
+        """
+
+
+def prefixed(side: Side, command: Command) -> Command:
+    """A command with its key as the server knows it."""
+    if not command:
+        return command
+    verb, key, *rest = command
+    return (verb, side.key(key), *rest)
+
+
+def mark_key(side: Side, message_id: str) -> str:
+    """The mark of a message that was written."""
+    return side.key(f"sidekiq_py:bridge:written:{message_id}")
+
+
+def entered(side: Side, moved: Sequence[Moved]) -> list[Entry]:
+    """The queues of Sidekiq's, for the set that names them."""
+    names = sorted({one.queue for one in moved if one.command[:2] == ("LPUSH", keys.queue(one.queue))})
+    return [Entry((), ("SADD", side.key(keys.QUEUES), *names))] if names else []
+
+
+def outcomes(
+    direction: str, target: Side, items: Sequence[tuple[Command, Moved]], until_seconds: int = 0
+) -> list[bool]:
+    """
+    Write messages under conditions; which conditions held.
+
+    Raises:
+        TooLateError: Nothing was written.
+    """
+    first = entered(target, [moved for _, moved in items])
+    entries = [
+        Entry(condition, prefixed(target, moved.command), f"{direction}:{moved.queue}:{moved.kind}")
+        for condition, moved in items
+    ]
+    done = moves.move(target.pool, [*first, *entries], totals=target.key(TOTALS), until_seconds=until_seconds)
+    if done is None:
+        raise TooLateError
+    return done[len(first) :]
+
+
+class WithinRedis:
+    """
+    Both ends are one database.
+
+    Args:
+        direction: For the totals.
+    """
+
+    def __init__(self, direction: str, target: Side) -> None:
+        self._direction = direction
+        self._target = target
+
+    def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
+        """Move messages, each in one step."""
+        done = outcomes(self._direction, self._target, [(found.take, moved) for found, moved in items])
+        for is_done, (found, moved) in zip(done, items, strict=True):
+            if is_done:
+                ledger.count(found.queue, moved.kind, moved.note)
+
+
+class Claims:
+    """
+    Messages that have left their queue and are not known to have arrived.
+
+    Args:
+        direction: Those of the other direction are kept apart.
+    """
+
+    def __init__(self, direction: str, source: Side) -> None:
+        self._source = source
+        self._key = source.key(CLAIMED + direction)
+        self._bridge = uuid()[-12:]
+        self._count = itertools.count(1)
+
+    def make(self, items: Sequence[Item]) -> list[Claim]:
+        """Take messages out of their queues; those that somebody else has taken meanwhile are left out."""
+        wanted = [Claim(f"{self._bridge}:{next(self._count)}:{moved.task_id}", found, moved) for found, moved in items]
+        done = moves.move(
+            self._source.pool,
+            [Entry(one.found.take, ("HSET", self._key, one.claim_id, _record(one.found))) for one in wanted],
+        )
+        return [claim for claim, is_done in zip(wanted, done or (), strict=True) if is_done]
+
+    def forget(self, claims: Sequence[Claim]) -> None:
+        """They have arrived."""
+        self._source.pool.command("HDEL", self._key, *(claim.claim_id for claim in claims))
+
+    def ids(self) -> list[str]:
+        """All claims that there are, of this bridge and of others."""
+        return sorted(claim_id.decode() for claim_id in self._source.pool.command("HKEYS", self._key))
+
+    def stay_alive(self, *, again: bool) -> bool:
+        """
+        Keep other bridges from what this one claims, for some seconds.
+
+        Args:
+            again: Only if they still are.
+
+        Returns:
+            False if they may have begun with it.
+        """
+        words = ("XX",) if again else ()
+        key = self._source.key(ALIVE + self._bridge)
+        return self._source.pool.command("SET", key, 1, "EX", ALIVE_SECONDS, *words) is not None
+
+    def orphans(self, claim_ids: Sequence[str]) -> list[str]:
+        """Those of the claims that this bridge has made, or one that is no more."""
+        bridges = sorted({claim_id.partition(":")[0] for claim_id in claim_ids} - {self._bridge})
+        asked = [("EXISTS", self._source.key(ALIVE + bridge)) for bridge in bridges]
+        alive = {bridge for bridge, is_there in zip(bridges, self._source.pool.batch(asked), strict=True) if is_there}
+        return [claim_id for claim_id in claim_ids if claim_id.partition(":")[0] not in alive]
+
+    def read(self, claim_ids: Sequence[str]) -> list[tuple[str, Found]]:
+        """Those of the claims that are still there."""
+        if not claim_ids:
+            return []
+        records = self._source.pool.command("HMGET", self._key, *claim_ids)
+        return [(claim_id, _read(record)) for claim_id, record in zip(claim_ids, records, strict=True) if record]
+
+
+class AcrossServers:
+    """
+    The ends are two servers, or two databases.
+
+    Args:
+        claims: At the source.
+    """
+
+    def __init__(self, direction: str, claims: Claims, target: Side) -> None:
+        self._direction = direction
+        self._claims = claims
+        self._target = target
+
+    def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
+        """Claim messages, write them, forget them."""
+        read_at = self.read_time()
+        self.finish(self._claims.make(items), ledger, read_at)
+
+    def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
+        """All of them: marks keep two bridges from writing the same."""
+        return claim_ids
+
+    def read_time(self) -> int:
+        """To be asked before claims are read."""
+        return moves.server_seconds(self._target.pool)
+
+    def finish(self, claims: Sequence[Claim], ledger: Ledger, read_at: int) -> None:
+        """
+        Write what was claimed, unless that is done, and forget it.
+
+        Args:
+            read_at: The destination's time, in seconds, before the claims were made or read.
+        """
+        if not claims:
+            return
+        marks = [mark_key(self._target, claim.claim_id) for claim in claims]
+        wanted = [(("NEW", mark, MARK_SECONDS), claim.moved) for mark, claim in zip(marks, claims, strict=True)]
+        done = outcomes(self._direction, self._target, wanted, read_at + WRITING_SECONDS)
+        for claim, is_done in zip(claims, done, strict=True):
+            ledger.count(claim.found.queue, claim.moved.kind if is_done else "duplicates", claim.moved.note)
+        self._claims.forget(claims)
+        self._target.pool.batch([("EXPIRE", mark, AFTERGLOW_SECONDS) for mark in marks])
+
+
+def _record(found: Found) -> bytes:
+    return json.dumps([found.queue, found.due]).encode() + b"\n" + found.text
+
+
+def _read(record: bytes) -> Found:
+    head, _, text = record.partition(b"\n")
+    queue, due = json.loads(head)
+    return Found(queue, text, (), due)

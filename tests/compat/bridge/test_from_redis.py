@@ -1,0 +1,418 @@
+"""From Celery's queues in a Redis to Sidekiq's: what becomes of each kind of message, and what is left."""
+
+import json
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery
+from sidekiq_celery.bridge import forward
+from sidekiq_celery.bridge.fates import Found, Moved
+from sidekiq_celery.bridge.ledger import Ledger
+from sidekiq_celery.bridge.places import Side
+from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claim, Claims, TooLateError
+from sidekiq_celery.payload import KEY
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access import moves
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from tests.compat.bridge.conftest import Recorded, RunBridge, job_set, jobs
+from tests.compat.tasks.worker import TaskWorker
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+_LEFT = {
+    forward.CHORD: 2,
+    forward.MAYBE_CHORD: 1,
+    forward.SEALED: 1,
+}
+
+
+@pytest.fixture(params=["within", "across"])
+def end(
+    request: pytest.FixtureRequest, redis_client: redis.Redis, run_bridge: RunBridge
+) -> tuple[redis.Redis, Callable[..., Ledger]]:
+    """Celery's Redis, which is Sidekiq's too or another one; and a run of the bridge from there."""
+    if request.param == "within":
+        return redis_client, run_bridge
+    other: RedisServer = request.getfixturevalue("other_redis")
+    return other.client(), lambda **plan: run_bridge(celery_url=other.url, **plan)
+
+
+def _message(task_id: Any = "an-id", queue: str = "celery", **changes: Any) -> bytes:
+    """A message as kombu keeps it."""
+    body = b64encode(json.dumps([[1], {}, {}]).encode()).decode()
+    whole = {
+        "body": body,
+        "content-type": "application/json",
+        "content-encoding": "utf-8",
+        "headers": {"task": "side.note", "id": task_id, **changes.pop("headers", {})},
+        "properties": {"body_encoding": "base64", "delivery_info": {"exchange": "", "routing_key": queue}},
+    }
+    return json.dumps({**whole, **changes}).encode()
+
+
+def test_each_kind_of_call_becomes_a_job(
+    end: tuple[redis.Redis, Callable[..., Ledger]], recorded: Recorded, redis_client: redis.Redis
+) -> None:
+    """With all that a worker has to know of it; and its place in the queue."""
+    celery, run = end
+    recorded.replay(celery)
+    ids = recorded.ids
+
+    ledger = run()
+
+    moved = jobs(redis_client)
+    assert moved[ids["plain"]]["args"] == ["plain", 1, None]
+    assert (moved[ids["plain"]]["class"], moved[ids["plain"]]["retry"]) == ("side.note", 3)
+    args, kwargs = moved[ids["kwargs"]]["args"]
+    assert (args, kwargs["é"], moved[ids["kwargs"]][KEY]["kw"]) == ("kwargs", "ü", True)
+    assert kwargs["when"]["__type__"] == "datetime"
+    assert moved[ids["urgent"]][KEY]["priority"] == 6
+    assert "expires" in moved[ids["expired"]][KEY]
+    assert moved[ids["linked"]][KEY]["callbacks"][0]["args"] == ["link"]
+    assert moved[ids["linked"]][KEY]["errbacks"][0]["args"] == ["errback"]
+    marks = moved[ids["headers"]][KEY]
+    assert (marks["headers"], marks["shadow"], marks["timelimit"]) == ({"tenant": "a"}, "shadow", [9, None])
+    assert [job for job in moved.values() if len(job[KEY].get("chain", ())) == 2]
+    assert len([job for job in moved.values() if job[KEY].get("group")]) == 2
+    assert list(jobs(redis_client, "high")) == [ids["high"]]
+    assert redis_client.smembers("queues") == {b"celery", b"high"}
+    order = [json.loads(text)["jid"] for text in redis_client.lrange("queue:celery", 0, -1)]
+    assert order.index(ids["kwargs"]) < order.index(ids["plain"])
+    assert ledger.left["celery"] == _LEFT
+    assert celery.llen("celery") == 4
+    assert celery.llen("celery\x06\x166") == 0
+
+
+def test_messages_with_a_time_are_scheduled(
+    end: tuple[redis.Redis, Callable[..., Ledger]], recorded: Recorded, redis_client: redis.Redis
+) -> None:
+    """Retries keep their number; a time that is past is no time; in protocol 1 it is UTC."""
+    celery, run = end
+    recorded.replay(celery)
+
+    ledger = run()
+
+    scheduled = job_set(redis_client, "schedule")
+    ids = recorded.ids
+    assert set(scheduled) == {ids["later"], ids["retried"], ids["protocol 1"]}
+    assert all(abs(score - time.time() - 3600) < 900 for _, score in scheduled.values())
+    assert scheduled[ids["retried"]][0][KEY]["retries"] == 2
+    assert scheduled[ids["protocol 1"]][0]["args"] == ["protocol 1", {"k": 1}]
+    assert ids["soon"] in jobs(redis_client)
+    assert ledger.moved["celery"]["scheduled"] == 3
+
+
+def test_bodies_that_are_not_plain_json_are_passed_along_unopened(
+    recorded: Recorded, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """Pickle is never loaded, nothing is unpacked; the worker reads them."""
+    recorded.replay(redis_client)
+
+    ledger = run_bridge()
+
+    moved = jobs(redis_client)
+    pickled, packed, nan = (moved[recorded.ids[kind]][KEY] for kind in ("pickled", "packed", "nan"))
+    assert pickled["content_type"] == "application/x-python-serialize"
+    assert b64decode(pickled["body"]).startswith(b"\x80")
+    assert packed["compression"] == "application/x-gzip"
+    assert b"NaN" in b64decode(nan["body"])
+    assert ledger.notes["passed along unopened: application/x-python-serialize"] == 1
+
+
+def test_the_tasks_run(
+    app: Celery, recorded: Recorded, redis_url: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """Each once, with its arguments, its links and the rest of its chain, whatever its body was written in."""
+    app.conf.accept_content = ["json", "pickle"]
+    recorded.replay(redis_client)
+    worker = TaskWorker(app, redis_url, ["celery", "high"])
+
+    run_bridge()
+    worker.start()
+    try:
+        eventually(lambda: len(app.noted) >= 17, within_seconds=60)
+        eventually(lambda: not redis_client.llen("queue:celery"))
+    finally:
+        worker.stop()
+
+    assert sorted(one for one in app.noted if isinstance(one, str)) == sorted(
+        [
+            *("plain", "kwargs", "high", "urgent", "soon", "linked", "linked", "headers", "first", "second", "third"),
+            *("member 1", "member 2", "pickled", "packed", "packed"),
+        ]
+    )
+    assert len(app.noted) == 17
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"rubbish", "the message is no JSON"),
+        (b"[1]", "the message is no JSON object"),
+        (b'{"headers": [1]}', "headers or properties are no JSON object"),
+        (_message(body=7), "body is int"),
+        (_message(body="%"), "no base64"),
+        (_message(body=b64encode(b"{").decode()), "the body is no JSON"),
+        (_message(body=b64encode(b"[1]").decode()), "no list of arguments"),
+        (_message(body=b64encode(b"[1, {}, {}]").decode()), "arguments are no list"),
+        (_message(body=b64encode(b"[" * 100_000).decode()), "the body is no JSON"),
+        (_message(task_id=None), "id is None"),
+        (_message(task_id=["x"]), "id is ['x']"),
+        (_message(headers={"task": 7}), "task is 7"),
+        (_message(headers={"eta": "tomorrow"}), "tomorrow"),
+        (_message(headers={"expires": "soon"}), "soon"),
+        (_message(headers={"timelimit": 7}), "int"),
+    ],
+)
+def test_what_nobody_can_read_is_kept_in_the_dead_set(
+    text: bytes, reason: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """As a job that says why, and holds the message byte for byte."""
+    redis_client.lpush("celery", text)
+
+    ledger = run_bridge()
+
+    [(job, _)] = job_set(redis_client, "dead").values()
+    assert reason in job["error_message"]
+    assert b64decode(job[KEY]["message"]) == text
+    assert (ledger.moved["celery"]["unreadable"], redis_client.llen("celery")) == (1, 0)
+
+
+def test_the_dead_set_is_not_flooded(redis_client: redis.Redis, app: Celery, run_bridge: RunBridge) -> None:
+    """What is beyond the number of failed tasks that an app keeps there stays where it is."""
+    app.conf.task_keep_failed = 2
+    redis_client.lpush("celery", b"1", b"2", b"3", _message())
+
+    ledger = run_bridge()
+
+    assert (redis_client.zcard("dead"), redis_client.lrange("celery", 0, -1)) == (2, [b"3"])
+    assert ledger.left["celery"] == {forward.UNREADABLE: 1}
+    assert list(jobs(redis_client)) == ["an-id"]
+
+
+def test_large_messages_stay(redis_client: redis.Redis, run_bridge: RunBridge) -> None:
+    """They are not even read; what lies behind them is moved."""
+    large = _message("large", padding="x" * 5000)
+    redis_client.lpush("celery", large, _message("small"))
+
+    ledger = run_bridge(most_bytes=4000)
+
+    assert list(jobs(redis_client)) == ["small"]
+    assert redis_client.lrange("celery", 0, -1) == [large]
+    assert ledger.count_left == 1
+
+
+def test_what_stays_keeps_nobody_behind_it_waiting(redis_client: redis.Redis, run_bridge: RunBridge) -> None:
+    """However much of it there is."""
+    chord = b64encode(json.dumps([[1], {}, {"chord": {"task": "side.note"}}]).encode()).decode()
+    redis_client.lpush("celery", *(_message(f"part {number}", body=chord) for number in range(1200)))
+    redis_client.lpush("celery", *(_message(f"free {number}") for number in range(700)))
+
+    ledger = run_bridge()
+
+    assert len(jobs(redis_client)) == 700
+    assert (redis_client.llen("celery"), ledger.count_left) == (1200, 1200)
+
+
+def test_two_messages_that_are_the_same_are_two_jobs(
+    end: tuple[redis.Redis, Callable[..., Ledger]], redis_client: redis.Redis
+) -> None:
+    """As Celery would run both."""
+    celery, run = end
+    celery.lpush("celery", _message(), _message())
+
+    ledger = run()
+
+    assert redis_client.llen("queue:celery") == 2
+    assert ledger.moved["celery"] == {"moved": 2}
+
+
+def test_a_queue_can_be_renamed(end: tuple[redis.Redis, Callable[..., Ledger]], redis_client: redis.Redis) -> None:
+    """And priorities come to queues of their own where the app orders them."""
+    celery, run = end
+    celery.lpush("celery", _message())
+
+    run(renames={"celery": "python"})
+
+    assert list(jobs(redis_client, "python")) == ["an-id"]
+
+
+def test_priorities_are_ordered_where_the_app_orders_them(
+    app: Celery, redis_client: redis.Redis, run_bridge: RunBridge, recorded: Recorded
+) -> None:
+    """In a queue of their own."""
+    app.conf.broker_transport_options = {"queue_order_strategy": "priority"}
+    recorded.replay(redis_client)
+
+    run_bridge()
+
+    assert recorded.ids["urgent"] in jobs(redis_client, "celery:6")
+
+
+def test_a_dry_run_counts_and_changes_nothing(
+    end: tuple[redis.Redis, Callable[..., Ledger]], recorded: Recorded, redis_client: redis.Redis
+) -> None:
+    """The account is that of the real run."""
+    celery, run = end
+    recorded.replay(celery)
+    before = {key: celery.type(key) for key in celery.scan_iter()}
+
+    dry, again = run(is_dry=True), run(is_dry=True)
+
+    assert {key: celery.type(key) for key in celery.scan_iter()} == before
+    assert redis_client.llen("queue:celery") == 0
+    real = run()
+    assert dry.as_dict() == again.as_dict() == real.as_dict()
+    assert "moved, 4 left" in real.as_text()
+
+
+def test_messages_of_celery_s_workers_are_left_to_them(
+    end: tuple[redis.Redis, Callable[..., Ledger]], redis_client: redis.Redis
+) -> None:
+    """The account tells how many there are; those that were taken long ago come along when that is asked for."""
+    celery, run = end
+    _take(celery, "new", taken_at=time.time())
+    _take(celery, "old", taken_at=time.time() - 4000)
+    _take(celery, "bound", exchange="high", routing_key="key", taken_at=1)
+    _take(celery, "other", routing_key="other", taken_at=1)
+    celery.sadd("_kombu.binding.high", "key\x06\x16\x06\x16high")
+    celery.hset("unacked", "odd", b"rubbish")
+    celery.zadd("unacked_index", {"odd": 1, "gone": 1})
+
+    left = run()
+    run(unacked_after_seconds=3600)
+
+    assert left.count_moved == 0
+    assert sorted(left.notes.values()) == [5, 6]
+    assert (list(jobs(redis_client)), list(jobs(redis_client, "high"))) == (["old"], ["bound"])
+    assert set(celery.hkeys("unacked")) == {b"tag new", b"tag other", b"odd"}
+    assert celery.zcard("unacked_index") == 4
+
+
+def _take(
+    client: redis.Redis, task_id: str, *, taken_at: float, exchange: str = "", routing_key: str = "celery"
+) -> None:
+    record = json.dumps([json.loads(_message(task_id)), exchange, routing_key])
+    client.hset("unacked", f"tag {task_id}", record)
+    client.zadd("unacked_index", {f"tag {task_id}": taken_at})
+
+
+def test_keys_under_a_prefix_are_found(
+    other_redis: RedisServer, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """And other names that the transport's options give."""
+    with other_redis.client() as celery:
+        celery.lpush("mine:celery:2", _message("a"))
+        options = {"global_keyprefix": "mine:", "sep": ":", "priority_steps": [0, 2]}
+
+        run_bridge(celery_url=other_redis.url, transport_options=options)
+
+    assert list(jobs(redis_client)) == ["a"]
+
+
+def test_both_ends_may_be_under_prefixes(redis_url: str, redis_client: redis.Redis, run_bridge: RunBridge) -> None:
+    """Of one Redis, and in one step."""
+    app = Celery("ours", broker=redis_url, set_as_current=False)
+    app.conf.broker_transport_options = {"global_keyprefix": "site:"}
+    redis_client.lpush("old:celery", _message("a"))
+
+    run_bridge(app=app, celery_url=redis_url, transport_options={"global_keyprefix": "old:"})
+
+    assert redis_client.llen("site:queue:celery") == 1
+    assert not [key for key in redis_client.scan_iter() if b"claimed" in key or b"written" in key]
+    app.close()
+
+
+def test_what_another_bridge_has_claimed_is_finished_once(
+    app: Celery, other_redis: RedisServer, redis_url: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """Whether or not that one had written it before it died."""
+    source = Side(Pool(RedisSettings(other_redis.url)), "")
+    target = Side(Pool(RedisSettings(redis_url)), "")
+    claims = Claims("forward", source)
+    across = AcrossServers("forward", claims, target)
+    judge = forward.Forward(app, {}).judge
+    with other_redis.client() as celery:
+        celery.lpush("celery", _message("written"), _message("claimed"))
+        found = [Found("celery", text, ("LREM", "celery", text)) for text in celery.lrange("celery", 0, -1)]
+        made = claims.make([(one, judge(one)) for one in found])  # type: ignore[misc]
+        across.finish([one for one in made if one.moved.task_id == "written"], Ledger(), across.read_time())
+        # As if it had died before it forgot that.
+        [written] = [one for one in made if one.moved.task_id == "written"]
+        celery.hset("sidekiq_py:bridge:claimed:forward", written.claim_id, b'["celery", null]\n' + written.found.text)
+
+        ledger = run_bridge(celery_url=other_redis.url)
+
+        assert sorted(jobs(redis_client)) == ["claimed", "written"]
+        assert ledger.moved["celery"] == {"moved": 1, "duplicates": 1}
+        assert celery.keys() == []
+    assert redis_client.hgetall(TOTALS) == {b"forward:celery:moved": b"2"}
+
+
+def test_a_bridge_that_stood_still_writes_nothing_more(
+    other_redis: RedisServer, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """Marks may be gone by then."""
+    target = Side(Pool(RedisSettings(redis_url)), "")
+    across = AcrossServers("forward", Claims("forward", Side(Pool(RedisSettings(other_redis.url)), "")), target)
+    moved = Moved("moved", "an-id", ("LPUSH", "queue:celery", b"{}"), "celery")
+
+    with pytest.raises(TooLateError):
+        across.finish([Claim("a:1:an-id", Found("celery", b""), moved)], Ledger(), int(time.time()) - 700)
+
+    assert redis_client.keys() == []
+
+
+@pytest.mark.parametrize("key", ["queue:celery", "queues", "celery", TOTALS])
+def test_a_key_of_another_type_is_told_and_nothing_is_lost(
+    key: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """Before anything is written."""
+    redis_client.lpush("high" if key == "celery" else "celery", _message("a"))
+    redis_client.set(key, "in the way")
+
+    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+        run_bridge()
+
+    assert redis_client.llen("queue:high") == 0
+    assert redis_client.llen("high" if key == "celery" else "celery") == 1
+
+
+def test_a_message_that_middleware_stops_goes_nowhere(
+    app: Celery, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """As one that is pushed; it is counted."""
+    from sidekiq_py import program
+
+    def stop(job: Any, payload: Any, queue: str, call_next: Any) -> Any:
+        return None
+
+    program.client_middleware.add(stop)
+    try:
+        redis_client.lpush("celery", _message())
+        ledger = run_bridge()
+    finally:
+        program.client_middleware.remove(stop)
+
+    assert ledger.moved["celery"] == {"stopped": 1}
+    assert redis_client.llen("celery") == redis_client.llen("queue:celery") == 0
+
+
+def test_a_window_ends_at_its_size(redis_url: str, redis_client: redis.Redis) -> None:
+    """One text is always read, however long."""
+    redis_client.rpush("list", b"x" * 10, b"y" * 10, b"z" * 100)
+
+    def read(behind: int, **limits: int) -> list[bytes | int]:
+        given = {"count": 10, "most_bytes": 15, "most_bytes_each": 1000, **limits}
+        return moves.read_tail(Pool(RedisSettings(redis_url)), "list", behind=behind, **given)
+
+    assert read(0) == [b"z" * 100]
+    assert read(1) == [b"y" * 10]
+    assert read(1, most_bytes=20) == [b"y" * 10, b"x" * 10]
+    assert read(0, most_bytes_each=50) == [100, b"y" * 10]
+    assert read(3) == []

@@ -74,7 +74,8 @@ class TaskEvents:
             "task-received",
             run.task_id,
             name=run.plan.task.name,
-            args=request.get("argsrepr") or _shortened(safe_repr(run.args), _REPR_CHARACTERS),
+            # The wire has no tuples; `delay` gives one.
+            args=request.get("argsrepr") or _shortened(safe_repr(tuple(run.args or ())), _REPR_CHARACTERS),
             kwargs=request.get("kwargsrepr") or _shortened(safe_repr(run.kwargs), _REPR_CHARACTERS),
             root_id=request.root_id,
             parent_id=request.parent_id,

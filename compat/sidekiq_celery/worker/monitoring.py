@@ -73,7 +73,11 @@ class Heart:
         self._send("worker-heartbeat")
 
     def offline(self) -> None:
-        """It has ended."""
+        """It has ended, and so have its tasks."""
+        events = self._steward.worker.events
+        if events is not None:
+            # A worker of one process: what has become of the last task is told before.
+            events.close()
         self._send("worker-offline")
 
     def look(self) -> None:

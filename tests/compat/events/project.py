@@ -1,0 +1,65 @@
+"""A program with tasks that end in every way."""
+
+import os
+from typing import Any
+
+from sidekiq_celery import Celery
+from sidekiq_celery.exceptions import Ignore, Reject
+
+URL = os.environ["REDIS_URL"]
+
+app = Celery("project", broker=URL, backend=URL, set_as_current=False)
+
+
+@app.task
+def add(a: int, b: int) -> int:
+    """A sum."""
+    return a + b
+
+
+@app.task
+def fail() -> None:
+    """Fails."""
+    raise ValueError("no")
+
+
+@app.task(bind=True, max_retries=1)
+def again(self: Any) -> None:
+    """Is tried twice, at once."""
+    raise self.retry(exc=KeyError("again"), countdown=0)
+
+
+@app.task(bind=True, max_retries=None, ignore_result=True)
+def later(self: Any) -> None:
+    """Waits for its next try."""
+    raise self.retry(exc=KeyError("later"), countdown=3600)
+
+
+@app.task
+def reject(requeue: bool = False) -> None:
+    """Gives its job up."""
+    raise Reject("no use", requeue=requeue)
+
+
+@app.task
+def ignore() -> None:
+    """Ends without a word."""
+    raise Ignore
+
+
+@app.task(bind=True)
+def progress(self: Any) -> str:
+    """Sends an event of its own."""
+    self.send_event("task-progress", done=3)
+    return "x" * 5000
+
+
+@app.task(send_events=False)
+def silent() -> None:
+    """Nobody is told of it."""
+
+
+@app.task
+async def coroutine() -> str:
+    """Runs on the loop."""
+    return "from the loop"

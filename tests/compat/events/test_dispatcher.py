@@ -1,0 +1,128 @@
+"""`app.events`: sending and receiving by kombu."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery
+from sidekiq_celery.events import Event, EventDispatcher, EventReceiver, get_exchange, group_from
+from sidekiq_celery.exceptions import ImproperlyConfigured
+
+from tests.compat.events.heard import LONG, Heard
+from tests.support.waiting import eventually
+
+MakeApp = Callable[..., Celery]
+
+
+def test_an_event_has_a_type_and_a_time() -> None:
+    """The time is now unless one is given."""
+    assert Event("custom-x", a=1).keys() == {"type", "timestamp", "a"}
+    assert Event("custom-x", timestamp=3.0) == {"type": "custom-x", "timestamp": 3.0}
+    assert group_from("task-sent") == "task"
+
+
+def test_a_dispatcher_sends_at_once(app: Celery, heard: Heard) -> None:
+    """By kombu, under the key of the type, with the fields that all events have."""
+    with app.connection_for_write() as connection, app.events.Dispatcher(connection, hostname="me") as dispatcher:
+        assert isinstance(dispatcher, EventDispatcher)
+        dispatcher.send("custom-mood", good=True)
+
+    event = heard.wait_for("custom-mood")
+    assert (event["good"], event["hostname"]) == (True, "me")
+    assert {"clock", "pid", "timestamp", "utcoffset"} <= event.keys()
+    assert heard.messages[0][0] == "/0.celeryev/custom.mood"
+
+
+def test_groups_are_left_out_or_sent_together(app: Celery, heard: Heard) -> None:
+    """`groups` says what is sent at all, `buffer_group` what waits for `flush`."""
+    with app.connection_for_write() as connection:
+        dispatcher = app.events.Dispatcher(connection, groups=["task"], buffer_group=["task"])
+        dispatcher.send("worker-mood")
+        dispatcher.send("task-own", uuid="1")
+        dispatcher.send("task-own", uuid="2")
+        dispatcher.flush()
+        dispatcher.close()
+
+    heard.wait_for("task-own", "2")
+    assert [len(message["body"]) for _, message in heard.messages] == [2]
+
+
+def test_a_dispatcher_that_is_off_sends_nothing(app: Celery, heard: Heard) -> None:
+    """Until it is switched on; those who want to know are told."""
+    told: list[str] = []
+    with app.connection_for_write() as connection:
+        dispatcher = app.events.Dispatcher(connection, enabled=False)
+        dispatcher.on_enabled.add(lambda: told.append("on"))
+        dispatcher.on_disabled.add(lambda: told.append("off"))
+        dispatcher.send("custom-lost")
+        dispatcher.enable()
+        dispatcher.send("custom-sent")
+        dispatcher.disable()
+
+    heard.wait_for("custom-sent")
+    assert (len(heard.events), told) == (1, ["on", "off"])
+
+
+def test_the_default_dispatcher_does_not_wait(make_app: MakeApp, redis_url: str) -> None:
+    """It takes events where Redis is out of reach, and does not raise."""
+    app = make_app("redis://127.0.0.1:1/0")
+
+    with app.events.default_dispatcher(hostname="me") as dispatcher:
+        dispatcher.send("custom-mood", retry=True)
+
+    assert dispatcher.hostname == "me"
+
+
+def test_a_receiver_hands_events_to_handlers(app: Celery, redis_client: redis.Redis) -> None:
+    """By type, the rest to `*`; with the time at which they came, and the state they make up."""
+    moods: list[dict[str, Any]] = []
+    state = app.events.State()
+
+    def capture() -> None:
+        with app.connection_for_read() as connection:
+            receiver = app.events.Receiver(connection)
+            assert isinstance(receiver, EventReceiver)
+
+            def on_mood(event: dict[str, Any]) -> None:
+                moods.append(event)
+                receiver.should_stop = True
+
+            receiver.handlers.update({"custom-mood": on_mood, "*": state.event})
+            receiver.capture(timeout=LONG, wakeup=False)
+
+    thread = threading.Thread(target=capture)
+    thread.start()
+    eventually(lambda: redis_client.pubsub_numpat() == 1, LONG)
+    with app.connection_for_write() as connection, app.events.Dispatcher(connection, hostname="w1@here") as dispatcher:
+        dispatcher.send("worker-online", freq=600)
+        dispatcher.send("task-received", uuid="1", name="proj.add", args="(1, 2)", kwargs="{}")
+        dispatcher.send("custom-mood", good=True)
+    thread.join(LONG)
+
+    assert moods[0]["good"] is True
+    assert moods[0]["local_received"] >= moods[0]["timestamp"] - 1
+    assert [worker.hostname for worker in state.alive_workers()] == ["w1@here"]
+    assert state.tasks["1"].info() == {"args": "(1, 2)", "kwargs": "{}"}
+
+
+def test_settings_name_the_queue_of_a_receiver(make_app: MakeApp) -> None:
+    """Prefix, exchange, and that it cannot be exclusive and durable at once."""
+    app = make_app(event_queue_prefix="ours", event_exchange="ev", event_queue_ttl=3.0, event_queue_expires=9.0)
+
+    with app.connection_for_read() as connection:
+        queue = app.events.Receiver(connection, node_id="me").queue
+        assert (queue.name, queue.exchange.name, queue.message_ttl, queue.expires) == ("ours.me", "ev", 3.0, 9.0)
+        assert get_exchange(connection).type == "fanout"
+        with pytest.raises(ImproperlyConfigured, match="event_queue_exclusive=False"):
+            app.events.Receiver(connection, queue_exclusive=True, queue_durable=True)
+
+
+def test_a_receiver_accepts_its_serializer_and_json(make_app: MakeApp) -> None:
+    """`event_serializer` names the one."""
+    app = make_app(event_serializer="yaml")
+
+    with app.connection_for_read() as connection, app.events.Dispatcher(connection) as dispatcher:
+        assert app.events.Receiver(connection).accept == {"yaml", "json"}
+        assert dispatcher.serializer == "yaml"

@@ -1,0 +1,146 @@
+"""The real Flower beside a worker of ours; both start once for all tests here."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+from sidekiq_celery import Celery
+
+from tests.compat.events.conftest import PROJECT
+from tests.compat.events.heard import LONG
+from tests.compat.worker.conftest import environment
+from tests.support.missing_tools import skip_or_fail
+from tests.support.real_celery import python_with_celery
+from tests.support.redis_server import RedisServer, free_port
+from tests.support.waiting import eventually
+from tests.support.worker_process import SidekiqProcess
+
+NODE = "w1@here"
+
+
+@dataclass(frozen=True, slots=True)
+class Flower:
+    """
+    Flower's pages and its API.
+
+    Args:
+        address: `http://host:port`.
+        app: Sends tasks to the worker that it watches.
+        worker: That worker.
+    """
+
+    address: str
+    app: Celery
+    worker: SidekiqProcess
+
+    def page(self, path: str) -> str:
+        """The text of a page; empty while there is none."""
+        try:
+            with urlopen(self.address + path, timeout=LONG) as reply:
+                text: str = reply.read().decode()
+                return text
+        except (URLError, ConnectionError):
+            return ""
+
+    def get(self, path: str) -> Any:
+        """What the API answers; None while it does not."""
+        text = self.page(path)
+        return json.loads(text) if text else None
+
+    def post(self, path: str) -> Any:
+        """Press a button."""
+        request = Request(self.address + path, data=b"", method="POST")
+        with urlopen(request, timeout=LONG) as reply:
+            return json.loads(reply.read())
+
+    def send(self, name: str, *args: Any, **options: Any) -> str:
+        """Send a task of the project; returns its id."""
+        return str(self.app.send_task(f"{PROJECT}.{name}", args, **options).id)
+
+    def task(self, task_id: str, state: str) -> dict[str, Any]:
+        """What Flower knows of a task, once it is in *state*."""
+
+        def found() -> Any:
+            known = self.get(f"/api/task/info/{task_id}")
+            return known if known and known["state"] == state else None
+
+        known: dict[str, Any] = eventually(found, LONG)
+        return known
+
+    def worker_info(self) -> dict[str, Any]:
+        """What Flower knows of the worker, asked anew."""
+        info: dict[str, Any] = (self.get("/api/workers?refresh=1") or {}).get(NODE, {})
+        return info
+
+
+@pytest.fixture(scope="module")
+def flower() -> Iterator[Flower]:
+    """Flower, which has seen the worker."""
+    python = python_with_celery()
+    if subprocess.run([python, "-c", "import flower"], check=False, capture_output=True).returncode:
+        skip_or_fail(f"no Flower for {python}: pip install -e '.[dev]'", switch="SIDEKIQ_PY_REQUIRE_CELERY")
+    with ExitStack() as stack:
+        url = stack.enter_context(RedisServer()).url
+        arguments = ["-A", PROJECT, "worker", "-P", "prefork", "-c", "1", "-E", "-n", NODE]
+        worker = SidekiqProcess(
+            [sys.executable, "-m", "sidekiq_celery", *arguments], redis_url=url, environment=environment()
+        )
+        port = free_port()
+        command = [python, "-m", "celery", f"--broker={url}", "flower", f"--port={port}", "--address=127.0.0.1"]
+        monitor = SidekiqProcess(command, redis_url=url, environment={"FLOWER_UNAUTHENTICATED_API": "true"})
+        for process in (worker, monitor):
+            stack.callback(process.print_log_tail)
+            stack.callback(lambda process=process: process.kill() if process.is_running else None)
+        monitor.start()
+        worker.start().wait_until_ready()
+        app = stack.enter_context(Celery("sender", broker=url, backend=url, set_as_current=False, fixups=[]))
+        found = Flower(f"http://127.0.0.1:{port}", app, worker)
+        eventually(lambda: "registered" in found.worker_info(), LONG)
+        yield found
+
+
+def test_a_worker_is_online(flower: Flower) -> None:
+    """With its name on the page, alive by its heartbeats."""
+    status = eventually(lambda: flower.get("/api/workers?status=1"), LONG)
+
+    assert status == {NODE: True}
+    assert NODE in flower.page("/workers")
+    assert NODE in flower.page(f"/worker/{NODE}")
+
+
+def test_a_worker_tells_its_pool_queues_tasks_and_settings(flower: Flower) -> None:
+    """What Flower asks by remote control."""
+
+    def known() -> dict[str, Any] | None:
+        info = flower.worker_info()
+        return info if {"stats", "active_queues", "registered", "conf"} <= info.keys() else None
+
+    info: dict[str, Any] = eventually(known, LONG)
+    assert info["stats"]["pool"]["max-concurrency"] == 1
+    assert [queue["name"] for queue in info["active_queues"]] == ["celery"]
+    assert f"{PROJECT}.add" in info["registered"]
+    assert info["conf"]["broker_url"].startswith("redis://")
+
+
+def test_tasks_are_listed_with_their_states(flower: Flower) -> None:
+    """SUCCESS with its result, FAILURE with its traceback, RETRY with the reason."""
+    done, failed, later = flower.send("add", 1, 2), flower.send("fail"), flower.send("later")
+
+    success = flower.task(done, "SUCCESS")
+    assert (success["name"], success["args"], success["result"]) == (f"{PROJECT}.add", "(1, 2)", "3")
+    assert success["worker"] == NODE
+    failure = flower.task(failed, "FAILURE")
+    assert failure["exception"] == "ValueError('no')"
+    assert 'raise ValueError("no")' in failure["traceback"]
+    assert flower.task(later, "RETRY")["exception"] == "KeyError('later')"
+    assert {done, failed, later} <= flower.get("/api/tasks").keys()
+    page = flower.page(f"/task/{done}")
+    assert f"{PROJECT}.add" in page
+    assert "SUCCESS" in page

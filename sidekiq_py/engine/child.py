@@ -40,6 +40,9 @@ def run_child(
         elif message.word == "ASK":
             number, text = message.details[0], " ".join(message.details[1:])
             relayed.call(lambda: parent.say("ANSWER", number, obey(launcher, text)))
+        elif message.word == "LOAD":
+            asks_waiting = "waiting" in message.details
+            relayed.call(lambda: parent.say("LOAD", *map(str, launcher.shape.load(asks_waiting))))
         elif message.word == "DEAD":
             launcher.bury(message.details[0])
         elif message.word == "KILLED":

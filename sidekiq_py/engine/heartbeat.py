@@ -13,7 +13,7 @@ Source: Sidekiq 6.4.1 and 8.1.7, launcher.rb.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sidekiq_py import clock
@@ -24,7 +24,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.redis_access import beats
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts, info_json
+from sidekiq_py.wire.process_info import ProcessFacts, info_json
 from sidekiq_py.wire.work import dump_work
 
 RTT_READINGS = 5
@@ -78,6 +78,7 @@ class Heartbeat:
         self._trouble_after = Outage(hooks.report, "Error after a heartbeat")
         self._rtts_us: deque[int] = deque(maxlen=RTT_READINGS)
         self._info: tuple[ProcessFacts, Dialect, bytes] | None = None
+        self._changing = threading.Lock()
         self._pause = clock.Wakeable()
         self._is_ended = False
         self._thread: threading.Thread | None = None
@@ -96,13 +97,15 @@ class Heartbeat:
         self._pause.wake()
 
     def leave_out(self, queue: str) -> None:
-        """Say from now on that *queue* is not served; not from two threads at once."""
-        self._process = self._process.without(queue)
+        """Say from now on that *queue* is not served."""
+        with self._changing:
+            self._process = self._process.without(queue)
         self.beat_soon()
 
-    def change(self, capsule: CapsuleFacts) -> None:
-        """Say this of the capsule of that name from now on; not from two threads at once."""
-        self._process = self._process.with_capsule(capsule)
+    def change(self, capsule: str, *, concurrency: int | None = None, weights: Mapping[str, int] | None = None) -> None:
+        """Say this of the capsule of that name from now on."""
+        with self._changing:
+            self._process = self._process.with_capsule(capsule, concurrency=concurrency, weights=weights)
         self.beat_soon()
 
     def stop(self) -> None:

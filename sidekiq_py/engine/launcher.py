@@ -42,6 +42,7 @@ from sidekiq_py.engine.parting import Parting
 from sidekiq_py.engine.poller import Poller
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.engine.reliable import ReliableFetcher
+from sidekiq_py.engine.shape import Shape
 from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
 from sidekiq_py.engine.systemd import ServiceNotifier
 from sidekiq_py.engine.thread_dump import thread_dump
@@ -165,6 +166,15 @@ class Launcher:
             hooks=hooks,
             on_signal=self._take_remote_signal,
             on_beat=self._after_beat,
+        )
+        self.shape = Shape(
+            config,
+            managers={manager.name: manager for manager in self._managers},
+            loop=self._loop,
+            extensions=self._surroundings.extensions,
+            heartbeat=self._heartbeat,
+            pool=self._pool,
+            state=self._state,
         )
         self._declared = Declared(self._pool, self.identity, registry)
 

@@ -25,11 +25,12 @@ class Manager:
         limits: SoftLimits,
         loop: AsyncExecutor | None,
     ) -> None:
+        self.name = capsule.name
         self.fetcher = fetcher
-        self._processors = [
-            Processor(f"sidekiq.{capsule.name}/processor", fetcher, surroundings, limits, loop)
-            for _ in range(capsule.concurrency)
-        ]
+        self._surroundings, self._limits, self._loop = surroundings, limits, loop
+        self._processors = [self._new_processor() for _ in range(capsule.concurrency)]
+        self._concurrency = capsule.concurrency
+        self._watch: HardLimitWatch | None = None
         self._quiet_once = threading.Lock()
         self._is_quiet = False
 
@@ -46,6 +47,25 @@ class Manager:
                 self._is_quiet = True
                 self.fetcher.quiet()
 
+    def _new_processor(self) -> Processor:
+        return Processor(f"sidekiq.{self.name}/processor", self.fetcher, self._surroundings, self._limits, self._loop)
+
+    def resize(self, concurrency: int) -> None:
+        """Run so many jobs at once from now on; processors that are too many end, idle ones first."""
+        with self._quiet_once:
+            if self._is_quiet:
+                return
+            missing = concurrency - self._concurrency
+            self._concurrency = concurrency
+            started = [self._new_processor() for _ in range(missing)]
+            for processor in started:
+                if self._watch is not None:
+                    processor.watch_hard_limits(self._watch)
+                processor.start()
+            self._processors = [processor for processor in self._processors if processor.is_alive] + started
+            if missing < 0:
+                self.fetcher.release(-missing)
+
     @property
     def is_idle(self) -> bool:
         """No processor is alive any more: quiet, and every job at its end."""
@@ -53,6 +73,7 @@ class Manager:
 
     def watch_hard_limits(self, watch: HardLimitWatch) -> None:
         """Tell *watch* of jobs with a hard limit."""
+        self._watch = watch
         for processor in self._processors:
             processor.watch_hard_limits(watch)
 

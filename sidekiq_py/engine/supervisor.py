@@ -15,6 +15,8 @@ forerunner is ready.
 - QUIT, where it is asked for, stops without waiting for busy jobs; a child handles it by itself.
 - A job past its hard limit: the child is frozen, another one settles the job as failed, then the child is killed and
 replaced.
+- How many are wanted may change at any time (`family_size.py`): missing ones are started, of too many the idle go
+first, and busy ones finish what they run.
 - A companion, where one is asked for, is kept beside the children (`companion.py`).
 """
 
@@ -30,7 +32,9 @@ from sidekiq_py.engine.child_starts import ChildStarts
 from sidekiq_py.engine.companion import Companion, Role
 from sidekiq_py.engine.family import LinePipe, Message, Outbox, Parent, readable
 from sidekiq_py.engine.family_member import Child, Limit, rss_kb_of
+from sidekiq_py.engine.family_size import FamilySize
 from sidekiq_py.engine.process_end import end_process
+from sidekiq_py.engine.scaling import ScalingPolicy
 from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
 from sidekiq_py.engine.systemd import ServiceNotifier, watchdog_seconds
 
@@ -55,6 +59,7 @@ class Supervisor:
         on_signal: Told of each signal to the parent, by a name such as `TERM`, before it is obeyed.
         more_signals: Names of signals to watch beside those of any worker: `HUP`, `QUIT`.
         companion: What a process beside the children does.
+        scaling: Changes how many children there are by what they have to do.
     """
 
     def __init__(
@@ -69,13 +74,13 @@ class Supervisor:
         on_signal: Callable[[str], None] = lambda name: None,
         more_signals: Sequence[str] = ("HUP",),
         companion: Role | None = None,
+        scaling: ScalingPolicy | None = None,
     ) -> None:
         self._config = config
-        self._processes = processes
         self._run_child = run_child
         self._memory_limit_kb = memory_limit_kb
         self._children: dict[int, Child] = {}
-        self._wanted = processes
+        self.size = FamilySize(processes, scaling)
         self._orphans: list[str] = []
         self._settling: tuple[Child, Child] | None = None
         self._rolling: list[Child] = []
@@ -102,6 +107,12 @@ class Supervisor:
         """All that live, also those that are about to leave."""
         return list(self._children.values())
 
+    def restart(self) -> None:
+        """Restart the children one after the other, each with the code that this process has then."""
+        _log.info("Restarting %d children one after the other", len(self._staying()))
+        self._rolling = self._staying()
+        self._is_quiet = False
+
     def ask_to_stop(self, name: str = "TERM") -> None:
         """As if the signal *name* had come."""
         self._signals.put(name)
@@ -112,7 +123,7 @@ class Supervisor:
         while True:
             self._companion.keep()
             self._start_missing()
-            if not self._children and (self._is_stopping or self._wanted == 0):
+            if not self._children and (self._is_stopping or self.size.wanted == 0):
                 self._companion.stop()
                 return self._exit_code
             self._wait()
@@ -120,13 +131,14 @@ class Supervisor:
             self._enforce_limits()
             self._look_at_memory()
             self._roll_on()
+            self._shed()
             self._tell_program()
             self._tell_service()
 
     # ---- children
 
     def _start_missing(self) -> None:
-        while not self._is_stopping and len(self._staying()) < self._wanted and monotonic() >= self._starts.next_at:
+        while not self._is_stopping and len(self._staying()) < self.size.wanted and monotonic() >= self._starts.next_at:
             self._fork()
 
     def _staying(self) -> list[Child]:
@@ -205,7 +217,7 @@ class Supervisor:
         was_rolled_in = self._rolled_in is child
         if was_rolled_in:
             self._rolled_in = None
-        if self._is_stopping and not child.is_ready:
+        if (self._is_stopping or child.is_leaving) and not child.is_ready:
             # It was still importing the program, and heeds TERM as any process does.
             return
         if code == 0 and (child.is_ready or child.is_leaving):
@@ -220,10 +232,8 @@ class Supervisor:
 
     def _note_stop(self, child: Child) -> None:
         if not child.is_to_be_replaced and not self._is_stopping:
-            self._wanted -= 1
-            _log.info(
-                "child %d was stopped and is not replaced; %d of %d stay", child.pid, self._wanted, self._processes
-            )
+            self.size.note_stopped()
+            _log.info("child %d was stopped and is not replaced; %d stay", child.pid, self.size.wanted)
         self._starts.note_stop()
 
     def _note_death(self, child: Child, code: int) -> None:
@@ -274,8 +284,10 @@ class Supervisor:
             moments.append(self._memory_look_at)
         if self._service.is_wanted and self._watchdog_seconds is not None:
             moments.append(self._ping_at)
-        if len(self._staying()) < self._wanted and not self._is_stopping:
+        if len(self._staying()) < self.size.wanted and not self._is_stopping:
             moments.append(self._starts.next_at)
+        if not self._is_stopping and (at := self.size.due_at(self._may_go(), may_scale=not self._is_quiet)) is not None:
+            moments.append(at)
         if self._companion.next_start_at is not None:
             moments.append(self._companion.next_start_at)
         return max(0.0, min(moments) - now) if moments else None
@@ -295,6 +307,8 @@ class Supervisor:
         elif message.word == "BEGIN":
             seconds, owner, job = message.details[0], message.details[1], " ".join(message.details[2:])
             child.limit = Limit(seconds, owner, job, monotonic() + float(seconds))
+        elif message.word == "LOAD":
+            self.size.hear(child, *map(int, message.details))
         elif message.word == "END":
             child.limit = None
         elif message.word == "RENEW":
@@ -314,9 +328,7 @@ class Supervisor:
                 if child.is_ready:
                     self._signal(child, signal.SIGQUIT)
         elif name == "HUP":
-            _log.info("Restarting %d children one after the other", len(self._staying()))
-            self._rolling = self._staying()
-            self._is_quiet = False
+            self.restart()
         elif name in ("TSTP", "USR1", "USR2", "TTIN"):
             self._is_quiet = self._is_quiet or name in ("TSTP", "USR1")
             # A child that still imports the program would be stopped or ended by these.
@@ -325,7 +337,7 @@ class Supervisor:
                     self._signal(child, getattr(signal, f"SIG{name}"))
 
     def _tell_program(self) -> None:
-        if not self._was_ready and sum(child.is_ready for child in self._children.values()) >= self._wanted:
+        if not self._was_ready and sum(child.is_ready for child in self._children.values()) >= self.size.wanted:
             self._was_ready = True
             self._on_ready()
 
@@ -333,7 +345,7 @@ class Supervisor:
         """Tell systemd, if it listens. By this thread: the parent has no other."""
         if not self._service.is_wanted:
             return
-        if not self._is_service_ready and sum(child.is_ready for child in self._children.values()) >= self._wanted:
+        if not self._is_service_ready and sum(child.is_ready for child in self._children.values()) >= self.size.wanted:
             self._is_service_ready = self._service.send("READY=1")
         if self._watchdog_seconds is not None and monotonic() >= self._ping_at:
             self._ping_at = monotonic() + self._watchdog_seconds / 2
@@ -370,13 +382,29 @@ class Supervisor:
         self._memory_look_at = monotonic() + _MEMORY_LOOK_SECONDS
         for child in self._staying():
             size = rss_kb_of(child.pid)
-            if size > self._memory_limit_kb:
+            # One that still imports the program is replaced by another that does the same.
+            if child.is_ready and size > self._memory_limit_kb:
                 _log.warning("child %d holds %d MB, more than the limit; it is replaced", child.pid, size // 1024)
                 self._replace(child)
 
     def _replace(self, child: Child) -> None:
         child.is_to_be_replaced = True
         self._ask_to_stop(child, within_seconds=self._config.shutdown_timeout_seconds + 10)
+
+    def _may_go(self) -> list[Child]:
+        """Of whom there may be too many: neither the extra child of a restart nor one that settles for another."""
+        busy = (self._rolled_in, *(self._settling or ()))
+        return [child for child in self._staying() if child not in busy]
+
+    def _shed(self) -> None:
+        if self._is_stopping:
+            return
+        for child in self.size.step(self._may_go(), monotonic(), may_scale=not self._is_quiet):
+            _log.info("child %d goes, as %d are enough", child.pid, self.size.wanted)
+            if child in self._rolling:
+                self._rolling.remove(child)
+            # Its place is gone with it.
+            self._replace(child)
 
     def _roll_on(self) -> None:
         """A rolling restart: the new child first, then the old one goes."""

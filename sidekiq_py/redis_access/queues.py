@@ -8,6 +8,7 @@ process's in-flight hash (`in_flight.py`), where Ruby's UI cannot see them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import scan
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.transaction import transact
@@ -44,6 +45,18 @@ def size(pool: Pool, name: str) -> int:
 def sizes(pool: Pool, queue_names: Sequence[str]) -> list[int]:
     """How many jobs wait in each, in one round trip."""
     return pool.batch([("LLEN", keys.queue(name)) for name in queue_names]) if queue_names else []
+
+
+def waiting(pool: Pool, queue_names: Sequence[str]) -> list[int]:
+    """How many jobs wait in each to be fetched: none in one that is paused, or whose key is no list."""
+    if not queue_names:
+        return []
+    commands: list[tuple[str, ...]] = [("SMEMBERS", keys.PAUSED)]
+    commands += [("LLEN", keys.queue(name)) for name in queue_names]
+    replies = pool.run(lambda link: link.batch(commands))
+    paused = set() if isinstance(replies[0], RedisReplyError) else set(replies[0])
+    pairs = zip(queue_names, replies[1:], strict=True)
+    return [length if isinstance(length, int) and name.encode() not in paused else 0 for name, length in pairs]
 
 
 def states(pool: Pool, queue_names: Sequence[str]) -> list[QueueState]:

@@ -67,9 +67,19 @@ class ProcessFacts:
         """The queues' names, each once."""
         return list(dict.fromkeys(queue for capsule in self.capsules for queue in capsule.weights))
 
-    def with_capsule(self, changed: CapsuleFacts) -> "ProcessFacts":
-        """The same process when the capsule of that name is another."""
-        capsules = tuple(changed if capsule.name == changed.name else capsule for capsule in self.capsules)
+    def with_capsule(
+        self, name: str, *, concurrency: int | None = None, weights: Mapping[str, int] | None = None
+    ) -> "ProcessFacts":
+        """The same process when the capsule of that name has changed."""
+
+        def changed(capsule: CapsuleFacts) -> CapsuleFacts:
+            return replace(
+                capsule,
+                concurrency=capsule.concurrency if concurrency is None else concurrency,
+                weights=capsule.weights if weights is None else weights,
+            )
+
+        capsules = tuple(changed(capsule) if capsule.name == name else capsule for capsule in self.capsules)
         return replace(self, capsules=capsules)
 
     def without(self, queue: str) -> "ProcessFacts":

@@ -7,6 +7,7 @@ hands in. Whatever would block the loop (settling a failure) is done by a thread
 
 import asyncio
 import contextvars
+import itertools
 import logging
 import os
 import threading
@@ -57,6 +58,8 @@ class EventLoop:
     def __init__(self, surroundings: Surroundings, concurrency: int, on_room: Callable[[], None]) -> None:
         self._around = surroundings
         self._concurrency = concurrency
+        self._wanted = concurrency
+        self._slots = itertools.count(concurrency + 1)
         self._on_room = on_room
         self._lock = threading.Lock()
         self._free_slots = deque(range(1, concurrency + 1))
@@ -101,6 +104,11 @@ class EventLoop:
             self._loop.call_soon_threadsafe(self._start_waiting)
         return True
 
+    def resize(self, concurrency: int) -> None:
+        """Run so many at once from now on; of too many, none is stopped."""
+        self._wanted = concurrency
+        self._loop.call_soon_threadsafe(self._resize)
+
     def shut_down_jobs(self) -> None:
         """Cancel what runs; each goes back to its queue."""
         self._loop.call_soon_threadsafe(self._cancel_all)
@@ -139,6 +147,21 @@ class EventLoop:
                 return
             self._runs[run.unit] = run
             run.task = self._loop.create_task(self._run(run), name=f"sidekiq.job {run.definition.name}")
+
+    def _resize(self) -> None:
+        was_full = not self._free_slots
+        while self._concurrency < self._wanted:
+            self._concurrency += 1
+            self._free_slots.append(next(self._slots))
+        while self._concurrency > self._wanted:
+            try:
+                self._free_slots.pop()
+            except IndexError:
+                # All are taken; whoever ends first gives one up.
+                return
+            self._concurrency -= 1
+        if was_full and self._free_slots:
+            self._on_room()
 
     def _cancel_all(self) -> None:
         self._start_waiting()
@@ -226,5 +249,7 @@ class EventLoop:
         self._runs.pop(run.unit, None)
         was_full = not self._free_slots
         self._free_slots.append(run.slot)
-        if was_full:
+        if self._concurrency > self._wanted:
+            self._resize()
+        elif was_full:
             self._on_room()

@@ -15,7 +15,7 @@ logger = logging.getLogger("celery.app.effects")
 
 _OTHER_SERVICES = (
     *("arangodb_", "azureblockblob_", "cassandra_", "cosmosdbsql_", "couchbase_", "elasticsearch_", "gcs_", "mongodb_"),
-    *("s3_", "security_"),
+    *("database_", "s3_", "security_"),
 )
 _REASONS = {
     "nothing is prefetched: a job stays in Redis until a slot is free": (
@@ -31,7 +31,15 @@ _REASONS = {
     "the engine keeps its connection by itself": (
         *("broker_heartbeat", "broker_heartbeat_checkrate", "broker_login_method", "broker_failover_strategy"),
         *("broker_channel_error_retry", "redis_retry_on_timeout", "redis_socket_keepalive"),
+        *("broker_connection_retry", "broker_connection_retry_on_startup"),
+        "worker_cancel_long_running_tasks_on_connection_loss",
     ),
+    "what is kept of a workflow stays for 30 days": ("result_chord_expires",),
+    "a task that has succeeded is gone, and its first success stays": ("worker_deduplicate_successful_tasks",),
+    "an idle worker stops at once": ("worker_enable_soft_shutdown_on_idle",),
+    "beat answers no remote control": ("beat_remote_control_max_tick_age",),
+    "results in memory are those of the process": ("cache_backend_options",),
+    "the log cuts arguments by their length": ("task_repr_maxlevels",),
     "a chord's body is enqueued by the last part; nothing polls": (
         *("result_chord_retry_interval", "result_chord_join_timeout"),
     ),

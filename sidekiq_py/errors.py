@@ -20,7 +20,8 @@ Every error of the project.
     ├── WrongModeError (RuntimeError)       a testing mode is nested, missing, or cannot run this job like that
     ├── EmptyQueueError (LookupError)       a test wants to run a job and none waits
     ├── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
-    └── HardTimeLimitError                  what became of a job whose process was killed at its `hard_timeout`
+    ├── HardTimeLimitError                  what became of a job whose process was killed at its `hard_timeout`
+    └── TerminatedError                     what became of a job that somebody has ended while it ran
 
 Signals that steer a run are not errors: `Shutdown` is a `BaseException`, so that a job's `except Exception` lets it
 pass.
@@ -166,6 +167,22 @@ class SoftTimeLimitError(SidekiqError):
 
 class HardTimeLimitError(SidekiqError):
     """The job ran longer than its `hard_timeout`, and its process was killed."""
+
+
+class TerminatedError(SidekiqError):
+    """
+    Somebody has ended the job while it ran: its coroutine was cancelled, or its process was killed.
+
+    Args:
+        signal_number: Of the signal that was asked for.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"the job was ended from outside while it ran (signal {signal_number})")
+        self.signal_number = signal_number
+
+    def __reduce__(self) -> tuple[type["TerminatedError"], tuple[int]]:
+        return type(self), (self.signal_number,)
 
 
 class WrongModeError(SidekiqError, RuntimeError):

@@ -29,7 +29,9 @@ from sidekiq_py.wire import keys
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("STAMPS_KEY", "keep_less_long", "matches", "revoke", "revoke_stamped", "revoked_ids", "stamp_of")
+__all__ = (
+    "STAMPS_KEY", "keep_less_long", "matches", "not_revoked", "revoke", "revoke_stamped", "revoked_ids", "stamp_of",
+)  # fmt: skip
 
 STAMPS_KEY = "sidekiq_py:revoked_stamps"
 KEPT_SECONDS = float(os.environ.get("CELERY_WORKER_REVOKE_EXPIRES") or 7 * 24 * 3600)
@@ -42,12 +44,13 @@ MOST_SEARCHED = 10_000
 _IN_FLIGHT_SECONDS = 0.1
 
 
-def revoke(app: "Celery", task_ids: str | Iterable[str]) -> None:
+def revoke(app: "Celery", task_ids: str | Iterable[str], *, waits: bool = True) -> None:
     """
     Have tasks not run. When this returns, each of them has started or never will.
 
     Args:
         task_ids: One or many; they need not exist yet.
+        waits: For what workers had taken just before, a tenth of a second; else one of these may start yet.
 
     Raises:
         ValueError: An id has a quote, a backslash or a control character.
@@ -62,16 +65,17 @@ def revoke(app: "Celery", task_ids: str | Iterable[str]) -> None:
         _call_up(app, wanted)
     except RedisError as error:
         _fail(error)
-    if may_start:
+    if may_start and waits:
         time.sleep(_IN_FLIGHT_SECONDS)
 
 
-def revoke_stamped(app: "Celery", headers: Mapping[str, Any]) -> None:
+def revoke_stamped(app: "Celery", headers: Mapping[str, Any], *, waits: bool = True) -> None:
     """
     Have tasks not run that bear one of these stamps.
 
     Args:
         headers: From the name of a stamp to its value, or to several of which each counts.
+        waits: As for `revoke`.
 
     Raises:
         kombu.exceptions.OperationalError: Redis was not reached.
@@ -92,12 +96,20 @@ def revoke_stamped(app: "Celery", headers: Mapping[str, Any]) -> None:
         client_of(app).pool.batch(commands)
     except RedisError as error:
         _fail(error)
-    time.sleep(_IN_FLIGHT_SECONDS)
+    if waits:
+        time.sleep(_IN_FLIGHT_SECONDS)
 
 
 def revoked_ids(app: "Celery") -> list[str]:
     """The ids of the tasks that are revoked, those among them that a worker has met in the last hours."""
     return revoked.list_revoked(client_of(app).pool, time.time())
+
+
+def not_revoked(app: "Celery", task_ids: Iterable[str]) -> list[str]:
+    """Those of *task_ids* of which there is no record."""
+    wanted = list(task_ids)
+    scores = client_of(app).pool.batch([("ZSCORE", keys.REVOKED, task_id) for task_id in wanted]) if wanted else []
+    return [task_id for task_id, score in zip(wanted, scores, strict=True) if score is None]
 
 
 def keep_less_long(task_id: str) -> Command:

@@ -46,6 +46,9 @@ class HardLimitWatch(Protocol):
     def end(self) -> None:
         """It ended, and is not settled yet."""
 
+    def terminate(self, unit: UnitOfWork, signal_number: int) -> None:
+        """The job that runs is to be ended from outside."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:

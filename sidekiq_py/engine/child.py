@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sidekiq_py.engine.aside import Aside
 from sidekiq_py.engine.family import Message, Parent
+from sidekiq_py.engine.family_member import terminated_by
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.launcher import Launcher
 
@@ -46,9 +47,9 @@ def run_child(
         elif message.word == "DEAD":
             launcher.bury(message.details[0])
         elif message.word == "KILLED":
-            seconds, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
+            limit, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
             answers = {True: "yes", False: "no", None: "later"}
-            parent.say("SETTLED", answers[launcher.settle_overdue(owner, field.encode(), seconds)])
+            parent.say("SETTLED", answers[launcher.settle_overdue(owner, field.encode(), limit)])
 
     parent.listen(hear, on_end=lambda: launcher.signals.put("TERM"))
     return launcher.run(on_ready=lambda: parent.say("READY"))
@@ -62,9 +63,16 @@ class _Watch:
 
     def begin(self, unit: UnitOfWork, seconds: float) -> None:
         """A job starts."""
+        self._say("BEGIN", repr(seconds), unit)
+
+    def terminate(self, unit: UnitOfWork, signal_number: int) -> None:
+        """The job that runs is to be ended from outside."""
+        self._say("TERMINATE", terminated_by(signal_number), unit)
+
+    def _say(self, word: str, limit: str, unit: UnitOfWork) -> None:
         owner = unit.owner.name if unit.owner is not None else unit.kept_by
         if owner:
-            self._parent.say("BEGIN", repr(seconds), owner, unit.field.decode())
+            self._parent.say(word, limit, owner, unit.field.decode())
 
     def end(self) -> None:
         """It ended, and is not settled yet."""

@@ -6,16 +6,35 @@ from pathlib import Path
 
 from sidekiq_py.engine.family import LinePipe, Outbox
 
+BY_SIGNAL = "signal:"
+
+
+def terminated_by(signal_number: int) -> str:
+    """Stands for an order to end a job, where the seconds of its hard limit would stand."""
+    return f"{BY_SIGNAL}{signal_number}"
+
 
 @dataclass(slots=True)
 class Limit:
-    """A job that runs under a hard limit."""
+    """
+    A job that runs under a hard limit, or is to be ended now.
+
+    Args:
+        seconds: The limit as the child has told it, or `terminated_by`.
+    """
 
     seconds: str
     owner: str
     field: str
     due: float
     frozen_until: float | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why its process is killed, for the log."""
+        if self.seconds.startswith(BY_SIGNAL):
+            return "a job is ended by remote control"
+        return f"a job ran past its hard limit of {self.seconds} s"
 
 
 @dataclass(slots=True, eq=False)

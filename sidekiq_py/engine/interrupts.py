@@ -10,6 +10,7 @@ import ctypes
 import heapq
 import itertools
 import threading
+from collections.abc import Callable
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetcher import UnitOfWork
@@ -32,13 +33,14 @@ class Guard:
     `is_requested`. So one of them always sees the other, and the thread then waits for the interrupter in `absorb`.
     """
 
-    __slots__ = ("_lock", "_thread_id", "is_requested", "performing")
+    __slots__ = ("_lock", "_thread_id", "is_condemned", "is_requested", "performing")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread_id = threading.get_ident()
         self.performing: UnitOfWork | None = None
         self.is_requested = False
+        self.is_condemned = False
 
     def interrupt(self, unit: UnitOfWork, kind: type[BaseException]) -> bool:
         """Raise *kind* in the thread if it performs *unit*. From any other thread."""
@@ -48,6 +50,19 @@ class Guard:
                 return False
             struck: int = _set_async_exception(ctypes.c_ulong(self._thread_id), ctypes.py_object(kind))
             return struck == 1
+
+    def condemn(self, unit: UnitOfWork, tell: Callable[[], None]) -> bool:
+        """
+        Call *tell* if the thread performs *unit*, which cannot end meanwhile. When it ends it finds `is_condemned`.
+        From any other thread.
+        """
+        with self._lock:
+            self.is_requested = True
+            if self.performing is not unit:
+                return False
+            tell()
+            self.is_condemned = True
+            return True
 
     def absorb(self) -> None:
         """Take back what was raised and has not struck yet. Afterwards nothing strikes until the next job."""

@@ -47,10 +47,11 @@ from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
 from sidekiq_py.engine.systemd import ServiceNotifier
 from sidekiq_py.engine.thread_dump import thread_dump
 from sidekiq_py.engine.work_state import WorkState
-from sidekiq_py.errors import ConfigError, PayloadError, RedisError
+from sidekiq_py.errors import ConfigError, PayloadError, RedisError, TerminatedError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.logs import counted, speaking_of
 from sidekiq_py.middleware import Chain, ServerMiddleware
+from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.registry import Registry
 from sidekiq_py.wire.dialect import Dialect
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sidekiq")
 
+# How long a job that is ended by force is kept for whoever settles it.
+_KEPT_SECONDS = 24 * 3600
 # What a job is given to heed Shutdown. Source: Sidekiq 6.4 and later, manager.rb.
 _GRACE_SECONDS = 3.0
 # Two signals within this time ask for one stop.
@@ -324,13 +327,41 @@ class Launcher:
         for manager in self._managers:
             manager.watch_hard_limits(watch)
 
-    def settle_overdue(self, owner: str, field: bytes, seconds: str) -> bool | None:
-        """A sibling's job ran past its hard limit: settle it as failed. False: it had ended; None: Redis is away."""
+    def settle_overdue(self, owner: str, field: bytes, limit: str) -> bool | None:
+        """
+        A sibling's job ran past its *limit*, or was ended by force (`terminated_by`): settle it as failed. False: it
+        had ended; None: Redis is away.
+        """
         try:
-            return settle_overdue(self._surroundings, self._pool, owner, field, seconds)
+            return settle_overdue(self._surroundings, self._pool, owner, field, limit)
         except RedisError as error:
-            self._hooks.report(error, {"context": "a job past its hard limit could not be settled"})
+            self._hooks.report(error, {"context": "a job that is ended by force could not be settled"})
             return None
+
+    def terminate(self, unit: UnitOfWork, signal_number: int) -> bool:
+        """
+        End a job that runs here: a coroutine is cancelled; else the parent kills this process, which is asked to settle
+        the job first. It ends as by `TerminatedError`.
+
+        Returns:
+            False if it has ended, or cannot be ended: it runs in a thread, beside others or without a parent.
+
+        Raises:
+            RedisError: It runs at most once, and could not be kept aside for whoever settles it.
+        """
+        if self._loop is not None and self._loop.cancel(unit, TerminatedError(signal_number)):
+            return True
+        if not self.config.is_single_slot_child:
+            return False
+        processor = next((found for manager in self._managers if (found := manager.processor_of(unit))), None)
+        if processor is None:
+            return False
+        if unit.owner is None and not unit.kept_by:
+            name = in_flight.kept_name(os.urandom(12).hex())
+            commands = in_flight.kept_commands(name, unit.field, unit.raw, _KEPT_SECONDS)
+            self._pool.batch(commands)
+            unit.kept_by = name
+        return processor.condemn(unit, signal_number)
 
     def _obey(self, name: str | None) -> None:
         if name in ("TSTP", "USR1"):

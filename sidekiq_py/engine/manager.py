@@ -8,7 +8,7 @@ import threading
 
 from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine.attempt import HardLimitWatch, Surroundings
-from sidekiq_py.engine.fetcher import Fetcher
+from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.interrupts import SoftLimits
 from sidekiq_py.engine.processor import AsyncExecutor, Processor
 from sidekiq_py.errors import Shutdown
@@ -76,6 +76,10 @@ class Manager:
         self._watch = watch
         for processor in self._processors:
             processor.watch_hard_limits(watch)
+
+    def processor_of(self, unit: UnitOfWork) -> Processor | None:
+        """The processor that runs *unit*."""
+        return next((processor for processor in self._processors if processor.running is unit), None)
 
     def interrupt(self) -> None:
         """Raise Shutdown in every job that runs."""

@@ -1,27 +1,29 @@
 """
-Settles the job of another process that ran past its hard limit, before that process is killed.
+Settles the job of another process that ran past its hard limit, or is to be ended by somebody's order, before that
+process is killed.
 
-The killed job counts as failed and goes its way from there: retry, or dead. It is not recovered as the job of a dead
-owner, which would run it again at once.
+The killed job counts as failed and goes its way from there: retry, or dead, or what its definition makes of it. It is
+not recovered as the job of a dead owner, which would run it again at once.
 """
 
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.attempt import Surroundings
+from sidekiq_py.engine.family_member import BY_SIGNAL
 from sidekiq_py.engine.settle import utc_day
-from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError
+from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError, SidekiqError, TerminatedError
 from sidekiq_py.logs import speaking_of
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.pool import Link, Pool
 from sidekiq_py.wire.payload import parse_job
 
 
-def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, seconds: str) -> bool:
+def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, limit: str) -> bool:
     """
     End the job as failed.
 
     Args:
         owner: Under which it is in flight.
-        seconds: Its hard limit.
+        limit: The seconds of its hard limit, or `terminated_by`.
 
     Returns:
         False if it had ended by itself.
@@ -33,7 +35,7 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, s
     if raw is None:
         return False
     now = now_seconds()
-    error = HardTimeLimitError(f"the job ran longer than its hard_timeout of {seconds} s; its process was killed")
+    error = _error_of(limit)
     try:
         payload = parse_job(raw)
         definition = around.registry.find(payload["class"])
@@ -43,7 +45,8 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, s
         payload, definition = {}, None
     with speaking_of(payload):
         outcome = around.after_failure(raw, in_flight.split_field(field)[2], error, definition, now)
-    counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=True)]
+    has_failed = outcome.kind != "done"
+    counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=has_failed)]
 
     def settle(link: Link) -> bool:
         return in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters)
@@ -56,9 +59,17 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, s
         was_in_flight = True
     if not was_in_flight:
         return False
+    if not has_failed:
+        return True
     with speaking_of(payload):
         tell = around.hooks.tell if outcome.is_logged else around.hooks.report
         tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
         if outcome.announce_death:
             around.hooks.announce_death(outcome.payload, error)
     return True
+
+
+def _error_of(limit: str) -> SidekiqError:
+    if limit.startswith(BY_SIGNAL):
+        return TerminatedError(int(limit.removeprefix(BY_SIGNAL)))
+    return HardTimeLimitError(f"the job ran longer than its hard_timeout of {limit} s; its process was killed")

@@ -95,6 +95,13 @@ class Processor:
         unit = self.running
         return unit is not None and self._guard is not None and self._guard.interrupt(unit, kind)
 
+    def condemn(self, unit: UnitOfWork, signal_number: int) -> bool:
+        """Have this process killed, and *unit* settled as ended from outside. False: it has ended, or nobody can."""
+        guard, watch = self._guard, self._watch
+        if guard is None or watch is None:
+            return False
+        return guard.condemn(unit, lambda: watch.terminate(unit, signal_number))
+
     def _run(self) -> None:
         self._guard = Guard()
         self._tid = tid.current()
@@ -257,4 +264,8 @@ class Processor:
         leave_if_forked(self._pid, failure)
         if guard.is_requested:
             guard.absorb()
+        if guard.is_condemned:
+            guard.is_condemned = False
+            if self._watch is not None:
+                self._watch.end()
         return failure

@@ -307,8 +307,9 @@ class Supervisor:
         elif message.word == "BEGIN":
             seconds, owner, job = message.details[0], message.details[1], " ".join(message.details[2:])
             child.limit = Limit(seconds, owner, job, monotonic() + float(seconds))
-        elif message.word == "LOAD":
-            self.size.hear(child, *map(int, message.details))
+        elif message.word == "TERMINATE":
+            limit, owner, job = message.details[0], message.details[1], " ".join(message.details[2:])
+            child.limit = Limit(limit, owner, job, monotonic())
         elif message.word == "END":
             child.limit = None
         elif message.word == "RENEW":
@@ -460,9 +461,7 @@ class Supervisor:
         self._settling = None
         limit = child.limit
         if answer == "yes":
-            _log.warning(
-                "a job ran past its hard limit of %s s: child %d is killed", limit and limit.seconds, child.pid
-            )
+            _log.warning("%s: child %d is killed", limit.reason if limit else "a job is ended", child.pid)
             self._kill(child)
             return
         if limit is not None and answer == "later":

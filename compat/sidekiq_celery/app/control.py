@@ -264,7 +264,16 @@ class Control:
         Args:
             task_id: An id, or several.
             terminate: Also end those that run, by *signal*.
+
+        It is written down in Redis before workers are told, so it holds without any, and for workers that start later.
+        Tasks that have not started when this returns never will, whatever the *destination* is.
+
+        Raises:
+            ValueError: An id has a quote, a backslash or a control character.
         """
+        from sidekiq_celery import revokes
+
+        revokes.revoke(self.app, task_id, waits=not terminate)
         arguments = {"task_id": task_id, "terminate": terminate, "signal": signal}
         return self.broadcast("revoke", destination=destination, arguments=arguments, **kwargs)
 
@@ -276,7 +285,10 @@ class Control:
         signal: Any = TERM_SIGNAME,
         **kwargs: Any,
     ) -> Any:
-        """Have all tasks not run whose stamps are *headers*."""
+        """Have all tasks not run whose stamps are *headers*; written down in Redis, as by `revoke`."""
+        from sidekiq_celery import revokes
+
+        revokes.revoke_stamped(self.app, headers, waits=not terminate)
         arguments = {"headers": headers, "terminate": terminate, "signal": signal}
         return self.broadcast("revoke_by_stamped_headers", destination=destination, arguments=arguments, **kwargs)
 

@@ -23,7 +23,7 @@ from sidekiq_celery.app.running_task import running
 from sidekiq_celery.app.task import BaseTask
 from sidekiq_celery.app.unknown_tasks import unknown_tasks
 from sidekiq_celery.app.verdict import verdict
-from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, Terminated, TimeLimitExceeded
+from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from sidekiq_celery.message import aware
 from sidekiq_celery.payload import KEY, arguments_of, marks_of, request_fields
 from sidekiq_celery.priorities import base_queue
@@ -31,7 +31,7 @@ from sidekiq_celery.rate_limits import RateLimits, limit_all
 from sidekiq_celery.revokes import keep_less_long
 from sidekiq_celery.standing_orders import StandingOrders
 from sidekiq_py import program
-from sidekiq_py.errors import HardTimeLimitError
+from sidekiq_py.errors import HardTimeLimitError, TerminatedError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.registry import JobDefinition, Registry
@@ -97,8 +97,9 @@ class JobRun(TaskRun):
         self.effects, self.again = [], []
         if isinstance(error, HardTimeLimitError):
             error = TimeLimitExceeded(self.definition.hard_timeout_seconds).with_traceback(error.__traceback__)
-        if isinstance(error, Terminated):
-            self.revoke("terminated", terminated=True, signum=error.args[0] if error.args else None)
+        if isinstance(error, TerminatedError):
+            self.effects.append(keep_less_long(self.task_id))
+            self.revoke("terminated", terminated=True, signum=error.signal_number)
         else:
             self.fail(error, calls_hook=False)
 

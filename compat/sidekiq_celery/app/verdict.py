@@ -48,7 +48,7 @@ def verdict(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outcom
         return _given_back(run, attempt)
     if run.again:
         return _retry(run, attempt)
-    if not run.effects:
+    if not run.effects and attempt.error is None:
         return None
     return Outcome("done", attempt.payload, vital=tuple(run.effects))
 

@@ -5,9 +5,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import states
-from sidekiq_celery.exceptions import Reject, Retry, TaskRevokedError, Terminated
+from sidekiq_celery.exceptions import Reject, Retry, TaskRevokedError
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_celery.utils.time import utcoffset
+from sidekiq_py.errors import TerminatedError
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -142,7 +143,7 @@ def _told_of(error: Any, run: "TaskRun") -> dict[str, Any]:
 
 def _why_revoked(reason: Any, error: BaseException | None) -> dict[str, Any]:
     why = str(reason.args[0]) if isinstance(reason, TaskRevokedError) and reason.args else ""
-    signum = str(error.args[0]) if isinstance(error, Terminated) and error.args else None
+    signum = str(error.signal_number) if isinstance(error, TerminatedError) else None
     return {"terminated": why == "terminated", "signum": signum, "expired": why == "expired"}
 
 

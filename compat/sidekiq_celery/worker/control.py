@@ -5,7 +5,18 @@ A program adds its own by `@control_command` and `@inspect_command` in a module 
 argument is `state`, which `sidekiq_celery.worker.steward` describes.
 """
 
-from sidekiq_celery.worker import inspecting, monitoring
+from sidekiq_celery.worker import inspecting, monitoring, rate_limiting, revoking
 from sidekiq_celery.worker.panel import Panel, control_command, controller_info_t, inspect_command, nok, ok
 
-__all__ = ("Panel", "control_command", "controller_info_t", "inspect_command", "inspecting", "monitoring", "nok", "ok")
+__all__ = (
+    "Panel",
+    "control_command",
+    "controller_info_t",
+    "inspect_command",
+    "inspecting",
+    "monitoring",
+    "nok",
+    "ok",
+    "rate_limiting",
+    "revoking",
+)

@@ -21,7 +21,7 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.attempt import Ending, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.forked import leave_if_forked
-from sidekiq_py.errors import Shutdown
+from sidekiq_py.errors import Shutdown, TerminatedError
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.running import arun
 
@@ -31,7 +31,7 @@ _log = logging.getLogger("sidekiq")
 class _Run:
     """One job on the loop."""
 
-    __slots__ = ("definition", "ending", "fetcher", "payload", "result", "slot", "task", "unit")
+    __slots__ = ("definition", "ending", "fetcher", "is_performing", "payload", "result", "slot", "task", "unit")
 
     def __init__(
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher, slot: int
@@ -42,6 +42,7 @@ class _Run:
         self.ending = ending
         self.fetcher = fetcher
         self.slot = slot
+        self.is_performing = False
         self.task: asyncio.Task[None] | None = None
         self.result: Any = None
 
@@ -113,6 +114,13 @@ class EventLoop:
         """Cancel what runs; each goes back to its queue."""
         self._loop.call_soon_threadsafe(self._cancel_all)
 
+    def cancel(self, unit: UnitOfWork, error: Exception) -> bool:
+        """Cancel one job, which ends as by *error*. False: it is not here."""
+        if unit not in self._runs:
+            return False
+        self._loop.call_soon_threadsafe(self._cancel, unit, error)
+        return True
+
     def close(self) -> None:
         """Stop the loop. What still runs there is abandoned."""
         self._is_closing = True
@@ -169,6 +177,12 @@ class EventLoop:
             if run.task is not None:
                 run.task.cancel(Shutdown())
 
+    def _cancel(self, unit: UnitOfWork, error: Exception) -> None:
+        run = self._runs.get(unit)
+        # Whose end is being written has ended.
+        if run is not None and run.task is not None and run.is_performing:
+            run.task.cancel(error)
+
     async def _run(self, run: _Run) -> None:
         name = tid.take_slot(run.slot)
         started = monotonic()
@@ -201,6 +215,7 @@ class EventLoop:
         scope = asyncio.timeout(limit)
         try:
             around.logger.start(run.payload)
+            run.is_performing = True
             async with scope:
                 run.result = await arun(
                     run.definition, run.payload, run.unit.queue, around.chain, around.is_stopping, deadline
@@ -210,10 +225,14 @@ class EventLoop:
                 return run.definition.timeout_error(f"the job ran longer than its timeout of {limit} s")
             return error
         except asyncio.CancelledError as error:
-            is_shutdown = any(isinstance(argument, Shutdown) for argument in error.args) or around.is_stopping()
-            return Shutdown() if is_shutdown else error
+            reason = next((reason for reason in error.args if isinstance(reason, Shutdown | TerminatedError)), None)
+            if reason is None and around.is_stopping():
+                return Shutdown()
+            return error if reason is None else reason
         except BaseException as error:  # noqa: BLE001 — a SystemExit ends the job, not the loop
             return error
+        finally:
+            run.is_performing = False
         return None
 
     async def _surrendered(self, run: _Run) -> bool:

@@ -1,0 +1,111 @@
+"""Remote control of revokes: `revoke`, `terminate`, `revoke_by_stamped_headers`, and `revoked`, which lists them."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sidekiq_celery import revokes
+from sidekiq_celery.payload import KEY
+from sidekiq_celery.platforms import signals as _signals
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_celery.worker.panel import control_command, inspect_command, nok, ok
+from sidekiq_celery.worker.relay import Place, on_message
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.wire.payload import parse_job
+
+__all__ = ("revoke", "revoke_by_stamped_headers", "revoked", "terminate")
+
+logger = logging.getLogger("celery.worker.control")
+
+_TERM = "SIGTERM"
+Reply = dict[str, Any]
+
+
+@control_command(variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
+def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None, **kwargs: Any) -> Reply:
+    """Revoke task by task id (or list of ids)."""
+    task_ids = [str(one) for one in maybe_list(task_id) or ()]
+    try:
+        number = _signals.signum(signal or _TERM)
+        # A client of ours has written it down already.
+        revokes.revoke(state.app, revokes.not_revoked(state.app, task_ids), waits=False)
+    except KeyError as error:
+        return nok(f"there is no signal {error}")
+    except ValueError as error:
+        return nok(str(error))
+    if not terminate:
+        logger.info("Tasks flagged as revoked: %s", ", ".join(task_ids))
+        return ok(f"tasks {', '.join(task_ids)} flagged as revoked")
+    return _terminate(state, number, task_ids=task_ids)
+
+
+@control_command(args=[("signal", str)], variadic="task_id", signature="<signal> [id1 [id2 [... [idN]]]]")
+def terminate(state: Any, signal: Any, task_id: Any, **kwargs: Any) -> Reply:
+    """Terminate task by task id (or list of ids)."""
+    reply: Reply = revoke(state, task_id, terminate=True, signal=signal)
+    return reply
+
+
+@control_command(variadic="headers", signature="[key1=value1 [key2=value2 [... [keyN=valueN]]]]")
+def revoke_by_stamped_headers(
+    state: Any, headers: Any, terminate: bool = False, signal: Any = None, **kwargs: Any
+) -> Reply:
+    """Revoke task by header (or list of headers)."""
+    stamps: Mapping[str, Any] = headers if isinstance(headers, Mapping) else dict(one.split("=", 1) for one in headers)
+    try:
+        number = _signals.signum(signal or _TERM)
+    except (ValueError, KeyError) as error:
+        return nok(f"there is no signal {error}")
+    revokes.revoke_stamped(state.app, stamps, waits=False)
+    if not terminate:
+        return ok(f"headers {dict(stamps)} flagged as revoked, but not terminated")
+    kept = [revokes.stamp_of(name, value) for name, values in stamps.items() for value in maybe_list(values) or ()]
+    return _terminate(state, number, stamps=kept)
+
+
+@inspect_command(alias="dump_revoked")
+def revoked(state: Any, **kwargs: Any) -> list[str]:
+    """List of revoked task-ids."""
+    return revokes.revoked_ids(state.app)
+
+
+def _terminate(state: Any, number: int, **which: Any) -> Reply:
+    answers = state.steward.ask_children("terminate", signal_number=number, **which)
+    ended = [task_id for answer in answers for task_id in (answer.value or {}).get("ended", ())]
+    refused = [task_id for answer in answers for task_id in (answer.value or {}).get("refused", ())]
+    if refused:
+        return nok(
+            f"terminate: {', '.join(refused)} cannot be ended and will not run again: only -P prefork can kill a task, "
+            "and only coroutines can be cancelled; start the worker with -P prefork, or write the task as async def"
+        )
+    return ok(f"terminate: {', '.join(ended)}" if ended else "terminate: tasks unknown")
+
+
+@on_message("terminate")
+def end_tasks(
+    place: Place, signal_number: int, task_ids: Sequence[str] = (), stamps: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    """End those of these tasks that run here."""
+    ended: list[str] = []
+    refused: list[str] = []
+    launcher = place.launcher
+    for job in launcher.state.snapshot() if launcher is not None else ():
+        task_id = _wanted_id(job.unit.raw, task_ids, stamps)
+        if task_id is None or launcher is None:
+            continue
+        logger.info("Terminating %s (%s)", task_id, signal_number)
+        (ended if launcher.terminate(job.unit, signal_number) else refused).append(task_id)
+    return {"ended": ended, "refused": refused}
+
+
+def _wanted_id(raw: bytes, task_ids: Sequence[str], stamps: Sequence[str]) -> str | None:
+    """The id of a job that is meant; None for others."""
+    try:
+        payload = parse_job(raw)
+    except PayloadError:
+        return None
+    task_id = str(payload.get("jid"))
+    marks = payload.get(KEY)
+    own = marks.get("stamps") if isinstance(marks, dict) else None
+    is_stamped = bool(stamps) and isinstance(own, dict) and revokes.matches(own, dict.fromkeys(stamps, 1.0), 0.0)
+    return task_id if task_id in task_ids or is_stamped else None

@@ -1,0 +1,68 @@
+"""A program with tasks that run until something ends them, as a worker's command line names it."""
+
+import asyncio
+import os
+import time
+from typing import Any
+
+import redis
+from sidekiq_celery import Celery, signals
+
+URL = os.environ["REDIS_URL"]
+
+app = Celery("revoked", broker=URL, backend=URL)
+
+
+def note(key: str, text: Any) -> None:
+    """Remember something for the test."""
+    client = redis.Redis.from_url(URL)
+    client.rpush(f"noted:{key}", str(text))
+    client.close()
+
+
+@signals.task_revoked.connect(weak=False)
+def _tell(request: Any = None, terminated: bool = False, signum: Any = None, expired: bool = False, **_: Any) -> None:
+    note("revoked", f"{request.id} {terminated} {signum} {expired}")
+
+
+@app.task
+def quick(value: int = 1) -> int:
+    """Ends at once."""
+    return value
+
+
+@app.task
+def sleep_long(name: str = "slow") -> None:
+    """Runs until something ends it."""
+    note(name, os.getpid())
+    time.sleep(600)
+
+
+@app.task(ignore_result=True, acks_late=False)
+def sleep_once(name: str = "once") -> None:
+    """Runs at most once, and leaves nothing."""
+    note(name, os.getpid())
+    time.sleep(600)
+
+
+@app.task(acks_late=False)
+def sleep_once_with_result(name: str = "once") -> None:
+    """Runs at most once."""
+    note(name, os.getpid())
+    time.sleep(600)
+
+
+@app.task
+async def sleep_on_loop(name: str = "loop") -> None:
+    """A coroutine that runs until something ends it."""
+    note(name, os.getpid())
+    try:
+        await asyncio.sleep(600)
+    finally:
+        note("cleaned up", name)
+
+
+@app.task(rate_limit="1/h")
+def rare(value: int = 1) -> int:
+    """Runs once an hour."""
+    return value

@@ -1,0 +1,146 @@
+"""Revokes and rate limits by remote control, with workers of each kind."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery.exceptions import TaskRevokedError
+
+from tests.support.waiting import eventually
+from tests.support.worker_process import SidekiqProcess
+
+WAIT_SECONDS = 60
+
+StartWorker = Callable[..., SidekiqProcess]
+
+
+def noted(client: redis.Redis, key: str) -> list[str]:
+    """What a worker has noted."""
+    return [text.decode() for text in client.lrange(f"noted:{key}", 0, -1)]
+
+
+def listening(project: ModuleType) -> None:
+    """Wait until the worker listens: what is said before that is not heard."""
+    eventually(lambda: project.app.control.ping(timeout=0.5, limit=1))
+
+
+def answer(project: ModuleType, command: str, **arguments: Any) -> Any:
+    """What the one worker replies."""
+    listening(project)
+    replies = project.app.control.broadcast(command, arguments=arguments, reply=True, timeout=WAIT_SECONDS, limit=1)
+    [reply] = replies[0].values()
+    return reply
+
+
+def test_a_process_that_runs_a_revoked_task_is_killed(
+    project: ModuleType, start: StartWorker, redis_client: redis.Redis
+) -> None:
+    """The task is settled as revoked and never recovered; what the others run goes on, and a new process comes."""
+    start("-c", "2", processes=2)
+    bad, good = project.sleep_long.delay("bad"), project.sleep_long.delay("good")
+    [pid] = eventually(lambda: noted(redis_client, "bad"))
+    eventually(lambda: noted(redis_client, "good"))
+
+    reply = answer(project, "revoke", task_id=bad.id, terminate=True, signal="KILL")
+
+    assert reply == {"ok": f"terminate: {bad.id}"}
+    with pytest.raises(TaskRevokedError):
+        bad.get(timeout=WAIT_SECONDS)
+    assert project.quick.delay(3).get(timeout=WAIT_SECONDS) == 3
+    assert noted(redis_client, "bad") == [pid]
+    assert noted(redis_client, "revoked") == [f"{bad.id} True 9 False"]
+    assert len(noted(redis_client, "good")) == 1
+    assert (good.state, redis_client.exists("sidekiq_py:suspects")) == ("PENDING", 0)
+
+
+@pytest.mark.parametrize("name", ["sleep_once", "sleep_once_with_result"])
+def test_a_task_that_runs_at_most_once_is_terminated(
+    project: ModuleType, start: StartWorker, redis_client: redis.Redis, name: str
+) -> None:
+    """Though it has left Redis; the worker goes on with its one process replaced."""
+    start("-c", "1")
+    result = getattr(project, name).delay()
+    eventually(lambda: noted(redis_client, "once"))
+    listening(project)
+
+    result.revoke(terminate=True)
+
+    eventually(lambda: noted(redis_client, "revoked") == [f"{result.id} True 15 False"])
+    assert project.quick.delay(3).get(timeout=WAIT_SECONDS) == 3
+    assert len(noted(redis_client, "once")) == 1
+    assert redis_client.zcard("retry") == redis_client.zcard("dead") == 0
+
+
+@pytest.mark.parametrize("pool", ["asyncio", "threads"])
+def test_a_coroutine_is_cancelled(
+    project: ModuleType, start: StartWorker, redis_client: redis.Redis, pool: str
+) -> None:
+    """In the pool that goes on; it may clean up."""
+    start("-P", pool)
+    result = project.sleep_on_loop.delay()
+    eventually(lambda: noted(redis_client, "loop"))
+
+    reply = answer(project, "terminate", task_id=[result.id], signal="TERM")
+
+    assert reply == {"ok": f"terminate: {result.id}"}
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=WAIT_SECONDS)
+    assert noted(redis_client, "cleaned up") == ["loop"]
+    eventually(lambda: noted(redis_client, "revoked") == [f"{result.id} True 15 False"])
+
+
+def test_a_thread_cannot_be_ended_which_is_said(
+    project: ModuleType, start: StartWorker, redis_client: redis.Redis
+) -> None:
+    """The revoke holds all the same."""
+    start("-P", "threads", "-c", "2")
+    result = project.sleep_long.delay()
+    eventually(lambda: noted(redis_client, "slow"))
+
+    reply = answer(project, "revoke", task_id=result.id, terminate=True)
+
+    assert "only -P prefork can kill a task" in reply["error"]
+    assert answer(project, "revoked") == [result.id]
+
+
+def test_stamped_tasks_are_terminated(project: ModuleType, start: StartWorker, redis_client: redis.Redis) -> None:
+    """All that bear the stamp; those that wait never start."""
+    start("-c", "1")
+    running = project.sleep_long.apply_async(stamped_headers=["customer"], customer="4")
+    eventually(lambda: noted(redis_client, "slow"))
+    waiting = project.sleep_long.apply_async(("waiting",), stamped_headers=["customer"], customer=["4"])
+    listening(project)
+
+    project.app.control.revoke_by_stamped_headers({"customer": ["4"]}, terminate=True)
+
+    for result in (running, waiting):
+        with pytest.raises(TaskRevokedError):
+            result.get(timeout=WAIT_SECONDS)
+    assert noted(redis_client, "waiting") == []
+
+
+def test_commands_that_cannot_be_obeyed_say_why(project: ModuleType, start: StartWorker) -> None:
+    """And what does not run is not known."""
+    start("-P", "solo")
+
+    assert answer(project, "revoke", task_id="none", terminate=True) == {"ok": "terminate: tasks unknown"}
+    assert answer(project, "revoke", task_id=["a", "b"]) == {"ok": "tasks a, b flagged as revoked"}
+    assert "SIGNONE" in answer(project, "revoke", task_id="a", signal="NONE", terminate=True)["error"]
+    assert answer(project, "rate_limit", task_name="nobodys", rate_limit="1/s") == {"error": "unknown task"}
+    assert "Invalid rate limit" in answer(project, "rate_limit", task_name=project.rare.name, rate_limit="x")["error"]
+
+
+def test_a_rate_limit_is_changed_by_remote_control(
+    project: ModuleType, start: StartWorker, redis_client: redis.Redis
+) -> None:
+    """For those who wait, too; and it may be lifted."""
+    start("-c", "2", processes=2)
+    results = [project.rare.delay(number) for number in range(3)]
+    eventually(lambda: redis_client.zcard("schedule") == 2)
+
+    reply = answer(project, "rate_limit", task_name=project.rare.name, rate_limit=0)
+
+    assert reply == {"ok": "rate limit disabled successfully"}
+    assert [result.get(timeout=WAIT_SECONDS) for result in results] == [0, 1, 2]

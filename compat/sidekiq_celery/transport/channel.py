@@ -5,6 +5,7 @@ Queues that are made for one answer or one consumer (`*.pidbox`, names that are 
 lists, under its names: they would be noise among Sidekiq's queues, and who answers remote control looks for them there.
 """
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -63,7 +64,10 @@ class QoS(virtual.QoS):
         self.channel.wake()
 
     def restore_unacked(self) -> list[Any]:
-        """All that was not settled goes back."""
+        """All that was not settled goes back; but for what a forked child has inherited, which is its parent's."""
+        if self.channel.is_inherited:
+            self._delivered.clear()
+            return []
         self._flush()
         ours = [tag for tag in self._delivered if self.channel.unit(tag) is not None]
         for tag in ours:
@@ -86,6 +90,7 @@ class Channel(kombu_redis.Channel):
     from_transport_options: Any = (*kombu_redis.Channel.from_transport_options, "sidekiq_version", "lease_seconds")
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
+        self._pid = os.getpid()
         self.settings: RedisSettings = settings_of(connection.client)
         self._visited: tuple[Station, Callable[[], None]] | None = None
         self._reader: Reader | None = None
@@ -259,13 +264,13 @@ class Channel(kombu_redis.Channel):
     def settle(self, delivery_tag: str) -> None:
         """A delivery is done."""
         unit = self._units.pop(delivery_tag, None)
-        if unit is not None and self._is_at_home:
+        if unit is not None and not self.is_inherited:
             self.station.acknowledge(unit)
 
     def refuse(self, delivery_tag: str, message: Any) -> None:
         """A delivery is refused for good: a task is kept in `dead`, any other message is gone, as in AMQP."""
         unit = self._units.pop(delivery_tag, None)
-        if unit is None or not self._is_at_home:
+        if unit is None or self.is_inherited:
             return
         if message is None or "task" not in (message.headers or {}):
             self.station.acknowledge(unit)
@@ -275,13 +280,13 @@ class Channel(kombu_redis.Channel):
     def put_last(self, delivery_tag: str) -> None:
         """A delivery goes to the end of its queue."""
         unit = self._units.pop(delivery_tag, None)
-        if unit is not None and self._is_at_home:
+        if unit is not None and not self.is_inherited:
             self.station.put_last(unit)
 
     def give_back(self, delivery_tags: Sequence[str]) -> None:
         """Deliveries go back to their queues, the first of them to come first."""
         units = [unit for tag in delivery_tags if (unit := self._units.pop(tag, None)) is not None]
-        if units and self._is_at_home:
+        if units and not self.is_inherited:
             self.station.give_back(units)
 
     def _restore(self, message: Any, leftmost: bool = False) -> None:
@@ -291,9 +296,9 @@ class Channel(kombu_redis.Channel):
             virtual.Channel._restore(self, message)
 
     @property
-    def _is_at_home(self) -> bool:
-        """This is the process in which it was made: what a forked child inherits is none of its business."""
-        return self._visited is not None and not self._visited[0].is_inherited
+    def is_inherited(self) -> bool:
+        """This is a forked child of the process in which it was made."""
+        return self._pid != os.getpid()
 
     # ---- queues
 
@@ -314,10 +319,12 @@ class Channel(kombu_redis.Channel):
             commands += [("SREM", keys.QUEUES, *names)]
             return sum(self.station.pool.batch(commands)[: len(names)])
 
-    def _delete(self, queue: str, exchange: str, routing_key: str, pattern: str, *args: Any, **kwargs: Any) -> None:
-        # The binding, and the list that kombu's own transport would have.
-        super()._delete(queue, exchange, routing_key, pattern, *args, **kwargs)
-        if not _is_passing(queue):
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
+        """Delete a queue and what waits in it, one without bindings too."""
+        if if_empty and self._size(queue):
+            return
+        super().queue_delete(queue, if_unused, if_empty, **kwargs)
+        if not _is_passing(queue) and queue not in self._fanout_queues:
             self._purge(queue)
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
@@ -335,8 +342,9 @@ class Channel(kombu_redis.Channel):
         """Give back what was not settled, and let go of all connections."""
         reader, self._reader = self._reader, None
         if reader is not None:
-            self.connection.cycle.discard(self)
-            reader.stop() if self._is_at_home else reader.forget()
+            if self.connection is not None:
+                self.connection.cycle.discard(self)
+            reader.forget() if self.is_inherited else reader.stop()
         super().close()
         visited, self._visited = self._visited, None
         if visited is not None:

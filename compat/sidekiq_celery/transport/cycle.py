@@ -33,18 +33,21 @@ class Cycle(MultiChannelPoller):
         """A channel is closed."""
         for fd, (other, kind) in list(self._fd_to_chan.items()):
             if other is channel and kind == _READY:
-                self._let_go(fd)
+                self._let_go(fd, other)
         super().discard(channel)
 
     def close(self) -> None:
         """All channels are."""
-        for fd, (_, kind) in list(self._fd_to_chan.items()):
+        for fd, (other, kind) in list(self._fd_to_chan.items()):
             if kind == _READY:
-                self._let_go(fd)
+                self._let_go(fd, other)
         super().close()
 
-    def _let_go(self, fd: int) -> None:
+    def _let_go(self, fd: int, channel: Any) -> None:
         del self._fd_to_chan[fd]
+        if channel.is_inherited:
+            # The poller is shared with the parent process, which still waits for it.
+            return
         # Under an event loop that is the loop's own, which forgets its reader, too.
         unregister = getattr(self, "_unregister_from_poll", self.poller.unregister)
         try:

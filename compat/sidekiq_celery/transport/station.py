@@ -316,9 +316,8 @@ def _units(owner: Owner, reply: Sequence[Any]) -> list[UnitOfWork]:
     """The jobs in a fetch's reply, entered among the owner's."""
     now = monotonic()
     units = []
-    # What stands in lists is about the queues, and about orders to workers of ours.
-    words = [word for word in reply if not isinstance(word, list)]
-    for field, raw in zip(words[::2], words[1::2], strict=True):
+    # Before them stands what is paused, and what workers of ours are told about their jobs.
+    for field, raw in zip(reply[2::2], reply[3::2], strict=True):
         _, is_marked, queue = in_flight.split_field(field)
         unit = owner.units[field] = UnitOfWork(raw, queue, owner, field, is_marked, now)
         units.append(unit)

@@ -1,0 +1,139 @@
+"""The real Celery on our transport: its clients and workers, ours and Ruby's at the other end."""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery
+
+from sidekiq_py.client import Client
+from tests.compat.tasks.worker import TaskWorker
+from tests.compat.transport.celery_side import celery_worker, run_client
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+EXPECTED = {
+    "call": 3,
+    "chain": 15,
+    "chord": 90,
+    "retries": 2,
+    "countdown": 7,
+    "compressed": "ab",
+    "ping": [{"ok": "pong"}],
+}
+
+
+def result_of(client: redis.Redis, task_id: str) -> Any:
+    """What a worker has stored for a call, once it has succeeded."""
+    stored = json.loads(client.get(f"celery-task-meta-{task_id}") or b"{}")
+    return stored.get("result") if stored.get("status") == "SUCCESS" else None
+
+
+def pushed(url: str, name: str, *args: Any) -> str:
+    """Push a job as a program of ours or Ruby's does; its jid."""
+    client = Client(url, sidekiq_version="6.4.1")
+    jid = client.push({"class": name, "args": list(args), "queue": "celery"})
+    client.close()
+    assert jid is not None
+    return jid
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_a_program_of_celery_runs_unchanged(
+    redis_url: str, redis_client: redis.Redis, tmp_path: Path, pool: str
+) -> None:
+    """Calls, workflows, retries, times and remote control, with each pool; a warm stop leaves nothing behind."""
+    with celery_worker(redis_url, tmp_path / "log", "-P", pool, "-c", "2") as worker:
+        assert json.loads(run_client(redis_url, "celery_client.py")) == EXPECTED
+
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.wait(60) == 0
+
+    assert redis_client.smembers("queues") == {b"celery"}
+    assert not redis_client.exists("sidekiq_py:owners", "unacked", "celery", "dead", "retry", "schedule")
+
+
+def test_a_job_that_nobody_sent_by_celery_is_run(redis_url: str, redis_client: redis.Redis, tmp_path: Path) -> None:
+    """As Ruby, or a program of ours, enqueues it."""
+    jid = pushed(redis_url, "HardWorker", "bob", {"n": 5})
+
+    with celery_worker(redis_url, tmp_path / "log", "-P", "solo"):
+        assert eventually(lambda: result_of(redis_client, jid)) == ["bob", {"n": 5}]
+
+
+def test_a_job_that_celery_does_not_know_is_kept(redis_url: str, redis_client: redis.Redis, tmp_path: Path) -> None:
+    """Celery discards it; here it is kept for somebody who knows it."""
+    pushed(redis_url, "Ruby::Only", 1)
+
+    with celery_worker(redis_url, tmp_path / "log", "-P", "solo"):
+        eventually(lambda: redis_client.zcard("dead") == 1)
+
+    [dead] = redis_client.zrange("dead", 0, -1)
+    assert json.loads(dead)["class"] == "Ruby::Only"
+
+
+def test_our_workers_run_what_celery_sends(redis_url: str) -> None:
+    """A project moves over worker by worker."""
+    app = Celery("project", broker=redis_url, backend=redis_url, set_as_current=False, fixups=[])
+
+    @app.task(name="project.add")
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    @app.task(name="project.total")
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    @app.task(name="project.flaky", bind=True, max_retries=3)
+    def flaky(self: Any, failures: int) -> int:
+        if self.request.retries < failures:
+            raise self.retry(countdown=0.2)
+        return int(self.request.retries)
+
+    worker = TaskWorker(app, redis_url)
+    worker.start()
+    try:
+        seen = json.loads(run_client(redis_url, "celery_client.py", WITHOUT_CONTROL="1"))
+    finally:
+        worker.stop()
+        app.close()
+
+    assert seen == {**EXPECTED, "ping": []}
+
+
+def test_a_killed_worker_loses_nothing(redis_url: str, redis_client: redis.Redis, tmp_path: Path) -> None:
+    """With late acknowledgements a task that ran when the worker and its children died runs again elsewhere."""
+    jids = [pushed(redis_url, "project.hold", f"runs:{number}") for number in range(4)]
+    with celery_worker(redis_url, tmp_path / "first", "-c", "2", ACKS_LATE="1") as worker:
+        eventually(lambda: sum(redis_client.llen(f"runs:{number}") for number in range(4)) == 2)
+        worker.kill_all()
+
+    for number in range(4):
+        redis_client.lpush(f"runs:{number}", "before")
+    with celery_worker(redis_url, tmp_path / "second", "-c", "2", ACKS_LATE="1"):
+        assert all(eventually(lambda jid=jid: result_of(redis_client, jid)) for jid in jids)
+        eventually(lambda: redis_client.keys("sidekiq_py:inflight:*") == [])
+
+
+def test_a_worker_goes_on_after_redis_has_been_away(
+    new_redis_server: Callable[..., RedisServer], tmp_path: Path
+) -> None:
+    """It neither stops nor stands still."""
+    server = new_redis_server(appendonly=True)
+    client = server.client()
+    with celery_worker(server.url, tmp_path / "log", "-P", "threads", "-c", "2", ACKS_LATE="1"):
+        jid = pushed(server.url, "HardWorker", 1)
+        eventually(lambda: result_of(client, jid))
+
+        for _ in range(2):
+            server.kill()
+            time.sleep(0.2)
+            server.start()
+            after = pushed(server.url, "HardWorker", 2)
+            eventually(lambda after=after: result_of(client, after))
+    client.close()

@@ -139,6 +139,8 @@ class JobRun(TaskRun):
         request.__dict__ = request_fields(
             definition.name, payload, marks, queue, args, kwargs, definition.plan.hostname
         )
+        if request.timelimit and definition.has_outlived(request.timelimit):
+            request.time_limit = request.soft_time_limit = None
         return request
 
     def _may_start(self, args: tuple[Any, ...]) -> bool:
@@ -229,11 +231,21 @@ class TaskDefinition(JobDefinition):
         self.timeout_seconds = None if self.is_async or not soft else float(soft)
         self.hard_timeout_seconds = float(hard) if hard and self.has_hard_limits and not self.is_async else None
 
+    def take_limits(self) -> None:
+        """The task's limits have changed; they hold for runs that start from now on."""
+        self._limit(self.task.time_limit, self.task.soft_time_limit)
+        self._limited.cache_clear()
+
+    def has_outlived(self, limits: Any) -> bool:
+        """A call bears limits that the task had before they were changed here."""
+        former = self.task.__dict__.get("_former_limits")
+        return former is not None and isinstance(limits, list | tuple) and tuple(limits) in former
+
     def _of_payload(self, payload: dict[str, Any]) -> JobDefinition:
         """This, or the same with the limits that the call asks for."""
         marks = payload.get(KEY)
         limits = marks.get("timelimit") if type(marks) is dict else None
-        if not limits:
+        if not limits or self.has_outlived(limits):
             return self
         limited = self._limited(*limits)
         limited.admit = self.admit

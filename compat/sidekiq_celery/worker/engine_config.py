@@ -11,7 +11,7 @@ from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("engine_config", "queue_names")
+__all__ = ("engine_config", "queue_configs", "queue_names")
 
 _WARM_SECONDS = 7 * 24 * 3600.0
 """A warm shutdown waits for tasks however long they take; this is the engine's way to say so."""
@@ -26,6 +26,12 @@ def queue_names(app: "Celery") -> list[str]:
     return [name for level in levels for name in level]
 
 
+def queue_configs(app: "Celery") -> list[QueueConfig]:
+    """The same, with the weights that stand for the order in which they are served."""
+    weight = 0 if _is_strict(app) else 1
+    return [QueueConfig(name, weight) for name in queue_names(app)]
+
+
 def engine_config(app: "Celery", slots: Slots) -> Config:
     """
     What the engine is told.
@@ -35,17 +41,12 @@ def engine_config(app: "Celery", slots: Slots) -> Config:
     """
     settings = program.settings()
     has_broker = bool(app.conf.broker_read_url or app.conf.broker_write_url)
-    weight = 0 if _is_strict(app) else 1
     return Config(
         redis=redis_settings(app, app.conf.broker_read_url) if has_broker else settings.redis,
         sidekiq_version=settings.sidekiq_version,
         float_text=settings.float_text,
         extension_keys=settings.extension_keys,
-        capsules=(
-            CapsuleConfig(
-                concurrency=slots.threads, queues=tuple(QueueConfig(name, weight) for name in queue_names(app))
-            ),
-        ),
+        capsules=(CapsuleConfig(concurrency=slots.threads, queues=tuple(queue_configs(app))),),
         async_concurrency=slots.coroutines,
         processes=slots.processes or None,
         is_single_slot_child=slots.processes > 0,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-__all__ = ("POOL_NAMES", "Slots", "cpu_count", "pool_name", "slots")
+__all__ = ("POOL_NAMES", "Slots", "autoscale_range", "cpu_count", "pool_name", "slots")
 
 PoolName = Literal["prefork", "threads", "solo", "asyncio"]
 
@@ -54,6 +54,30 @@ def pool_name(given: Any) -> PoolName:
 def cpu_count() -> int:
     """The processors that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def autoscale_range(pool: PoolName, given: Any) -> tuple[int, int] | None:
+    """
+    The most and the least that `--autoscale` asks for; at least one each, as somebody has to see that tasks wait.
+
+    Args:
+        given: Two numbers, or a text with a comma; the second may be missing.
+
+    Returns:
+        None where there is none, or the pool cannot.
+
+    Raises:
+        ImproperlyConfigured: These are no numbers.
+    """
+    if not given or pool not in ("prefork", "threads"):
+        return None
+    parts = given.split(",") if isinstance(given, str) else list(given)
+    try:
+        most, least = (*(int(part or 0) for part in parts), 0)[:2]
+    except (TypeError, ValueError):
+        raise ImproperlyConfigured(f"autoscale is {given!r}; it is the most and the least, as in 10,3") from None
+    most, least = max(most, least, 1), min(most, least)
+    return most, max(least, 1)
 
 
 def slots(pool: PoolName, concurrency: int) -> Slots:

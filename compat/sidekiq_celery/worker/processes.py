@@ -21,6 +21,8 @@ from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.platforms import isatty
 from sidekiq_celery.worker import stewards
+from sidekiq_celery.worker.consuming import serve_present_queues
+from sidekiq_celery.worker.scaling import ThreadScaler, scaling_policy
 from sidekiq_py import program
 from sidekiq_py.config import Config
 from sidekiq_py.engine.child import run_child
@@ -66,8 +68,13 @@ def run_here(worker: Any, config: Config) -> int:
     program.hooks.on("exit")(worker.on_stopped)
     launcher = make_launcher(worker, config)
     start_steward = stewards.beside(worker, launcher)
+    worker.thread_policy = scaling_policy(worker)
 
     def on_ready() -> None:
+        if worker.thread_policy is not None:
+            scaler = ThreadScaler(worker, launcher, worker.thread_policy)
+            program.hooks.on("quiet")(scaler.stop)
+            scaler.start()
         start_steward()
         worker.on_ready()
 
@@ -91,6 +98,7 @@ def run_family(worker: Any, config: Config) -> int:
 
         def make(on_epoch: Callable[[str], None]) -> Launcher:
             launcher = make_launcher(worker, config, on_epoch)
+            serve_present_queues(worker.app, launcher)
             program.hooks.on("exit")(lambda: stewards.tell_counts(launcher, parent))
             if worker.max_tasks_per_child:
                 _count_tasks(launcher, int(worker.max_tasks_per_child), lambda: parent.say("RENEW"))
@@ -112,6 +120,7 @@ def run_family(worker: Any, config: Config) -> int:
         on_signal=_first_stop(worker.on_shutting_down),
         more_signals=("QUIT",),
         companion=stewards.role(worker, lambda: family),
+        scaling=scaling_policy(worker),
     )
     code = family.run()
     worker.on_stopped()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery.app.censoring import sanitize_url
 from sidekiq_celery.worker.plain_values import plain
 from sidekiq_celery.worker.relay import Place, on_message
+from sidekiq_celery.worker.scaling import scaling_facts
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.family_member import rss_kb_of
 
@@ -40,6 +41,7 @@ def stats_of(steward: "Steward") -> dict[str, Any]:
         "broker": _broker(steward.connection),
         "prefetch_count": steward.worker.concurrency,
         "rusage": facts.get("rusage", {}),
+        **({"autoscaler": facts["autoscaler"]} if facts.get("autoscaler") else {}),
     }
 
 
@@ -94,7 +96,8 @@ def memory_report(steward: "Steward", most: int) -> str:
 def parent_facts(place: Place) -> dict[str, Any]:
     """Of the process that the worker is to the system."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    facts = {"pid": os.getpid(), "rusage": {name: getattr(usage, f"ru_{name}") for name in _USAGE}}
+    facts: dict[str, Any] = {"pid": os.getpid(), "rusage": {name: getattr(usage, f"ru_{name}") for name in _USAGE}}
+    facts["autoscaler"] = scaling_facts(place)
     if place.supervisor is not None:
         children = [child for child in place.supervisor.children if not child.is_leaving]
         facts["processes"] = [child.pid for child in children]

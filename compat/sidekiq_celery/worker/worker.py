@@ -11,12 +11,13 @@ from sidekiq_celery.utils.nodenames import default_nodename, worker_direct
 from sidekiq_celery.utils.text import str_to_list
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pidfile import write_pidfile
-from sidekiq_celery.worker.pools import cpu_count, pool_name, slots
+from sidekiq_celery.worker.pools import autoscale_range, cpu_count, pool_name, slots
 from sidekiq_py.errors import SidekiqError
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
     from sidekiq_celery.events.task_events import TaskEvents
+    from sidekiq_py.engine.scaling import ScalingPolicy
 
 __all__ = ("WorkController",)
 
@@ -32,7 +33,10 @@ _WITHOUT_EFFECT = {
     "without_gossip": "--without-gossip: there is no gossip",
     "without_mingle": "--without-mingle: there is no mingle",
     "statedb": "--statedb: revoked tasks are kept in Redis",
-    "autoscale": "--autoscale: as many processes as its maximum are kept",
+}
+_WITHOUT_CHILDREN = {
+    "max_tasks_per_child": "--max-tasks-per-child: only -P prefork has children that can be replaced",
+    "max_memory_per_child": "--max-memory-per-child: only -P prefork has children that can be replaced",
 }
 
 
@@ -53,7 +57,7 @@ class WorkController:
         max_tasks_per_child, max_memory_per_child: After so many tasks, and beyond so many KiB, a child is replaced.
         beat: Run beat beside it.
         schedule_filename, scheduler: Of that beat.
-        autoscale: Maximum and minimum of processes; the maximum holds.
+        autoscale: The most and the least processes, or threads; also as a text with a comma.
         task_events: Tell monitors what becomes of tasks.
         without_heartbeat: Tell them nothing of the worker.
         heartbeat_interval: Seconds, between what they are told of it.
@@ -61,6 +65,8 @@ class WorkController:
 
     Attributes:
         exitcode: Of the program, once it has ended.
+        concurrency: How many tasks run at once; it may change.
+        thread_policy: Of a worker of threads that grows and shrinks by itself.
         events: In a process that runs tasks, where monitors are told of them.
     """
 
@@ -70,6 +76,7 @@ class WorkController:
         self.app: Any = app or type(self).app  # type: ignore[misc]
         self.hostname = default_nodename(hostname)
         self.exitcode: int | None = None
+        self.thread_policy: ScalingPolicy | None = None
         self.events: TaskEvents | None = None
         self.app.loader.init_worker()
         self.on_before_init(**kwargs)
@@ -114,7 +121,8 @@ class WorkController:
         self.max_memory_per_child = either("worker_max_memory_per_child", max_memory_per_child)
         self.task_events = either("worker_send_task_events", task_events)
         self.heartbeat_seconds = 0.0 if without_heartbeat else float(heartbeat_interval or _HEARTBEAT_SECONDS)
-        wanted = autoscale[0] if autoscale else either("worker_concurrency", concurrency)
+        self.autoscale = autoscale_range(self.pool_name, autoscale)
+        wanted = self.autoscale[1] if self.autoscale else either("worker_concurrency", concurrency)
         self.concurrency = 1 if self.pool_name == "solo" else _number(wanted)
 
     def setup_instance(
@@ -233,7 +241,12 @@ class WorkController:
     def options_without_effect(self) -> list[str]:
         """What was asked for and has no effect here, each with the reason."""
         given = self._options
-        return [text for name, text in _WITHOUT_EFFECT.items() if given.get(name) not in (None, False, "default")]
+        texts = [text for name, text in _WITHOUT_EFFECT.items() if given.get(name) not in (None, False, "default")]
+        if self.pool_name != "prefork":
+            texts += [text for name, text in _WITHOUT_CHILDREN.items() if getattr(self, name)]
+        if given.get("autoscale") and self.autoscale is None:
+            texts.append(f"--autoscale: -P {self.pool_name} neither grows nor shrinks by itself")
+        return texts
 
     def _limit_tasks(self) -> None:
         """Give the worker's limits to tasks without any."""

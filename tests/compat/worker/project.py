@@ -1,5 +1,6 @@
 """A program with tasks, as a worker's command line names it; it notes in Redis which signals were sent where."""
 
+import asyncio
 import os
 import time
 from typing import Any
@@ -14,6 +15,7 @@ URL = os.environ["REDIS_URL"]
 app = Celery("project", broker=URL, backend=URL)
 app.conf.worker_max_tasks_per_child = int(os.environ.get("MOST_TASKS") or 0) or None
 app.conf.worker_soft_shutdown_timeout = float(os.environ.get("SOFT_SHUTDOWN") or 0.0)
+app.conf.worker_pool_restarts = "RESTARTS" in os.environ
 if "WORKER_POOL" in os.environ:
     app.conf.update(worker_pool=os.environ["WORKER_POOL"], worker_concurrency=3)
 if "EVERY_SECONDS" in os.environ:
@@ -72,9 +74,35 @@ def finish_when_told() -> str:
     """Runs until the test says so."""
     note("slow", os.getpid())
     client = redis.Redis.from_url(URL)
-    client.blpop(["finish"], timeout=60)
+    while not client.lpop("finish"):
+        time.sleep(0.01)
     client.close()
     return "finished"
+
+
+@app.task
+async def wait_on_loop() -> str:
+    """The same, on the loop."""
+    note("slow", os.getpid())
+    client = redis.Redis.from_url(URL)
+    while not client.lpop("finish"):
+        await asyncio.sleep(0.01)
+    client.close()
+    return "finished"
+
+
+@app.task(ignore_result=False)
+def count_up(number: int) -> None:
+    """Takes a moment, and notes that it ran."""
+    time.sleep(0.01)
+    note("counted", number)
+
+
+@app.task(soft_time_limit=100, time_limit=200)
+def limited() -> None:
+    """Runs until a limit ends it."""
+    for _ in range(600):
+        time.sleep(0.1)
 
 
 @app.task

@@ -1,0 +1,53 @@
+"""Importing modules of tasks once more, for `pool_restart`."""
+
+import logging
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_celery.utils.imports import reload_from_cwd
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("reload_modules",)
+
+logger = logging.getLogger("celery.worker")
+
+
+def reload_modules(app: "Celery", modules: str | Iterable[str] | None = None, reload: bool = False) -> None:
+    """
+    Import modules that are new, and, if asked, those that are not.
+
+    Args:
+        modules: Names; None: all modules of tasks that the app knows.
+        reload: A module that is there is executed again, and its tasks are made anew.
+
+    Raises:
+        Exception: What a module raises. Its tasks stay as they were.
+    """
+    names = set(app.loader.task_modules) if modules is None else set(maybe_list(modules) or ())
+    for name in sorted(names):
+        module = sys.modules.get(name)
+        if module is None:
+            logger.debug("importing module %s", name)
+            app.loader.import_from_cwd(name)
+        elif reload:
+            logger.debug("reloading module %s", name)
+            _reload(app, module)
+
+
+def _reload(app: "Celery", module: ModuleType) -> None:
+    before = dict(app._tasks)
+    for name, task in before.items():
+        # A task that is known keeps its function, whatever is decorated under its name.
+        if task.__module__ == module.__name__:
+            del app._tasks[name]
+    try:
+        reload_from_cwd(module)
+    except BaseException:
+        for name, task in before.items():
+            app._tasks.setdefault(name, task)
+        raise

@@ -1,0 +1,183 @@
+"""
+The size of a running worker: `pool_grow`, `pool_shrink`, `pool_restart`, `autoscale`.
+
+With prefork the parent keeps the number of children, and the policy of `--autoscale` is asked there, by what the
+children say once a second. With threads the process does it itself.
+"""
+
+import logging
+import os
+import threading
+from typing import Any
+
+from sidekiq_celery.worker.panel import control_command, nok, ok
+from sidekiq_celery.worker.relay import Place, on_message
+from sidekiq_celery.worker.reloading import reload_modules
+from sidekiq_py.clock import Wakeable, monotonic
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.scaling import Load, ScalingPolicy
+
+__all__ = ("AUTOSCALE_KEEPALIVE", "ThreadScaler", "scaling_facts", "scaling_policy")
+
+logger = logging.getLogger("celery.worker.autoscale")
+
+AUTOSCALE_KEEPALIVE = float(os.environ.get("AUTOSCALE_KEEPALIVE", "30"))
+"""Seconds for which a worker must have had less to do before it shrinks."""
+
+_LOOK_SECONDS = 1.0
+_MOST_THREADS = 1_000
+
+
+def scaling_policy(worker: Any) -> ScalingPolicy | None:
+    """What `--autoscale` asks of *worker*; None without it."""
+    if worker.autoscale is None:
+        return None
+    most, least = worker.autoscale
+    return ScalingPolicy(most, least, keepalive_seconds=AUTOSCALE_KEEPALIVE)
+
+
+class ThreadScaler:
+    """
+    Grows and shrinks a worker of threads.
+
+    Args:
+        policy: By which.
+    """
+
+    def __init__(self, worker: Any, launcher: Launcher, policy: ScalingPolicy) -> None:
+        self._worker = worker
+        self._launcher = launcher
+        self.policy = policy
+        self._pause = Wakeable()
+        self._thread = threading.Thread(target=self._run, name="sidekiq.autoscale", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it; that is not waited for."""
+        self._pause.wake()
+
+    def look(self, now: float) -> int:
+        """See what there is to do, and take the size for it; returns that. *now* is on the monotonic clock."""
+        size = self._worker.concurrency
+        running, *waiting = self._launcher.shape.load(size < self.policy.most)
+        wanted = self.policy.wanted(Load(size, running, sum(waiting)), now)
+        if wanted != size:
+            logger.info("Scaling %s: %d threads", "up" if wanted > size else "down", wanted)
+            _resize_here(self._worker, self._launcher, wanted)
+        return wanted
+
+    def _run(self) -> None:
+        while not self._pause.wait(_LOOK_SECONDS):
+            if not self._launcher.is_quiet:
+                self.look(monotonic())
+
+
+@control_command(args=[("n", int)], signature="[N=1]")
+def pool_grow(state: Any, n: int = 1, **kwargs: Any) -> dict[str, str]:
+    """Grow pool by n processes/threads."""
+    return _grow(state, "pool_grow", int(n)) or ok("pool will grow")
+
+
+@control_command(args=[("n", int)], signature="[N=1]")
+def pool_shrink(state: Any, n: int = 1, **kwargs: Any) -> dict[str, str]:
+    """Shrink pool by n processes/threads."""
+    return _grow(state, "pool_shrink", -int(n)) or ok("pool will shrink")
+
+
+@control_command(args=[("max", int), ("min", int)], signature="[max [min]]")
+def autoscale(state: Any, max: int | None = None, min: int | None = None, **kwargs: Any) -> dict[str, str]:
+    """Modify autoscale settings."""
+    worker = state.steward.worker
+    policy = scaling_policy(worker)
+    if policy is None:
+        raise ValueError("Autoscale not enabled")
+    policy.change(max, min)
+    state.steward.tell_all("autoscale", most=policy.most, least=policy.least)
+    return ok(f"autoscale now max={policy.most} min={policy.least}")
+
+
+@control_command()
+def pool_restart(
+    state: Any, modules: Any = None, reload: bool = False, reloader: Any = None, **kwargs: Any
+) -> dict[str, str]:
+    """Restart execution pool."""
+    if not state.app.conf.worker_pool_restarts:
+        raise ValueError("Pool restarts not enabled")
+    worker = state.steward.worker
+    if worker.pool_name != "prefork":
+        return nok(f"pool_restart needs -P prefork: there is nothing but this process in -P {worker.pool_name}")
+    answer = state.steward.ask_parent("restart", modules=modules, reload=reload)
+    if answer is not None and answer.error:
+        return nok(f"the children stay as they are: {answer.error}")
+    state.steward.tell_here("restart", modules=modules, reload=reload)
+    return ok("reload started")
+
+
+def _grow(state: Any, command: str, by: int) -> dict[str, str] | None:
+    worker = state.steward.worker
+    if worker.autoscale is not None:
+        return nok(f"{command} is not supported with autoscale. Adjust autoscale range instead.")
+    if worker.pool_name == "solo":
+        return nok(f"{command} is not supported by -P solo, which runs one task at a time; use -P threads or prefork")
+    state.steward.tell_all("resize", by=by)
+    return None
+
+
+def scaling_facts(place: Place) -> dict[str, int] | None:
+    """What `inspect stats` tells of it, asked in the parent, or the one process; None without `--autoscale`."""
+    if place.supervisor is not None:
+        size = place.supervisor.size
+        policy, busy, current = size.policy, sum(size.running.values()), len(place.supervisor.children)
+    else:
+        policy, current = place.worker.thread_policy, place.worker.concurrency
+        busy = place.launcher.state.busy if place.launcher is not None else 0
+    if policy is None:
+        return None
+    return {"max": policy.most, "min": policy.least, "current": current, "qty": busy}
+
+
+# ---- where it is done
+
+
+@on_message("resize")
+def resize(place: Place, by: int) -> None:
+    """Run so many more, or less, at once; at least one."""
+    worker = place.worker
+    size = max(worker.concurrency + by, 1)
+    if place.supervisor is not None:
+        # A child that was stopped from a Web UI is not counted any more.
+        size = place.supervisor.size.resize(place.supervisor.size.wanted + by)
+    elif place.launcher is not None and worker.pool_name != "prefork":
+        _resize_here(worker, place.launcher, size)
+        return
+    worker.concurrency = size
+
+
+@on_message("autoscale")
+def change_scale(place: Place, most: int, least: int) -> None:
+    """Stay between these."""
+    worker = place.worker
+    worker.autoscale = (most, least)
+    policy = place.supervisor.size.policy if place.supervisor is not None else worker.thread_policy
+    if policy is not None:
+        policy.change(most, least)
+
+
+@on_message("restart")
+def restart(place: Place, modules: Any = None, reload: bool = False) -> None:
+    """Import or reload modules, then restart the children, which are forked with that."""
+    reload_modules(place.worker.app, modules, reload)
+    if place.supervisor is not None:
+        place.supervisor.restart()
+
+
+def _resize_here(worker: Any, launcher: Launcher, size: int) -> None:
+    if worker.pool_name == "asyncio":
+        launcher.shape.resize_loop(size)
+    else:
+        size = min(size, _MOST_THREADS)
+        launcher.shape.resize(size)
+    worker.concurrency = size

@@ -1,0 +1,222 @@
+"""A worker that is changed while it runs: its size, its queues, its tasks' limits."""
+
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
+
+from tests.compat.worker.conftest import StartWorker
+from tests.support.waiting import eventually
+from tests.support.worker_process import SidekiqProcess
+
+_SECONDS = 60
+
+
+def replies(project: ModuleType, command: str, **arguments: Any) -> dict[str, Any]:
+    """What the one worker answers to a command of remote control."""
+
+    control = project.app.control
+    # It may still begin to listen; a command that changes something is not to be sent twice.
+    eventually(lambda: control.ping(limit=1, timeout=1), within_seconds=_SECONDS)
+    [answer] = control.broadcast(command, arguments=arguments, reply=True, limit=1, timeout=_SECONDS)
+    [value] = answer.values()
+    return value
+
+
+def children(worker: SidekiqProcess, client: redis.Redis) -> set[int]:
+    """The processes of a worker that run tasks, as Ruby's Busy page sees them."""
+    return {int(name.decode().split(":")[1]) for name in client.smembers("processes")}
+
+
+def shown_queues(client: redis.Redis) -> list[set[str]]:
+    """The queues that each process tells Ruby."""
+    from sidekiq_py.wire.json_dialect import loads
+
+    infos = [client.hget(name, "info") for name in client.smembers("processes")]
+    return [set(loads(info)["queues"]) for info in infos if info]
+
+
+def notes(client: redis.Redis, key: str) -> list[str]:
+    """What the program has noted."""
+    return [text.decode() for text in client.lrange(f"noted:{key}", 0, -1)]
+
+
+def test_a_family_grows_and_shrinks_while_it_works(
+    start: StartWorker, project: ModuleType, redis_client: redis.Redis
+) -> None:
+    """From one child to three and back: each task runs, and runs once."""
+    worker = start("-c", "1")
+    sent = [project.count_up.delay(number) for number in range(300)]
+
+    assert replies(project, "pool_grow", n=2) == {"ok": "pool will grow"}
+    eventually(lambda: len(children(worker, redis_client)) == 3, within_seconds=_SECONDS)
+    stats = replies(project, "stats")
+    assert len(stats["pool"]["processes"]) == 3
+    sent += [project.count_up.delay(number) for number in range(300, 600)]
+    assert replies(project, "pool_shrink", n=5) == {"ok": "pool will shrink"}
+    eventually(lambda: len(children(worker, redis_client)) == 1, within_seconds=_SECONDS)
+
+    for one in sent:
+        one.get(timeout=_SECONDS)
+    assert Counter(notes(redis_client, "counted")) == Counter(map(str, range(600)))
+    assert worker.stop() == 0
+
+
+def test_a_busy_child_finishes_before_it_goes(
+    start: StartWorker, project: ModuleType, redis_client: redis.Redis
+) -> None:
+    """The idle one goes, and a new one comes beside the busy one."""
+    worker = start("-c", "2", processes=2)
+    sent = project.finish_when_told.delay()
+    [busy] = eventually(lambda: notes(redis_client, "slow"), within_seconds=_SECONDS)
+
+    replies(project, "pool_shrink")
+    eventually(lambda: children(worker, redis_client) == {int(busy)}, within_seconds=_SECONDS)
+    redis_client.rpush("finish", "now")
+
+    assert sent.get(timeout=_SECONDS) == "finished"
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("pool", ["threads", "asyncio"])
+def test_a_process_grows_and_shrinks(
+    pool: str, start: StartWorker, project: ModuleType, redis_client: redis.Redis
+) -> None:
+    """Its slots do."""
+    worker = start("-c", "1", "-P", pool)
+    task = project.finish_when_told if pool == "threads" else project.wait_on_loop
+    sent = [task.delay() for _ in range(3)]
+
+    assert replies(project, "pool_grow", n=2) == {"ok": "pool will grow"}
+    eventually(lambda: len(notes(redis_client, "slow")) == 3, within_seconds=_SECONDS)
+    assert replies(project, "pool_shrink", n=2) == {"ok": "pool will shrink"}
+    redis_client.rpush("finish", *["now"] * 3)
+
+    assert [one.get(timeout=_SECONDS) for one in sent] == ["finished"] * 3
+    assert project.add.delay(1, 2).get(timeout=_SECONDS) == 3
+    assert worker.stop() == 0
+
+
+def test_what_cannot_be_changed_is_told(start: StartWorker, project: ModuleType) -> None:
+    """In Celery's words where it has some."""
+    start("-P", "solo")
+
+    assert "runs one task at a time" in replies(project, "pool_grow")["error"]
+    assert "Autoscale not enabled" in replies(project, "autoscale", max=3, min=1)["error"]
+    assert "Pool restarts not enabled" in replies(project, "pool_restart")["error"]
+    assert replies(project, "time_limit", task_name="none", soft=1, hard=None) == {"error": "unknown task"}
+    limited = replies(project, "time_limit", task_name=project.add.name, soft=1, hard=2)
+    assert "cannot end a task by a hard limit" in limited["error"]
+
+
+def test_a_worker_begins_with_a_queue_and_leaves_one(
+    start: StartWorker, project: ModuleType, redis_client: redis.Redis
+) -> None:
+    """In all children, and in those that are made later; Ruby's Busy page tells of it."""
+    worker = start("-c", "2", "-Q", "first", processes=2)
+
+    assert replies(project, "add_consumer", queue="second") == {"ok": "add consumer second"}
+    assert replies(project, "cancel_consumer", queue="first") == {"ok": "no longer consuming from first"}
+    eventually(lambda: shown_queues(redis_client) == [{"second"}] * 2, within_seconds=_SECONDS)
+    assert [queue["name"] for queue in replies(project, "active_queues")] == ["second"]
+    project.add.apply_async((1, 1), queue="first")
+    pid = project.pid.apply_async(queue="second").get(timeout=_SECONDS)
+
+    os.kill(pid, signal.SIGKILL)
+    eventually(
+        lambda: len(children(worker, redis_client) - {pid}) == 2 and shown_queues(redis_client)[0] == {"second"},
+        within_seconds=_SECONDS,
+    )
+    assert project.add.apply_async((2, 2), queue="second").get(timeout=_SECONDS) == 4
+    assert redis_client.llen("queue:first") == 1
+    assert worker.stop() == 0
+
+
+def test_nothing_of_a_new_queue_is_lost_with_a_killed_child(
+    start: StartWorker, project: ModuleType, redis_client: redis.Redis
+) -> None:
+    """The job that it runs, and those that it has taken, come back."""
+    start("-c", "1", "-Q", "first")
+    replies(project, "add_consumer", queue="second")
+    sent = [project.finish_when_told.apply_async(queue="second"), project.add.apply_async((1, 1), queue="second")]
+    [pid] = eventually(lambda: notes(redis_client, "slow"), within_seconds=_SECONDS)
+
+    os.kill(int(pid), signal.SIGKILL)
+    eventually(lambda: len(notes(redis_client, "slow")) == 2, within_seconds=_SECONDS)
+    redis_client.rpush("finish", "now")
+
+    assert [one.get(timeout=_SECONDS) for one in sent] == ["finished", 2]
+
+
+def test_limits_of_a_task_can_be_changed(start: StartWorker, project: ModuleType) -> None:
+    """Those that calls bring along from the task's declaration do not stand against it; new children have them, too."""
+    start("-c", "1")
+    name = project.limited.name
+
+    assert replies(project, "time_limit", task_name=name, soft=0.3, hard=50) == {"ok": "time limits set successfully"}
+    with pytest.raises(SoftTimeLimitExceeded):
+        project.limited.delay().get(timeout=_SECONDS)
+    replies(project, "time_limit", task_name=name, soft=None, hard=0.3)
+    with pytest.raises(TimeLimitExceeded):
+        project.limited.delay().get(timeout=_SECONDS)
+    # The child that runs this one was made after the change.
+    with pytest.raises(TimeLimitExceeded):
+        project.limited.delay().get(timeout=_SECONDS)
+
+
+def test_a_worker_scales_itself(start: StartWorker, project: ModuleType, redis_client: redis.Redis) -> None:
+    """It grows while tasks wait, within what remote control allows, and shrinks when they do not."""
+    worker = start("--autoscale", "2,1", AUTOSCALE_KEEPALIVE="2")
+    assert "not supported with autoscale" in replies(project, "pool_grow")["error"]
+    sent = [project.finish_when_told.delay() for _ in range(3)]
+
+    eventually(lambda: len(children(worker, redis_client)) == 2, within_seconds=_SECONDS)
+    assert replies(project, "autoscale", max=3, min=1) == {"ok": "autoscale now max=3 min=1"}
+    eventually(lambda: len(notes(redis_client, "slow")) == 3, within_seconds=_SECONDS)
+    scaler = replies(project, "stats")["autoscaler"]
+    assert (scaler["max"], scaler["min"], scaler["current"]) == (3, 1, 3)
+    redis_client.rpush("finish", *["now"] * 3)
+
+    assert [one.get(timeout=_SECONDS) for one in sent] == ["finished"] * 3
+    eventually(lambda: len(children(worker, redis_client)) == 1, within_seconds=_SECONDS)
+    assert worker.stop() == 0
+
+
+def test_a_worker_of_threads_scales_itself(start: StartWorker, project: ModuleType, redis_client: redis.Redis) -> None:
+    """In its one process."""
+    worker = start("--autoscale", "3,1", "-P", "threads")
+    sent = [project.finish_when_told.delay() for _ in range(3)]
+
+    eventually(lambda: len(notes(redis_client, "slow")) == 3, within_seconds=_SECONDS)
+    redis_client.rpush("finish", *["now"] * 3)
+
+    assert [one.get(timeout=_SECONDS) for one in sent] == ["finished"] * 3
+    assert worker.stop() == 0
+
+
+def test_a_restarted_pool_has_the_modules_anew(
+    start: StartWorker, project: ModuleType, tmp_path: Path, redis_client: redis.Redis
+) -> None:
+    """Those that are named, with `reload`; one that cannot be imported changes nothing."""
+    module = tmp_path / "reloaded_tasks.py"
+    code = "from sidekiq_celery import shared_task\n\n@shared_task(name='reloaded')\ndef reloaded():\n    return {!r}\n"
+    module.write_text(code.format("before"))
+    start("-c", "1", "-I", "reloaded_tasks", RESTARTS="1", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+    call: Callable[[], Any] = lambda: project.app.send_task("reloaded").get(timeout=_SECONDS)  # noqa: E731
+    assert call() == "before"
+
+    module.write_text("raise RuntimeError('not this one')\n")
+    assert "not this one" in replies(project, "pool_restart", modules=["reloaded_tasks"], reload=True)["error"]
+    assert call() == "before"
+    module.write_text(code.format("afterwards"))
+    assert replies(project, "pool_restart", modules=["reloaded_tasks"], reload=True) == {"ok": "reload started"}
+
+    eventually(lambda: call() == "afterwards", within_seconds=_SECONDS)

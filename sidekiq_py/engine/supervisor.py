@@ -310,6 +310,8 @@ class Supervisor:
         elif message.word == "TERMINATE":
             limit, owner, job = message.details[0], message.details[1], " ".join(message.details[2:])
             child.limit = Limit(limit, owner, job, monotonic())
+        elif message.word == "LOAD":
+            self.size.hear(child, *map(int, message.details))
         elif message.word == "END":
             child.limit = None
         elif message.word == "RENEW":

@@ -36,8 +36,8 @@ def _renames(context: click.Context, parameter: click.Parameter, texts: tuple[st
     "--unacked",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    help="Also take what Celery's workers (on Redis) have had for so long without acknowledging it. More than the "
-    "visibility timeout is safe; 0 only when no Celery worker runs any more, or tasks run twice.",
+    help="Also take what Celery's workers (on Redis) have had for so long without acknowledging it. What is older than "
+    "the visibility timeout Celery itself would run again; 0 only when no Celery worker runs any more.",
 )
 @click.option(
     "--transport-options",

@@ -7,7 +7,6 @@ acknowledged the broker brings again, and the mark tells that it was written.
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -32,13 +31,12 @@ from sidekiq_py.redis_access.pool import Command
 
 __all__ = ("KombuRoute",)
 
-logger = logging.getLogger("celery.bridge")
-
 _BATCH_MESSAGES = 200
 # How long messages that stay are kept from Celery's workers while there is more to look through.
 _HOLD_SECONDS = 10.0
-# A quorum queue throws a message away that was given back too often (RabbitMQ 4: 20 times).
+# A quorum queue throws a message away that was given back too often (RabbitMQ 4: 20 times). A copy begins anew.
 _MOST_RETURNS = 5
+_DELIVERY_COUNT = "x-delivery-count"
 _UUID_LENGTH = 36
 
 
@@ -104,19 +102,26 @@ class KombuRoute:
 
     def _empty(self, queue: str, ledger: Ledger, is_stopping: Callable[[], bool]) -> None:
         stays: list[_Delivery] = []
-        began = monotonic()
         try:
-            while not is_stopping():
-                read_at = moves.server_seconds(self._target.pool)
-                batch = self._get(queue, is_stopping)
-                if not batch:
-                    return
-                before = ledger.count_moved
-                stays += self._move(batch, ledger, read_at)
-                if stays and ledger.count_moved > before and monotonic() - began > _HOLD_SECONDS:
-                    return
-        finally:
-            self._give_back(stays)
+            self._move_all(queue, ledger, is_stopping, stays)
+        except BaseException:
+            # With the connection all that was not acknowledged is the broker's again.
+            self.close()
+            raise
+        for delivery in reversed(stays):
+            self._give_back(delivery)
+
+    def _move_all(self, queue: str, ledger: Ledger, is_stopping: Callable[[], bool], stays: list[_Delivery]) -> None:
+        began = monotonic()
+        while not is_stopping():
+            read_at = moves.server_seconds(self._target.pool)
+            batch = self._get(queue, is_stopping)
+            if not batch:
+                return
+            before = ledger.count_moved
+            stays += self._move(batch, ledger, read_at)
+            if stays and ledger.count_moved > before and monotonic() - began > _HOLD_SECONDS:
+                return
 
     def _get(self, queue: str, is_stopping: Callable[[], bool]) -> list[_Delivery]:
         batch: list[_Delivery] = []
@@ -151,8 +156,11 @@ class KombuRoute:
             else:
                 items.append((delivery, fate))
         self._write(items, ledger, read_at)
-        # Only what is needed to give them back.
-        return [one._replace(found=Found(one.found.queue, b""), envelope=None) for one in stays]
+        # Only what is needed to give them back, as there may be many.
+        return [
+            one._replace(found=Found(one.found.queue, b""), envelope=one.envelope if one.is_worn else None)
+            for one in stays
+        ]
 
     def _write(self, items: Sequence[tuple[_Delivery, Moved]], ledger: Ledger, read_at: int) -> None:
         if not items:
@@ -171,21 +179,25 @@ class KombuRoute:
         self._count(deliveries[0].found.queue)
         self._target.pool.batch([("EXPIRE", delivery.mark[1], AFTERGLOW_SECONDS) for delivery in deliveries])
 
-    def _give_back(self, stays: Sequence[_Delivery]) -> None:
-        channel = self._channel
-        if channel is None:
+    def _give_back(self, delivery: _Delivery) -> None:
+        channel = self._open_channel()
+        if not delivery.is_worn:
+            channel.basic_reject(delivery.tag, requeue=True)
             return
-        for delivery in reversed(stays):
-            if delivery.is_worn:
-                logger.warning(
-                    "bridge: a message of %s was given back to the broker %s times, and no Celery worker has taken it. "
-                    "It is held until the bridge stops, so that the broker does not throw it away: start a Celery "
-                    "worker on that queue, then stop the bridge for a moment",
-                    delivery.found.queue,
-                    _MOST_RETURNS,
-                )
-            else:
-                channel.basic_reject(delivery.tag, requeue=True)
+        # Rather twice than not at all: the copy is confirmed before the message is gone.
+        envelope = delivery.envelope
+        assert envelope is not None
+        self._connection.Producer(channel).publish(
+            envelope.body,
+            routing_key=delivery.found.queue,
+            exchange="",
+            content_type=envelope.content_type,
+            content_encoding=envelope.content_encoding,
+            headers={name: value for name, value in envelope.headers.items() if name != _DELIVERY_COUNT},
+            mandatory=True,
+            **envelope.properties,
+        )
+        channel.basic_ack(delivery.tag)
 
     def _delivery(self, queue: str, message: Any) -> _Delivery:
         """A message as kombu's virtual transports, or amqp, hand it over."""
@@ -205,7 +217,7 @@ class KombuRoute:
             retries, task_id = envelope.headers.get("retries"), envelope.headers.get("id")
             identity = _digest(f"{retries} ".encode() + envelope.body)
         key = mark_key(self._target, f"{task_id}:{identity}")
-        worn = int((envelope.headers if envelope else {}).get("x-delivery-count") or 0) >= _MOST_RETURNS
+        worn = int((envelope.headers if envelope else {}).get(_DELIVERY_COUNT) or 0) >= _MOST_RETURNS
         return _Delivery(message.delivery_tag, found, envelope, ("MARK" if is_new else "NEW", key, MARK_SECONDS), worn)
 
     def _count(self, queue: str) -> int | None:

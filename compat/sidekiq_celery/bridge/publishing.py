@@ -100,10 +100,17 @@ class Publishing:
             self._alive_at = now
 
     def _declare(self, queue: str) -> None:
-        """A message for a queue that is not there would be thrown away."""
+        """Have the broker have a queue, as a message for one that is not there would be thrown away."""
         if self._connection is None:
             self._connection = self._connect()
-            self._producer = self._connection.Producer()
-        if queue not in self._declared:
-            self._app.amqp.queues[queue](self._producer.channel).declare()
-            self._declared.add(queue)
+        if queue in self._declared:
+            return
+        channel = self._connection.channel()
+        try:
+            # One that is there may have been declared with other arguments than the app's.
+            channel.queue_declare(queue=queue, passive=True)
+        except self._connection.channel_errors:
+            channel = self._connection.channel()
+            self._app.amqp.queues[queue](channel).declare()
+        self._declared.add(queue)
+        self._producer = self._connection.Producer(channel)

@@ -149,20 +149,24 @@ class Bridge:
                 self._route = self._open()
             return self._route.look_through(self.ledger, lambda: self._is_stopping)
         except Exception as error:
-            if self._plan.is_once or self._plan.is_dry or not self._is_lost_connection(error):
-                raise
-            logger.warning("bridge: %s; trying again in %s seconds", error, _RETRY_SECONDS)
+            lost = self._as_lost_connection(error)
+            if lost is None or self._plan.is_once or self._plan.is_dry:
+                raise (lost or error) from error.__cause__
+            logger.warning("bridge: %s; trying again in %s seconds", lost, _RETRY_SECONDS)
         self._close()
         self._pause(_RETRY_SECONDS)
         return None
 
-    def _is_lost_connection(self, error: Exception) -> bool:
+    def _as_lost_connection(self, error: Exception) -> Exception | None:
+        """The error, in words, if a connection to one of the two servers broke or could not be made."""
         if isinstance(error, (*_LOST_CONNECTION, OSError)):
-            return True
+            return error
         if self._plan.celery_url is None or is_redis(self._plan.celery_url):
-            return False
+            return None
         connection = self._connect()
-        return isinstance(error, (*connection.recoverable_connection_errors, *connection.recoverable_channel_errors))
+        if isinstance(error, (*connection.connection_errors, *connection.channel_errors)):
+            return ConnectionError(f"Celery's broker: {error}")
+        return None
 
     def _pause(self, seconds: float) -> None:
         until = monotonic() + seconds
@@ -220,7 +224,7 @@ class Bridge:
 
         plan, source = self._plan, self._sidekiq_side()
         claims = Claims(plan.direction, source)
-        publishing = Publishing(self._app, lambda: self._connect(confirm_publish=True), claims)
+        publishing = Publishing(self._app, self._connect, claims)
         self._closers.append(publishing.close)
         return RedisRoute(
             self._sidekiq_places(source),
@@ -289,9 +293,10 @@ class Bridge:
         changes = {"broker_transport_options": dict(self._options)}
         return Celery("bridge", set_as_current=False, changes=changes)
 
-    def _connect(self, **options: Any) -> Any:
-        old = self._old_app()
-        return old.connection_for_read(self._plan.celery_url, transport_options=options)
+    def _connect(self) -> Any:
+        """A connection to a broker that is no Redis, which waits for confirmations where the broker gives any."""
+        confirming = {"confirm_publish": True} if _is_amqp(self._plan.celery_url or "") else {}
+        return self._old_app().connection_for_read(self._plan.celery_url, transport_options=confirming)
 
     def _tell_what_workers_have(self) -> None:
         """Messages of Celery's workers that are left to them."""
@@ -307,6 +312,10 @@ class Bridge:
         if overdue:
             text = f"of these, taken more than {self._layout.visibility_seconds:g} seconds ago (visibility timeout)"
             self.ledger.notes[text] = overdue
+
+
+def _is_amqp(url: str) -> bool:
+    return url.partition("://")[0].lower() in ("amqp", "amqps", "pyamqp")
 
 
 def _pool(settings: RedisSettings) -> Pool:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import redis
+from kombu import Queue
 from sidekiq_celery import Celery
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.run import Bridge, BridgePlan
@@ -91,7 +92,7 @@ def other_redis(new_redis_server: Callable[..., RedisServer]) -> RedisServer:
 def app(redis_url: str) -> Iterator[Celery]:
     """The app at Sidekiq's end, with the task that the other side calls; `app.noted` is what it was called with."""
     made = Celery("ours", broker=redis_url, set_as_current=False)
-    made.conf.task_queues = {"celery": {}, "high": {}}
+    made.conf.task_queues = [Queue("celery", queue_arguments={"x-max-priority": 10}), Queue("high")]
 
     noted: list[Any] = []
 

@@ -1,0 +1,228 @@
+"""The way back: from Sidekiq's queues to Celery's."""
+
+import json
+import os
+import subprocess
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery, chain, chord
+from sidekiq_celery.bridge import backward
+from sidekiq_celery.bridge.fates import Found, Moved
+from sidekiq_celery.bridge.ledger import Ledger
+from sidekiq_celery.bridge.places import Side
+from sidekiq_celery.bridge.publishing import Publishing
+from sidekiq_celery.bridge.transfer import Claim, Claims, TooLateError
+
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from tests.compat.bridge.conftest import Recorded, RunBridge, celery_side, jobs
+from tests.support.child_process import tail
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+_SECONDS = 60
+
+
+@contextmanager
+def _celery_worker(broker: str, results: str, log: Path) -> Iterator[None]:
+    # It refuses to read pickle as root else.
+    environment = {**os.environ, "C_FORCE_ROOT": "1"}
+    environment.pop("PYTHONPATH", None)
+    with log.open("wb") as output:
+        worker = subprocess.Popen(celery_side(broker, results, "work"), env=environment, stdout=output, stderr=output)
+        try:
+            yield
+        except BaseException:
+            print(tail(log))
+            raise
+        finally:
+            worker.kill()
+            worker.wait()
+
+
+@pytest.fixture(params=["within", "across", "rabbit"])
+def celery_url(request: pytest.FixtureRequest, redis_url: str) -> str:
+    """The broker that the jobs go back to."""
+    if request.param == "within":
+        return redis_url
+    if request.param == "across":
+        return str(request.getfixturevalue("other_redis").url)
+    return str(request.getfixturevalue("rabbit_url"))
+
+
+def test_what_was_moved_back_is_run_by_a_real_celery_worker(
+    celery_url: str,
+    app: Celery,
+    redis_url: str,
+    redis_client: redis.Redis,
+    run_bridge: RunBridge,
+    tmp_path: Path,
+    other_redis: RedisServer,
+) -> None:
+    """With arguments, links, times and the rest of its chain; each once."""
+    note = app.tasks["side.note"]
+    note.delay("plain")
+    note.apply_async(("kwargs",), {"n": 1}, queue="high", priority=3)
+    note.apply_async(("soon",), countdown=1)
+    note.apply_async(("linked",), link=note.s("link"), link_error=note.si("errback"))
+    chain(note.s("first"), note.si("second"), note.si("third")).apply_async()
+    redis_client.zadd("retry", {_retry_of("again"): time.time() + 1})
+    note.apply_async(("much later",), countdown=3600)
+    redis_client.lpush("queue:celery", b'{"class":"HardWorker","args":[1],"jid":"ruby"}')
+
+    ledger = run_bridge(celery_url=celery_url, is_reverse=True)
+
+    assert (ledger.count_moved, ledger.left["celery"]) == (7, {backward.NO_TASK: 1})
+    assert list(jobs(redis_client)) == ["ruby"]
+    assert redis_client.zcard("retry") == redis_client.zcard("schedule") == 0
+    expected = ["again", "first", "kwargs", "linked", "linked", "plain", "second", "soon", "third"]
+    with _celery_worker(celery_url, other_redis.url, tmp_path / "log"), other_redis.client() as noted:
+        found = eventually(lambda: _noted_if(noted, len(expected)), within_seconds=_SECONDS)
+    assert sorted(args[0] for args, _ in found) == expected
+    assert [kwargs for args, kwargs in found if args[0] == "kwargs"] == [{"n": 1}]
+
+
+def _retry_of(text: str) -> bytes:
+    return json.dumps(
+        {
+            "class": "side.note",
+            "args": [text],
+            "jid": "retried",
+            "queue": "celery",
+            "retry": 3,
+            "celery": {"retries": 1},
+            "retry_count": 0,
+        }
+    ).encode()
+
+
+def _noted_if(client: redis.Redis, count: int) -> list[Any] | None:
+    texts = client.lrange("noted", 0, -1)
+    return [json.loads(text) for text in texts] if len(texts) >= count else None
+
+
+def test_a_chord_in_flight_is_finished_by_celery(
+    recorded: Recorded, redis_url: str, redis_client: redis.Redis, run_bridge: RunBridge, tmp_path: Path
+) -> None:
+    """Its parts were left in their queue."""
+    recorded.replay(redis_client)
+
+    run_bridge()
+
+    size_key = f"celery-taskset-meta-{_chord_of(redis_client)}.s"
+    redis_client.set(size_key, 2)
+    with _celery_worker(redis_url, redis_url, tmp_path / "log"):
+        found = eventually(lambda: _noted_if(redis_client, 5), within_seconds=_SECONDS)
+    assert sorted(str(args[0]) for args, _ in found) == [
+        *("['part 1', 'part 2']", "part 1", "part 2", "pickled member", "protocol 1 pickled"),
+    ]
+
+
+def _chord_of(client: redis.Redis) -> str:
+    """The group's id of the parts that wait."""
+    messages = [json.loads(text) for text in client.lrange("celery", 0, -1)]
+    return next(one["headers"]["group"] for one in messages if b'"body"' in b64decode(one["body"]))
+
+
+def test_there_and_back_again_a_message_is_the_same(
+    recorded: Recorded, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """But for what a delivery adds; opened or not."""
+    recorded.replay(redis_client)
+    before = _by_id(recorded.lists)
+
+    run_bridge()
+    run_bridge(is_reverse=True)
+
+    names = [name for name in redis_client.scan_iter() if name in recorded.lists]
+    after = _by_id({name: redis_client.lrange(name, 0, -1) for name in names})
+    # What was of protocol 1 comes back in protocol 2.
+    assert set(after) - set(before) == {recorded.ids["protocol 1"]}
+    for task_id, message in before.items():
+        again = after[task_id]
+        assert _body(again) == _body(message)
+        kept = {name: value for name, value in message["headers"].items() if value not in (None, {})}
+        assert {name: again["headers"].get(name) for name in kept} == kept
+        for name in ("correlation_id", "reply_to", "priority"):
+            assert again["properties"][name] == message["properties"][name]
+
+
+def _body(message: dict[str, Any]) -> Any:
+    """As written where it was not opened; JSON may be spelled otherwise."""
+    is_open = message["content-type"] == "application/json" and not message["headers"].get("compression")
+    return repr(json.loads(b64decode(message["body"]))) if is_open else message["body"]
+
+
+def _by_id(lists: dict[bytes, list[bytes]]) -> dict[str, Any]:
+    """Messages of protocol 2."""
+    found = [json.loads(text) for texts in lists.values() for text in texts]
+    return {one["headers"]["id"]: one for one in found if "id" in one["headers"]}
+
+
+def test_what_only_sidekiq_celery_can_finish_stays(
+    app: Celery, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """Parts of its chords, its own tasks, and what it wrote in another serializer."""
+    note = app.tasks["side.note"]
+    chord([note.s("a"), note.s("b")], note.s("body"), app=app).apply_async()
+    note.apply_async(("yaml",), serializer="yaml")
+    app.send_task("celery.chord_start", ([1], {}))
+    redis_client.lpush("queue:celery", b"rubbish", b'{"class":"side.note","args":[1],"jid":"j","celery":7}')
+
+    ledger = run_bridge(is_reverse=True)
+
+    assert ledger.count_moved == 0
+    assert ledger.left["celery"] == {backward.OURS: 3, backward.SEALED: 1, backward.NO_TASK: 2}
+    assert redis_client.llen("queue:celery") == 6
+
+
+def test_jobs_of_other_queues_stay_in_the_sets(app: Celery, redis_client: redis.Redis, run_bridge: RunBridge) -> None:
+    """However many there are."""
+    note = app.tasks["side.note"]
+    for number in range(3):
+        note.apply_async((number,), countdown=1000 + number, queue="other" if number != 1 else "celery")
+    redis_client.zadd("schedule", {b"rubbish": 1})
+
+    ledger = run_bridge(is_reverse=True)
+
+    assert (ledger.count_moved, redis_client.zcard("schedule")) == (1, 3)
+    [message] = [json.loads(text) for text in redis_client.lrange("celery", 0, -1)]
+    assert message["headers"]["eta"].endswith("+00:00")
+
+
+def test_what_a_dead_bridge_had_claimed_is_published_when_it_is_known_to_be_dead(
+    app: Celery, rabbit_url: str, redis_url: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """RabbitMQ keeps no marks, so a living bridge's claims are its own."""
+    source = Side(Pool(RedisSettings(redis_url)), "")
+    claims, others = Claims("backward", source), Claims("backward", source)
+    app.tasks["side.note"].delay("a")
+    [text] = redis_client.lrange("queue:celery", 0, -1)
+    found = Found("celery", text, ("LREM", "queue:celery", text))
+    claims.stay_alive(again=False)
+    [claim] = claims.make([(found, Moved("moved", "a", (), "celery"))])
+
+    assert others.orphans(others.ids()) == []
+    redis_client.delete(*redis_client.scan_iter("sidekiq_py:bridge:alive:*"))
+    assert others.orphans(others.ids()) == [claim.claim_id]
+    assert not claims.stay_alive(again=True)
+    ledger = run_bridge(celery_url=rabbit_url, is_reverse=True)
+
+    assert ledger.moved["celery"] == {"moved": 1}
+    assert others.ids() == []
+
+
+def test_a_bridge_that_stood_still_publishes_nothing_more(app: Celery, redis_url: str) -> None:
+    """Others may have begun with what it had claimed."""
+    claims = Claims("backward", Side(Pool(RedisSettings(redis_url)), ""))
+    publishing = Publishing(app, lambda: None, claims)
+    moved = Moved("moved", "a", (), "celery")
+
+    with pytest.raises(TooLateError):
+        publishing.finish([Claim("x:1:a", Found("celery", b""), moved)], Ledger(), 0)

@@ -102,18 +102,3 @@ def test_a_sentinel_names_the_primary(new_redis_server: Callable[..., RedisServe
         round_trip(Connection(url, transport_options={"master_name": SERVICE}))
     with server.client() as client:
         assert client.sismember("queues", "somewhere")
-
-
-def test_a_user_with_few_rights(new_redis_server: Callable[..., RedisServer]) -> None:
-    """The rights that the documentation lists are enough to send and to consume."""
-    server = new_redis_server()
-    page = (Path(__file__).parents[3] / "docs" / "kombu_transport.md").read_text()
-    rules = page.partition("ACL SETUSER celery ")[2].partition("```")[0].replace("\\\n", " ").replace("'", "").split()
-    with server.client() as client:
-        client.execute_command("ACL", "SETUSER", "celery", "reset", *rules)
-        client.execute_command("ACL", "LOG", "RESET")
-
-        round_trip(Connection(server.url.replace("redis://", "sidekiq://celery:a-password@")))
-
-        asked = {entry["object"] for entry in client.acl_log()}
-    assert {name.lower() for name in asked} <= {"info", "config|get", "config", "client|setinfo", "client"}

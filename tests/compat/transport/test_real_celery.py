@@ -15,7 +15,9 @@ from sidekiq_py.client import Client
 from tests.compat.tasks.worker import TaskWorker
 from tests.compat.transport.celery_side import celery_worker, run_client
 from tests.support.redis_server import RedisServer
+from tests.support.redis_users import TAKEN_FOR_AN_ANSWER
 from tests.support.waiting import eventually
+from tests.support.worker_process import REPOSITORY
 
 EXPECTED = {
     "call": 3,
@@ -137,3 +139,20 @@ def test_a_worker_goes_on_after_redis_has_been_away(
             after = pushed(server.url, "HardWorker", 2)
             eventually(lambda after=after: result_of(client, after))
     client.close()
+
+
+def test_a_user_with_few_rights(new_redis_server: Callable[..., RedisServer], tmp_path: Path) -> None:
+    """The rights that the documentation lists are enough for workers, clients and remote control."""
+    server = new_redis_server()
+    page = (REPOSITORY / "docs" / "kombu_transport.md").read_text()
+    rules = page.partition("ACL SETUSER celery ")[2].partition("```")[0].replace("\\\n", " ").replace("'", "").split()
+    with server.client(decode_responses=True) as client:
+        client.execute_command("ACL", "SETUSER", "celery", "reset", *rules)
+        client.execute_command("ACL", "LOG", "RESET")
+        as_user = {"BROKER": server.url.replace("redis://", "sidekiq://celery:a-password@")}
+
+        with celery_worker(server.url, tmp_path / "log", "-P", "solo", **as_user):
+            assert json.loads(run_client(server.url, "celery_client.py", **as_user)) == EXPECTED
+
+        refused = [(entry["reason"], entry["object"], entry["context"]) for entry in client.acl_log()]
+    assert [entry for entry in refused if entry[1].lower() not in TAKEN_FOR_AN_ANSWER] == []

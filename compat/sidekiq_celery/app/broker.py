@@ -14,10 +14,17 @@ from sidekiq_py.redis_access.pool import RedisSettings, redact
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("default_broker_url", "kombu_url", "own_url", "redis_settings")
+__all__ = ("REDIS_SCHEMES", "default_broker_url", "kombu_url", "of_redis", "own_url", "redis_settings")
 
 _LOCAL = "redis://localhost:6379/0"
-_REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+socket", "sentinel", "sidekiq", "sidekiqs")
+REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+socket", "sentinel")
+# Of the kombu transport, from which a program may have come.
+_OF_THE_TRANSPORT = {
+    "sidekiq": "redis",
+    "sidekiqs": "rediss",
+    "sidekiq+socket": "redis+socket",
+    "sidekiq+sentinel": "sentinel",
+}
 
 # Names of ssl options as kombu takes them, to those of a redis URL.
 _CERT_REQS = {
@@ -63,8 +70,9 @@ def redis_settings(app: "Celery", url: str | None = None) -> RedisSettings:
     options: Mapping[str, Any] = conf.broker_transport_options or {}
     if wanted.startswith("memory:") and in_memory is not None:
         wanted = in_memory()
+    wanted = of_redis(wanted)
     scheme = wanted.partition("://")[0].lower() if "://" in wanted else "amqp"
-    if scheme not in _REDIS_SCHEMES:
+    if scheme not in REDIS_SCHEMES:
         raise ImproperlyConfigured(_no_redis(wanted, scheme))
     namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
     engine_url = own_url(wanted, scheme, options, conf.broker_use_ssl)
@@ -95,17 +103,28 @@ def _timeouts(conf: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kombu_url(url: Any) -> Any:
-    """*url* as kombu writes it: sockets as `redis+socket://`, and what stands for `memory://` in tests."""
+    """*url* as kombu's own transport takes it: sockets as `redis+socket://`, what stands for `memory://` in tests."""
     if not isinstance(url, str):
         return url
     if url.startswith("memory:") and in_memory is not None:
         return in_memory()
+    is_secure = url.startswith("sidekiqs:") and "ssl_cert_reqs" not in url
+    url = of_redis(url)
+    if is_secure:
+        # Without a word on certificates kombu's own would not encrypt at all.
+        return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
     parts = urlsplit(url)
     if parts.scheme != "unix":
         return url
     query = dict(parse_qsl(parts.query))
     query["virtual_host"] = query.pop("db", query.get("virtual_host", "0"))
     return _joined("redis+socket", parts.netloc, parts.path, query)
+
+
+def of_redis(url: str) -> str:
+    """The URLs of the kombu transport, joined by semicolons, as those of Redis that they stand for."""
+    servers = [server.partition("://") for server in url.split(";")]
+    return ";".join(f"{_OF_THE_TRANSPORT.get(scheme, scheme)}{sep}{rest}" for scheme, sep, rest in servers)
 
 
 def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> str:
@@ -128,7 +147,7 @@ def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> 
     if scheme in ("unix", "redis+socket"):
         query["db"] = str(query.pop("virtual_host", query.get("db", "0")))
         return _joined("unix", parts.netloc, parts.path, query)
-    secure = scheme in ("rediss", "sidekiqs") or bool(use_ssl)
+    secure = scheme == "rediss" or bool(use_ssl)
     query.update(_ssl_query(use_ssl))
     if "ssl_cert_reqs" in query:
         query["ssl_cert_reqs"] = _CERT_REQS.get(query["ssl_cert_reqs"], query["ssl_cert_reqs"])

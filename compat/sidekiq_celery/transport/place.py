@@ -8,13 +8,11 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 import redis
 from redis.sentinel import Sentinel
 
-from sidekiq_celery.app.broker import own_url
+from sidekiq_celery.app.broker import REDIS_SCHEMES, of_redis, own_url
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.redis_access.pool import RedisSettings, tls_options
 
 __all__ = ("redis_pool", "settings_of")
-
-_SCHEMES = ("sidekiq", "sidekiqs", "redis", "rediss", "unix", "redis+socket", "sentinel")
 
 
 def settings_of(connection: Any) -> RedisSettings:
@@ -27,9 +25,9 @@ def settings_of(connection: Any) -> RedisSettings:
     options: Mapping[str, Any] = connection.transport_options or {}
     if getattr(connection, "credential_provider", None) is not None:
         raise ImproperlyConfigured("sidekiq:// knows no credential_provider; put user and password into the URL")
-    url = _url_of(connection)
+    url = of_redis(_url_of(connection))
     scheme = urlsplit(url).scheme
-    if scheme not in _SCHEMES:
+    if scheme not in REDIS_SCHEMES:
         raise ImproperlyConfigured(
             f"{scheme}:// is no Redis; give sidekiq://localhost:6379/0, or redis:// in its place"
         )
@@ -48,9 +46,9 @@ def _url_of(connection: Any) -> str:
     """The URL as its user wrote it, or one made of its parts; several sentinels are joined by semicolons."""
     host = connection.hostname or "localhost"
     prefix = connection.transport_cls if isinstance(connection.transport_cls, str) else ""
-    servers = [url.removeprefix("sidekiq+") for url in connection.alt or ()]
-    if any(url.startswith("sentinel://") for url in servers):
-        return ";".join(servers)
+    servers = of_redis(";".join(connection.alt or ()))
+    if "sentinel://" in servers:
+        return servers
     if "://" in host:
         # kombu cuts `sidekiq+socket:///path` at the plus.
         return str("redis+" + host if host.startswith("socket://") else host)

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 import redis
-from sidekiq_celery.app.broker import redis_settings
+from sidekiq_celery.app.broker import kombu_url, redis_settings
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
 from sidekiq_py.redis_access.pool import Pool
@@ -23,11 +23,28 @@ from sidekiq_py.redis_access.pool import Pool
         ("redis+socket:///run/redis.sock?virtual_host=2", "unix:///run/redis.sock?db=2"),
         ("redis+socket:///run/redis.sock", "unix:///run/redis.sock?db=0"),
         ("redis://one/0;redis://two/0", "redis://one/0"),
+        ("sidekiq://:secret@host:6380/3", "redis://:secret@host:6380/3"),
+        ("sidekiqs://host/1", "rediss://host/1"),
+        ("sidekiq+socket:///run/redis.sock", "unix:///run/redis.sock?db=0"),
     ],
 )
 def test_each_form_of_a_redis_url_is_understood(make_app, url, expected):
     """As kombu's Redis transport takes them."""
     assert redis_settings(make_app(broker=url)).url == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("sidekiq://host/1", "redis://host/1"),
+        ("sidekiqs://host/1", "rediss://host/1?ssl_cert_reqs=required"),
+        ("sidekiqs://host/1?ssl_ca_certs=/ca.pem", "rediss://host/1?ssl_ca_certs=/ca.pem&ssl_cert_reqs=required"),
+        ("sidekiq+sentinel://one:26379;sidekiq+sentinel://two:26379", "sentinel://one:26379;sentinel://two:26379"),
+    ],
+)
+def test_remote_control_goes_by_kombus_own_transport(url, expected):
+    """Also for a program that had our transport for its broker, and has changed its import since."""
+    assert kombu_url(url) == expected
 
 
 def test_ssl_options_go_into_the_url(make_app):

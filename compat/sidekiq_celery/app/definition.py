@@ -25,7 +25,7 @@ from sidekiq_celery.app.unknown_tasks import unknown_tasks
 from sidekiq_celery.app.verdict import verdict
 from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from sidekiq_celery.message import aware
-from sidekiq_celery.payload import KEY, arguments_of, marks_of, request_fields
+from sidekiq_celery.payload import KEY, arguments_of, marks_of, request_fields, with_embedded
 from sidekiq_celery.priorities import base_queue
 from sidekiq_celery.rate_limits import RateLimits, limit_all
 from sidekiq_celery.revokes import keep_less_long
@@ -129,6 +129,7 @@ class JobRun(TaskRun):
         try:
             marks = marks_of(payload)
             args, kwargs = arguments_of(definition.app, raw_args, marks)
+            marks = with_embedded(definition.app, marks)
         except Exception as error:  # noqa: BLE001 - whatever a foreign writer has put there, it is not run
             self.refusal = error
         self.sets_off = bool(marks) and flow.is_part(marks)

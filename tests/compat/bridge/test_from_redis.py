@@ -42,7 +42,7 @@ def end(
     return other.client(), lambda **plan: run_bridge(celery_url=other.url, **plan)
 
 
-def _message(task_id: Any = "an-id", queue: str = "celery", **changes: Any) -> bytes:
+def message(task_id: Any = "an-id", queue: str = "celery", **changes: Any) -> bytes:
     """A message as kombu keeps it."""
     body = b64encode(json.dumps([[1], {}, {}]).encode()).decode()
     whole = {
@@ -155,18 +155,18 @@ def test_the_tasks_run(
         (b"rubbish", "the message is no JSON"),
         (b"[1]", "the message is no JSON object"),
         (b'{"headers": [1]}', "headers or properties are no JSON object"),
-        (_message(body=7), "body is int"),
-        (_message(body="%"), "no base64"),
-        (_message(body=b64encode(b"{").decode()), "the body is no JSON"),
-        (_message(body=b64encode(b"[1]").decode()), "no list of arguments"),
-        (_message(body=b64encode(b"[1, {}, {}]").decode()), "arguments are no list"),
-        (_message(body=b64encode(b"[" * 100_000).decode()), "the body is no JSON"),
-        (_message(task_id=None), "id is None"),
-        (_message(task_id=["x"]), "id is ['x']"),
-        (_message(headers={"task": 7}), "task is 7"),
-        (_message(headers={"eta": "tomorrow"}), "tomorrow"),
-        (_message(headers={"expires": "soon"}), "soon"),
-        (_message(headers={"timelimit": 7}), "int"),
+        (message(body=7), "body is int"),
+        (message(body="%"), "no base64"),
+        (message(body=b64encode(b"{").decode()), "the body is no JSON"),
+        (message(body=b64encode(b"[1]").decode()), "no list of arguments"),
+        (message(body=b64encode(b"[1, {}, {}]").decode()), "arguments are no list"),
+        (message(body=b64encode(b"[" * 100_000).decode()), "the body is no JSON"),
+        (message(task_id=None), "id is None"),
+        (message(task_id=["x"]), "id is ['x']"),
+        (message(headers={"task": 7}), "task is 7"),
+        (message(headers={"eta": "tomorrow"}), "tomorrow"),
+        (message(headers={"expires": "soon"}), "soon"),
+        (message(headers={"timelimit": 7}), "int"),
     ],
 )
 def test_what_nobody_can_read_is_kept_in_the_dead_set(
@@ -186,7 +186,7 @@ def test_what_nobody_can_read_is_kept_in_the_dead_set(
 def test_the_dead_set_is_not_flooded(redis_client: redis.Redis, app: Celery, run_bridge: RunBridge) -> None:
     """What is beyond the number of failed tasks that an app keeps there stays where it is."""
     app.conf.task_keep_failed = 2
-    redis_client.lpush("celery", b"1", b"2", b"3", _message())
+    redis_client.lpush("celery", b"1", b"2", b"3", message())
 
     ledger = run_bridge()
 
@@ -197,8 +197,8 @@ def test_the_dead_set_is_not_flooded(redis_client: redis.Redis, app: Celery, run
 
 def test_large_messages_stay(redis_client: redis.Redis, run_bridge: RunBridge) -> None:
     """They are not even read; what lies behind them is moved."""
-    large = _message("large", padding="x" * 5000)
-    redis_client.lpush("celery", large, _message("small"))
+    large = message("large", padding="x" * 5000)
+    redis_client.lpush("celery", large, message("small"))
 
     ledger = run_bridge(most_bytes=4000)
 
@@ -210,8 +210,8 @@ def test_large_messages_stay(redis_client: redis.Redis, run_bridge: RunBridge) -
 def test_what_stays_keeps_nobody_behind_it_waiting(redis_client: redis.Redis, run_bridge: RunBridge) -> None:
     """However much of it there is."""
     chord = b64encode(json.dumps([[1], {}, {"chord": {"task": "side.note"}}]).encode()).decode()
-    redis_client.lpush("celery", *(_message(f"part {number}", body=chord) for number in range(1200)))
-    redis_client.lpush("celery", *(_message(f"free {number}") for number in range(700)))
+    redis_client.lpush("celery", *(message(f"part {number}", body=chord) for number in range(1200)))
+    redis_client.lpush("celery", *(message(f"free {number}") for number in range(700)))
 
     ledger = run_bridge()
 
@@ -224,7 +224,7 @@ def test_two_messages_that_are_the_same_are_two_jobs(
 ) -> None:
     """As Celery would run both."""
     celery, run = end
-    celery.lpush("celery", _message(), _message())
+    celery.lpush("celery", message(), message())
 
     ledger = run()
 
@@ -235,7 +235,7 @@ def test_two_messages_that_are_the_same_are_two_jobs(
 def test_a_queue_can_be_renamed(end: tuple[redis.Redis, Callable[..., Ledger]], redis_client: redis.Redis) -> None:
     """And priorities come to queues of their own where the app orders them."""
     celery, run = end
-    celery.lpush("celery", _message())
+    celery.lpush("celery", message())
 
     run(renames={"celery": "python"})
 
@@ -297,7 +297,7 @@ def test_messages_of_celery_s_workers_are_left_to_them(
 def _take(
     client: redis.Redis, task_id: str, *, taken_at: float, exchange: str = "", routing_key: str = "celery"
 ) -> None:
-    record = json.dumps([json.loads(_message(task_id)), exchange, routing_key])
+    record = json.dumps([json.loads(message(task_id)), exchange, routing_key])
     client.hset("unacked", f"tag {task_id}", record)
     client.zadd("unacked_index", {f"tag {task_id}": taken_at})
 
@@ -307,7 +307,7 @@ def test_keys_under_a_prefix_are_found(
 ) -> None:
     """And other names that the transport's options give."""
     with other_redis.client() as celery:
-        celery.lpush("mine:celery:2", _message("a"))
+        celery.lpush("mine:celery:2", message("a"))
         options = {"global_keyprefix": "mine:", "sep": ":", "priority_steps": [0, 2]}
 
         run_bridge(celery_url=other_redis.url, transport_options=options)
@@ -319,7 +319,7 @@ def test_both_ends_may_be_under_prefixes(redis_url: str, redis_client: redis.Red
     """Of one Redis, and in one step."""
     app = Celery("ours", broker=redis_url, set_as_current=False)
     app.conf.broker_transport_options = {"global_keyprefix": "site:"}
-    redis_client.lpush("old:celery", _message("a"))
+    redis_client.lpush("old:celery", message("a"))
 
     run_bridge(app=app, celery_url=redis_url, transport_options={"global_keyprefix": "old:"})
 
@@ -338,7 +338,7 @@ def test_what_another_bridge_has_claimed_is_finished_once(
     across = AcrossServers("forward", claims, target)
     judge = forward.Forward(app, {}).judge
     with other_redis.client() as celery:
-        celery.lpush("celery", _message("written"), _message("claimed"))
+        celery.lpush("celery", message("written"), message("claimed"))
         found = [Found("celery", text, ("LREM", "celery", text)) for text in celery.lrange("celery", 0, -1)]
         made = claims.make([(one, judge(one)) for one in found])  # type: ignore[misc]
         across.finish([one for one in made if one.moved.task_id == "written"], Ledger(), across.read_time())
@@ -373,7 +373,7 @@ def test_a_key_of_another_type_is_told_and_nothing_is_lost(
     key: str, redis_client: redis.Redis, run_bridge: RunBridge
 ) -> None:
     """Before anything is written."""
-    redis_client.lpush("high" if key == "celery" else "celery", _message("a"))
+    redis_client.lpush("high" if key == "celery" else "celery", message("a"))
     redis_client.set(key, "in the way")
 
     with pytest.raises(RedisReplyError, match="WRONGTYPE"):
@@ -394,7 +394,7 @@ def test_a_message_that_middleware_stops_goes_nowhere(
 
     program.client_middleware.add(stop)
     try:
-        redis_client.lpush("celery", _message())
+        redis_client.lpush("celery", message())
         ledger = run_bridge()
     finally:
         program.client_middleware.remove(stop)

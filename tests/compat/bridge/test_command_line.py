@@ -1,0 +1,149 @@
+"""`sidekiq-celery bridge`: its options, its account, and its end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+from sidekiq_celery.bin.celery import celery
+
+from tests.compat.bridge.test_from_redis import message
+from tests.compat.log.kept import logging_kept
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+from tests.support.worker_process import SOURCE_ROOTS
+
+_PROGRAM = """
+from sidekiq_celery import Celery
+app = Celery("moving")
+"""
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Runs the command in this process."""
+    (tmp_path / "moving.py").write_text(_PROGRAM)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def run(*arguments: str) -> Result:
+        sys.modules.pop("moving", None)
+        return CliRunner().invoke(celery, ["-A", "moving", "-q", "bridge", *arguments])
+
+    with logging_kept():
+        yield run
+    sys.modules.pop("moving", None)
+
+
+def test_the_account_for_people_and_as_json(
+    call: Any, redis_url: str, redis_client: redis.Redis, other_redis: RedisServer
+) -> None:
+    """Of this run, and of all bridges so far."""
+    with other_redis.client() as source:
+        source.lpush("celery", message("a"), b"rubbish")
+        ends = ("--from", other_redis.url, "--to", redis_url, "--once")
+
+        dry = call(*ends, "--dry-run")
+        done = call(*ends, "--json")
+        source.lpush("celery", message("b"))
+        again = call(*ends, "--json", "--rename", "celery=python")
+
+    assert "celery: 1 moved, 1 unreadable" in dry.output
+    assert "2 would be moved, 0 left" in dry.output
+    account = json.loads(done.output)
+    assert (account["moved"], account["left"]) == (2, 0)
+    assert account["queues"]["celery"] == {"moved": 1, "unreadable": 1, "left": {}}
+    assert json.loads(again.output)["totals"] == {
+        **{"forward:celery:moved": 1, "forward:celery:unreadable": 1},
+        "forward:python:moved": 1,
+    }
+    assert redis_client.llen("queue:python") == 1
+
+
+def test_a_way_back_by_the_command_line(
+    call: Any, redis_url: str, redis_client: redis.Redis, other_redis: RedisServer
+) -> None:
+    """The URLs say from where to where."""
+    redis_client.lpush("queue:celery", b'{"class":"a.task","args":[1],"jid":"j","celery":{"kw":false}}')
+
+    done = call("--reverse", "--from", redis_url, "--to", other_redis.url, "--once", "--json")
+
+    assert json.loads(done.output)["totals"] == {"backward:celery:moved": 1}
+    with other_redis.client() as target:
+        assert target.llen("celery") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--to", "amqp://host"), "--to is where Sidekiq's queues are"),
+        (("--reverse", "--from", "amqp://host"), "--from is where Sidekiq's queues are"),
+        (("--rename", "celery"), "write old=new"),
+        (("--from", "amqp://host", "--unacked", "9"), "elsewhere the broker minds it"),
+        (("--reverse", "--unacked", "9"), "elsewhere the broker minds it"),
+        (("--transport-options", "[]"), "json object"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], said: str, call: Any) -> None:
+    """With what it means."""
+    done = call(*arguments)
+
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+@pytest.mark.parametrize("source", ["redis://127.0.0.1:1/0", "amqp://127.0.0.1:1//"])
+def test_a_broker_out_of_reach_is_told_in_a_line(source: str, call: Any, redis_url: str) -> None:
+    """With an exit code; what was moved before is told, too."""
+    done = call("--from", source, "--to", redis_url, "--once", "--json")
+
+    assert done.exit_code == 1
+    assert "Nothing is lost: start the bridge again" in done.output
+    assert json.loads(done.output.splitlines()[0])["moved"] == 0
+
+
+def test_it_follows_until_it_is_told_to_stop(
+    tmp_path: Path, redis_url: str, redis_client: redis.Redis, other_redis: RedisServer
+) -> None:
+    """Through an absence of the source; then it tells its account."""
+    (tmp_path / "moving.py").write_text(_PROGRAM)
+    source = other_redis.client()
+    source.lpush("celery", message("a"))
+    paths = os.pathsep.join([str(tmp_path), *map(str, SOURCE_ROOTS)])
+    bridge = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "sidekiq_celery",
+            "-A",
+            "moving",
+            "bridge",
+            "--from",
+            other_redis.url,
+            "--to",
+            redis_url,
+        ],
+        env={**os.environ, "PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        eventually(lambda: redis_client.llen("queue:celery") == 1, within_seconds=60)
+        other_redis.restart()
+        source.lpush("celery", message("b"))
+        eventually(lambda: redis_client.llen("queue:celery") == 2, within_seconds=60)
+        bridge.send_signal(signal.SIGTERM)
+        output, log = bridge.communicate(timeout=60)
+    finally:
+        bridge.kill()
+        source.close()
+
+    assert bridge.returncode == 0, log
+    assert "2 moved, 0 left" in output

@@ -15,7 +15,7 @@ from typing import Any
 
 from sidekiq_celery import flow, gathering, signals, states
 from sidekiq_celery._state import _task_stack
-from sidekiq_celery.app import task_log
+from sidekiq_celery.app import run_signals, task_log
 from sidekiq_celery.app.context import Context, get_actual_ignore_result
 from sidekiq_celery.app.coroutine_limits import within_limits
 from sidekiq_celery.app.plan import Plan
@@ -196,9 +196,7 @@ class TaskRun:
             Exception: The same, if it is to be propagated.
         """
         if isinstance(error, Reject | Ignore):
-            self.state = states.REJECTED if isinstance(error, Reject) else states.IGNORED
-            self.retval = error
-            task_log.log_end(self.plan.task, self.request, _info(error))
+            self._taken_away(error)
             return
         if self.propagate:
             raise error
@@ -221,16 +219,7 @@ class TaskRun:
         self._gather_failure(error, einfo)
         if calls_hook:
             self._guarded(lambda: task.on_failure(error, self.task_id, self.args, self.kwargs, einfo), "on_failure")
-        if signals.task_failure.receivers:
-            signals.task_failure.send(
-                sender=task,
-                task_id=self.task_id,
-                exception=error,
-                args=self.args,
-                kwargs=self.kwargs,
-                traceback=error.__traceback__,
-                einfo=einfo,
-            )
+        run_signals.tell_failure(self, error, einfo)
         task_log.log_end(task, self.request, einfo)
 
     def after(self) -> None:
@@ -249,16 +238,7 @@ class TaskRun:
         """The run is over."""
         plan, task = self.plan, self.plan.task
         try:
-            if signals.task_postrun.receivers:
-                signals.task_postrun.send(
-                    sender=task,
-                    task_id=self.task_id,
-                    task=task,
-                    args=self.args,
-                    kwargs=self.kwargs,
-                    retval=self.retval,
-                    state=self.state,
-                )
+            run_signals.tell_end(self)
         finally:
             _task_stack.pop()
             task.request_stack.pop()
@@ -342,6 +322,16 @@ class TaskRun:
     def _gather_errbacks(self, error: BaseException, einfo: ExceptionInfo) -> None:
         self.effects += flow.after_failure(self.plan.app, self.request, error, einfo.traceback)
 
+    def _taken_away(self, error: Reject | Ignore) -> None:
+        self.state = states.REJECTED if isinstance(error, Reject) else states.IGNORED
+        self.retval = error
+        einfo = _info(error)
+        if isinstance(error, Reject) and not error.requeue and not self.is_eager:
+            # It will not run again: whoever waits for it is told so. Source: Celery 5.7.0, worker/request.py.
+            self._gather_failure(error, einfo)
+            run_signals.tell_failure(self, error, einfo)
+        task_log.log_end(self.plan.task, self.request, einfo)
+
     def _retried(self, reason: Retry) -> None:
         task = self.plan.task
         self.state, self.retval = states.RETRY, reason
@@ -388,17 +378,7 @@ class TaskRun:
         self.plan.logger.error(
             "Task %s[%s] %s raised: %r", self.request.shadow or task.name, self.task_id, name, error, exc_info=error
         )
-        if signals.task_internal_error.receivers:
-            signals.task_internal_error.send(
-                sender=task,
-                task_id=self.task_id,
-                args=self.args,
-                kwargs=self.kwargs,
-                request=self.request,
-                exception=error,
-                traceback=error.__traceback__,
-                einfo=_info(error),
-            )
+        run_signals.tell_internal_error(self, error, _info(error))
 
 
 def _info(error: BaseException) -> ExceptionInfo:

@@ -319,6 +319,23 @@ def test_a_rejected_task_goes_back_only_if_asked_to(app: Celery, worker: TaskWor
     assert redis_client.keys("queue:*") == []
 
 
+def test_who_waits_for_a_task_that_rejects_itself_is_told(app: Celery, worker: TaskWorker) -> None:
+    """It will not run again: the result is a failure, and errbacks are called. Celery 5.7 does the same."""
+
+    @app.task(name="proj.rejects")
+    def rejects() -> None:
+        raise Reject("no", requeue=False)
+
+    told = app.task(name="proj.told")(lambda task_id: task_id)
+    worker.start()
+    result = rejects.apply_async(link_error=told.s().set(task_id="told"))
+
+    with pytest.raises(Reject):
+        result.get(timeout=30)
+    assert result.failed()
+    assert app.AsyncResult("told").get(timeout=30) == result.id
+
+
 def test_an_expired_task_is_revoked(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
     """It does not run."""
     ran: list[int] = []

@@ -45,6 +45,8 @@ __all__ = ("Gate", "JobRun", "TaskDefinition", "register_tasks")
 
 logger = logging.getLogger("celery.app.trace")
 
+_MOST_NAMES = 5
+
 Gate = Callable[[Context], str | None]
 """
 Asked before a task starts, with its request; it may wait. None lets it run; a text says why it is not run: it was
@@ -329,11 +331,18 @@ def register_tasks(
 
 
 def _tell_what_has_no_effect(tasks: Sequence[Any], has_hard_limits: bool) -> None:
-    unlimited = [task.name for task in tasks if task.time_limit and not iscoroutinefunction(task.run)]
+    unlimited = [
+        task.name
+        for task in tasks
+        if task.time_limit and not iscoroutinefunction(task.run) and not task.name.startswith("celery.")
+    ]
     if unlimited and not has_hard_limits:
+        # A setting or an option limits them all.
+        more = f" and {len(unlimited) - _MOST_NAMES} more" if len(unlimited) > _MOST_NAMES else ""
         logger.warning(
-            "time_limit of %s has no effect: only -P prefork can kill a task, use it or soft_time_limit",
-            ", ".join(unlimited),
+            "time_limit of %s%s has no effect: only -P prefork can kill a task, use it or soft_time_limit",
+            ", ".join(unlimited[:_MOST_NAMES]),
+            more,
         )
     own = [task.name for task in tasks if task.Request != BaseTask.Request or task.Strategy != BaseTask.Strategy]
     if own:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidekiq_celery import signals
@@ -200,7 +201,7 @@ class WorkController:
         if self._beat is not None:
             self._beat.start()
         # Queues may have been changed by receivers of `celeryd_after_setup`.
-        config = engine_config(self.app, chosen)
+        config = replace(engine_config(self.app, chosen), tag=self.hostname)
         run = run_family if chosen.processes else run_here
         restart = restart_on_hup()
         try:

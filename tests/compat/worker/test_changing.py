@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import redis
-from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
+from sidekiq_celery.exceptions import ImproperlyConfigured, SoftTimeLimitExceeded, TimeLimitExceeded
+from sidekiq_celery.worker import WorkController
+from sidekiq_celery.worker.pools import autoscale_range
 
+from sidekiq_py.wire.json_dialect import loads
 from tests.compat.worker.conftest import StartWorker
 from tests.support.waiting import eventually
-from tests.support.worker_process import SidekiqProcess
 
 _SECONDS = 60
 
@@ -31,15 +33,13 @@ def replies(project: ModuleType, command: str, **arguments: Any) -> dict[str, An
     return value
 
 
-def children(worker: SidekiqProcess, client: redis.Redis) -> set[int]:
-    """The processes of a worker that run tasks, as Ruby's Busy page sees them."""
+def children(client: redis.Redis) -> set[int]:
+    """The processes that run tasks, as Ruby's Busy page sees them."""
     return {int(name.decode().split(":")[1]) for name in client.smembers("processes")}
 
 
 def shown_queues(client: redis.Redis) -> list[set[str]]:
     """The queues that each process tells Ruby."""
-    from sidekiq_py.wire.json_dialect import loads
-
     infos = [client.hget(name, "info") for name in client.smembers("processes")]
     return [set(loads(info)["queues"]) for info in infos if info]
 
@@ -57,12 +57,12 @@ def test_a_family_grows_and_shrinks_while_it_works(
     sent = [project.count_up.delay(number) for number in range(300)]
 
     assert replies(project, "pool_grow", n=2) == {"ok": "pool will grow"}
-    eventually(lambda: len(children(worker, redis_client)) == 3, within_seconds=_SECONDS)
+    eventually(lambda: len(children(redis_client)) == 3, within_seconds=_SECONDS)
     stats = replies(project, "stats")
     assert len(stats["pool"]["processes"]) == 3
     sent += [project.count_up.delay(number) for number in range(300, 600)]
     assert replies(project, "pool_shrink", n=5) == {"ok": "pool will shrink"}
-    eventually(lambda: len(children(worker, redis_client)) == 1, within_seconds=_SECONDS)
+    eventually(lambda: len(children(redis_client)) == 1, within_seconds=_SECONDS)
 
     for one in sent:
         one.get(timeout=_SECONDS)
@@ -79,7 +79,7 @@ def test_a_busy_child_finishes_before_it_goes(
     [busy] = eventually(lambda: notes(redis_client, "slow"), within_seconds=_SECONDS)
 
     replies(project, "pool_shrink")
-    eventually(lambda: children(worker, redis_client) == {int(busy)}, within_seconds=_SECONDS)
+    eventually(lambda: children(redis_client) == {int(busy)}, within_seconds=_SECONDS)
     redis_client.rpush("finish", "now")
 
     assert sent.get(timeout=_SECONDS) == "finished"
@@ -132,7 +132,7 @@ def test_a_worker_begins_with_a_queue_and_leaves_one(
 
     os.kill(pid, signal.SIGKILL)
     eventually(
-        lambda: len(children(worker, redis_client) - {pid}) == 2 and shown_queues(redis_client)[0] == {"second"},
+        lambda: len(children(redis_client) - {pid}) == 2 and shown_queues(redis_client)[0] == {"second"},
         within_seconds=_SECONDS,
     )
     assert project.add.apply_async((2, 2), queue="second").get(timeout=_SECONDS) == 4
@@ -178,7 +178,7 @@ def test_a_worker_scales_itself(start: StartWorker, project: ModuleType, redis_c
     assert "not supported with autoscale" in replies(project, "pool_grow")["error"]
     sent = [project.finish_when_told.delay() for _ in range(3)]
 
-    eventually(lambda: len(children(worker, redis_client)) == 2, within_seconds=_SECONDS)
+    eventually(lambda: len(children(redis_client)) == 2, within_seconds=_SECONDS)
     assert replies(project, "autoscale", max=3, min=1) == {"ok": "autoscale now max=3 min=1"}
     eventually(lambda: len(notes(redis_client, "slow")) == 3, within_seconds=_SECONDS)
     scaler = replies(project, "stats")["autoscaler"]
@@ -186,7 +186,7 @@ def test_a_worker_scales_itself(start: StartWorker, project: ModuleType, redis_c
     redis_client.rpush("finish", *["now"] * 3)
 
     assert [one.get(timeout=_SECONDS) for one in sent] == ["finished"] * 3
-    eventually(lambda: len(children(worker, redis_client)) == 1, within_seconds=_SECONDS)
+    eventually(lambda: len(children(redis_client)) == 1, within_seconds=_SECONDS)
     assert worker.stop() == 0
 
 
@@ -220,3 +220,67 @@ def test_a_restarted_pool_has_the_modules_anew(
     assert replies(project, "pool_restart", modules=["reloaded_tasks"], reload=True) == {"ok": "reload started"}
 
     eventually(lambda: call() == "afterwards", within_seconds=_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("pool", "given", "wanted"),
+    [
+        ("prefork", (10, 3), (10, 3)),
+        ("prefork", "10,3", (10, 3)),
+        ("prefork", "10", (10, 1)),
+        ("threads", (4, 0), (4, 1)),
+        ("prefork", (2, 5), (5, 2)),
+        ("solo", (4, 1), None),
+        ("asyncio", (4, 1), None),
+        ("prefork", None, None),
+    ],
+)
+def test_a_worker_scales_between_a_most_and_a_least(pool: Any, given: Any, wanted: tuple[int, int] | None) -> None:
+    """At least one process stays: somebody has to see that tasks wait."""
+    assert autoscale_range(pool, given) == wanted
+
+
+def test_a_range_that_is_none_is_refused() -> None:
+    """With an example."""
+    with pytest.raises(ImproperlyConfigured, match="as in 10,3"):
+        autoscale_range("prefork", "ten")
+
+
+def test_options_for_children_are_named_where_there_are_none(project: ModuleType) -> None:
+    """Each with the reason."""
+    threads = WorkController(app=project.app, pool_cls="threads", max_tasks_per_child=5, max_memory_per_child=9000)
+    solo = WorkController(app=project.app, pool_cls="solo", autoscale=(3, 1))
+    prefork = WorkController(app=project.app, max_tasks_per_child=5, autoscale=(3, 1))
+
+    assert [text.partition(":")[0] for text in threads.options_without_effect()] == [
+        "--max-tasks-per-child",
+        "--max-memory-per-child",
+    ]
+    assert solo.options_without_effect() == ["--autoscale: -P solo neither grows nor shrinks by itself"]
+    assert (prefork.options_without_effect(), prefork.concurrency) == ([], 1)
+
+
+def test_ruby_s_busy_page_tells_the_node(start: StartWorker, redis_client: redis.Redis) -> None:
+    """Each child is a process there, with one thread and the queues that it serves."""
+    start("-c", "2", "-n", "w1@here", "-Q", "first,second", processes=2)
+
+    infos = [loads(redis_client.hget(name, "info")) for name in redis_client.smembers("processes")]
+
+    shown = {(info["tag"], info["concurrency"], tuple(info["queues"])) for info in infos}
+    assert (shown, len(infos)) == ({("w1@here", 1, ("first", "second"))}, 2)
+
+
+def test_a_child_that_holds_too_much_is_replaced(
+    start: StartWorker, project: ModuleType, redis_client: redis.Redis
+) -> None:
+    """When it has ended what it runs."""
+    worker = start("-c", "1", "--max-memory-per-child", "1")
+    first = children(redis_client)
+    sent = project.finish_when_told.delay()
+
+    eventually(lambda: "more than the limit" in worker.log, within_seconds=_SECONDS)
+    redis_client.rpush("finish", "now")
+
+    assert sent.get(timeout=_SECONDS) == "finished"
+    eventually(lambda: children(redis_client) - first, within_seconds=_SECONDS)
+    assert project.add.delay(1, 2).get(timeout=_SECONDS) == 3

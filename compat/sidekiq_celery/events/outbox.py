@@ -29,14 +29,18 @@ __all__ = ("Outbox", "close_all", "outbox_of")
 
 logger = logging.getLogger("celery.events")
 
-MOST_EVENTS = 10_000
+MOST_EVENTS = 20_000
 """As many wait, at most."""
 _MOST_IN_A_LIST = 100
 _MOST_AT_ONCE = 2_000
+_ENOUGH = 1_000
+"""So many need not wait for more."""
 _GATHER_SECONDS = 0.05
 _PAUSE_SECONDS = 1.0
 _TELL_EVERY_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
+_RECEIPT = "receipt"
+"""In the place of a routing key: no event, but somebody who waits until all before it are sent."""
 
 
 class Letter(NamedTuple):
@@ -80,6 +84,7 @@ class Outbox:
         self._letters: deque[Letter] = deque()
         self._lock = threading.Lock()
         self._is_wanted = threading.Event()
+        self._is_urgent = threading.Event()
         self._is_closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._pool: Pool | None = None
@@ -111,6 +116,15 @@ class Outbox:
             self._drop(1, error)
             return 0
 
+    def send_before(self, seconds: float) -> None:
+        """Return when what waits has been sent, but after *seconds* in any case; at once where too much waits."""
+        if len(self._letters) >= MOST_EVENTS:
+            return
+        is_sent = threading.Event()
+        self._add(Letter(is_sent, _RECEIPT, "", "", False))
+        self._is_urgent.set()
+        is_sent.wait(seconds)
+
     def _add(self, letter: Letter) -> None:
         if self._pid != os.getpid():
             self._start_afresh()
@@ -134,6 +148,7 @@ class Outbox:
         thread = self._thread
         if thread is not None and self._pid == os.getpid():
             self._is_closing.set()
+            self._is_urgent.set()
             self._is_wanted.set()
             thread.join(_CLOSE_SECONDS)
 
@@ -142,7 +157,9 @@ class Outbox:
     def _run(self) -> None:
         while not self._is_closing.is_set():
             self._is_wanted.wait()
-            self._is_closing.wait(_GATHER_SECONDS)
+            if len(self._letters) < _ENOUGH:
+                self._is_urgent.wait(_GATHER_SECONDS)
+            self._is_urgent.clear()
             self._is_wanted.clear()
             if not self._send_all():
                 self._is_closing.wait(_PAUSE_SECONDS)
@@ -156,13 +173,16 @@ class Outbox:
         while self._letters:
             taken = [self._letters.popleft() for _ in range(min(len(self._letters), _MOST_AT_ONCE))]
             try:
-                self._send(taken)
+                self._send([letter for letter in taken if letter.routing_key != _RECEIPT])
             except RedisConnectionError as error:
                 self._last_error = error
                 self._letters.extendleft(reversed(taken))
                 return False
             except Exception as error:  # noqa: BLE001 - events are never worth a program's end
                 self._drop(len(taken), error)
+            for letter in taken:
+                if letter.routing_key == _RECEIPT:
+                    letter.event.set()
         return True
 
     def _send(self, letters: Sequence[Letter]) -> None:
@@ -205,7 +225,7 @@ class Outbox:
     def _tell_of_losses(self) -> None:
         if self.dropped == self._told or self._is_refused or monotonic() < self._told_at + _TELL_EVERY_SECONDS:
             return
-        why = "they came faster than Redis takes them" if self._last_error is None else self._last_error
+        why = "they came faster than they could be sent" if self._last_error is None else self._last_error
         logger.warning("%d events were not sent: %s", self.dropped - self._told, why)
         self._told, self._told_at = self.dropped, monotonic()
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ("TaskEvents",)
 
 _REPR_CHARACTERS = 1024
+_PATIENCE_SECONDS = 1.0
 
 
 class TaskEvents:
@@ -106,6 +107,7 @@ class TaskEvents:
         elif run.state == states.RETRY:
             reason = value.exc if isinstance(value, Retry) else value
             self._send("task-retried", run.task_id, **_told_of(reason, run))
+            self._precede_the_next_try(run)
         elif run.state == states.REVOKED:
             self._send("task-revoked", run.task_id, **_why_revoked(value, error))
         elif run.state == states.REJECTED:
@@ -119,6 +121,16 @@ class TaskEvents:
             # It never runs again, and monitors have no other word for that.
             self._send("task-failed", run.task_id, **_told_of(run.retval, run))
         self._send("task-rejected", run.task_id, requeue=requeue)
+
+    def _precede_the_next_try(self, run: "TaskRun") -> None:
+        """
+        Another process may run it at once, and be sooner with its events. Of all that may come too late, monitors take
+        this one alone for the last word.
+        """
+        soon = time.time() + 1
+        is_soon = any(job.score is None or float(job.score) < soon for job in run.again)
+        if self._outbox is not None and is_soon:
+            self._outbox.send_before(_PATIENCE_SECONDS)
 
     def _send(self, kind: str, task_id: str, **fields: Any) -> None:
         outbox = self._outbox

@@ -45,8 +45,9 @@ class Heard:
         return [event for event in self.events if event.get("uuid") == task_id]
 
     def kinds(self, task_id: str) -> list[str]:
-        """Their types, but for that of the client."""
-        return [event["type"] for event in self.of(task_id) if event["type"] != "task-sent"]
+        """Their types in the order in which they were written, but for that of the client."""
+        events = sorted(self.of(task_id), key=lambda event: event["timestamp"])
+        return [event["type"] for event in events if event["type"] != "task-sent"]
 
     def wait_for(self, kind: str, task_id: str | None = None) -> dict[str, Any]:
         """The first event of a type, for a task; waits until it has come."""

@@ -1,6 +1,7 @@
 """A program with tasks that end in every way."""
 
 import os
+import time
 from typing import Any
 
 from sidekiq_celery import Celery
@@ -63,3 +64,9 @@ def silent() -> None:
 async def coroutine() -> str:
     """Runs on the loop."""
     return "from the loop"
+
+
+@app.task
+def wait() -> None:
+    """Runs until something ends it."""
+    time.sleep(600)

@@ -144,3 +144,52 @@ def test_tasks_are_listed_with_their_states(flower: Flower) -> None:
     page = flower.page(f"/task/{done}")
     assert f"{PROJECT}.add" in page
     assert "SUCCESS" in page
+
+
+def test_the_pool_grows_by_a_button(flower: Flower) -> None:
+    """And Flower sees the new size."""
+    assert "Growing" in flower.post(f"/api/worker/pool/grow/{NODE}?n=1")["message"]
+
+    eventually(lambda: flower.worker_info().get("stats", {}).get("pool", {}).get("max-concurrency") == 2, LONG)
+
+
+def test_a_queue_is_added_by_a_button(flower: Flower) -> None:
+    """Tasks in it are run from then on."""
+    flower.post(f"/api/worker/queue/add-consumer/{NODE}?queue=more")
+
+    flower.task(flower.send("add", 1, 2, queue="more"), "SUCCESS")
+    eventually(lambda: _names(flower.worker_info().get("active_queues", [])) == ["celery", "more"], LONG)
+
+
+def test_limits_of_a_task_are_set_by_buttons(flower: Flower) -> None:
+    """Its rate, and its times."""
+    # Flower offers this for the tasks that it knows itself.
+    name = "celery.backend_cleanup"
+
+    rate = flower.post(f"/api/task/rate-limit/{name}?workername={NODE}&ratelimit=100/s")
+    times = flower.post(f"/api/task/timeout/{name}?workername={NODE}&soft=20&hard=30")
+
+    assert rate["message"] == "new rate limit set successfully"
+    assert times["message"] == "time limits set successfully"
+
+
+def test_a_task_that_runs_is_ended_by_a_button(flower: Flower) -> None:
+    """It becomes REVOKED, on the pages too."""
+    running = flower.send("wait")
+    flower.task(running, "STARTED")
+
+    flower.post(f"/api/task/revoke/{running}?terminate=true")
+
+    flower.task(running, "REVOKED")
+
+
+def test_a_worker_is_shut_down_by_a_button(flower: Flower) -> None:
+    """The last test here: it ends warmly, and Flower sees that it is gone."""
+    flower.post(f"/api/worker/shutdown/{NODE}")
+
+    assert flower.worker.wait(LONG) == 0
+    eventually(lambda: flower.get("/api/workers?status=1") == {NODE: False}, LONG)
+
+
+def _names(queues: list[dict[str, Any]]) -> list[str]:
+    return sorted(queue["name"] for queue in queues)

@@ -65,6 +65,17 @@ def test_what_redis_does_not_take_in_time_is_dropped_and_counted(
     eventually(lambda: "events were not sent" in caplog.text, LONG)
 
 
+def test_nobody_waits_for_long(make_app: MakeApp) -> None:
+    """Not for a Redis that is out of reach."""
+    outbox = outbox_of(make_app("redis://127.0.0.1:1/0"))
+    put(outbox, 1)
+
+    started = time.monotonic()
+    outbox.send_before(0.1)
+
+    assert 0.1 <= time.monotonic() - started < LONG
+
+
 def test_events_wait_for_a_redis_that_is_down(make_app: MakeApp, new_redis_server: Callable[..., RedisServer]) -> None:
     """They are sent when it is back."""
     server = new_redis_server()
@@ -171,3 +182,13 @@ def test_a_forked_process_sends_its_own_events(redis_url: str, heard: Heard) -> 
 
     heard.wait_for("custom-after")
     assert sorted(event["type"] for event in heard.events) == ["custom-after", "custom-before", "custom-child"]
+
+
+def test_who_has_to_can_wait_for_what_was_put_in(app: Celery, heard: Heard) -> None:
+    """For a while: what is told by another process afterwards comes afterwards."""
+    outbox = outbox_of(app)
+    put(outbox, 250)
+
+    outbox.send_before(LONG)
+
+    eventually(lambda: len(heard.events) == 250, LONG)

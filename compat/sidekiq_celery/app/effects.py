@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import signals
 from sidekiq_celery.app.defaults import OPTIONS
+from sidekiq_celery.utils.imports import own_name
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -65,7 +66,11 @@ def without_effect(name: str) -> str | None:
 def settings_without_effect(app: "Celery") -> dict[str, str]:
     """The settings that the program has set and that have no effect, each with the reason."""
     reasons = ((name, without_effect(name)) for name in OPTIONS)
-    return {name: reason for name, reason in reasons if reason and app.conf.value_set_for(name)}
+    found = {name: reason for name, reason in reasons if reason and app.conf.value_set_for(name)}
+    if own_name(str(app.conf.worker_autoscaler)) == OPTIONS["worker_autoscaler"].default:
+        # By any other class nothing is scaled.
+        found.pop("worker_autoscaler", None)
+    return found
 
 
 def tell(app: "Celery") -> None:

@@ -314,3 +314,12 @@ def test_settings_without_effect_are_named_once(app, caplog):
     assert "worker_prefetch_multiplier" in record.message
     assert "s3_bucket" in record.message
     assert "task_acks_late" not in record.message
+
+
+def test_an_autoscaler_of_ones_own_has_no_effect(app):
+    """Celery's own stands for the one that there is."""
+    app.conf.worker_autoscaler = "celery.worker.autoscale:Autoscaler"
+    assert effects.settings_without_effect(app) == {}
+
+    app.conf.worker_autoscaler = "mine.scaling:Greedy"
+    assert list(effects.settings_without_effect(app)) == ["worker_autoscaler"]

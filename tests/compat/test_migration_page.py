@@ -1,0 +1,144 @@
+"""
+`docs/migrating_from_celery.md`: whether its tables name all of Celery, and whether what they name is so.
+
+`celery_names.json` holds the public names of Celery 5.7.0, by where they are.
+"""
+
+import json
+import re
+import subprocess
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import sidekiq_celery
+from sidekiq_celery import Celery, Task, beat, canvas, exceptions, result, schedules, signals, states
+from sidekiq_celery.app.context import Context
+from sidekiq_celery.app.control import Control, Inspect
+from sidekiq_celery.app.defaults import OPTIONS
+from sidekiq_celery.app.effects import without_effect
+from sidekiq_celery.bin.celery import celery
+
+from tests.support.real_celery import python_with_celery
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+NAMES: dict[str, list[str]] = json.loads((HERE / "celery_names.json").read_text())
+HOMES: dict[str, Any] = {
+    "celery": sidekiq_celery, "Celery": Celery("names", set_as_current=False), "Task": Task,
+    "Signature": canvas.Signature, "canvas": canvas, "AsyncResult": result.AsyncResult,
+    "GroupResult": result.GroupResult, "ResultSet": result.ResultSet, "EagerResult": result.EagerResult,
+    "result": result, "signals": signals, "states": states, "exceptions": exceptions, "request": Context,
+    "request methods": Context, "beat": beat, "schedules": schedules, "control": Control, "inspect": Inspect,
+}  # fmt: skip
+
+
+# Names that stand for something else, too: a module `celery.log` is not, `app.log` is. And one that is there to refuse.
+AMBIGUOUS = {"log", "election", "Pickler", "start_strategy", "setup_security"}
+
+
+class Row(NamedTuple):
+    """A row of a table."""
+
+    section: str
+    names: str
+    state: str
+    text: str
+    test: str
+
+    @property
+    def patterns(self) -> list[str]:
+        """The words of its first cell that stand in backticks."""
+        return [word.removeprefix("celery.") for word in re.findall(r"`([^`]+)`", self.names)]
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """All rows of the page's tables of names."""
+    tables = (REPOSITORY / "docs/migrating_from_celery.md").read_text().partition("## Name by name")[2]
+    found = []
+    section = ""
+    for line in tables.splitlines():
+        if line.startswith("### "):
+            section = line.removeprefix("### ")
+        elif line.startswith("| ") and not line.startswith("| Name |"):
+            found.append(Row(section, *(cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])))
+    return tuple(found)
+
+
+def rows_of(name: str, section: str | None = None) -> list[Row]:
+    """The rows that speak of a name."""
+    wanted = (row for row in rows() if section in (None, row.section))
+    return [row for row in wanted if any(fnmatchcase(name, pattern) for pattern in row.patterns)]
+
+
+def test_each_row_is_well_made() -> None:
+    """Three states; what is not as in Celery says how, and what works or differs has a test."""
+    for row in rows():
+        assert row.state in {"works", "differs", "absent"}, row
+        assert row.text or row.state == "works", row
+        assert row.test or row.state == "absent", row
+
+
+def test_each_test_that_is_named_exists() -> None:
+    """By its file and its function."""
+    for row in rows():
+        if row.test:
+            file, _, function = row.test.strip("`").partition("::")
+            assert re.search(rf"^(async )?def {function}\(", (HERE / file).read_text(), re.MULTILINE), row.test
+
+
+@pytest.mark.parametrize("where", NAMES)
+def test_every_name_is_in_a_row(where: str) -> None:
+    """Of Celery's modules, classes, settings, options and commands."""
+    assert [name for name in NAMES[where] if not rows_of(name)] == []
+
+
+@pytest.mark.parametrize("where", HOMES)
+def test_every_name_of_celery_that_is_not_absent_is_there(where: str) -> None:
+    """And what a row calls absent is not there."""
+    there = set(NAMES[where]) & {*dir(HOMES[where]), *getattr(HOMES[where], "__all__", ())}
+    promised = {name for name in NAMES[where] if any(row.state != "absent" for row in rows_of(name))}
+
+    assert promised - there - AMBIGUOUS == set()
+    assert there - promised - AMBIGUOUS == set()
+
+
+def test_every_option_and_command_is_there() -> None:
+    """Those of the program, of `worker` and of `beat`; refused ones are known, too."""
+    for group, command in (
+        ("global options", celery),
+        *((f"{n} options", celery.commands[n]) for n in ("worker", "beat")),
+    ):
+        known = {option for param in command.params for option in param.opts}
+        assert set(NAMES[group]) - known - {"--executable"} == set()
+    for name in NAMES["commands"]:
+        assert (name in celery.commands) == any(row.state != "absent" for row in rows_of(name, "Command line")), name
+
+
+def test_every_setting_has_an_effect_or_says_that_it_has_none() -> None:
+    """What has one is read somewhere; what has none stands so on the page."""
+    source = "\n".join(
+        path.read_text()
+        for path in (REPOSITORY / "compat/sidekiq_celery").rglob("*.py")
+        if path.name not in {"defaults.py", "effects.py"}
+    )
+    # Read by the ends of their names.
+    source += " ".join(f"redis_{part}" for part in re.findall(r'"(username|password)"', source))
+    for name in OPTIONS:
+        told = [row for row in rows_of(name) if row.text.startswith("Without effect")]
+        assert bool(without_effect(name)) == bool(told), name
+        assert told or re.search(rf"\b{name}\b", source), name
+
+
+def test_the_names_are_those_of_the_real_celery() -> None:
+    """Settings and signals, for all others stand for them."""
+    code = (
+        "import json\nfrom celery import signals\nfrom celery.app import defaults\n"
+        "print(json.dumps([sorted({n for n, _ in defaults.flatten(defaults.NAMESPACES)}), sorted(signals.__all__)]))"
+    )
+    printed = subprocess.run([python_with_celery(), "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert json.loads(printed) == [NAMES["settings"], NAMES["signals"]]

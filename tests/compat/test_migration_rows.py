@@ -1,0 +1,167 @@
+"""What the tables of `docs/migrating_from_celery.md` say and no other test holds."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import pytest
+import redis
+from click.testing import CliRunner
+from sidekiq_celery import Celery, Task
+from sidekiq_celery.bin.base import CeleryOption
+from sidekiq_celery.bin.celery import celery
+
+from tests.compat.log.kept import logging_kept
+from tests.compat.tasks.conftest import app, worker
+from tests.compat.tasks.worker import TaskWorker
+from tests.support.waiting import eventually
+
+__all__ = ("app", "worker")
+
+
+@pytest.fixture
+def commands() -> Iterator[dict[str, click.Command]]:
+    """The commands of the program, which are as before afterwards."""
+    before, options = dict(celery.commands), {name: list(one.params) for name, one in celery.commands.items()}
+    yield celery.commands
+    celery.commands.clear()
+    celery.commands.update(before)
+    for name, params in options.items():
+        before[name].params[:] = params
+
+
+def test_an_app_adds_options_to_commands(app: Celery, commands: dict[str, click.Command]) -> None:
+    """By `user_options`."""
+    app.user_options["report"].add(CeleryOption(("--region",), default="here"))
+    asked: list[str] = []
+    commands["report"].callback = lambda *_, region, **__: asked.append(region)  # type: ignore[misc]
+
+    with logging_kept():
+        app.start(["report", "--region", "north"])
+
+    assert asked == ["north"]
+
+
+def test_a_program_adds_a_command(commands: dict[str, click.Command]) -> None:
+    """To the group that Celery has under the same name."""
+
+    @celery.command("greet")
+    def greet() -> None:
+        click.echo("hello")
+
+    with logging_kept():
+        assert CliRunner().invoke(celery, ["greet"]).output == "hello\n"
+
+
+def test_bootsteps_are_never_started(app: Celery, worker: TaskWorker) -> None:
+    """A class that is put there is left alone."""
+
+    class Step:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            raise AssertionError("it was made")
+
+    app.steps["worker"].add(Step)
+
+    worker.start()
+
+    assert app.steps["worker"] == {Step}
+
+
+def test_a_task_that_has_started_says_so(app: Celery, worker: TaskWorker) -> None:
+    """By its option or the setting; and who ignores results, may keep errors."""
+    app.conf.task_track_started = True
+    app.conf.update(task_ignore_result=False, task_store_errors_even_if_ignored=True)
+    seen: list[str] = []
+
+    @app.task(name="proj.tracked", bind=True)
+    def tracked(self: Any) -> None:
+        seen.append(self.AsyncResult(self.request.id).state)
+
+    @app.task(name="proj.ignored", ignore_result=True)
+    def ignored() -> None:
+        raise ValueError("kept all the same")
+
+    worker.start()
+    tracked.delay().get(timeout=60)
+    failed = app.AsyncResult(ignored.delay().id)
+
+    assert seen == ["STARTED"]
+    assert eventually(lambda: failed.state == "FAILURE", within_seconds=60)
+
+
+def test_a_task_has_a_queue_of_its_own(app: Celery, redis_client: redis.Redis) -> None:
+    """As an option or an attribute; the caller's comes first."""
+
+    @app.task(name="proj.queued", queue="own")
+    def queued() -> None: ...
+
+    queued.delay()
+    queued.apply_async(queue="other")
+
+    assert (redis_client.llen("queue:own"), redis_client.llen("queue:other")) == (1, 1)
+
+
+def test_a_class_of_requests_has_no_effect(app: Celery, worker: TaskWorker) -> None:
+    """It is kept, and never made."""
+
+    class Mine(Task):
+        Request = "no.such.module:Request"
+        Strategy = "no.such.module:strategy"
+
+    @app.task(base=Mine, name="proj.requested")
+    def requested() -> str:
+        return "ran"
+
+    worker.start()
+
+    assert requested.Request == "no.such.module:Request"
+    assert requested.delay().get(timeout=60) == "ran"
+
+
+def test_a_test_hands_a_request_to_a_task(app: Celery) -> None:
+    """By `push_request`; what it holds can be read, changed and cleared."""
+
+    @app.task(name="proj.asked", bind=True)
+    def asked(self: Any) -> Any:
+        return self.request.id, self.request.retries
+
+    asked.push_request(id="given", retries=2)
+    try:
+        assert asked.run() == ("given", 2)
+        assert asked.request.get("retries") == 2
+        asked.request.update(retries=3)
+        assert asked.request.as_execution_options()["retries"] == 3
+        asked.request.clear()
+        assert asked.request.id is None
+    finally:
+        asked.pop_request()
+    assert asked.request_stack.top is None
+
+
+def test_settings_give_a_priority(app: Celery, redis_client: redis.Redis) -> None:
+    """To tasks that say nothing; those that a task calls may have that of their parent."""
+    app.conf.update(
+        task_default_priority=6,
+        task_queue_max_priority=9,
+        broker_transport_options={"queue_order_strategy": "priority"},
+    )
+
+    @app.task(name="proj.urgent")
+    def urgent() -> None: ...
+
+    urgent.delay()
+
+    [raw] = redis_client.lrange("queue:celery:6", 0, -1)
+    assert json.loads(raw)["celery"]["priority"] == 6
+
+
+def test_a_worker_empties_its_queues_first(app: Celery, redis_client: redis.Redis) -> None:
+    """With `--purge`; no other queue is touched."""
+    from sidekiq_celery.apps.worker import Worker
+
+    app.send_task("proj.old")
+    app.send_task("proj.old", queue="other")
+
+    assert Worker(app=app, quiet=True, pool="solo").purge_messages() == 1
+    assert redis_client.llen("queue:other") == 1

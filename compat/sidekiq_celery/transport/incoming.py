@@ -28,6 +28,8 @@ _HEADERS = (
 )  # fmt: skip
 _EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 _REPR_MAX_CHARACTERS = 1024
+# What reading cannot do harm with, as it makes nothing but data.
+_HARMLESS = frozenset({"application/json", "application/x-yaml", "application/x-msgpack"})
 
 
 def message_of(payload: Mapping[str, Any], queue: str, read_field: ReadField) -> Message:
@@ -141,17 +143,13 @@ def _with_embedded(raw: bytes, marks: Mapping[str, Any], embedded: Mapping[str, 
     """A body in another serializer than JSON with what stands beside it."""
     from kombu import serialization
     from kombu.compression import compress, decompress
-    from kombu.exceptions import ContentDisallowed
 
     kind, encoding, compression = marks.get("content_type"), marks.get("content_encoding"), marks.get("compression")
-    plain = decompress(raw, compression) if compression else raw
-    try:
-        # Without a word on what is accepted kombu reads what is harmless, and refuses pickle.
-        body = serialization.loads(plain, kind, encoding)
-    except ContentDisallowed as error:
+    if kind not in _HARMLESS:
         raise PayloadError(
             f"callbacks and steps of a {kind} call of sidekiq_celery are for its own workers: send it as json"
-        ) from error
+        )
+    body = serialization.loads(decompress(raw, compression) if compression else raw, kind, encoding, accept=_HARMLESS)
     _, _, text = serialization.dumps((body[0], body[1], dict(embedded)), serialization.registry.type_to_name[kind])
     again: bytes = text.encode() if isinstance(text, str) else text
     return compress(again, compression)[0] if compression else again

@@ -14,7 +14,7 @@ from typing import Any
 
 from sidekiq_celery.json_values import to_plain
 from sidekiq_celery.message import TaskMessage
-from sidekiq_celery.payload import KEY, marks_of_message
+from sidekiq_celery.payload import EMBEDS, KEY, marks_of_message
 
 __all__ = ("FOREIGN_CLASS", "FOREIGN_KEY", "item_of", "opaque_item_of")
 
@@ -126,6 +126,7 @@ def _body(message: Mapping[str, Any], headers: Mapping[str, Any], body: Any) -> 
         "body": b64encode(raw).decode(),
         "content_type": message.get("content-type"),
         "content_encoding": message.get("content-encoding"),
+        EMBEDS: True,
     }
     if headers.get("compression"):
         marks["compression"] = headers["compression"]

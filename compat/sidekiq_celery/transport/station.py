@@ -259,6 +259,10 @@ class Station:
         _forget(unit)
 
     def _tell(self, end: Callable[[], None]) -> None:
+        if self._unheard:
+            # Redis is away: the consumer must not wait for it once for each job.
+            self._unheard.append(end)
+            return
         try:
             end()
         except RedisError as error:

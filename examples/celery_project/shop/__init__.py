@@ -1,0 +1,1 @@
+"""A shop that works with Celery."""

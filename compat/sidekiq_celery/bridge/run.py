@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sidekiq_celery.app.broker import default_broker_url, redis_settings
+from sidekiq_celery.app.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
 from sidekiq_celery.bridge.backward import Backward
 from sidekiq_celery.bridge.fates import Judge
 from sidekiq_celery.bridge.forward import Forward
@@ -32,7 +32,6 @@ logger = logging.getLogger("celery.bridge")
 
 MOST_BYTES = 32 * 1024 * 1024
 
-_REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+socket", "sentinel", "sidekiq", "sidekiqs")
 _SETS = (keys.SCHEDULE, keys.RETRY)
 _LEAST_PAUSE_SECONDS = 0.25
 _MOST_PAUSE_SECONDS = 5.0
@@ -86,7 +85,7 @@ class Route(Protocol):
 
 def is_redis(url: str) -> bool:
     """Whether a broker's URL is that of a Redis."""
-    return url.partition("://")[0].lower() in _REDIS_SCHEMES
+    return of_redis(url).partition("://")[0].lower() in REDIS_SCHEMES
 
 
 class Bridge:
@@ -148,10 +147,13 @@ class Bridge:
             if self._route is None:
                 self._route = self._open()
             return self._route.look_through(self.ledger, lambda: self._is_stopping)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - kombu's transports have errors of their own; others are raised
             lost = self._as_lost_connection(error)
-            if lost is None or self._plan.is_once or self._plan.is_dry:
-                raise (lost or error) from error.__cause__
+            ends_by_itself = self._plan.is_once or self._plan.is_dry
+            if lost is None or (ends_by_itself and lost is error):
+                raise
+            if ends_by_itself:
+                raise lost from error
             logger.warning("bridge: %s; trying again in %s seconds", lost, _RETRY_SECONDS)
         self._close()
         self._pause(_RETRY_SECONDS)

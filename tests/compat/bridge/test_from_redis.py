@@ -276,10 +276,10 @@ def test_messages_of_celery_s_workers_are_left_to_them(
 ) -> None:
     """The account tells how many there are; those that were taken long ago come along when that is asked for."""
     celery, run = end
-    _take(celery, "new", taken_at=time.time())
-    _take(celery, "old", taken_at=time.time() - 4000)
-    _take(celery, "bound", exchange="high", routing_key="key", taken_at=1)
-    _take(celery, "other", routing_key="other", taken_at=1)
+    take(celery, "new", taken_at=time.time())
+    take(celery, "old", taken_at=time.time() - 4000)
+    take(celery, "bound", exchange="high", routing_key="key", taken_at=1)
+    take(celery, "other", routing_key="other", taken_at=1)
     celery.sadd("_kombu.binding.high", "key\x06\x16\x06\x16high")
     celery.hset("unacked", "odd", b"rubbish")
     celery.zadd("unacked_index", {"odd": 1, "gone": 1})
@@ -294,7 +294,7 @@ def test_messages_of_celery_s_workers_are_left_to_them(
     assert celery.zcard("unacked_index") == 4
 
 
-def _take(
+def take(
     client: redis.Redis, task_id: str, *, taken_at: float, exchange: str = "", routing_key: str = "celery"
 ) -> None:
     record = json.dumps([json.loads(message(task_id)), exchange, routing_key])

@@ -147,7 +147,7 @@ class Bridge:
             if self._route is None:
                 self._route = self._open()
             return self._route.look_through(self.ledger, lambda: self._is_stopping)
-        except Exception as error:  # noqa: BLE001 - kombu's transports have errors of their own; others are raised
+        except Exception as error:
             lost = self._as_lost_connection(error)
             ends_by_itself = self._plan.is_once or self._plan.is_dry
             if lost is None or (ends_by_itself and lost is error):

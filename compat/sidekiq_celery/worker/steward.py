@@ -42,6 +42,8 @@ logger = logging.getLogger("celery.worker.control")
 
 _TICK_SECONDS = 1.0
 _PAUSE_SECONDS = 1.0
+# Where Redis answers and refuses: a user without rights, most likely.
+_LONG_PAUSE_SECONDS = 30.0
 _MOST_SAMPLES = 100
 _STOP_SECONDS = 2.0
 # How long an answer of the children may take: the client waits for a second, unless it says otherwise.
@@ -195,17 +197,24 @@ class Steward:
                 with self.app.connection_for_read() as connection:
                     self.connection = connection
                     mailbox = Mailbox(self, connection, self._wake_read)
-                    has_told = False
                     while not self._is_stopping.is_set():
                         mailbox.drain(_TICK_SECONDS)
+                        has_told = False
                         self._tick()
                     mailbox.close()
             except Exception as error:  # noqa: BLE001 - whatever it is, the worker is to be reached again
+                pause = _PAUSE_SECONDS if isinstance(error, self._connection_errors) else _LONG_PAUSE_SECONDS
                 if not has_told:
-                    logger.warning("remote control has lost Redis and tries again each second: %s", error)
+                    logger.warning("remote control does not answer, and is tried again every %d s: %s", pause, error)
                 has_told = True
                 self._tick()
-                self._is_stopping.wait(_PAUSE_SECONDS)
+                self._is_stopping.wait(pause)
+
+    @property
+    def _connection_errors(self) -> tuple[type[BaseException], ...]:
+        from kombu.exceptions import OperationalError
+
+        return (OperationalError, *(self.connection.connection_errors if self.connection is not None else (OSError,)))
 
     def _tick(self) -> None:
         for timer in self._timers:

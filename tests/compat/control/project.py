@@ -1,0 +1,59 @@
+"""A program whose workers are asked: tasks that run until they are told to end, and commands of its own."""
+
+import os
+from typing import Any
+
+import redis
+from sidekiq_celery import Celery
+from sidekiq_celery.worker.control import control_command, inspect_command
+
+URL = os.environ["REDIS_URL"]
+
+app = Celery("project", broker=os.environ["BROKER"], backend=URL)
+app.conf.update(
+    worker_enable_remote_control="WITHOUT_CONTROL" not in os.environ,
+    # A secret that must not be shown.
+    redis_password="a-secret-password",
+)
+
+
+class Odd:
+    """Nothing that JSON has."""
+
+    def __repr__(self) -> str:
+        return "<Odd>"
+
+
+@app.task(rate_limit="5/s")
+def hold(key: str, **kwargs: Any) -> str:
+    """Runs until the test says so."""
+    client = redis.Redis.from_url(URL)
+    client.rpush(f"held:{key}", os.getpid())
+    client.blpop([f"release:{key}"], timeout=120)
+    client.close()
+    return key
+
+
+@app.task
+def add(a: int, b: int) -> int:
+    """A sum."""
+    return a + b
+
+
+@control_command(args=[("n", int)], signature="[N=1]")
+def remember(state: Any, n: int = 1) -> dict[str, Any]:
+    """Keep a number."""
+    state.numbers = [*getattr(state, "numbers", []), n]
+    return {"ok": {"numbers": state.numbers, "host": state.hostname, "app": state.app.main}}
+
+
+@inspect_command(alias="dump_odd")
+def odd(state: Any) -> Any:
+    """Values that JSON lacks."""
+    return {"object": Odd(), "bytes": b"\xff", "set": {1}, 5: (1, Odd()), "nan": float("nan")}
+
+
+@inspect_command()
+def wants_a_consumer(state: Any) -> Any:
+    """As commands do that were written for Celery's own workers."""
+    return state.consumer.qos.value

@@ -1,0 +1,177 @@
+"""What control survives: a killed steward, a restart of Redis, a frozen child, a parent that is gone."""
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from kombu.exceptions import OperationalError
+
+from tests.compat.control.conftest import NODE, SECONDS, Asked, running
+from tests.support.redis_server import RedisServer
+from tests.support.redis_users import Users, documented_users
+from tests.support.waiting import eventually
+from tests.support.worker_process import REPOSITORY
+
+Start = Callable[..., Asked]
+
+
+def children(pid: int) -> list[int]:
+    """Of a process, from /proc."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def steward_of(worker: Asked) -> int:
+    """The process of a prefork worker's steward: the child that runs no tasks."""
+    [pid] = set(children(worker.process.pid)) - set(worker.inspect("stats")["pool"]["processes"])
+    return pid
+
+
+def answered(worker: Asked) -> Any:
+    """It answers again; it may miss what is said while it is away, and so may this side."""
+
+    def ask() -> Any:
+        try:
+            return worker.app.control.ping(destination=[NODE], timeout=1.0) or None
+        except (OperationalError, redis.ConnectionError):
+            return None
+
+    return eventually(ask, within_seconds=SECONDS)
+
+
+def is_gone(pid: int) -> bool:
+    """There is no such process, or only its remains."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def has_socket(pid: int) -> bool:
+    """The process has a connection."""
+    targets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    return any(target.startswith("socket:") for target in targets)
+
+
+def test_a_steward_that_is_killed_is_replaced(start: Start) -> None:
+    """The tasks do not notice, and the parent connects to nothing itself."""
+    worker = start("prefork")
+    task_id = worker.send("stays")
+    old = steward_of(worker)
+    assert has_socket(old)
+
+    os.kill(old, signal.SIGKILL)
+    eventually(lambda: is_gone(old), within_seconds=SECONDS)
+    answered(worker)
+
+    assert steward_of(worker) != old
+    assert [task["id"] for task in worker.inspect("active")] == [task_id]
+    assert not has_socket(worker.process.pid)
+    worker.release("stays")
+    assert worker.app.AsyncResult(task_id).get(timeout=SECONDS) == "stays"
+    assert worker.process.stop(SECONDS) == 0
+
+
+def test_a_steward_ends_with_its_parent(start: Start) -> None:
+    """Also with one that was killed; the children do, too."""
+    worker = start("prefork")
+    family = children(worker.process.pid)
+    assert len(family) == 3
+
+    worker.process.kill()
+
+    eventually(lambda: all(is_gone(pid) for pid in family), within_seconds=SECONDS)
+
+
+def test_a_frozen_steward_holds_nobody_up(start: Start) -> None:
+    """Tasks run on, and the worker stops."""
+    worker = start("prefork")
+    frozen = steward_of(worker)
+    os.kill(frozen, signal.SIGSTOP)
+
+    assert worker.app.send_task("tests.compat.control.project.add", (1, 2)).get(timeout=SECONDS) == 3
+    worker.process.send_signal(signal.SIGTERM)
+
+    assert worker.process.wait(SECONDS) == 0
+    assert is_gone(frozen)
+
+
+def test_tasks_of_a_frozen_child_are_active(start: Start) -> None:
+    """It cannot answer; what it has stands in Redis."""
+    worker = start("prefork")
+    task_id = worker.send("frozen")
+    pid = int(worker.redis.lindex("held:frozen", -1))
+    os.kill(pid, signal.SIGSTOP)
+
+    def active() -> Any:
+        return (worker.app.control.inspect(destination=[NODE], timeout=2.0).active() or {}).get(NODE)
+
+    [task] = eventually(active, within_seconds=SECONDS)
+
+    assert (task["id"], task["worker_pid"], task["time_start"]) == (task_id, pid, None)
+    os.kill(pid, signal.SIGCONT)
+    worker.release("frozen")
+    assert worker.app.AsyncResult(task_id).get(timeout=SECONDS) == "frozen"
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_control_answers_again_when_redis_is_back(pool: str, new_redis_server: Callable[..., RedisServer]) -> None:
+    """A server that is killed, and connections that are cut."""
+    server = new_redis_server()
+    with running(server, pool) as worker:
+        server.restart(kill=True)
+        answered(worker)
+
+        assert worker.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub") >= 1
+        answered(worker)
+
+        assert worker.process.stop(SECONDS) == 0
+        assert worker.redis.keys("_kombu.binding.celery.pidbox") == []
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_is_shut_down_by_remote_control(pool: str, start: Start) -> None:
+    """Warmly: what runs may finish. It answers until then."""
+    worker = start(pool)
+    task_id = worker.send(pool)
+
+    assert worker.broadcast("shutdown") == {"ok": "shutting down"}
+    eventually(lambda: "Got shutdown from remote" in worker.process.log or None, within_seconds=SECONDS)
+    assert worker.inspect("active")[0]["id"] == task_id
+    worker.release(pool)
+
+    assert worker.process.wait(SECONDS) == 0
+    assert worker.app.AsyncResult(task_id).get(timeout=SECONDS) == pool
+
+
+def test_control_can_be_switched_off(server: RedisServer) -> None:
+    """`worker_enable_remote_control`: nobody listens, and no process is kept for it."""
+    with running(server, "prefork", answers=False, WITHOUT_CONTROL="1") as worker:
+        assert worker.redis.pubsub_numpat() == 0
+        assert len(children(worker.process.pid)) == 2
+
+
+def documented_rules() -> list[str]:
+    """Those that come on top of a worker's."""
+    [rules] = re.findall(r"`(~_kombu\.binding\*[^`]+)`", (REPOSITORY / "docs" / "redis.md").read_text())
+    return str(rules).split()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_the_documented_rights_are_enough(pool: str, new_redis_server: Callable[..., RedisServer]) -> None:
+    """For who answers and for who asks: of what control does nothing is refused."""
+    server = new_redis_server()
+    with server.client() as admin:
+        users = Users(server, admin)
+        users.create()
+        rules = [*documented_users()["worker"], *documented_rules()]
+        admin.execute_command("ACL", "SETUSER", "worker", "reset", *rules)
+        with running(server, pool, broker=users.url("worker")) as worker:
+            for command in ("ping", "active", "scheduled", "stats", "reserved"):
+                assert worker.inspect(command) is not None
+
+        assert [refusal for refusal in users.refusals() if "celeryev" not in refusal[2]] == []

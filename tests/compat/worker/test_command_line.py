@@ -79,7 +79,7 @@ def test_without_a_command_it_helps() -> None:
 
 def test_commands_that_are_not_there_are_refused(call: Call) -> None:
     """By click's own words."""
-    assert "No such command" in call("events").output
+    assert "No such command" in call("no-such-thing").output
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,12 @@ class ExceptionInfo:
         self.internal = internal
         self._text: str | None = None
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        # Instrumentation unwraps it if `isinstance` takes it for the one that Celery hands out, which is billiard's.
+        billiard = sys.modules.get("billiard.einfo")
+        return ExceptionInfo if billiard is None else billiard.ExceptionInfo
+
     @property
     def traceback(self) -> str:
         """The text; made when it is first asked for."""

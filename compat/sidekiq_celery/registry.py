@@ -1,0 +1,10 @@
+"""The tasks of the current app, as `registry.tasks`; an old name that instrumentation still asks for."""
+
+from typing import Any
+
+from sidekiq_celery import _state
+from sidekiq_celery.local import Proxy
+
+__all__ = ("tasks",)
+
+tasks: Any = Proxy(lambda: _state.get_current_app().tasks)

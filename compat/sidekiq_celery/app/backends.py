@@ -38,7 +38,7 @@ def by_name(backend: Any = None, loader: Any = None, extension_namespace: str = 
     """
     backend = backend or "disabled"
     if not isinstance(backend, str):
-        return backend
+        return _no_module(backend, repr(backend))
     aliases = {**BACKEND_ALIASES, **(loader or _state.get_current_app().loader).override_backends}
     if backend not in aliases and ":" not in backend and "." not in backend:
         from importlib.metadata import entry_points
@@ -60,8 +60,12 @@ def by_name(backend: Any = None, loader: Any = None, extension_namespace: str = 
         raise ImproperlyConfigured(
             f"Unknown result backend: {backend!r}. Did you spell that correctly? ({error!r})"
         ) from error
+    return _no_module(found, repr(backend))
+
+
+def _no_module(found: Any, name: str) -> Any:
     if isinstance(found, types.ModuleType):
-        raise ImproperlyConfigured(f"Unknown result backend: {backend!r} is a Python module, not a backend class.")
+        raise ImproperlyConfigured(f"Unknown result backend: {name} is a Python module, not a backend class.")
     return found
 
 

@@ -37,4 +37,6 @@ class AbortableTask(Task[P, R]):
 
     def is_aborted(self, **kwargs: Any) -> bool:
         """Whether the call, or the one named by *task_id*, is to end."""
-        return self.AsyncResult(kwargs.get("task_id") or self.request.id).is_aborted()
+        result = self.AsyncResult(kwargs.get("task_id") or self.request.id)
+        # A subclass may have put another class in the place of `AsyncResult`.
+        return isinstance(result, AbortableAsyncResult) and result.is_aborted()

@@ -27,7 +27,16 @@ __all__ = (
 # An exception is never brought down to these: they say nothing.
 unwanted_base_classes = (Exception, BaseException, object)
 
-_TRUTH = {"false": False, "no": False, "0": False, "off": False, "true": True, "yes": True, "1": True, "on": True}
+STRTOBOOL_DEFAULT_TABLE = {
+    "false": False,
+    "no": False,
+    "0": False,
+    "off": False,
+    "true": True,
+    "yes": True,
+    "1": True,
+    "on": True,
+}
 
 
 def safe_repr(value: Any) -> str:
@@ -157,7 +166,7 @@ def strtobool(term: Any, table: dict[str, bool] | None = None) -> Any:
     if not isinstance(term, str):
         return term
     try:
-        return (table or _TRUTH)[term.lower()]
+        return (table or STRTOBOOL_DEFAULT_TABLE)[term.lower()]
     except KeyError:
         raise TypeError(f"Cannot coerce {term!r} to type bool; write true or false") from None
 

@@ -10,8 +10,11 @@ from typing import Any, TextIO
 from sidekiq_celery import exceptions, states
 from sidekiq_celery.result import ResultSet
 from sidekiq_celery.utils.text import truncate
+from sidekiq_celery.utils.time import humanize_seconds
 
 __all__ = ("Manager", "ManagerMixin", "Sentinel")
+
+_ANSWER_SECONDS = 0.5
 
 
 class Sentinel(Exception):
@@ -53,7 +56,7 @@ class ManagerMixin:
         desc: str = "thing",
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-        errback: Callable[[BaseException, float], Any] | None = None,
+        errback: Callable[[BaseException, float, int], Any] | None = None,
         max_retries: int = 10,
         interval_start: float = 0.1,
         interval_step: float = 0.5,
@@ -67,15 +70,16 @@ class ManagerMixin:
         Args:
             catch: Raised while what is waited for has not happened. It is raised here when no retry is left.
             desc: What is waited for.
-            errback: Told of each such exception, and of the seconds until the next call.
+            errback: Told of each such exception, of the seconds until the next call, and how often it was called before.
         """
 
         def on_error(error: BaseException, intervals: Iterator[float], retries: int) -> float:
             seconds = next(intervals)
             if emit_warning:
-                self.warn(f"still waiting for {desc}; trying again in {seconds} s: {error!r}")
+                when = humanize_seconds(seconds, "in", " ", microseconds=True)
+                self.warn(f"Still waiting for {desc}.  Trying again {when}: {error!r}")
             if errback is not None:
-                errback(error, seconds)
+                errback(error, seconds, retries)
             return seconds
 
         return self.retry_over_time(
@@ -167,7 +171,8 @@ class ManagerMixin:
         self.wait_for(self._raise_unless_idle, (Sentinel,), desc="workers to be idle", max_retries=100)
 
     def _raise_unless_idle(self) -> None:
-        if any((self.inspect().active() or {}).values()):
+        # Workers answer within milliseconds; one that does not is not waited for before each test.
+        if any((self.inspect(timeout=_ANSWER_SECONDS).active() or {}).values()):
             raise Sentinel
 
     # ---- what workers say

@@ -19,6 +19,10 @@ _OTHER_SERVICES = (
     *("database_", "s3_", "security_"),
 )
 _REASONS = {
+    "a job stays in Redis until its end is written, and comes back when its process dies": (
+        *("task_acks_on_failure_or_timeout", "task_acks_on_failure", "task_acks_on_timeout"),
+        *("task_reject_on_worker_lost", "task_retry_on_worker_lost"),
+    ),
     "nothing is prefetched: a job stays in Redis until a slot is free": (
         *("worker_prefetch_multiplier", "worker_disable_prefetch", "worker_enable_prefetch_count_reduction"),
         *("worker_eta_task_limit", "worker_detect_quorum_queues"),

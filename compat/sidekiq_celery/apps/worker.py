@@ -90,12 +90,13 @@ class Worker(WorkController):
     def startup_info(self) -> str:
         """What a person at the terminal wants to know first."""
         app = self.app
+        up_to = f" to {self.autoscale[0]}" if self.autoscale else ""
         lines = (
             f"{self.hostname} runs tasks of {app.main or '__main__'}",
             f"  version      {VERSION_BANNER}, Python {platform.python_version()}",
             f"  broker       {place(client_of(app).pool.settings)}",
             f"  results      {app.backend.as_uri()}",
-            f"  concurrency  {self.concurrency} ({self.pool_name})",
+            f"  concurrency  {self.concurrency}{up_to} ({self.pool_name})",
             f"  queues       {', '.join(app.amqp.queues.consume_from)}",
             "TERM or Ctrl-C lets tasks finish; a second one, or QUIT, does not wait for them.",
         )

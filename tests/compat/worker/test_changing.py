@@ -188,6 +188,7 @@ def test_a_worker_scales_itself(start: StartWorker, project: ModuleType, redis_c
     assert [one.get(timeout=_SECONDS) for one in sent] == ["finished"] * 3
     eventually(lambda: len(children(redis_client)) == 1, within_seconds=_SECONDS)
     assert worker.stop() == 0
+    assert "concurrency  1 to 2 (prefork)" in worker.log
 
 
 def test_a_worker_of_threads_scales_itself(start: StartWorker, project: ModuleType, redis_client: redis.Redis) -> None:

@@ -1,0 +1,151 @@
+"""`sidekiq-celery inspect`, `control` and `status`, and the real Celery's worker asked by them."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from click.testing import CliRunner, Result
+from sidekiq_celery import Celery
+from sidekiq_celery.bin.celery import celery
+from sidekiq_celery.worker.control import Panel
+
+from tests.compat.control.conftest import NODE, SECONDS, Asked, running
+from tests.support.child_process import tied_to_this_process
+from tests.support.real_celery import python_with_celery
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+from tests.support.worker_process import REPOSITORY
+
+Call = Callable[..., Result]
+_UNAVAILABLE = 69
+
+
+@pytest.fixture(scope="module")
+def worker(server: RedisServer) -> Iterator[Asked]:
+    """One that answers."""
+    with running(server, "threads") as asked:
+        yield asked
+
+
+@pytest.fixture
+def call(server: RedisServer) -> Iterator[Call]:
+    """`call("inspect", "ping")`: a command on the app of a client."""
+    with ExitStack() as stack:
+
+        def run(*words: str, broker: str = server.url) -> Result:
+            app = stack.enter_context(Celery("caller", broker=broker, set_as_current=False, fixups=[]))
+            return CliRunner().invoke(celery, ["-C", *words], obj=None, default_map={"app": app})
+
+        yield run
+
+
+def asked(*words: str) -> list[str]:
+    """For the one worker, who has time."""
+    return [*words, "-d", NODE, "-t", str(SECONDS)]
+
+
+def test_replies_are_shown(call: Call, worker: Asked) -> None:
+    """As Celery shows them."""
+    ping, active = call(*asked("inspect", "ping")), call(*asked("inspect", "active"))
+
+    assert ping.output == f"->  {NODE}: OK\n        pong\n\n1 node online.\n"
+    assert (ping.exit_code, active.exit_code) == (0, 0)
+    assert "- empty -" in active.output
+
+
+def test_status_counts_nodes(call: Call, worker: Asked) -> None:
+    """A line for each."""
+    assert call(*asked("status")).output == f"->  {NODE}: OK\n\n1 node online.\n"
+
+
+def test_replies_are_printed_as_json(call: Call, worker: Asked) -> None:
+    """For programs."""
+    assert json.loads(call(*asked("inspect", "registered", "-j")).output)[NODE]
+    assert json.loads(call(*asked("status", "--json")).output.splitlines()[0]) == {NODE: {"ok": "pong"}}
+
+
+def test_words_behind_a_command_are_its_arguments(call: Call, worker: Asked) -> None:
+    """With their types, the rest as a list."""
+    conf = json.loads(call(*asked("inspect", "conf", "yes", "-j")).output)[NODE]
+    tasks = json.loads(call(*asked("inspect", "registered", "name", "-j")).output)[NODE]
+
+    assert conf["task_default_queue"] == "celery"
+    assert all("[name=" in task for task in tasks)
+
+
+def test_a_reply_may_be_an_error(call: Call, worker: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is marked, and the command as such succeeded. The worker's program has it; here is what the client knows."""
+    monkeypatch.setitem(Panel.meta, "wants_a_consumer", Panel.meta["ping"])
+    shown = call(*asked("inspect", "wants_a_consumer"))
+
+    assert shown.exit_code == 0
+    assert f"->  {NODE}: ERROR" in shown.output
+    assert "state.steward" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("inspect", "nonsense"), 2, "Command nonsense not recognized. Available inspect commands: active, "),
+        (("control", "ping"), 2, "Command ping not recognized. Available control commands: "),
+        (("inspect", "ping", "too", "many"), 2, "Command 'ping' takes arguments: none"),
+        (("inspect", "memdump", "ten"), 2, "Command 'memdump' takes arguments: [n_samples=10]"),
+        (("inspect", "ping", "-d", "nobody@here", "-t", "0.1"), _UNAVAILABLE, "No nodes replied within time"),
+        (("status", "-d", "nobody@here", "-t", "0.1"), _UNAVAILABLE, "No nodes replied within time"),
+        (("control", "shutdown", "-d", "nobody@here", "-t", "0.1"), _UNAVAILABLE, "No nodes replied within time"),
+    ],
+)
+def test_what_does_not_work_is_said(call: Call, words: tuple[str, ...], code: int, message: str) -> None:
+    """With Celery's exit codes."""
+    result = call(*words)
+
+    assert message in result.output
+    assert result.exit_code == code
+
+
+def test_redis_out_of_reach_is_said(call: Call) -> None:
+    """With what to look at."""
+    result = call("status", broker="redis://127.0.0.1:1/0")
+
+    assert "Could not connect to Redis" in result.output
+    assert result.exit_code == _UNAVAILABLE
+
+
+def test_commands_are_listed(call: Call) -> None:
+    """With their arguments and what they do."""
+    inspect, control = call("inspect", "--list"), call("control", "--list")
+
+    assert "Inspect Commands:\n  active " in inspect.output
+    assert "registered [attr1 [attr2 [... [attrN]]]]" in inspect.output
+    assert "shutdown" in control.output
+    assert (inspect.exit_code, control.exit_code) == (0, 0)
+
+
+@pytest.fixture
+def celerys_worker(server: RedisServer) -> Iterator[str]:
+    """The node name of a real Celery worker."""
+    name = "real@there"
+    words = ["-m", "celery", "-A", "celery_project", "worker", "-P", "threads", "-c", "1", "-n", name]
+    process = subprocess.Popen(
+        tied_to_this_process([python_with_celery(), *words]),
+        cwd=REPOSITORY / "tests" / "compat" / "control",
+        env={**os.environ, "REDIS_URL": server.url},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    yield name
+    process.kill()
+    process.wait()
+
+
+def test_our_commands_ask_celerys_worker(celerys_worker: str, call: Call) -> None:
+    """It takes them for Celery's."""
+
+    def registered() -> object:
+        result = call("inspect", "registered", "-j", "-d", celerys_worker, "-t", "2")
+        return json.loads(result.output) if result.exit_code == 0 else None
+
+    assert eventually(registered, within_seconds=SECONDS) == {celerys_worker: ["real.add"]}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
 __all__ = (
-    "EMBEDS", "KEY", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message", "request_fields",
+    "EMBEDS", "KEY", "SLOT", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message", "request_fields",
     "with_embedded",
 )  # fmt: skip
 
@@ -27,6 +27,9 @@ KEY = "celery"
 
 EMBEDS = "embeds"
 """The mark of a `body` that a Celery client has written: what the call sets off is in there, too."""
+
+SLOT = "slot"
+"""The mark of a job that waits in `schedule` as its task's rate limit says."""
 
 Marks = dict[str, Any]
 
@@ -40,8 +43,8 @@ _SAME_NAME = (
 )  # fmt: skip
 _OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
 _EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
-# Of the body, and not of the request.
-_OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS})
+# Of the body or the job, and not of the request.
+_OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT})
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery.app.publish import client_of
-from sidekiq_celery.payload import KEY
+from sidekiq_celery.payload import KEY, SLOT
 from sidekiq_celery.standing_orders import RATES_KEY, RateOrder
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisReplyError
@@ -26,12 +26,9 @@ from sidekiq_py.wire.payload import dump
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("SLOT", "RateLimits", "rate_key", "set_rate_limit")
+__all__ = ("RateLimits", "limit_all", "rate_key", "set_rate_limit")
 
 logger = logging.getLogger("celery.worker.strategy")
-
-SLOT = "slot"
-"""The mark of a job that waits for its appointment."""
 
 _PATIENCE_SECONDS = 0.005
 
@@ -120,15 +117,22 @@ def set_rate_limit(app: "Celery", task_name: str, limit: Any) -> bool:
     before = client.pool.command("HGET", RATES_KEY, task_name)
     if before == text.encode():
         return False
-    client.pool.batch([("MULTI",), ("HSET", RATES_KEY, task_name, text), ("INCR", keys.ORDERS), ("EXEC",)])
+    client.pool.batch([("MULTI",), ("HSET", RATES_KEY, task_name, text), ("INCRBY", keys.ORDERS, 1), ("EXEC",)])
     rates.start_afresh(client.pool, rate_key(task_name))
     now = time.time()
     members = waiting.find(client.pool, keys.SCHEDULE, "class", [task_name])
-    waiting.call_up(client.pool, keys.SCHEDULE, members, dialect=client.detection.dialect(now), now=now, change=unmark)
+    waiting.call_up(client.pool, keys.SCHEDULE, members, dialect=client.detection.dialect(now), now=now, change=_unmark)
     return True
 
 
-def unmark(payload: Payload) -> bool:
+def limit_all(limits: RateLimits, definitions: Iterable[Any], orders: Mapping[str, RateOrder]) -> None:
+    """Have the limits kept that hold now: the program's, and those that were set at run time."""
+    limits.follow(orders)
+    for definition in definitions:
+        definition.admit = limits.admission_of(definition.task)
+
+
+def _unmark(payload: Payload) -> bool:
     """Take the mark of an appointment out of a payload; False if it has none."""
     marks = payload.get(KEY)
     if not isinstance(marks, dict) or SLOT not in marks:
@@ -139,10 +143,3 @@ def unmark(payload: Payload) -> bool:
     else:
         del payload[KEY]
     return True
-
-
-def limit_all(limits: RateLimits, definitions: Iterable[Any], orders: Mapping[str, RateOrder]) -> None:
-    """Have the limits kept that hold now: the program's, and those that were set at run time."""
-    limits.follow(orders)
-    for definition in definitions:
-        definition.admit = limits.admission_of(definition.task)

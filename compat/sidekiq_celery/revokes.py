@@ -89,7 +89,7 @@ def revoke_stamped(app: "Celery", headers: Mapping[str, Any], *, waits: bool = T
         ("MULTI",),
         ("ZREMRANGEBYSCORE", STAMPS_KEY, "-inf", f"{now:.3f}"),
         ("ZADD", STAMPS_KEY, *members),
-        ("INCR", keys.ORDERS),
+        ("INCRBY", keys.ORDERS, 1),
         ("EXEC",),
     ]
     try:

@@ -60,7 +60,7 @@ class StandingOrders:
 
     def _read(self) -> None:
         stamps, rates = client_of(self._app).pool.batch(
-            [("ZRANGE", revokes.STAMPS_KEY, 0, -1, "WITHSCORES"), ("HGETALL", RATES_KEY)]
+            [("ZRANGEBYSCORE", revokes.STAMPS_KEY, "-inf", "+inf", "WITHSCORES"), ("HGETALL", RATES_KEY)]
         )
         self._stamps = {
             stamp.decode(errors="replace"): float(until) for stamp, until in zip(stamps[::2], stamps[1::2], strict=True)

@@ -338,6 +338,10 @@ class Launcher:
             self._hooks.report(error, {"context": "a job that is ended by force could not be settled"})
             return None
 
+    def can_terminate(self, unit: UnitOfWork) -> bool:
+        """A job that runs here can be ended: it is a coroutine, or it is alone in this process and a parent watches."""
+        return self.config.is_single_slot_child or (self._loop is not None and self._loop.runs(unit))
+
     def terminate(self, unit: UnitOfWork, signal_number: int) -> bool:
         """
         End a job that runs here: a coroutine is cancelled; else the parent kills this process, which is asked to settle

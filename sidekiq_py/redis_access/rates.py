@@ -15,7 +15,10 @@ __all__ = ("SLACK_SECONDS", "Slot", "start_afresh", "take")
 TAKE = Script("take_slot")
 
 SLACK_SECONDS = 0.25
-"""Starts that were late are made up for as far back as this, so that the rate holds in spite of waits on the way."""
+"""
+What those who come late for their appointments leave unused is made up for as far back as this, so that the rate holds
+in spite of waits on the way.
+"""
 
 _MICROSECONDS = 1_000_000
 

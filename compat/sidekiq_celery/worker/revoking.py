@@ -1,7 +1,7 @@
 """Remote control of revokes: `revoke`, `terminate`, `revoke_by_stamped_headers`, and `revoked`, which lists them."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sidekiq_celery import revokes
@@ -10,6 +10,7 @@ from sidekiq_celery.platforms import signals as _signals
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.worker.panel import control_command, inspect_command, nok, ok
 from sidekiq_celery.worker.relay import Place, on_message
+from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.payload import parse_job
 
@@ -70,32 +71,43 @@ def revoked(state: Any, **kwargs: Any) -> list[str]:
 
 
 def _terminate(state: Any, number: int, **which: Any) -> Reply:
-    answers = state.steward.ask_children("terminate", signal_number=number, **which)
-    ended = [task_id for answer in answers for task_id in (answer.value or {}).get("ended", ())]
-    refused = [task_id for answer in answers for task_id in (answer.value or {}).get("refused", ())]
+    # Asked first and told then: a process that is killed for its task could not answer any more.
+    answers = [answer.value for answer in state.steward.ask_children("find_tasks", **which) if answer.value]
+    found = [task_id for answer in answers for task_id in answer["found"]]
+    refused = [task_id for answer in answers for task_id in answer["refused"]]
+    if found:
+        state.steward.tell_children("end_tasks", signal_number=number, task_ids=found)
     if refused:
         return nok(
             f"terminate: {', '.join(refused)} cannot be ended and will not run again: only -P prefork can kill a task, "
             "and only coroutines can be cancelled; start the worker with -P prefork, or write the task as async def"
         )
-    return ok(f"terminate: {', '.join(ended)}" if ended else "terminate: tasks unknown")
+    return ok(f"terminate: {', '.join(found)}" if found else "terminate: tasks unknown")
 
 
-@on_message("terminate")
-def end_tasks(
-    place: Place, signal_number: int, task_ids: Sequence[str] = (), stamps: Sequence[str] = ()
-) -> dict[str, list[str]]:
+@on_message("find_tasks")
+def find_tasks(place: Place, task_ids: Sequence[str] = (), stamps: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Which of these tasks run here: those that can be ended, and the others."""
+    answer: dict[str, list[str]] = {"found": [], "refused": []}
+    for task_id, unit in _running(place, task_ids, stamps):
+        can_be_ended = place.launcher is not None and place.launcher.can_terminate(unit)
+        answer["found" if can_be_ended else "refused"].append(task_id)
+    return answer
+
+
+@on_message("end_tasks")
+def end_tasks(place: Place, signal_number: int, task_ids: Sequence[str]) -> None:
     """End those of these tasks that run here."""
-    ended: list[str] = []
-    refused: list[str] = []
-    launcher = place.launcher
-    for job in launcher.state.snapshot() if launcher is not None else ():
+    for task_id, unit in _running(place, task_ids, ()):
+        if place.launcher is not None and place.launcher.terminate(unit, signal_number):
+            logger.info("Terminating %s (%s)", task_id, signal_number)
+
+
+def _running(place: Place, task_ids: Sequence[str], stamps: Sequence[str]) -> Iterator[tuple[str, UnitOfWork]]:
+    for job in place.launcher.state.snapshot() if place.launcher is not None else ():
         task_id = _wanted_id(job.unit.raw, task_ids, stamps)
-        if task_id is None or launcher is None:
-            continue
-        logger.info("Terminating %s (%s)", task_id, signal_number)
-        (ended if launcher.terminate(job.unit, signal_number) else refused).append(task_id)
-    return {"ended": ended, "refused": refused}
+        if task_id is not None:
+            yield task_id, job.unit
 
 
 def _wanted_id(raw: bytes, task_ids: Sequence[str], stamps: Sequence[str]) -> str | None:

@@ -114,8 +114,12 @@ class EventLoop:
         """Cancel what runs; each goes back to its queue."""
         self._loop.call_soon_threadsafe(self._cancel_all)
 
+    def runs(self, unit: UnitOfWork) -> bool:
+        """The job runs here. From any thread."""
+        return unit in self._runs
+
     def cancel(self, unit: UnitOfWork, error: Exception) -> bool:
-        """Cancel one job, which ends as by *error*. False: it is not here."""
+        """Cancel one job, which ends as by *error*. False: it is not here. From any thread."""
         if unit not in self._runs:
             return False
         self._loop.call_soon_threadsafe(self._cancel, unit, error)

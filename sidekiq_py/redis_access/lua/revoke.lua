@@ -25,7 +25,7 @@ for i = 5, #ARGV do
   wanted[ARGV[i]] = true
 end
 local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-redis.call('EXPIREAT', KEYS[1], last[2])
+redis.call('EXPIRE', KEYS[1], string.format('%.0f', math.ceil(last[2] - ARGV[1])))
 
 local function is_wanted(job)
   local at = 1

@@ -2,7 +2,8 @@
 --
 -- KEYS[1] hash  `next`: when the next start is due; `line`: the first appointment that is free; `late`: the first one that is
 --   free for those who came too late for theirs; all in epoch us
--- ARGV[1] us from one start to the next   ARGV[2] slack, us: what a late start leaves unused is made up for that far
+-- ARGV[1] us from one start to the next   ARGV[2] slack, us: what those who come late for an appointment leave unused is
+--   made up for that far
 -- ARGV[3] patience, us: the caller waits as long for its start   ARGV[4] "1": it comes by appointment
 --
 -- Reply: {1, us to wait}: it starts; {0, epoch us}: its appointment.
@@ -15,13 +16,13 @@ local is_expected = ARGV[4] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local state = redis.call('HMGET', KEYS[1], 'next', 'line', 'late')
-local due = math.max(tonumber(state[1] or 0) or 0, now - slack)
+local due = math.max(tonumber(state[1] or 0) or 0, is_expected and now - slack or now)
 local line, late = tonumber(state[2] or 0) or 0, tonumber(state[3] or 0) or 0
 
 local function keep(field, value)
   redis.call('HSET', KEYS[1], field, string.format('%.0f', value))
   local last = math.max(value, due, line, late)
-  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', (last - now + interval) / 1000 + 1000))
+  redis.call('EXPIRE', KEYS[1], string.format('%.0f', math.ceil((last - now + interval) / 1000000) + 1))
 end
 
 if due <= now + patience and (is_expected or line <= now + patience) then

@@ -66,3 +66,12 @@ async def sleep_on_loop(name: str = "loop") -> None:
 def rare(value: int = 1) -> int:
     """Runs once an hour."""
     return value
+
+
+@app.task(rate_limit="20/s", ignore_result=True)
+def steady(number: int) -> None:
+    """Notes which it was, and when by the clock of Redis, so that several processes can be compared."""
+    client = redis.Redis.from_url(URL)
+    seconds, microseconds = client.time()
+    client.rpush("noted:steady", f"{number} {seconds + microseconds / 1e6:.6f}")
+    client.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import redis
-from sidekiq_celery import Celery, chain, chord, revokes, signals
+from sidekiq_celery import Celery, chain, chord, group, revokes, signals
 from sidekiq_celery.exceptions import ChordError, OperationalError, TaskRevokedError
 
 from tests.compat.tasks.worker import TaskWorker
@@ -240,3 +240,33 @@ def test_nothing_revoked_runs_among_thousands(app: Celery, worker: TaskWorker, r
     eventually(lambda: int(redis_client.get("stat:processed") or 0) == len(ids))
     assert [one for one, moment in revoked_at.items() if started.get(one, 0.0) > moment] == []
     assert len(started) >= len(ids) - len(revoked_at)
+
+
+def test_handles_revoke_without_a_worker(app: Celery, worker: TaskWorker) -> None:
+    """A result's, a group's, and the app's; nobody has to reply."""
+    ran: list[Any] = []
+    note = declare(app, ran)
+    one, other = note.delay(), note.delay()
+    members = group(note.s(number) for number in range(3)).apply_async()
+
+    one.revoke()
+    assert not other.revoke(wait=True, timeout=0.1)
+    members.revoke()
+    worker.start()
+
+    for result in (one, other, *members):
+        with pytest.raises(TaskRevokedError):
+            result.get(timeout=WAIT_SECONDS)
+    assert ran == []
+
+
+def test_handles_revoke_stamps_without_a_worker(app: Celery, worker: TaskWorker) -> None:
+    """Tasks that are sent later, too."""
+    note = declare(app, [])
+    app.AsyncResult("any").revoke_by_stamped_headers({"order": "7"})
+
+    result = note.apply_async(stamped_headers=["order"], order="7")
+    worker.start()
+
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=WAIT_SECONDS)

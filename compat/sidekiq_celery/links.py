@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
     from sidekiq_celery.app.task import Context
 
-__all__ = ("Links", "lineage")
+__all__ = ("Links", "calls_errbacks", "lineage")
 
 logger = logging.getLogger("celery.backends.base")
 
@@ -48,6 +48,11 @@ class Links:
             except Exception:
                 logger.exception("Errback %r raised an exception", signature.name)
         return []
+
+
+def calls_errbacks(app: "Celery", request: "Context") -> bool:
+    """Whether a failure calls an errback in this process, before the job has ended."""
+    return any(_is_called_here(app.signature(errback)) for errback in request.errbacks or ())
 
 
 def lineage(app: "Celery", request: "Context") -> dict[str, Any]:

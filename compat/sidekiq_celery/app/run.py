@@ -13,7 +13,7 @@ from collections.abc import Callable
 from inspect import isawaitable
 from typing import Any
 
-from sidekiq_celery import flow, gathering, signals, states
+from sidekiq_celery import flow, gathering, links, signals, states
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery.app import run_signals, task_log
 from sidekiq_celery.app.context import Context, get_actual_ignore_result
@@ -315,9 +315,16 @@ class TaskRun:
 
     def _gather_failure(self, error: BaseException, einfo: ExceptionInfo) -> None:
         if self.plan.stores and self.stores_errors:
+            if self.task_id and self.request.errbacks and links.calls_errbacks(self.plan.app, self.request):
+                # They may look for the result, or tell others of it, before the job has ended.
+                self._guarded(lambda: self._store_now(error, einfo), "storing the failure")
             self._guarded(lambda: self.store(error, states.FAILURE, einfo.traceback), "storing the failure")
         if self.is_part:
             self._guarded(lambda: self._gather_errbacks(error, einfo), "errbacks")
+
+    def _store_now(self, error: BaseException, einfo: ExceptionInfo) -> None:
+        backend = self.plan.task.backend
+        backend.store_result(self.task_id, error, states.FAILURE, traceback=einfo.traceback, request=self.request)
 
     def _gather_errbacks(self, error: BaseException, einfo: ExceptionInfo) -> None:
         self.effects += flow.after_failure(self.plan.app, self.request, error, einfo.traceback)

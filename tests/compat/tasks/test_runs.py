@@ -336,6 +336,25 @@ def test_who_waits_for_a_task_that_rejects_itself_is_told(app: Celery, worker: T
     assert app.AsyncResult("told").get(timeout=30) == result.id
 
 
+def test_an_errback_that_is_called_at_once_finds_the_failure_stored(app: Celery, worker: TaskWorker) -> None:
+    """It is called where the task has failed, before the job ends, and may look for the result."""
+    seen: list[str] = []
+
+    @app.task(name="proj.failing")
+    def failing() -> None:
+        raise KeyError("on purpose")
+
+    @app.task(name="proj.look")
+    def look(request: Any, error: Any, traceback: Any) -> None:
+        seen.append(app.AsyncResult(request.id).state)
+
+    worker.start()
+    failing.apply_async(link_error=look.s())
+
+    eventually(lambda: len(seen) == 1)
+    assert seen == ["FAILURE"]
+
+
 def test_an_expired_task_is_revoked(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
     """It does not run."""
     ran: list[int] = []

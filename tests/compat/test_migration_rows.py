@@ -8,9 +8,10 @@ import click
 import pytest
 import redis
 from click.testing import CliRunner
-from sidekiq_celery import Celery, Task
+from sidekiq_celery import Celery, Task, signals
 from sidekiq_celery.bin.base import CeleryOption
 from sidekiq_celery.bin.celery import celery
+from sidekiq_celery.exceptions import ImproperlyConfigured
 
 from tests.compat.log.kept import logging_kept
 from tests.compat.tasks.conftest import app, worker
@@ -41,6 +42,24 @@ def test_an_app_adds_options_to_commands(app: Celery, commands: dict[str, click.
         app.start(["report", "--region", "north"])
 
     assert asked == ["north"]
+
+
+def test_preload_options_are_told_of(app: Celery, commands: dict[str, click.Command]) -> None:
+    """By `user_preload_options`, before the command does anything."""
+    told: list[Any] = []
+
+    def listen(options: Any, **_: Any) -> None:
+        told.append(options)
+
+    app.user_options["preload"].add(CeleryOption(("--site",), default="none"))
+    signals.user_preload_options.connect(listen)
+    try:
+        with logging_kept():
+            app.start(["call", "proj.any", "--site", "here"])
+    finally:
+        signals.user_preload_options.disconnect(listen)
+
+    assert told == [{"site": "here"}]
 
 
 def test_a_program_adds_a_command(commands: dict[str, click.Command]) -> None:
@@ -140,10 +159,9 @@ def test_a_test_hands_a_request_to_a_task(app: Celery) -> None:
 
 
 def test_settings_give_a_priority(app: Celery, redis_client: redis.Redis) -> None:
-    """To tasks that say nothing; those that a task calls may have that of their parent."""
+    """To tasks that say nothing."""
     app.conf.update(
         task_default_priority=6,
-        task_queue_max_priority=9,
         broker_transport_options={"queue_order_strategy": "priority"},
     )
 
@@ -165,3 +183,105 @@ def test_a_worker_empties_its_queues_first(app: Celery, redis_client: redis.Redi
 
     assert Worker(app=app, quiet=True, pool="solo").purge_messages() == 1
     assert redis_client.llen("queue:other") == 1
+
+
+def test_a_called_task_may_have_its_parent_s_priority(app: Celery, worker: TaskWorker) -> None:
+    """By `task_inherit_parent_priority`."""
+    app.conf.task_inherit_parent_priority = True
+    seen: list[Any] = []
+
+    @app.task(name="proj.child", bind=True)
+    def child(self: Any) -> None:
+        seen.append(self.request.delivery_info["priority"])
+
+    @app.task(name="proj.parent")
+    def parent() -> None:
+        child.delay()
+
+    worker.start()
+    parent.apply_async(priority=4)
+
+    assert eventually(lambda: seen == [4], within_seconds=60)
+
+
+def test_a_class_tells_what_its_tasks_are_called_and_show(
+    app: Celery, worker: TaskWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`shadow_name`, `resultrepr_maxsize`, `trail`, `on_bound`."""
+    bound: list[Any] = []
+
+    class Shown(Task):
+        resultrepr_maxsize = 10
+        trail = False
+
+        @classmethod
+        def on_bound(cls, app: Any) -> None:
+            bound.append(app)
+
+        def shadow_name(self, args: Any, kwargs: Any, options: Any) -> str:
+            return "proj.called_otherwise"
+
+    @app.task(base=Shown, name="proj.shown")
+    def shown() -> str:
+        shown_child.delay()
+        return "x" * 100
+
+    @app.task(name="proj.shown_child")
+    def shown_child() -> None: ...
+
+    worker.start()
+    with caplog.at_level("INFO", logger="celery.app.trace"):
+        result = shown.delay()
+        result.get(timeout=60)
+
+    assert app in bound
+    assert not result.children
+    [line] = [record.getMessage() for record in caplog.records if result.id in record.getMessage()]
+    assert line.startswith("Task proj.called_otherwise[")
+    assert line.endswith("'xxxxxx...")
+
+
+def test_a_function_may_be_wrapped_around_a_task_s_attribute(app: Celery) -> None:
+    """By `add_around`."""
+
+    @app.task(name="proj.wrapped")
+    def wrapped(x: int) -> int:
+        return x
+
+    task = app.tasks["proj.wrapped"]
+    type(task).add_around("run", lambda run: lambda self, x: run(x) + 1)
+
+    assert task.run(1) == 2
+
+
+def test_results_that_were_read_may_be_kept(app: Celery) -> None:
+    """By `result_cache_max`; else each handle asks Redis."""
+    app.conf.result_cache_max = 10
+    app.backend.store_result("kept", 42, "SUCCESS")
+    assert app.AsyncResult("kept").result == 42
+
+    app.backend.delete(app.backend.get_key_for_task("kept"))
+
+    assert app.AsyncResult("kept").result == 42
+
+
+def test_a_worker_has_a_queue_for_itself(app: Celery) -> None:
+    """By `worker_direct`."""
+    from sidekiq_celery.apps.worker import Worker
+
+    app.conf.worker_direct = True
+    Worker(app=app, quiet=True, pool="solo", hostname="w1@here")
+
+    assert "w1@here.dq2" in app.amqp.queues.consume_from
+
+
+def test_settings_name_the_mailboxes_of_remote_control(app: Celery) -> None:
+    """And two that exclude each other are refused."""
+    app.conf.update(control_exchange="ours", control_queue_ttl=7.0, control_queue_expires=9.0)
+
+    assert app.control.mailbox.namespace == "ours"
+    assert (app.control.mailbox.queue_ttl, app.control.mailbox.queue_expires) == (7.0, 9.0)
+    other = Celery("proj", set_as_current=False)
+    other.conf.update(control_queue_durable=True, control_queue_exclusive=True)
+    with pytest.raises(ImproperlyConfigured, match="cannot both be True"):
+        _ = other.control.mailbox

@@ -92,25 +92,20 @@ def flower() -> Iterator[Flower]:
         worker = SidekiqProcess(
             [sys.executable, "-m", "sidekiq_celery", *arguments], redis_url=url, environment=environment()
         )
-        port = free_port()
-        command = [python, "-m", "celery", f"--broker={url}", "flower", f"--port={port}", "--address=127.0.0.1"]
-        monitor = SidekiqProcess(command, redis_url=url, environment={"FLOWER_UNAUTHENTICATED_API": "true"})
-        for process in (worker, monitor):
-            stack.callback(process.print_log_tail)
-            stack.callback(lambda process=process: process.kill() if process.is_running else None)
-        monitor.start()
+        stack.callback(worker.print_log_tail)
+        stack.callback(lambda: worker.kill() if worker.is_running else None)
+        address = _start_flower(stack, python, url)
         worker.start().wait_until_ready()
         app = stack.enter_context(Celery("sender", broker=url, backend=url, set_as_current=False, fixups=[]))
-        found = Flower(f"http://127.0.0.1:{port}", app, worker)
+        found = Flower(address, app, worker)
         eventually(lambda: "registered" in found.worker_info(), LONG)
         yield found
 
 
 def test_a_worker_is_online(flower: Flower) -> None:
     """With its name on the page, alive by its heartbeats."""
-    status = eventually(lambda: flower.get("/api/workers?status=1"), LONG)
+    eventually(lambda: flower.get("/api/workers?status=1") == {NODE: True}, LONG)
 
-    assert status == {NODE: True}
     assert NODE in flower.page("/workers")
     assert NODE in flower.page(f"/worker/{NODE}")
 
@@ -189,6 +184,30 @@ def test_a_worker_is_shut_down_by_a_button(flower: Flower) -> None:
 
     assert flower.worker.wait(LONG) == 0
     eventually(lambda: flower.get("/api/workers?status=1") == {NODE: False}, LONG)
+
+
+def _start_flower(stack: ExitStack, python: str, url: str) -> str:
+    """Its address, once it answers there."""
+    for _ in range(5):
+        port = free_port()
+        command = [python, "-m", "celery", f"--broker={url}", "flower", f"--port={port}", "--address=127.0.0.1"]
+        monitor = SidekiqProcess(command, redis_url=url, environment={"FLOWER_UNAUTHENTICATED_API": "true"}).start()
+        stack.callback(monitor.print_log_tail)
+        stack.callback(lambda monitor=monitor: monitor.kill() if monitor.is_running else None)
+        address = f"http://127.0.0.1:{port}"
+        eventually(lambda a=address, m=monitor: _answers(a) or not m.is_running, LONG, every_seconds=0.1)
+        # Another process may have been sooner to take the port.
+        if monitor.is_running:
+            return address
+    raise AssertionError("Flower does not start; the end of its log is printed")
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urlopen(f"{address}/healthcheck", timeout=LONG) as reply:
+            return bool(reply.read() == b"OK")
+    except (URLError, ConnectionError):
+        return False
 
 
 def _names(queues: list[dict[str, Any]]) -> list[str]:

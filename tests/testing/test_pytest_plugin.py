@@ -18,7 +18,7 @@ def python(*arguments, cwd=ROOT):
         [sys.executable, *arguments],
         cwd=cwd,
         # Where the project is installed, its entry point would load the plug-in a second time.
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'compat'}", "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -90,4 +90,4 @@ def test_the_examples_of_the_documentation_pass(tmp_path):
 
     report = python("-m", "pytest", "-q", "-p", "sidekiq_py.pytest_plugin", "-p", "no:cacheprovider", cwd=tmp_path)
 
-    assert "3 passed" in report, report
+    assert "4 passed" in report, report

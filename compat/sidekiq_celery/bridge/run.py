@@ -18,7 +18,7 @@ from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claims, Within
 from sidekiq_celery.priorities import base_queue, priority_queues
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.clock import monotonic
-from sidekiq_py.errors import RedisConnectionError, ReplyLostError
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import moves
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 from sidekiq_py.wire import keys
@@ -38,6 +38,8 @@ _MOST_PAUSE_SECONDS = 5.0
 _RETRY_SECONDS = 2.0
 _TELL_SECONDS = 10.0
 _LOST_CONNECTION = (RedisConnectionError, ReplyLostError)
+# What Redis refuses for the time being: it is full, loads its data, fails over.
+_PASSING = frozenset({"OOM", "LOADING", "MASTERDOWN", "READONLY", "NOREPLICAS", "MISCONF", "BUSY", "TRYAGAIN"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +144,13 @@ class Bridge:
         return {name.decode(): int(count) for name, count in zip(reply[::2], reply[1::2], strict=True)}
 
     def _look(self) -> bool | None:
-        """Whether there may be more; None if a connection broke, which a run that goes on outlives."""
+        """Whether there may be more; None after a trouble that a run without an end outlives."""
         try:
             if self._route is None:
                 self._route = self._open()
             return self._route.look_through(self.ledger, lambda: self._is_stopping)
         except Exception as error:
-            lost = self._as_lost_connection(error)
+            lost = self._as_passing(error)
             ends_by_itself = self._plan.is_once or self._plan.is_dry
             if lost is None or (ends_by_itself and lost is error):
                 raise
@@ -159,10 +161,12 @@ class Bridge:
         self._pause(_RETRY_SECONDS)
         return None
 
-    def _as_lost_connection(self, error: Exception) -> Exception | None:
-        """The error, in words, if a connection to one of the two servers broke or could not be made."""
+    def _as_passing(self, error: Exception) -> Exception | None:
+        """The error, in words, if one of the two servers is out of reach, or refuses for the time being."""
         if isinstance(error, (*_LOST_CONNECTION, OSError)):
             return error
+        if isinstance(error, RedisReplyError):
+            return error if error.code in _PASSING else None
         if self._plan.celery_url is None or is_redis(self._plan.celery_url):
             return None
         connection = self._connect()
@@ -205,7 +209,8 @@ class Bridge:
         judge: Judge = self._backward() if plan.is_reverse else Forward(self._app, plan.renames).judge
         source, target = (sidekiq, celery) if plan.is_reverse else (celery, sidekiq)
         places = self._sidekiq_places(sidekiq) if plan.is_reverse else self._celery_places(celery)
-        if moves.is_same_server(target.pool, source.pool, target.key(f"sidekiq_py:bridge:probe:{uuid()}")):
+        probe = target.key(f"sidekiq_py:bridge:probe:{uuid()}")
+        if plan.celery_url is None or moves.is_same_server(target.pool, source.pool, probe):
             within = WithinRedis(plan.direction, target._replace(pool=source.pool))
             return RedisRoute(places, judge, within, most_bytes=plan.most_bytes, is_dry=plan.is_dry)
         claims = Claims(plan.direction, source)

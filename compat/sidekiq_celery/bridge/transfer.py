@@ -98,15 +98,16 @@ def outcomes(
     Raises:
         TooLateError: Nothing was written.
     """
-    first = entered(target, [moved for _, moved in items])
     entries = [
         Entry(condition, prefixed(target, moved.command), f"{direction}:{moved.queue}:{moved.kind}")
         for condition, moved in items
     ]
-    done = moves.move(target.pool, [*first, *entries], totals=target.key(TOTALS), until_seconds=until_seconds)
+    # Last: what takes from a Redis that is full goes before what adds to it, and is refused nothing after that.
+    queues = entered(target, [moved for _, moved in items])
+    done = moves.move(target.pool, [*entries, *queues], totals=target.key(TOTALS), until_seconds=until_seconds)
     if done is None:
         raise TooLateError
-    return done[len(first) :]
+    return done[: len(entries)]
 
 
 class WithinRedis:

@@ -4,6 +4,7 @@ import json
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from sidekiq_celery.bridge import forward
 from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.places import Side
+from sidekiq_celery.bridge.run import Bridge, BridgePlan
 from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claim, Claims, TooLateError
 from sidekiq_celery.payload import KEY
 
@@ -381,6 +383,47 @@ def test_a_key_of_another_type_is_told_and_nothing_is_lost(
 
     assert redis_client.llen("queue:high") == 0
     assert redis_client.llen("high" if key == "celery" else "celery") == 1
+
+
+def test_a_full_redis_can_be_worked_empty(redis_client: redis.Redis, run_bridge: RunBridge) -> None:
+    """Within one Redis a move adds nothing."""
+    redis_client.lpush("celery", *(message(f"{number}") for number in range(10)))
+    redis_client.config_set("maxmemory", 1)
+    try:
+        run_bridge()
+    finally:
+        redis_client.config_set("maxmemory", 0)
+
+    assert (len(jobs(redis_client)), redis_client.smembers("queues")) == (10, {b"celery"})
+
+
+def test_a_full_destination_is_waited_for(
+    app: Celery,
+    other_redis: RedisServer,
+    redis_client: redis.Redis,
+    run_bridge: RunBridge,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What was claimed meanwhile is brought over then; a run that is to end says what is wrong."""
+    bridge = Bridge(app, BridgePlan(queues=["celery"], celery_url=other_redis.url))
+    running = Thread(target=bridge.run)
+    with other_redis.client() as source:
+        source.lpush("celery", message("before"))
+        running.start()
+        try:
+            eventually(lambda: redis_client.llen("queue:celery") == 1, within_seconds=60)
+            redis_client.config_set("maxmemory", 1)
+            source.lpush("celery", *(message(f"{number}") for number in range(10)))
+            eventually(lambda: "trying again" in caplog.text, within_seconds=60)
+            assert source.hlen("sidekiq_py:bridge:claimed:forward") == 10
+            with pytest.raises(RedisReplyError, match="OOM"):
+                run_bridge(celery_url=other_redis.url)
+            redis_client.config_set("maxmemory", 0)
+            eventually(lambda: len(jobs(redis_client)) == 11, within_seconds=60)
+        finally:
+            redis_client.config_set("maxmemory", 0)
+            bridge.stop()
+            running.join()
 
 
 def test_a_message_that_middleware_stops_goes_nowhere(

@@ -86,8 +86,13 @@ class Channel(kombu_redis.Channel):
     supports_batch_publish = False
     sidekiq_version: str | None = None
     lease_seconds = _LEASE_SECONDS
+    # Known to kombu since 5.6.
+    client_name: str | None = None
 
-    from_transport_options: Any = (*kombu_redis.Channel.from_transport_options, "sidekiq_version", "lease_seconds")
+    from_transport_options: Any = (
+        *kombu_redis.Channel.from_transport_options,
+        *("sidekiq_version", "lease_seconds", "client_name"),
+    )
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         self._pid = os.getpid()

@@ -16,6 +16,14 @@ class Cycle(MultiChannelPoller):
     def on_poll_start(self) -> None:
         """The consumer is about to wait."""
         super().on_poll_start()
+        self._ask()
+
+    def get(self, callback: Any, timeout: float | None = None) -> Any:
+        """Wait without an event loop. Before kombu 5.7 that did not begin with `on_poll_start`."""
+        self._ask()
+        return super().get(callback, timeout)
+
+    def _ask(self) -> None:
         for channel in self._channels:
             fd = channel.ready_fd()
             if fd is not None and fd not in self._fd_to_chan:

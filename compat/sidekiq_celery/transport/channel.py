@@ -366,7 +366,8 @@ def _watched(kind: Any, channel: Channel) -> Any:
     class Watched(kind):  # type: ignore[misc]
         def disconnect(self, *args: Any, **kwargs: Any) -> None:
             super().disconnect(*args, **kwargs)
-            if channel._registered:
+            # kombu 5.3 has no such word.
+            if getattr(channel, "_registered", True):
                 channel._on_connection_disconnect(self)
 
     return Watched

@@ -105,6 +105,12 @@ def limited() -> None:
         time.sleep(0.1)
 
 
+@app.task(soft_time_limit=100, time_limit=200)
+async def limited_on_loop() -> None:
+    """The same, on the loop."""
+    await asyncio.sleep(60)
+
+
 @app.task
 def cleaned_up() -> str:
     """Handles its soft limit, which is raised between two steps of Python."""

@@ -172,6 +172,19 @@ def test_limits_of_a_task_can_be_changed(start: StartWorker, project: ModuleType
         project.limited.delay().get(timeout=_SECONDS)
 
 
+@pytest.mark.parametrize(("pool", "task"), [("threads", "limited"), ("asyncio", "limited_on_loop")])
+def test_soft_limits_can_be_changed_in_every_pool(
+    pool: str, task: str, start: StartWorker, project: ModuleType
+) -> None:
+    """Of coroutines, too."""
+    start("-c", "1", "-P", pool)
+    limited = getattr(project, task)
+
+    assert "ok" in replies(project, "time_limit", task_name=limited.name, soft=0.3, hard=None)
+    with pytest.raises(SoftTimeLimitExceeded):
+        limited.delay().get(timeout=_SECONDS)
+
+
 def test_a_worker_scales_itself(start: StartWorker, project: ModuleType, redis_client: redis.Redis) -> None:
     """It grows while tasks wait, within what remote control allows, and shrinks when they do not."""
     worker = start("--autoscale", "2,1", AUTOSCALE_KEEPALIVE="2")

@@ -2,8 +2,8 @@
 A worker's processes on the engine: one that works itself, or a parent of children with one slot each.
 
 TERM and INT end it warmly: tasks that run may finish. QUIT, or a second TERM, ends it coldly: `Shutdown` is raised in
-tasks that run, and their jobs go back. HUP ends it warmly and starts it anew, unless it belongs to a terminal. USR1 logs
-what each thread does.
+tasks that run, and their jobs go back. HUP ends it warmly and starts it anew, unless it belongs to a terminal. USR1
+logs what each thread does.
 """
 
 import logging

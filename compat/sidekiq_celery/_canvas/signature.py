@@ -115,6 +115,10 @@ class Signature(dict[str, Any]):
         args, kwargs, options = self._merge(args, kwargs, _given(options))
         return send(args, kwargs, **options)
 
+    def election(self) -> Any:
+        """Have one worker run it. Celery's workers agree by gossip on whom; here a job is one worker's anyway."""
+        return self.apply_async()
+
     def _merge(
         self, args: Any = None, kwargs: Any = None, options: Any = None, force: bool = False
     ) -> tuple[Any, Any, Any]:

@@ -238,3 +238,8 @@ def test_a_chain_that_a_real_celery_client_sent_goes_on(
     worker.start()
 
     assert app.AsyncResult("last").get(timeout=WAIT_SECONDS) == 112
+
+
+def test_an_election_is_a_call(running: SimpleNamespace) -> None:
+    """One worker runs it, as after an election among Celery's."""
+    assert running.add.s(2, 3).election().get(timeout=30) == 5

@@ -9,6 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sidekiq_celery._canvas import kinds
 from sidekiq_celery.exceptions import NotRegistered, TaskRevokedError
 from sidekiq_celery.utils.functional import arity_greater
 from sidekiq_py.redis_access.in_flight import Effect
@@ -26,9 +27,9 @@ class Links:
     """The callbacks and errbacks of a request."""
 
     def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
-        """Publish the callbacks, each with the result in front of its arguments."""
-        for callback in request.callbacks or ():
-            app.signature(callback).apply_async((retval,), **lineage(app, request))
+        """Publish the callbacks, each with the result in front of its arguments; several tasks as one group."""
+        for callback in _grouped(app, [app.signature(each) for each in request.callbacks or ()]):
+            callback.apply_async((retval,), **lineage(app, request))
         return []
 
     def after_failure(
@@ -48,6 +49,15 @@ class Links:
             except Exception:
                 logger.exception("Errback %r raised an exception", signature.name)
         return []
+
+
+def _grouped(app: "Celery", callbacks: list[Any]) -> list[Any]:
+    """As in Celery, whose `children` of a result then hold the group."""
+    if len(callbacks) < 2:
+        return callbacks
+    groups = [callback for callback in callbacks if kinds.is_group(callback)]
+    others = [callback for callback in callbacks if not kinds.is_group(callback)]
+    return [*groups, kinds.group_of(others, app=app)] if others else groups
 
 
 def calls_errbacks(app: "Celery", request: "Context") -> bool:

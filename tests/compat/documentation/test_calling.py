@@ -28,11 +28,13 @@ def test_star_arguments_or_lists(tasks: ModuleType) -> None:
 
 
 def test_a_callback_is_given_the_result(tasks: ModuleType) -> None:
-    """Section "Linking": 2 + 2 + 16."""
-    result = tasks.add.apply_async((2, 2), link=[tasks.add.s(16), tasks.mul.s(10)])
+    """Section "Linking": 2 + 2 + 16; several callbacks are one group."""
+    one = tasks.add.apply_async((2, 2), link=tasks.add.s(16))
+    several = tasks.add.apply_async((2, 2), link=[tasks.add.s(16), tasks.mul.s(10)])
 
-    assert result.get(timeout=WAIT_SECONDS) == 4
-    assert [child.get(timeout=WAIT_SECONDS) for child in result.children] == [20, 40]
+    assert (one.get(timeout=WAIT_SECONDS), several.get(timeout=WAIT_SECONDS)) == (4, 4)
+    assert [child.get(timeout=WAIT_SECONDS) for child in one.children] == [20]
+    assert [child.get(timeout=WAIT_SECONDS) for child in several.children] == [[20, 40]]
 
 
 def test_an_errback_is_given_request_and_error(tasks: ModuleType, noted: Callable[..., list[str]]) -> None:

@@ -40,8 +40,9 @@ MET_SECONDS = 3 * 3600
 """For how long it holds when its task was met, should the same be sent again. Celery's time for all of them."""
 MOST_SEARCHED = 10_000
 """In a set of waiting jobs that is larger, a revoked task stays until its time."""
-# Longer than what a worker has taken may wait there unasked; see `sidekiq_py.engine.reliable`.
-_IN_FLIGHT_SECONDS = 0.1
+# What a worker has taken waits there unasked for a quarter of it (`sidekiq_py.engine.reliable`); the rest is for
+# replies that are read late.
+_IN_FLIGHT_SECONDS = 0.2
 
 
 def revoke(app: "Celery", task_ids: str | Iterable[str], *, waits: bool = True) -> None:
@@ -50,7 +51,7 @@ def revoke(app: "Celery", task_ids: str | Iterable[str], *, waits: bool = True) 
 
     Args:
         task_ids: One or many; they need not exist yet.
-        waits: For what workers had taken just before, a tenth of a second; else one of these may start yet.
+        waits: For what workers had taken just before, a fifth of a second; else one of these may start yet.
 
     Raises:
         ValueError: An id has a quote, a backslash or a control character.

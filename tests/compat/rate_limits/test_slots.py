@@ -47,19 +47,19 @@ def test_who_comes_too_early_for_an_appointment_gets_another(pool: Pool) -> None
 
 def test_a_short_wait_is_spent_on_the_spot(pool: Pool) -> None:
     """By whoever has the patience; nobody has to come back for some milliseconds."""
-    slots = [ask(pool, 100, patience=60.0) for _ in range(100)]
+    slots = [ask(pool, 1, patience=600.0) for _ in range(100)]
 
     assert all(slot.at is None for slot in slots)
     assert slots[0].wait_seconds == 0.0
-    assert 0.5 < slots[-1].wait_seconds < 1.0
+    assert 30.0 < slots[-1].wait_seconds <= 99.0
 
 
 def test_nobody_passes_those_who_wait(pool: Pool) -> None:
     """Who comes without an appointment goes behind them, though a start may be free."""
-    [ask(pool, 10) for _ in range(20)]
-    last = ask(pool, 10).at
+    [ask(pool, 1 / 3600) for _ in range(20)]
+    last = ask(pool, 1 / 3600).at
 
-    newcomer = ask(pool, 10, patience=0.5).at
+    newcomer = ask(pool, 1 / 3600, patience=4000).at
 
     assert last is not None
     assert newcomer is not None
@@ -68,6 +68,6 @@ def test_nobody_passes_those_who_wait(pool: Pool) -> None:
 
 def test_nothing_is_kept_of_a_rate_that_nobody_uses(pool: Pool, redis_client: redis.Redis) -> None:
     """It goes with time."""
-    ask(pool, 10)
+    ask(pool, 1 / 3600)
 
-    assert 0 < redis_client.pttl(KEY) < 5000
+    assert 3600 < redis_client.ttl(KEY) < 8000

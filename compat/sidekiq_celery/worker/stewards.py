@@ -17,18 +17,19 @@ from sidekiq_py.engine.companion import Role
 from sidekiq_py.engine.family import Parent
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.supervisor import Supervisor
+from sidekiq_py.hooks import Hooks
 
 __all__ = ("beside", "in_child", "role", "tell_counts")
 
 
-def beside(worker: Any, launcher: Launcher) -> Callable[[], None]:
-    """For a worker of one process; gives the function that starts the steward, which ends with the worker."""
+def beside(worker: Any, launcher: Launcher, hooks: Hooks = program.hooks) -> Callable[[], None]:
+    """For a worker of one process; gives the function that starts the steward, which ends with the worker's *hooks*."""
     if not worker.app.conf.worker_enable_remote_control:
         return lambda: None
     steward = Steward(worker, now_seconds())
     here = Place(worker, launcher=launcher, tell_steward=steward.tell_here)
     steward.family = OneProcess(here, here)
-    program.hooks.on("exit")(steward.stop)
+    hooks.on("exit")(steward.stop)
     return steward.start
 
 

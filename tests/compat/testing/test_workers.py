@@ -13,7 +13,9 @@ from sidekiq_celery.contrib.testing.worker import (
     test_worker_started,
     test_worker_stopped,
 )
-from sidekiq_celery.exceptions import CeleryWarning, ImproperlyConfigured
+from sidekiq_celery.exceptions import CeleryWarning, ImproperlyConfigured, TaskRevokedError
+
+from tests.support.waiting import eventually
 
 
 @shared_task
@@ -160,6 +162,18 @@ def test_memory_without_a_server_program_says_what_to_install(monkeypatch):
 
     with pytest.raises(ImproperlyConfigured, match="apt-get install redis-server"):
         client_of(app)
+
+
+def test_a_test_worker_answers_remote_control(app):
+    """So tests may ask it what it runs, or revoke a task."""
+    with start_worker(app, loglevel=0) as worker:
+        eventually(lambda: app.control.inspect([worker.hostname], timeout=1).ping(), within_seconds=60)
+        assert app.control.inspect([worker.hostname], timeout=5).active() == {worker.hostname: []}
+
+        task = multiply.apply_async((1, 2), countdown=0.5)
+        task.revoke()
+        with pytest.raises(TaskRevokedError):
+            task.get(timeout=60)
 
 
 def test_a_manager_joins_results(app):

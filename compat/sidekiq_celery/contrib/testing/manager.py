@@ -14,7 +14,7 @@ from sidekiq_celery.utils.time import humanize_seconds
 
 __all__ = ("Manager", "ManagerMixin", "Sentinel")
 
-_ANSWER_SECONDS = 0.5
+_ANSWER_SECONDS = 0.2
 
 
 class Sentinel(Exception):
@@ -70,7 +70,7 @@ class ManagerMixin:
         Args:
             catch: Raised while what is waited for has not happened. It is raised here when no retry is left.
             desc: What is waited for.
-            errback: Told of each such exception, of the seconds until the next call, and how often it was called before.
+            errback: Told of each such exception, the seconds until the next call, and the number of calls before.
         """
 
         def on_error(error: BaseException, intervals: Iterator[float], retries: int) -> float:

@@ -13,11 +13,12 @@ from sidekiq_celery.app.definition import register_tasks
 from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.contrib.testing import private_broker
 from sidekiq_celery.contrib.testing.tasks import PING, pong
+from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.exceptions import CeleryWarning
 from sidekiq_celery.result import _set_task_join_will_block, allow_join_result
 from sidekiq_celery.utils.dispatch import Signal
 from sidekiq_celery.utils.nodenames import anon_nodename
-from sidekiq_celery.worker import WorkController
+from sidekiq_celery.worker import WorkController, stewards
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import slots
 from sidekiq_celery.worker.processes import end_process, start_process
@@ -64,6 +65,7 @@ class TestWorkController(WorkController):
         self._launcher: Launcher | None = None
         # Its own, so that one test's tasks are not another one's.
         self._registry = Registry()
+        self._hooks = Hooks()
         super().__init__(*args, **kwargs)
         if self.pool_name == "prefork":
             warnings.warn(
@@ -126,7 +128,7 @@ class TestWorkController(WorkController):
         """Take tasks on that were declared since the start; a payload that names one has it done as well."""
         for module in modules or ():
             self.app.loader.import_from_cwd(module)
-        register_tasks(self.app, self._registry, hooks=Hooks(), hostname=self.hostname)
+        self._register(Hooks())
 
     def terminate(self) -> None:
         """Stop at once: `Shutdown` is raised in what runs, and its jobs go back."""
@@ -138,18 +140,24 @@ class TestWorkController(WorkController):
         self.on_start()
         if self.pool_name == "solo":
             start_process(self)
-        hooks = Hooks()
+        self.events = TaskEvents(self.app, self.hostname, is_on=bool(self.task_events))
+        self._hooks.on("exit")(self.events.close)
         self._registry.fall_back(self._of_a_later_task)
-        register_tasks(self.app, self._registry, hooks=hooks, hostname=self.hostname)
+        self._register(self._hooks)
         launcher = Launcher(
             replace(engine_config(self.app, slots(self.pool_name, self.concurrency)), embedded=True),
             registry=self._registry,
-            hooks=hooks,
+            hooks=self._hooks,
             server_middleware=program.server_middleware,
             client=client_of(self.app),
         )
+        start_steward = stewards.beside(self, launcher, self._hooks)
         launcher.start()
+        start_steward()
         return launcher
+
+    def _register(self, hooks: Hooks) -> None:
+        register_tasks(self.app, self._registry, hooks=hooks, hostname=self.hostname, events=self.events)
 
     def _of_a_later_task(self, class_name: str) -> JobDefinition | None:
         if class_name not in self.app.tasks:

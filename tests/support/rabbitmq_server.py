@@ -7,6 +7,7 @@ find each other. Both processes are gone when the one that started them is gone.
 
 import atexit
 import os
+import random
 import shutil
 import signal
 import socket
@@ -19,10 +20,12 @@ from typing import Self
 from urllib.parse import quote
 
 from tests.support.child_process import tail, tied_to_this_process
-from tests.support.redis_server import free_port
 
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 START_TIMEOUT_SECONDS = 90.0
+START_ATTEMPTS = 3
+# Below those that the kernel gives to connections: it takes seconds until the node binds its ports.
+_PORTS = range(20000, 32000)
 STOP_TIMEOUT_SECONDS = 30.0
 
 
@@ -57,19 +60,34 @@ class RabbitServer:
     def start(self) -> Self:
         """Start the node and wait until it answers."""
         atexit.register(self.close)
-        self.port, epmd_port = free_port(), free_port()
-        environment = {**os.environ, **self._environment(epmd_port)}
-        self._run(["epmd", "-port", str(epmd_port), "-address", "127.0.0.1"], environment, "epmd")
-        self._run([str(PROGRAM)], environment, "server")
-        deadline = time.monotonic() + START_TIMEOUT_SECONDS
-        while not self._answers():
-            if time.monotonic() > deadline or self._processes[-1].poll() is not None:
+        for attempt in range(1, START_ATTEMPTS + 1):
+            if self._starts():
+                return self
+            # Between finding a free port and binding it another process may have taken it: look for others.
+            self._end()
+            if attempt == START_ATTEMPTS:
                 raise RuntimeError(f"RabbitMQ did not start:\n{tail(self.directory / 'server.log')}")
-            time.sleep(0.1)
         return self
 
     def close(self) -> None:
         """End the node, then its epmd, and remove their files."""
+        self._end()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        atexit.unregister(self.close)
+
+    def _starts(self) -> bool:
+        self.port, epmd_port = _free_port(), _free_port()
+        environment = {**os.environ, **self._environment(epmd_port)}
+        self._run(["epmd", "-port", str(epmd_port), "-address", "127.0.0.1"], environment, "epmd")
+        self._run([str(PROGRAM)], environment, "server")
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while time.monotonic() < deadline and all(process.poll() is None for process in self._processes):
+            if self._answers():
+                return True
+            time.sleep(0.1)
+        return False
+
+    def _end(self) -> None:
         while self._processes:
             process = self._processes.pop()
             if process.poll() is None:
@@ -79,8 +97,6 @@ class RabbitServer:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        atexit.unregister(self.close)
 
     def _run(self, command: list[str], environment: dict[str, str], name: str) -> None:
         with (self.directory / f"{name}.log").open("wb") as log:
@@ -95,11 +111,13 @@ class RabbitServer:
         return {
             # Erlang keeps its cookie there.
             "HOME": str(directory),
+            # Else a shell stays in between, which a signal would end without the node.
+            "RUNNING_UNDER_SYSTEMD": "yes",
             "ERL_EPMD_PORT": str(epmd_port),
             "RABBITMQ_NODENAME": f"test{os.getpid()}@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_DIST_PORT": str(_free_port()),
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
@@ -118,3 +136,15 @@ class RabbitServer:
                 return connection.recv(1) == b"\x01"
         except OSError:
             return False
+
+
+def _free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port

@@ -62,9 +62,9 @@ def recorded() -> Recorded:
         return Recorded(ids, {name: client.lrange(name, 0, -1) for name in names})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def rabbit() -> Iterator[RabbitServer]:
-    """A RabbitMQ of this test process."""
+    """A RabbitMQ of these tests."""
     if not is_installed():
         skip_or_fail("no RabbitMQ here: apt-get install rabbitmq-server", switch="SIDEKIQ_PY_REQUIRE_RABBITMQ")
     with RabbitServer() as server:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery
-from sidekiq_celery.bridge import forward
+from sidekiq_celery.bridge import forward, run
 from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.places import Side
@@ -61,11 +61,11 @@ def test_each_kind_of_call_becomes_a_job(
     end: tuple[redis.Redis, Callable[..., Ledger]], recorded: Recorded, redis_client: redis.Redis
 ) -> None:
     """With all that a worker has to know of it; and its place in the queue."""
-    celery, run = end
+    celery, bridge = end
     recorded.replay(celery)
     ids = recorded.ids
 
-    ledger = run()
+    ledger = bridge()
 
     moved = jobs(redis_client)
     assert moved[ids["plain"]]["args"] == ["plain", 1, None]
@@ -94,10 +94,10 @@ def test_messages_with_a_time_are_scheduled(
     end: tuple[redis.Redis, Callable[..., Ledger]], recorded: Recorded, redis_client: redis.Redis
 ) -> None:
     """Retries keep their number; a time that is past is no time; in protocol 1 it is UTC."""
-    celery, run = end
+    celery, bridge = end
     recorded.replay(celery)
 
-    ledger = run()
+    ledger = bridge()
 
     scheduled = job_set(redis_client, "schedule")
     ids = recorded.ids
@@ -225,10 +225,10 @@ def test_two_messages_that_are_the_same_are_two_jobs(
     end: tuple[redis.Redis, Callable[..., Ledger]], redis_client: redis.Redis
 ) -> None:
     """As Celery would run both."""
-    celery, run = end
+    celery, bridge = end
     celery.lpush("celery", message(), message())
 
-    ledger = run()
+    ledger = bridge()
 
     assert redis_client.llen("queue:celery") == 2
     assert ledger.moved["celery"] == {"moved": 2}
@@ -236,10 +236,10 @@ def test_two_messages_that_are_the_same_are_two_jobs(
 
 def test_a_queue_can_be_renamed(end: tuple[redis.Redis, Callable[..., Ledger]], redis_client: redis.Redis) -> None:
     """And priorities come to queues of their own where the app orders them."""
-    celery, run = end
+    celery, bridge = end
     celery.lpush("celery", message())
 
-    run(renames={"celery": "python"})
+    bridge(renames={"celery": "python"})
 
     assert list(jobs(redis_client, "python")) == ["an-id"]
 
@@ -260,15 +260,15 @@ def test_a_dry_run_counts_and_changes_nothing(
     end: tuple[redis.Redis, Callable[..., Ledger]], recorded: Recorded, redis_client: redis.Redis
 ) -> None:
     """The account is that of the real run."""
-    celery, run = end
+    celery, bridge = end
     recorded.replay(celery)
     before = {key: celery.type(key) for key in celery.scan_iter()}
 
-    dry, again = run(is_dry=True), run(is_dry=True)
+    dry, again = bridge(is_dry=True), bridge(is_dry=True)
 
     assert {key: celery.type(key) for key in celery.scan_iter()} == before
     assert redis_client.llen("queue:celery") == 0
-    real = run()
+    real = bridge()
     assert dry.as_dict() == again.as_dict() == real.as_dict()
     assert "moved, 4 left" in real.as_text()
 
@@ -277,7 +277,7 @@ def test_messages_of_celery_s_workers_are_left_to_them(
     end: tuple[redis.Redis, Callable[..., Ledger]], redis_client: redis.Redis
 ) -> None:
     """The account tells how many there are; those that were taken long ago come along when that is asked for."""
-    celery, run = end
+    celery, bridge = end
     take(celery, "new", taken_at=time.time())
     take(celery, "old", taken_at=time.time() - 4000)
     take(celery, "bound", exchange="high", routing_key="key", taken_at=1)
@@ -286,8 +286,8 @@ def test_messages_of_celery_s_workers_are_left_to_them(
     celery.hset("unacked", "odd", b"rubbish")
     celery.zadd("unacked_index", {"odd": 1, "gone": 1})
 
-    left = run()
-    run(unacked_after_seconds=3600)
+    left = bridge()
+    bridge(unacked_after_seconds=3600)
 
     assert left.count_moved == 0
     assert sorted(left.notes.values()) == [5, 6]
@@ -403,8 +403,10 @@ def test_a_full_destination_is_waited_for(
     redis_client: redis.Redis,
     run_bridge: RunBridge,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was claimed meanwhile is brought over then; a run that is to end says what is wrong."""
+    monkeypatch.setattr(run, "_RETRY_SECONDS", 0.1)
     bridge = Bridge(app, BridgePlan(queues=["celery"], celery_url=other_redis.url))
     running = Thread(target=bridge.run)
     with other_redis.client() as source:

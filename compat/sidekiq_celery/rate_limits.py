@@ -31,6 +31,7 @@ __all__ = ("RateLimits", "limit_all", "rate_key", "set_rate_limit")
 logger = logging.getLogger("celery.worker.strategy")
 
 _PATIENCE_SECONDS = 0.005
+_OF_WORKFLOWS = "celery."
 
 
 def rate_key(task_name: str) -> str:
@@ -82,6 +83,9 @@ class RateLimits:
         return admit
 
     def _limit_of(self, task: Any) -> Any:
+        if task.name.startswith(_OF_WORKFLOWS):
+            # A default is meant for the program's tasks.
+            return None
         ordered, declared = self._orders.get(task.name, (None, None))
         is_ordered = task.name in self._orders and declared == task.rate_limit
         return ordered if is_ordered else task.rate_limit

@@ -13,6 +13,7 @@ in `schedule` or `retry` is called up, so that this is soon.
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -90,6 +91,7 @@ def revoke_stamped(app: "Celery", headers: Mapping[str, Any], *, waits: bool = T
         ("MULTI",),
         ("ZREMRANGEBYSCORE", STAMPS_KEY, "-inf", f"{now:.3f}"),
         ("ZADD", STAMPS_KEY, *members),
+        ("EXPIRE", STAMPS_KEY, math.ceil(KEPT_SECONDS)),
         ("INCRBY", keys.ORDERS, 1),
         ("EXEC",),
     ]

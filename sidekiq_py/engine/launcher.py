@@ -40,6 +40,7 @@ from sidekiq_py.engine.overdue import settle_overdue
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.parting import Parting
 from sidekiq_py.engine.poller import Poller
+from sidekiq_py.engine.processor import Processor
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.engine.reliable import ReliableFetcher
 from sidekiq_py.engine.shape import Shape
@@ -338,6 +339,14 @@ class Launcher:
             self._hooks.report(error, {"context": "a job that is ended by force could not be settled"})
             return None
 
+    def interrupt(self, unit: UnitOfWork, kind: type[BaseException]) -> bool:
+        """Raise *kind*, one of `interrupts.INTERRUPTS`, in a job that runs in a thread here. False: there is none."""
+        processor = self._processor_of(unit)
+        return processor is not None and processor.interrupt(kind, only=unit)
+
+    def _processor_of(self, unit: UnitOfWork) -> Processor | None:
+        return next((found for manager in self._managers if (found := manager.processor_of(unit))), None)
+
     def can_terminate(self, unit: UnitOfWork) -> bool:
         """A job that runs here can be ended: it is a coroutine, or it is alone in this process and a parent watches."""
         return self.config.is_single_slot_child or (self._loop is not None and self._loop.runs(unit))
@@ -357,7 +366,7 @@ class Launcher:
             return True
         if not self.config.is_single_slot_child:
             return False
-        processor = next((found for manager in self._managers if (found := manager.processor_of(unit))), None)
+        processor = self._processor_of(unit)
         if processor is None:
             return False
         if unit.owner is None and not unit.kept_by:

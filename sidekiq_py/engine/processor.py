@@ -90,9 +90,9 @@ class Processor:
         """Tell *watch* of jobs with a hard limit."""
         self._watch = watch
 
-    def interrupt(self, kind: type[BaseException]) -> bool:
-        """Raise *kind* in the job that runs now, if there is one."""
-        unit = self.running
+    def interrupt(self, kind: type[BaseException], only: UnitOfWork | None = None) -> bool:
+        """Raise *kind* in the job that runs now, if there is one; or in that one only."""
+        unit = only or self.running
         return unit is not None and self._guard is not None and self._guard.interrupt(unit, kind)
 
     def condemn(self, unit: UnitOfWork, signal_number: int) -> bool:

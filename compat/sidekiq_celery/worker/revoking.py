@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from signal import SIGUSR1
+from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import revokes
+from sidekiq_celery.exceptions import SoftTimeLimitExceeded
 from sidekiq_celery.payload import KEY
 from sidekiq_celery.platforms import signals as _signals
 from sidekiq_celery.utils.functional import maybe_list
@@ -14,11 +16,15 @@ from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.payload import parse_job
 
+if TYPE_CHECKING:
+    from sidekiq_py.engine.launcher import Launcher
+
 __all__ = ("revoke", "revoke_by_stamped_headers", "revoked", "terminate")
 
 logger = logging.getLogger("celery.worker.control")
 
 _TERM = "SIGTERM"
+_SOFT = int(SIGUSR1)
 Reply = dict[str, Any]
 
 
@@ -72,7 +78,8 @@ def revoked(state: Any, **kwargs: Any) -> list[str]:
 
 def _terminate(state: Any, number: int, **which: Any) -> Reply:
     # Asked first and told then: a process that is killed for its task could not answer any more.
-    answers = [answer.value for answer in state.steward.ask_children("find_tasks", **which) if answer.value]
+    replies = state.steward.ask_children("find_tasks", signal_number=number, **which)
+    answers = [reply.value for reply in replies if reply.value]
     found = [task_id for answer in answers for task_id in answer["found"]]
     refused = [task_id for answer in answers for task_id in answer["refused"]]
     if found:
@@ -86,12 +93,14 @@ def _terminate(state: Any, number: int, **which: Any) -> Reply:
 
 
 @on_message("find_tasks")
-def find_tasks(place: Place, task_ids: Sequence[str] = (), stamps: Sequence[str] = ()) -> dict[str, list[str]]:
+def find_tasks(
+    place: Place, signal_number: int, task_ids: Sequence[str] = (), stamps: Sequence[str] = ()
+) -> dict[str, list[str]]:
     """Which of these tasks run here: those that can be ended, and the others."""
     answer: dict[str, list[str]] = {"found": [], "refused": []}
     for task_id, unit in _running(place, task_ids, stamps):
         can_be_ended = place.launcher is not None and place.launcher.can_terminate(unit)
-        answer["found" if can_be_ended else "refused"].append(task_id)
+        answer["found" if can_be_ended or signal_number == _SOFT else "refused"].append(task_id)
     return answer
 
 
@@ -99,8 +108,15 @@ def find_tasks(place: Place, task_ids: Sequence[str] = (), stamps: Sequence[str]
 def end_tasks(place: Place, signal_number: int, task_ids: Sequence[str]) -> None:
     """End those of these tasks that run here."""
     for task_id, unit in _running(place, task_ids, ()):
-        if place.launcher is not None and place.launcher.terminate(unit, signal_number):
+        if place.launcher is not None and _end(place.launcher, unit, signal_number):
             logger.info("Terminating %s (%s)", task_id, signal_number)
+
+
+def _end(launcher: "Launcher", unit: UnitOfWork, signal_number: int) -> bool:
+    # As Celery's processes take this signal: the task can clean up, in a thread too.
+    if signal_number == _SOFT and launcher.interrupt(unit, SoftTimeLimitExceeded):
+        return True
+    return launcher.terminate(unit, signal_number)
 
 
 def _running(place: Place, task_ids: Sequence[str], stamps: Sequence[str]) -> Iterator[tuple[str, UnitOfWork]]:

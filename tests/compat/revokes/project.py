@@ -7,6 +7,7 @@ from typing import Any
 
 import redis
 from sidekiq_celery import Celery, signals
+from sidekiq_celery.exceptions import SoftTimeLimitExceeded
 
 URL = os.environ["REDIS_URL"]
 
@@ -75,3 +76,15 @@ def steady(number: int) -> None:
     seconds, microseconds = client.time()
     client.rpush("noted:steady", f"{number} {seconds + microseconds / 1e6:.6f}")
     client.close()
+
+
+@app.task
+def cleans_up() -> str:
+    """Handles the soft limit, which is raised between two steps of Python."""
+    try:
+        note("cleaning", os.getpid())
+        for _ in range(6000):
+            time.sleep(0.1)
+    except SoftTimeLimitExceeded:
+        return "cleaned up"
+    return "not ended"

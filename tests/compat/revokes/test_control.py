@@ -105,6 +105,21 @@ def test_a_thread_cannot_be_ended_which_is_said(
     assert answer(project, "revoked") == [result.id]
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_usr1_lets_a_task_clean_up(
+    project: ModuleType, start: StartWorker, redis_client: redis.Redis, pool: str
+) -> None:
+    """As it raises the soft limit in Celery's processes; the task ends as it likes."""
+    start("-P", pool, "-c", "1")
+    result = project.cleans_up.delay()
+    eventually(lambda: noted(redis_client, "cleaning"))
+
+    reply = answer(project, "revoke", task_id=result.id, terminate=True, signal="SIGUSR1")
+
+    assert reply == {"ok": f"terminate: {result.id}"}
+    assert result.get(timeout=WAIT_SECONDS) == "cleaned up"
+
+
 def test_stamped_tasks_are_terminated(project: ModuleType, start: StartWorker, redis_client: redis.Redis) -> None:
     """All that bear the stamp; those that wait never start."""
     start("-c", "1")

@@ -42,6 +42,23 @@ def test_a_revoke_needs_no_worker(app: Celery, worker: TaskWorker, redis_client:
     assert bad.state == "REVOKED"
 
 
+def test_a_task_that_is_to_run_at_most_once_is_revoked(app: Celery, worker: TaskWorker) -> None:
+    """It has left Redis when it is met."""
+    ran: list[int] = []
+
+    @app.task(name="proj.once", acks_late=False)
+    def once() -> None:
+        ran.append(1)
+
+    result = once.delay()
+    result.revoke()
+    worker.start()
+
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=WAIT_SECONDS)
+    assert ran == []
+
+
 def test_a_running_worker_heeds_it(app: Celery, worker: TaskWorker) -> None:
     """Whether it fetches the task with others, or waits for it."""
     ran: list[Any] = []

@@ -36,7 +36,7 @@ HOMES: dict[str, Any] = {
 
 
 # Names that stand for something else, too: a module `celery.log` is not, `app.log` is. And one that is there to refuse.
-AMBIGUOUS = {"log", "election", "Pickler", "start_strategy", "setup_security"}
+AMBIGUOUS = {"log", "Pickler", "start_strategy", "setup_security"}
 
 
 class Row(NamedTuple):

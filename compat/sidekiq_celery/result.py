@@ -9,7 +9,8 @@ from sidekiq_celery._result.base import (
     task_join_will_block,
 )
 from sidekiq_celery._result.eager import EagerResult
-from sidekiq_celery._result.sets import GroupResult, ResultSet
+from sidekiq_celery._result.groups import GroupResult
+from sidekiq_celery._result.sets import ResultSet
 from sidekiq_celery._result.single import AsyncResult
 from sidekiq_celery._state import _set_task_join_will_block
 

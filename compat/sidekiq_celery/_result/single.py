@@ -1,22 +1,21 @@
 """`AsyncResult`: one task's result."""
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from sidekiq_celery import states
-from sidekiq_celery._result.base import ResultBase, assert_will_not_block, new_promise, result_from_tuple
+from sidekiq_celery._result.base import assert_will_not_block, new_promise, result_from_tuple
+from sidekiq_celery._result.tree import Tree
 from sidekiq_celery._state import app_or_default
-from sidekiq_celery.exceptions import IncompleteStream, TimeoutError
+from sidekiq_celery.exceptions import TimeoutError
 
 __all__ = ("AsyncResult",)
 
 R = TypeVar("R")
 
 
-class AsyncResult(ResultBase, Generic[R]):
+class AsyncResult(Tree, Generic[R]):
     """
     One task's result, wherever the task runs. May be used by many threads, and awaited.
 
@@ -381,49 +380,3 @@ class AsyncResult(ResultBase, Generic[R]):
         self.app.control.revoke_by_stamped_headers(
             headers, connection=connection, terminate=terminate, signal=signal, reply=wait, timeout=timeout
         )
-
-    # The tree of what it has called
-
-    def iterdeps(self, intermediate: bool = False) -> Iterator[tuple[Any, Any]]:
-        """
-        This result and all that come of it, each behind the one that it came of.
-
-        Raises:
-            IncompleteStream: One has not ended, and *intermediate* is false.
-        """
-        stack: deque[tuple[Any, Any]] = deque([(None, self)])
-        while stack:
-            parent, node = stack.popleft()
-            yield parent, node
-            if node.ready():
-                stack.extend((node, child) for child in node.children or [])
-            elif not intermediate:
-                raise IncompleteStream()
-
-    def collect(self, intermediate: bool = False, **kwargs: Any) -> Iterator[tuple[Any, Any]]:
-        """Wait for all that come of this task; each with its value. Keywords are those of `get`."""
-        for _, node in self.iterdeps(intermediate=intermediate):
-            yield node, node.get(**kwargs)
-
-    def get_leaf(self) -> Any:
-        """The value of the last that came of this task."""
-        value = None
-        for _, node in self.iterdeps():
-            value = node.get()
-        return value
-
-    def build_graph(self, intermediate: bool = False, formatter: Any = None) -> Any:
-        """The tree as a graph."""
-        from sidekiq_celery.utils.graph import DependencyGraph, GraphFormatter
-
-        graph: Any = DependencyGraph(formatter=formatter or GraphFormatter(root=self.id, shape="oval"))
-        for parent, node in self.iterdeps(intermediate=intermediate):
-            graph.add_arc(node)
-            if parent:
-                graph.add_edge(parent, node)
-        return graph
-
-    @cached_property
-    def graph(self) -> Any:
-        """The tree as a graph."""
-        return self.build_graph()

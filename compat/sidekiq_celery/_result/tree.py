@@ -1,0 +1,61 @@
+"""What a task has called, and what that has called: the tree below a result."""
+
+from collections import deque
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from sidekiq_celery._result.base import ResultBase
+from sidekiq_celery.exceptions import IncompleteStream
+
+__all__ = ("Tree",)
+
+
+class Tree(ResultBase):
+    """The part of `AsyncResult` that walks over its children, theirs, and so on."""
+
+    id: str
+
+    def iterdeps(self, intermediate: bool = False) -> Iterator[tuple[Any, Any]]:
+        """
+        This result and all that come of it, each behind the one that it came of.
+
+        Raises:
+            IncompleteStream: One has not ended, and *intermediate* is false.
+        """
+        stack: deque[tuple[Any, Any]] = deque([(None, self)])
+        while stack:
+            parent, node = stack.popleft()
+            yield parent, node
+            if node.ready():
+                stack.extend((node, child) for child in node.children or [])
+            elif not intermediate:
+                raise IncompleteStream()
+
+    def collect(self, intermediate: bool = False, **kwargs: Any) -> Iterator[tuple[Any, Any]]:
+        """Wait for all that come of this task; each with its value. Keywords are those of `get`."""
+        for _, node in self.iterdeps(intermediate=intermediate):
+            yield node, node.get(**kwargs)
+
+    def get_leaf(self) -> Any:
+        """The value of the last that came of this task."""
+        value = None
+        for _, node in self.iterdeps():
+            value = node.get()
+        return value
+
+    def build_graph(self, intermediate: bool = False, formatter: Any = None) -> Any:
+        """The tree as a graph."""
+        from sidekiq_celery.utils.graph import DependencyGraph, GraphFormatter
+
+        graph: Any = DependencyGraph(formatter=formatter or GraphFormatter(root=self.id, shape="oval"))
+        for parent, node in self.iterdeps(intermediate=intermediate):
+            graph.add_arc(node)
+            if parent:
+                graph.add_edge(parent, node)
+        return graph
+
+    @cached_property
+    def graph(self) -> Any:
+        """The tree as a graph."""
+        return self.build_graph()

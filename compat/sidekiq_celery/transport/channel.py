@@ -24,7 +24,8 @@ from sidekiq_celery.transport.incoming import message_of
 from sidekiq_celery.transport.outgoing import Item, item_of, opaque_item_of
 from sidekiq_celery.transport.place import redis_pool, settings_of
 from sidekiq_celery.transport.reader import Reader
-from sidekiq_celery.transport.station import Station, enter
+from sidekiq_celery.transport.station import Station
+from sidekiq_celery.transport.stations import enter
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
 from sidekiq_py.redis_access.pool import RedisSettings
@@ -37,6 +38,7 @@ _PASSING = re.compile(
     r".*\.pidbox|amq\.gen-.*|celeryev\..*|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
 _LEASE_SECONDS = 30.0
+_LONG_AGO = "1970-01-01T00:00:00+00:00"
 
 
 class QoS(virtual.QoS):
@@ -87,7 +89,7 @@ class Channel(kombu_redis.Channel):
     sidekiq_version: str | None = None
     lease_seconds = _LEASE_SECONDS
     # Known to kombu since 5.6.
-    client_name: str | None = None
+    client_name: Any = None
 
     from_transport_options: Any = (
         *kombu_redis.Channel.from_transport_options,
@@ -245,6 +247,9 @@ class Channel(kombu_redis.Channel):
             self.station.bury(unit, f"it cannot be delivered by kombu: {error}", type(error).__name__)
             return None
         assert unit.owner is not None
+        if self.station.is_revoked(message["headers"].get("id", "")):
+            # A worker of Celery's revokes what has expired, and stores that.
+            message["headers"]["expires"] = _LONG_AGO
         tag = f"{unit.owner.name}/{unit.field.decode()}"
         message["properties"]["delivery_tag"] = tag
         message["properties"]["delivery_info"]["redelivered"] = unit.is_marked

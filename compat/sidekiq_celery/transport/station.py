@@ -6,7 +6,6 @@ lease and brings back what the dead had, and while somebody consumes, the poller
 it in threads of its own, so that a task that fills the consumer's thread costs neither lease nor schedule.
 """
 
-import atexit
 import logging
 import os
 import random
@@ -22,19 +21,20 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.custodian import Custodian
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.identity import new_identity
+from sidekiq_py.engine.orders import Orders
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.engine.poller import Poller
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.engine.retry import error_class_name
 from sidekiq_py.engine.settle import utc_day
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
-from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access import in_flight, revoked
 from sidekiq_py.redis_access.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.redis_access.pool import Pool, RedisSettings
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import dump, parse_job
 
-__all__ = ("Fetched", "Station", "enter")
+__all__ = ("Fetched", "Station")
 
 _log = logging.getLogger("sidekiq")
 
@@ -56,8 +56,10 @@ class Station:
         self.pool = Pool(settings)
         self.client = Client(pool=self.pool, sidekiq_version=sidekiq_version)
         self.config = Config(redis=settings, sidekiq_version=sidekiq_version, lease_seconds=lease_seconds)
+        self.orders = Orders()
         self._lock = threading.Lock()
         self._visitors = 0
+        self._is_ending = False
         self._ownership: Ownership | None = None
         self._queues: frozenset[str] = frozenset()
         self._custodian: Custodian | None = None
@@ -144,17 +146,24 @@ class Station:
         custodian.start()
         return custodian
 
+    def leave_for_good(self) -> None:
+        """The process ends."""
+        self._is_ending = True
+        self._close()
+
     def _close(self) -> bool:
-        if self._ownership is not None:
-            ownership = self._ownership
+        ownership, custodian = self._ownership, self._custodian
+        if ownership is not None and custodian is not None:
+            # First of all: it would take a strike from the registry for its death, and enter anew.
+            custodian.stop()
             try:
                 self._tell_unheard()
                 self.pool.run(lambda link: ownership.leave(link, now_seconds()))
             except RedisError as error:
                 _log.warning("Redis is out of reach; what was delivered and not settled goes back later: %s", error)
+                if not self._is_ending:
+                    self._custodian = self._start_custodian(ownership)
                 return False
-            assert self._custodian is not None
-            self._custodian.stop()
             self._ownership = self._custodian = None
             self._queues = frozenset()
         self.pool.close()
@@ -172,6 +181,8 @@ class Station:
         Raises:
             RedisError: Redis is out of reach or refuses.
         """
+        if self._is_ending:
+            return [], []
         ownership = self.ownership_for([name for name, _ in queues])
         owner = ownership.current
         about = owner.about
@@ -193,6 +204,7 @@ class Station:
         try:
             reply = self.pool.run(lambda link: in_flight.FETCH.run(link, *plan.command_parts()), idempotent=False)
             owner.told, owner.is_registered, owner.confirmed_at = about, True, asked_at
+            self.orders.note(reply[1])
             units = _units(owner, reply)
             if len(units) == 1 and units[0].is_marked:
                 marked = units[0].field
@@ -220,6 +232,15 @@ class Station:
                 _forget(unit)
                 return False
         return unit.owner is ownership.current
+
+    def is_revoked(self, jid: str) -> bool:
+        """A program of ours has revoked that job. Where Redis cannot be asked, nobody has."""
+        if not self.orders.may_be_revoked(jid):
+            return False
+        try:
+            return revoked.is_revoked(self.pool, jid, now_seconds())
+        except RedisError:
+            return False
 
     # ---- settling
 
@@ -320,7 +341,7 @@ def _units(owner: Owner, reply: Sequence[Any]) -> list[UnitOfWork]:
     """The jobs in a fetch's reply, entered among the owner's."""
     now = monotonic()
     units = []
-    # Before them stands what is paused, and what workers of ours are told about their jobs.
+    # Before them stand the queues that are paused, and orders.
     for field, raw in zip(reply[2::2], reply[3::2], strict=True):
         _, is_marked, queue = in_flight.split_field(field)
         unit = owner.units[field] = UnitOfWork(raw, queue, owner, field, is_marked, now)
@@ -335,48 +356,3 @@ def _forget(unit: UnitOfWork) -> None:
 
 def _report(error: BaseException, context: dict[str, Any]) -> None:
     _log.error("%s: %s: %s", context.get("context", "transport"), error_class_name(error), error)
-
-
-_Key = tuple[RedisSettings, str | None, float]
-_stations: dict[_Key, Station] = {}
-_stations_lock = threading.Lock()
-
-
-def enter(
-    settings: RedisSettings, sidekiq_version: str | None, lease_seconds: float
-) -> tuple[Station, Callable[[], None]]:
-    """
-    The station of this process at that Redis, and what to call when it is used no longer.
-
-    Args:
-        sidekiq_version, lease_seconds: As of `Station`.
-    """
-    key = settings, sidekiq_version, lease_seconds
-    with _stations_lock:
-        station = _stations.get(key)
-        if station is None:
-            station = _stations[key] = Station(*key)
-        station.visit()
-    return station, partial(_leave, key, station)
-
-
-def _leave(key: _Key, station: Station) -> None:
-    with _stations_lock:
-        if station.leave() and _stations.get(key) is station:
-            del _stations[key]
-
-
-def _forget_inherited() -> None:
-    global _stations_lock
-    _stations_lock = threading.Lock()
-    _stations.clear()
-
-
-def _leave_all() -> None:
-    for station in list(_stations.values()):
-        if not station.is_inherited:
-            station._close()
-
-
-os.register_at_fork(after_in_child=_forget_inherited)
-atexit.register(_leave_all)

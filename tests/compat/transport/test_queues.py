@@ -15,6 +15,8 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu.message import Message
 from kombu.simple import SimpleQueue
 
+from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.revoked import revoke
 from tests.compat.transport.conftest import Connect, Jobs
 from tests.compat.transport.publishing import publish
 from tests.support.waiting import eventually
@@ -307,6 +309,24 @@ def test_results_by_message_leave_no_queue_of_sidekiqs(connection: Connection, r
     message = Queue(oid).bind(connection.default_channel).get()
     assert message is not None
     assert message.payload == {"status": "SUCCESS"}
+    message.ack()
+
+
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_what_is_revoked_elsewhere_has_expired(connection: Connection, redis_url: str, waits_first: bool) -> None:
+    """A program of ours has revoked it: a worker of Celery's does not run what has expired, and says REVOKED."""
+    pool = Pool(RedisSettings(redis_url))
+    revoke(pool, ["unwanted"], now=time.time(), kept_seconds=60)
+    pool.close()
+    _, messages = consuming(connection, "celery")
+    if waits_first:
+        with pytest.raises(socket.timeout):
+            connection.drain_events(timeout=0.1)
+
+    publish(connection, "proj.add", task_id="unwanted")
+
+    [message] = drained(connection, messages, 1)
+    assert message.headers["expires"].startswith("1970-")
     message.ack()
 
 

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,9 +126,7 @@ def test_a_worker_goes_on_after_redis_has_been_away(
         eventually(lambda: result_of(client, jid))
 
         for _ in range(2):
-            server.kill()
-            time.sleep(0.2)
-            server.start()
+            server.restart(kill=True)
             after = pushed(server.url, "HardWorker", 2)
             eventually(lambda after=after: result_of(client, after))
     client.close()

@@ -105,7 +105,8 @@ def _use_broker(app: Any, url: str) -> None:
 
 
 def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
-    from sidekiq_py.errors import RedisError
+    from sidekiq_celery.exceptions import ImproperlyConfigured
+    from sidekiq_py.errors import ConfigError, RedisError
 
     if not ctx.obj.quiet:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -113,6 +114,10 @@ def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
     failure: Exception | None = None
     try:
         running.run()
+    except (ImproperlyConfigured, ConfigError) as error:
+        raise click.ClickException(
+            f"{error}. Where Sidekiq's queues are, --to says (with --reverse, --from)"
+        ) from error
     except (RedisError, OSError) as error:
         failure = error
     finally:

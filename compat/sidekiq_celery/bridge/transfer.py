@@ -187,7 +187,8 @@ class Claims:
         if not claim_ids:
             return []
         records = self._source.pool.command("HMGET", self._key, *claim_ids)
-        return [(claim_id, _read(record)) for claim_id, record in zip(claim_ids, records, strict=True) if record]
+        read = ((claim_id, _read(record or b"")) for claim_id, record in zip(claim_ids, records, strict=True))
+        return [(claim_id, found) for claim_id, found in read if found is not None]
 
 
 class AcrossServers:
@@ -238,7 +239,11 @@ def _record(found: Found) -> bytes:
     return json.dumps([found.queue, found.due]).encode() + b"\n" + found.text
 
 
-def _read(record: bytes) -> Found:
+def _read(record: bytes) -> Found | None:
+    """The message of a claim; None if somebody else has written it."""
     head, _, text = record.partition(b"\n")
-    queue, due = json.loads(head)
+    try:
+        queue, due = json.loads(head)
+    except (ValueError, TypeError):
+        return None
     return Found(queue, text, (), due)

@@ -98,6 +98,32 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], said: str, c
     assert said in done.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--to", "redis://127.0.0.1:6379/0?no_such_option=1"), "knows no option no_such_option"),
+        (("--from", "sentinel://127.0.0.1"), "name the master"),
+        (("--to", "sentinel://127.0.0.1"), "name the master"),
+    ],
+)
+def test_a_url_that_leads_nowhere_is_refused(arguments: tuple[str, ...], said: str, call: Any) -> None:
+    """In a sentence."""
+    done = call(*arguments, "--once")
+
+    assert done.exit_code == 1
+    assert said in done.output
+
+
+def test_an_app_of_another_broker_has_to_be_told_where_sidekiq_is(call: Any, tmp_path: Path) -> None:
+    """Before it has moved over, its settings name the old one."""
+    (tmp_path / "moving.py").write_text(f"{_PROGRAM}\napp.conf.broker_url = 'amqp://rabbit//'\n")
+
+    done = call("--once")
+
+    assert done.exit_code == 1
+    assert "--to says" in done.output
+
+
 @pytest.mark.parametrize("source", ["redis://127.0.0.1:1/0", "amqp://127.0.0.1:1//"])
 def test_a_broker_out_of_reach_is_told_in_a_line(source: str, call: Any, redis_url: str) -> None:
     """With an exit code; what was moved before is told, too."""

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
+import kombu
 import pytest
 import redis
 from sidekiq_celery import Celery
 from sidekiq_celery.bridge import forward, run
 from sidekiq_celery.bridge.fates import Found, Moved
+from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.places import Side
 from sidekiq_celery.bridge.run import Bridge, BridgePlan
@@ -304,6 +306,19 @@ def take(
     client.zadd("unacked_index", {f"tag {task_id}": taken_at})
 
 
+def test_exchanges_of_kombu_s_lead_to_their_queues(redis_url: str, redis_client: redis.Redis) -> None:
+    """By the bindings that kombu has written; a pattern that is none matches nothing."""
+    with kombu.Connection(redis_url) as connection:
+        topics = kombu.Exchange("news", "topic")
+        kombu.Queue("sports", topics, "news.*.sports")(connection.channel()).declare()
+    redis_client.sadd("_kombu.binding.news", "x\x06\x16(\x06\x16broken")
+    layout = CeleryLayout()
+    members = sorted(redis_client.smembers(layout.binding_key("news")))
+
+    assert layout.bound_queue(members, "news.local.sports") == "sports"
+    assert layout.bound_queue(members, "weather") is None
+
+
 def test_keys_under_a_prefix_are_found(
     other_redis: RedisServer, redis_client: redis.Redis, run_bridge: RunBridge
 ) -> None:
@@ -347,12 +362,13 @@ def test_what_another_bridge_has_claimed_is_finished_once(
         # As if it had died before it forgot that.
         [written] = [one for one in made if one.moved.task_id == "written"]
         celery.hset("sidekiq_py:bridge:claimed:forward", written.claim_id, b'["celery", null]\n' + written.found.text)
+        celery.hset("sidekiq_py:bridge:claimed:forward", "a stranger's", b"rubbish")
 
         ledger = run_bridge(celery_url=other_redis.url)
 
         assert sorted(jobs(redis_client)) == ["claimed", "written"]
         assert ledger.moved["celery"] == {"moved": 1, "duplicates": 1}
-        assert celery.keys() == []
+        assert celery.hkeys("sidekiq_py:bridge:claimed:forward") == [b"a stranger's"]
     assert redis_client.hgetall(TOTALS) == {b"forward:celery:moved": b"2"}
 
 

@@ -54,8 +54,13 @@ class Asked:
         return task_id
 
     def release(self, key: str) -> None:
-        """Let it end."""
+        """Let it end, and wait until it has."""
         self.redis.rpush(f"release:{key}", "now")
+
+        def is_over() -> bool:
+            return all(task["args"] != [key] for task in self.inspect("active"))
+
+        eventually(is_over, within_seconds=SECONDS)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sidekiq_celery.utils.time import maybe_iso8601
 
-from tests.compat.control.conftest import NODE, PROJECT, Asked, running
+from tests.compat.control.conftest import NODE, PROJECT, SECONDS, Asked, running
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
@@ -66,7 +66,7 @@ def test_a_running_task_is_active(worker: Asked) -> None:
     }
     assert shown["args"] == "('runs',)"
     assert where[task_id][0] == "active"
-    eventually(lambda: worker.inspect("active") == [] or None)
+    assert worker.inspect("active") == []
 
 
 def test_tasks_with_an_eta_are_scheduled(worker: Asked) -> None:
@@ -94,7 +94,7 @@ def test_stats_tell_what_it_is_and_has_done(worker: Asked) -> None:
         stats = worker.inspect("stats")
         return stats if stats["total"][f"{PROJECT}.add"] == before + 5 else None
 
-    stats = eventually(counted)
+    stats = eventually(counted, within_seconds=SECONDS)
     slots = 1 if worker.pool == "solo" else 2
     assert stats["pid"] == worker.process.pid
     assert 0 <= stats["uptime"] < 3600
@@ -167,7 +167,7 @@ def test_names_and_patterns_choose_workers(worker: Asked) -> None:
 )
 def test_what_is_no_message_harms_nobody(worker: Asked, message: bytes) -> None:
     """Whatever somebody publishes, the next one is answered."""
-    assert worker.redis.publish("/0.celery.pidbox", message) == 1
+    assert worker.redis.publish("/0.celery.pidbox", message) >= 1
 
     assert worker.inspect("ping") == {"ok": "pong"}
 
@@ -211,12 +211,16 @@ def test_pickled_commands_are_refused(worker: Asked) -> None:
 def test_replies_do_not_pile_up(worker: Asked) -> None:
     """Those that were read are gone; those that nobody reads go by themselves."""
     worker.inspect("ping")
-    assert [key for key in worker.redis.keys("*reply.celery.pidbox*") if b"_kombu" not in key] == []
+    eventually(
+        lambda: all(b"_kombu" in key for key in worker.redis.keys("*reply.celery.pidbox*")), within_seconds=2 * SECONDS
+    )
 
     # A client that was killed has left its binding behind.
-    worker.redis.sadd("_kombu.binding.reply.celery.pidbox", "gone\x06\x16\x06\x16gone.reply.celery.pidbox")
+    binding = "gone\x06\x16\x06\x16gone.reply.celery.pidbox"
+    worker.redis.sadd("_kombu.binding.reply.celery.pidbox", binding)
     reply_to = {"exchange": "reply.celery.pidbox", "routing_key": "gone"}
     _published(worker, {"method": "ping", "destination": [NODE], "reply_to": reply_to, "ticket": "t"})
 
-    eventually(lambda: worker.redis.ttl("gone.reply.celery.pidbox") > 0 or None)
-    worker.redis.delete("gone.reply.celery.pidbox", "_kombu.binding.reply.celery.pidbox")
+    eventually(lambda: worker.redis.ttl("gone.reply.celery.pidbox") > 0, within_seconds=SECONDS)
+    worker.redis.srem("_kombu.binding.reply.celery.pidbox", binding)
+    worker.redis.delete("gone.reply.celery.pidbox")

@@ -37,6 +37,7 @@ def call(server: RedisServer) -> Iterator[Call]:
 
         def run(*words: str, broker: str = server.url) -> Result:
             app = stack.enter_context(Celery("caller", broker=broker, set_as_current=False, fixups=[]))
+            app.conf.broker_transport_options = {"max_retries": 1, "interval_start": 0.1}
             return CliRunner().invoke(celery, ["-C", *words], obj=None, default_map={"app": app})
 
         yield run

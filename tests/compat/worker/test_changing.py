@@ -1,10 +1,12 @@
 """A worker that is changed while it runs: its size, its queues, its tasks' limits."""
 
 import os
+import random
 import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +20,7 @@ from sidekiq_celery.worker.pools import autoscale_range
 from sidekiq_py.wire.json_dialect import loads
 from tests.compat.worker.conftest import StartWorker
 from tests.support.waiting import eventually
+from tests.support.worker_process import SidekiqProcess
 
 _SECONDS = 60
 
@@ -38,6 +41,11 @@ def children(client: redis.Redis) -> set[int]:
     return {int(name.decode().split(":")[1]) for name in client.smembers("processes")}
 
 
+def forked(worker: SidekiqProcess) -> list[int]:
+    """All processes that a worker's parent has forked and that live."""
+    return [int(pid) for pid in Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()]
+
+
 def shown_queues(client: redis.Redis) -> list[set[str]]:
     """The queues that each process tells Ruby."""
     infos = [client.hget(name, "info") for name in client.smembers("processes")]
@@ -54,19 +62,19 @@ def test_a_family_grows_and_shrinks_while_it_works(
 ) -> None:
     """From one child to three and back: each task runs, and runs once."""
     worker = start("-c", "1")
-    sent = [project.count_up.delay(number) for number in range(300)]
+    sent = [project.count_up.delay(number) for number in range(100)]
 
     assert replies(project, "pool_grow", n=2) == {"ok": "pool will grow"}
     eventually(lambda: len(children(redis_client)) == 3, within_seconds=_SECONDS)
     stats = replies(project, "stats")
     assert len(stats["pool"]["processes"]) == 3
-    sent += [project.count_up.delay(number) for number in range(300, 600)]
+    sent += [project.count_up.delay(number) for number in range(100, 200)]
     assert replies(project, "pool_shrink", n=5) == {"ok": "pool will shrink"}
     eventually(lambda: len(children(redis_client)) == 1, within_seconds=_SECONDS)
 
     for one in sent:
         one.get(timeout=_SECONDS)
-    assert Counter(notes(redis_client, "counted")) == Counter(map(str, range(600)))
+    assert Counter(notes(redis_client, "counted")) == Counter(map(str, range(200)))
     assert worker.stop() == 0
 
 
@@ -298,3 +306,31 @@ def test_a_child_that_holds_too_much_is_replaced(
     assert sent.get(timeout=_SECONDS) == "finished"
     eventually(lambda: children(redis_client) - first, within_seconds=_SECONDS)
     assert project.add.delay(1, 2).get(timeout=_SECONDS) == 3
+
+
+def test_nothing_is_lost_while_a_worker_is_changed_and_its_children_are_killed(
+    start: StartWorker, project: ModuleType, redis_client: redis.Redis
+) -> None:
+    """By chance: queues begin and end, children come, go, and die."""
+    worker = start("-c", "2", "-Q", "first,second", processes=2)
+    control, draw = project.app.control, random.Random(4)
+    changes = [
+        lambda: control.add_consumer("second"),
+        lambda: control.cancel_consumer("second"),
+        lambda: control.pool_grow(1),
+        lambda: control.pool_shrink(1),
+    ]
+
+    for number in range(200):
+        project.count_up.apply_async((number,), queue=draw.choice(["first", "second"]))
+        if number % 10 == 0:
+            draw.choice(changes)()
+            # The changes are to meet work.
+            eventually(lambda: redis_client.llen("queue:first") < 20, within_seconds=_SECONDS)
+        if number in (70, 140):
+            # It may be the steward, and it may be about to go.
+            with suppress(ProcessLookupError):
+                os.kill(draw.choice(eventually(lambda: forked(worker), within_seconds=_SECONDS)), signal.SIGKILL)
+    replies(project, "add_consumer", queue="second")
+
+    eventually(lambda: set(notes(redis_client, "counted")) == {*map(str, range(200))}, within_seconds=_SECONDS)

@@ -166,9 +166,8 @@ class Inspect:
 
     def query_task(self, *ids: Any) -> Any:
         """Where tasks are: `{node: {id: [state, info]}}`; ids as arguments, or as one list."""
-        if len(ids) == 1 and isinstance(ids[0], list | tuple):
-            ids = tuple(ids[0])
-        return self._request("query_task", ids=ids)
+        wanted = ids[0] if len(ids) == 1 and isinstance(ids[0], list | tuple) else ids
+        return self._request("query_task", ids=wanted)
 
     def conf(self, with_defaults: bool = False) -> Any:
         """Settings, without secrets."""

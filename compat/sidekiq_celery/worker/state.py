@@ -8,7 +8,12 @@ from typing import Any
 
 from sidekiq_celery.worker.monitoring import SOFTWARE_INFO
 
-__all__ = ("SOFTWARE_INFO",)
+__all__ = ("SOFTWARE_INFO", "should_stop", "should_terminate")
+
+should_stop: Any = None
+"""To be read: a worker here is stopped by a signal, or by `app.control.shutdown()`."""
+should_terminate: Any = None
+"""The same."""
 
 _ELSEWHERE = {
     "active_requests": "app.control.inspect().active()",

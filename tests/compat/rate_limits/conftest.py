@@ -1,6 +1,5 @@
 """An app and a worker in this process; workers of `tests.compat.revokes.project` by the command line."""
 
-from tests.compat.revokes.conftest import project, start
-from tests.compat.tasks.conftest import app, worker
+from tests.compat.revokes.conftest import app, plain_app, project, start, worker
 
-__all__ = ("app", "project", "start", "worker")
+__all__ = ("app", "plain_app", "project", "start", "worker")

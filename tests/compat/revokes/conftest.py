@@ -8,14 +8,29 @@ from contextlib import ExitStack
 from types import ModuleType
 
 import pytest
-from sidekiq_celery import _state, signals
+from sidekiq_celery import Celery, _state, signals
+from sidekiq_celery.app.publish import client_of
 
-from tests.compat.tasks.conftest import app, worker
+from tests.compat.tasks.conftest import app as plain_app
+from tests.compat.tasks.conftest import worker
 from tests.support.worker_process import SOURCE_ROOTS, SidekiqProcess
 
-__all__ = ("app", "project", "start", "worker")
+__all__ = ("plain_app", "project", "start", "worker")
 
 _PROJECT = "tests.compat.revokes.project"
+
+
+def let_go(app: Celery) -> None:
+    """Close the connections of its client and its results; kombu keeps its own for all apps."""
+    client_of(app).close()
+    app.backend._pool.close()
+
+
+@pytest.fixture
+def app(plain_app: Celery) -> Iterator[Celery]:
+    """On the shared Redis, its results too."""
+    yield plain_app
+    let_go(plain_app)
 
 
 @pytest.fixture
@@ -43,6 +58,7 @@ def project(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     sys.modules.pop(_PROJECT, None)
     module = importlib.import_module(_PROJECT)
     yield module
+    let_go(module.app)
     module.app.close()
     _state._on_app_finalizers.clear()
     _state._on_app_finalizers.update(finalizers)

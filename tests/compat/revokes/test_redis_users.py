@@ -7,6 +7,7 @@ import redis
 from sidekiq_celery import Celery, rate_limits, revokes
 from sidekiq_celery.exceptions import TaskRevokedError
 
+from tests.compat.revokes.conftest import let_go
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.redis_server import RedisServer
 from tests.support.redis_users import Users, documented_users
@@ -50,6 +51,7 @@ def test_revokes_and_rate_limits_need_what_the_page_says(users: Users, redis_cli
         later.get(timeout=WAIT_SECONDS)
     assert users.refusals() == []
     worker.stop()
+    let_go(app)
     app.close()
 
 
@@ -76,4 +78,5 @@ def test_a_worker_heeds_revokes_without_more_rights(users: Users, redis_client: 
             result.get(timeout=WAIT_SECONDS)
     assert users.refusals() == []
     worker.stop()
+    let_go(app)
     app.close()

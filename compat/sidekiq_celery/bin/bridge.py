@@ -116,7 +116,8 @@ def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
         running.run()
     except (ImproperlyConfigured, ConfigError) as error:
         raise click.ClickException(
-            f"{error}. Where Sidekiq's queues are, --to says (with --reverse, --from)"
+            f"{error}. --to names Sidekiq's Redis (with --reverse, --from), --transport-options how Celery's "
+            "broker is used"
         ) from error
     except (RedisError, OSError) as error:
         failure = error

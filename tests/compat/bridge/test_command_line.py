@@ -121,7 +121,7 @@ def test_an_app_of_another_broker_has_to_be_told_where_sidekiq_is(call: Any, tmp
     done = call("--once")
 
     assert done.exit_code == 1
-    assert "--to says" in done.output
+    assert "--to names Sidekiq's Redis" in done.output
 
 
 @pytest.mark.parametrize("source", ["redis://127.0.0.1:1/0", "amqp://127.0.0.1:1//"])

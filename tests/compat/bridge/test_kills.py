@@ -119,7 +119,7 @@ def test_redis_bridges_that_are_killed_lose_nothing_and_move_nothing_twice(
         with _producer(source, source, 5000):
             for nth, step in enumerate(_REDIS_STEPS if where == "across" else ("before writing", "written")):
                 bridges.die_at(step, 1 + nth % 3)
-            for _ in range(4):
+            for _ in range(3):
                 bridges.die_after([draw.uniform(0.3, 0.8), draw.uniform(0.0, 0.3)])
         bridges.finish()
 
@@ -137,7 +137,7 @@ def test_rabbitmq_bridges_that_are_killed_lose_nothing_and_move_nothing_twice(
         with _producer(rabbit_url, redis_url, 1000):
             for nth, step in enumerate(_RABBIT_STEPS):
                 bridges.die_at(step, 1 + nth % 3)
-            for _ in range(3):
+            for _ in range(2):
                 bridges.die_after([draw.uniform(0.3, 0.8), draw.uniform(0.0, 0.3)])
         # A connection that was cut is closed by the broker a moment later.
         eventually(lambda: (bridges.finish(), redis_client.llen("queue:celery") >= 1000)[1], within_seconds=_SECONDS)

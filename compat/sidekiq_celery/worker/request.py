@@ -13,7 +13,7 @@ class Request:
         NotImplementedError: It is made.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(
             "there is no consumer here that makes requests of messages; use the task's own `request`, its hooks, such "
             "as on_failure, or signals, such as task_revoked"

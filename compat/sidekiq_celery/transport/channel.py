@@ -27,7 +27,7 @@ from sidekiq_celery.transport.reader import Reader
 from sidekiq_celery.transport.station import Station
 from sidekiq_celery.transport.stations import enter
 from sidekiq_py.engine.fetcher import UnitOfWork
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError
 from sidekiq_py.redis_access.pool import RedisSettings
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import parse_job
@@ -241,18 +241,24 @@ class Channel(kombu_redis.Channel):
 
     def _message(self, unit: UnitOfWork, queue: str) -> dict[str, Any] | None:
         """A job as a message; None if it cannot be one, and went to `dead`."""
+        assert unit.owner is not None
+        tag = f"{unit.owner.name}/{unit.field.decode()}"
         try:
             message = message_of(parse_job(unit.raw), queue, self._read_field)
-        except (PayloadError, InvalidTaskError, ValueError, LookupError, TypeError) as error:
+            message["properties"]["delivery_tag"] = tag
+            message["properties"]["delivery_info"]["redelivered"] = unit.is_marked
+            # What this refuses would stop the consumer, again and again.
+            self.Message(message, channel=self)
+        except (PayloadError, InvalidTaskError, ValueError, LookupError, TypeError, AttributeError) as error:
             self.station.bury(unit, f"it cannot be delivered by kombu: {error}", type(error).__name__)
             return None
-        assert unit.owner is not None
+        except RedisError:
+            # The rest of a chain could not be read.
+            self.station.give_back([unit])
+            return None
         if self.station.is_revoked(message["headers"].get("id", "")):
             # A worker of Celery's revokes what has expired, and stores that.
             message["headers"]["expires"] = _LONG_AGO
-        tag = f"{unit.owner.name}/{unit.field.decode()}"
-        message["properties"]["delivery_tag"] = tag
-        message["properties"]["delivery_info"]["redelivered"] = unit.is_marked
         self._units[tag] = unit
         return message
 

@@ -27,6 +27,13 @@ _HEADERS = (
     "shadow", "eta", "expires", "group", "group_index", "parent_id", "argsrepr", "kwargsrepr", "stamped_headers",
 )  # fmt: skip
 _EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("retries", "priority", "group_index", "replaced_task_nesting"), int),
+    **dict.fromkeys(("eta", "expires", "root_id", "parent_id", "group", "reply_to", "correlation_id", "shadow"), str),
+    **dict.fromkeys(("argsrepr", "kwargsrepr", "origin", "content_type", "content_encoding", "compression"), str),
+    **dict.fromkeys(("headers", "properties", "stamps"), dict),
+    **dict.fromkeys(("timelimit", "stamped_headers", "callbacks", "errbacks", "chain"), list),
+}
 _REPR_MAX_CHARACTERS = 1024
 # What reading cannot do harm with, as it makes nothing but data.
 _HARMLESS = frozenset({"application/json", "application/x-yaml", "application/x-msgpack"})
@@ -44,10 +51,13 @@ def message_of(payload: Mapping[str, Any], queue: str, read_field: ReadField) ->
     """
     foreign = payload.get(FOREIGN_KEY)
     if type(foreign) is dict and type(foreign.get("properties")) is dict:
-        message: Message = from_plain(foreign)
+        message: Message = {"headers": {}, **from_plain(foreign)}
+        if type(message["headers"]) is not dict:
+            raise PayloadError(f"kombu.headers is {message['headers']!r}, where an object should stand")
         message["properties"].setdefault("delivery_info", {"exchange": "", "routing_key": queue})
         return message
     marks = marks_of(payload)
+    _check(marks)
     task_id = payload.get("jid")
     if type(task_id) is not str or not task_id:
         raise PayloadError(f"the job's jid is {task_id!r}, where a task's id should stand")
@@ -58,6 +68,22 @@ def message_of(payload: Mapping[str, Any], queue: str, read_field: ReadField) ->
     if not message["headers"]["argsrepr"] and "body" not in marks:
         message["headers"] |= _texts(*_arguments(payload, marks))
     return message
+
+
+def _check(marks: Mapping[str, Any]) -> None:
+    """
+    A worker of Celery's trusts its clients: a value of another type would end it, again and again.
+
+    Raises:
+        PayloadError: One is.
+    """
+    for name, kind in _KINDS.items():
+        value = marks.get(name)
+        if value is not None and type(value) is not kind:
+            raise PayloadError(f"celery.{name} is {value!r}, which is no {kind.__name__}")
+    limits = marks.get("timelimit")
+    if limits is not None and not (len(limits) == 2 and all(isinstance(each, int | float | None) for each in limits)):
+        raise PayloadError(f"celery.timelimit is {limits!r}, where two numbers should stand")
 
 
 def _headers(payload: Mapping[str, Any], marks: Mapping[str, Any], task_id: str) -> dict[str, Any]:
@@ -97,7 +123,7 @@ def _body(payload: Mapping[str, Any], marks: Mapping[str, Any], read_field: Read
     if "body" not in marks:
         body = json.dumps([*_arguments(payload, marks), embedded]).encode()
         return {"body": body, "content-type": "application/json", "content-encoding": "utf-8"}
-    raw = b64decode(marks["body"])
+    raw = b64decode(marks["body"], validate=True)
     if any(embedded.values()):
         raw = _with_embedded(raw, marks, embedded)
     return {"body": raw, "content-type": marks.get("content_type"), "content-encoding": marks.get("content_encoding")}

@@ -206,7 +206,21 @@ def test_an_exchange_leads_to_its_queues(connection: Connection, jobs: Jobs) -> 
 
 
 @pytest.mark.parametrize(
-    "raw", [b"no json", b"[]", b'{"class":"A","args":[],"jid":7}', b'{"class":"A","jid":"x","args":[],"celery":5}']
+    "raw",
+    [
+        b"no json",
+        b"[]",
+        b'{"class":"A","args":[],"jid":7}',
+        b'{"class":"A","jid":"x","args":[],"celery":5}',
+        b'{"class":"A","jid":"x","args":[],"celery":{"timelimit":"x"}}',
+        b'{"class":"A","jid":"x","args":[],"celery":{"timelimit":["x",1]}}',
+        b'{"class":"A","jid":"x","args":[],"celery":{"expires":[1]}}',
+        b'{"class":"A","jid":"x","args":[],"celery":{"body":"!","content_type":"application/json"}}',
+        b'{"class":"A","jid":"x","args":[],"celery":{"flow":3}}',
+        b'{"class":"kombu.Message","jid":"x","kombu":{"body":"x","properties":{"body_encoding":"no"}}}',
+        b'{"class":"kombu.Message","jid":"x","kombu":{"headers":3,"properties":{}}}',
+        b'{"class":"kombu.Message","jid":"x","kombu":{"properties":{"delivery_info":3}}}',
+    ],
 )
 def test_what_is_no_job_is_kept_in_dead(connection: Connection, redis_client: redis.Redis, raw: bytes) -> None:
     """It is not delivered, not lost, and does not stop what stands behind it."""

@@ -14,7 +14,7 @@ from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.wire import keys
 
-__all__ = ("Wanted", "commands", "gathered", "gathering", "sending")
+__all__ = ("Gathered", "Wanted", "commands", "gathered", "gathering", "sending", "takes_locks")
 
 Wanted = Outgoing | Command
 """A job, or a command that is to be run before those that come after it."""
@@ -22,13 +22,29 @@ Wanted = Outgoing | Command
 # Lua can hand about 8,000 values to one command.
 _MOST_AT_ONCE = 1000
 
-_gathered: ContextVar[list[Wanted] | None] = ContextVar("sidekiq_celery.gathered", default=None)
+
+class Gathered(list[Wanted]):
+    """
+    What is to be written later.
+
+    Args:
+        takes_locks: Whoever writes it knows locks (`locks.taken`); else a unique task is enqueued in any case.
+    """
+
+    __slots__ = ("takes_locks",)
+
+    def __init__(self, takes_locks: bool = False) -> None:
+        super().__init__()
+        self.takes_locks = takes_locks
+
+
+_gathered: ContextVar[Gathered | None] = ContextVar("sidekiq_celery.gathered", default=None)
 
 
 @contextmanager
-def gathering() -> Iterator[list[Wanted]]:
+def gathering(*, takes_locks: bool = False) -> Iterator[Gathered]:
     """Keep what is published within; the list grows as it comes."""
-    jobs: list[Wanted] = []
+    jobs = Gathered(takes_locks)
     token = _gathered.set(jobs)
     try:
         yield jobs
@@ -46,9 +62,15 @@ def sending() -> Iterator[None]:
         _gathered.reset(token)
 
 
-def gathered() -> list[Wanted] | None:
+def gathered() -> Gathered | None:
     """Where a push is to be put, or None if it is to be sent."""
     return _gathered.get()
+
+
+def takes_locks() -> bool:
+    """Whether a push of a unique task takes its lock along."""
+    later = _gathered.get()
+    return later is None or later.takes_locks
 
 
 def commands(jobs: Iterable[Wanted]) -> list[Command]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
 __all__ = (
-    "EMBEDS", "KEY", "SLOT", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message", "request_fields",
-    "with_embedded",
+    "EMBEDS", "KEY", "SLOT", "UNIQUE", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message",
+    "request_fields", "with_embedded",
 )  # fmt: skip
 
 KEY = "celery"
@@ -30,6 +30,9 @@ EMBEDS = "embeds"
 
 SLOT = "slot"
 """The mark of a job that waits in `schedule` as its task's rate limit says."""
+
+UNIQUE = "unique"
+"""The mark of a job that holds the lock of a unique task."""
 
 Marks = dict[str, Any]
 
@@ -44,7 +47,7 @@ _SAME_NAME = (
 _OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
 _EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 # Of the body or the job, and not of the request.
-_OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT})
+_OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT, UNIQUE})
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
 
 

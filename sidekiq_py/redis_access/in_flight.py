@@ -210,7 +210,22 @@ class Unless:
     then: tuple[Command, ...]
 
 
-Effect = Command | Once | Join | Unless
+@dataclass(frozen=True, slots=True)
+class Held:
+    """
+    Commands of a job's end that are to be done where it holds a lock.
+
+    Args:
+        key: A text.
+        text: What it must be; where it is another, or gone, the commands are not done.
+    """
+
+    key: str
+    text: str
+    then: tuple[Command, ...]
+
+
+Effect = Command | Once | Join | Unless | Held
 """What a job's end writes."""
 
 
@@ -287,12 +302,14 @@ def _flat(effects: Sequence[Effect]) -> list[Command]:
     """Each condition as a command of its own, followed by the commands that hang on it."""
     commands: list[Command] = []
     for effect in effects:
-        if isinstance(effect, Once | Unless | Join):
+        if isinstance(effect, Once | Unless | Held | Join):
             then = [part for command in effect.then for part in _short(command)]
             if isinstance(effect, Once):
                 commands.append(("ONCE", effect.key, effect.mark, len(then)))
             elif isinstance(effect, Unless):
                 commands.append(("UNLESS", effect.key, effect.start, len(then)))
+            elif isinstance(effect, Held):
+                commands.append(("HELD", effect.key, effect.text, len(then)))
             else:
                 commands.append(("JOIN", effect.key, effect.mark, len(then), effect.parts, effect.seam))
             commands += then

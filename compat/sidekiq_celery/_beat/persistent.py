@@ -123,7 +123,7 @@ class PersistentScheduler(Scheduler):
         """
         following = self.reserve(entry) if advance else self.schedule[entry.name]
         try:
-            with gathering.gathering() as wanted:
+            with gathering.gathering(takes_locks=True) as wanted:
                 result = super().apply_async(entry, producer=producer, advance=False, **kwargs)
         except SchedulingError:
             # This run is left out, or it would be tried without end.

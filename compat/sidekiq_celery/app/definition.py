@@ -12,7 +12,7 @@ from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery import flow, signals, states
+from sidekiq_celery import flow, signals, states, unique
 from sidekiq_celery.app import task_log, trace
 from sidekiq_celery.app.context import Context
 from sidekiq_celery.app.failed_tasks import FailedTasks
@@ -23,7 +23,7 @@ from sidekiq_celery.app.running_task import running
 from sidekiq_celery.app.task import BaseTask
 from sidekiq_celery.app.unknown_tasks import unknown_tasks
 from sidekiq_celery.app.verdict import verdict
-from sidekiq_celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
+from sidekiq_celery.exceptions import Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from sidekiq_celery.message import aware
 from sidekiq_celery.payload import KEY, arguments_of, marks_of, request_fields, with_embedded
 from sidekiq_celery.priorities import base_queue
@@ -57,7 +57,7 @@ revoked.
 class JobRun(TaskRun):
     """A run for a payload."""
 
-    __slots__ = ("definition", "payload", "refusal", "sets_off")
+    __slots__ = ("definition", "lock", "payload", "refusal", "sets_off")
 
     def __init__(self, definition: "TaskDefinition", payload: dict[str, Any]) -> None:
         self.definition = definition
@@ -87,6 +87,10 @@ class JobRun(TaskRun):
         """What comes before the call; nothing where the job cannot be read."""
         if self.refusal is not None:
             raise self.refusal
+        lock = self.lock
+        if lock is not None and unique.is_until_start(lock):
+            pool = client_of(self.definition.app).pool
+            self._guarded(lambda: unique.release(pool, lock, self.task_id), "releasing its lock")
         super().prepare()
 
     def end_from_outside(self, error: BaseException) -> None:
@@ -120,6 +124,17 @@ class JobRun(TaskRun):
             )
         task_log.log_revoked(task, self.request)
 
+    def gather_lock(self, now: float) -> None:
+        """
+        What becomes of the lock of a unique task is written with the end, too.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        is_given_back = isinstance(self.retval, Reject) and self.retval.requeue
+        if self.lock is not None and self.task_id and not is_given_back:
+            self.effects.append(unique.at_end(self.lock, self.task_id, self.again, now))
+
     def _set_off_revoked(self, error: TaskRevokedError) -> None:
         self.effects += flow.after_failure(self.plan.app, self.request, error, None)
 
@@ -135,6 +150,7 @@ class JobRun(TaskRun):
         except Exception as error:  # noqa: BLE001 - whatever a foreign writer has put there, it is not run
             self.refusal = error
         self.sets_off = bool(marks) and flow.is_part(marks)
+        self.lock = unique.mark_of(marks) if marks else None
         queue = payload.get("queue") or ""
         if definition.orders_priorities:
             queue = base_queue(definition.app, str(queue))
@@ -276,6 +292,7 @@ class TaskDefinition(JobDefinition):
             run.end_from_outside(attempt.error)
         if (events := self.told_events) is not None:
             events.ended(run, attempt.error)
+        run.gather_lock(attempt.now)
         return verdict(run, attempt, self.failed_tasks)
 
 

@@ -5,6 +5,7 @@ The engine puts such a job into the dead set and calls the death handlers. Here 
 `WorkerLostError` as its result, its errbacks, its chord failed.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseExcepti
         run.end_from_outside(lost)
         if (events := definition.told_events) is not None:
             events.ended(run, lost)
+        run.gather_lock(time.time())
         if run.effects:
             pool = client_of(definition.app).pool
             pool.run(lambda link: in_flight.write(link, run.effects), idempotent=False)

@@ -10,14 +10,14 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
-from sidekiq_celery import flow_store, gathering, signals, together
+from sidekiq_celery import flow_store, gathering, signals, together, unique
 from sidekiq_celery.app.broker import redis_settings
 from sidekiq_celery.exceptions import AlwaysEagerIgnored
 from sidekiq_celery.message import TaskMessage, as_task_v2, aware
-from sidekiq_celery.payload import KEY, encoded_arguments, marks_of_message
+from sidekiq_celery.payload import KEY, UNIQUE, encoded_arguments, marks_of_message
 from sidekiq_celery.priorities import priority_queue
 from sidekiq_celery.ruby_marks import RUBY_OPTION, report_of
 from sidekiq_celery.utils.functional import maybe_list
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
 __all__ = ("client_of", "create_message", "definition_of", "pushing_client", "send_message", "send_task")
+
+Sent = TypeVar("Sent")
 
 logger = logging.getLogger("celery.app.base")
 
@@ -121,6 +123,8 @@ def send_task(
             options = {**_own_options(task_type), **options}
     limits = {key: options.pop(key, None) for key in _TASK_DEFAULTS}
     ignore_result = options.pop("ignore_result", None)
+    is_free = not (group_id or chord or chain or retries or replaced_task_nesting) and gathering.takes_locks()
+    wanted = unique.asked_for(task_type, options, is_free=is_free)
     given = {key: value for key, value in options.items() if value is not None}
     queue, options = app.amqp.destinations.find(given, route_name or name, args, kwargs, task_type, router)
     _warn_of_the_past(app, task_id, limits["expires"])
@@ -162,11 +166,11 @@ def send_task(
             options.pop(taken, None)
     if not ignore_result:
         app.backend.on_task_call(producer, task_id)
-    send_message(app, name, message, queue, task_type=task_type, **options)
-    result = (result_cls or app.AsyncResult)(task_id)
+    there = send_message(app, name, message, queue, task_type=task_type, uniqueness=wanted, **options)
+    result = (result_cls or app.AsyncResult)(there)
     # An attribute, as classes of programs may not take it as an argument.
     result.ignored = ignore_result
-    if add_to_parent and parent is not None:
+    if add_to_parent and parent is not None and there == task_id:
         parent.add_trail(result)
     return result
 
@@ -191,8 +195,9 @@ def send_message(
     compression: str | None = None,
     headers: Mapping[str, Any] | None = None,
     task_type: Any = None,
+    uniqueness: unique.Uniqueness | None = None,
     **properties: Any,
-) -> None:
+) -> str:
     """
     Send a message: the two signals around the push.
 
@@ -200,7 +205,11 @@ def send_message(
         queue: Its name. An exchange and a routing key have done their work by now; signals still tell them.
         retry: Try again where Redis was not reached, as *retry_policy* says.
         headers: The caller's own.
+        uniqueness: It is not sent where the same task is there already.
         properties: What else the caller gave; it goes along.
+
+    Returns:
+        The id of the task that is there now: its own, or that of the same one.
 
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or nobody knows.
@@ -230,12 +239,21 @@ def send_message(
     )
     kept = _put_aside(item.get(KEY), message)
     may_retry = conf.task_publish_retry if retry is None else retry
-    _push(app, item, policy if may_retry else None, kept)
+    task_id: str = item["jid"]
+    if uniqueness is None:
+        _push(app, item, policy if may_retry else None, kept)
+    else:
+        lock = unique.lock_of(uniqueness, name, task_type, *message.body[:2])
+        there = _push_unique(app, item, policy if may_retry else None, lock)
+        if there != task_id:
+            logger.info("%s[%s] was not sent: it is there already, as %s", name, task_id, there)
+            return there
     if signals.after_task_publish.receivers:
         signals.after_task_publish.send(sender=name, body=message.body, headers=message.headers, **place)
     if message.sent_event:
         with app.events.default_dispatcher() as dispatcher:
             dispatcher.send("task-sent", queue=queue, **place, **message.sent_event)
+    return task_id
 
 
 def _own_options(task: Any) -> dict[str, Any]:
@@ -340,13 +358,33 @@ def _push(app: "Celery", item: dict[str, Any], policy: Mapping[str, Any] | None,
         gathered += wanted
 
 
-def _with_retries(push: Callable[[], Any], policy: Mapping[str, Any] | None) -> None:
+def _push_unique(app: "Celery", item: dict[str, Any], policy: Mapping[str, Any] | None, lock: unique.Lock) -> str:
+    """Push a job with its lock; the id of the task that is there now."""
+    item[KEY] = {**item.get(KEY, {}), UNIQUE: lock.mark}
+    client = pushing_client(app, getattr(item["class"], "__sidekiq_job__", None))
+
+    def sends(push: Callable[[], str]) -> str:
+        try:
+            return _with_retries(push, policy)
+        except RedisError as error:
+            from kombu.exceptions import OperationalError
+
+            raise OperationalError(str(error)) from error
+
+    try:
+        job = client.prepare(item)
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        _refuse(error)
+    # A job that client middleware has stopped needs no lock.
+    return item["jid"] if job is None else unique.push(client.pool, job, lock, sends)
+
+
+def _with_retries(push: Callable[[], Sent], policy: Mapping[str, Any] | None) -> Sent:
     """Push; again where Redis was not reached. A push whose reply was lost is not made again: it may have arrived."""
     tries = 0
     while True:
         try:
-            push()
-            return
+            return push()
         except RedisConnectionError:
             limit = None if policy is None else policy.get("max_retries")
             if policy is None or (limit is not None and tries >= limit):

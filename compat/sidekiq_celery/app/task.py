@@ -125,7 +125,11 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
             shadow: Its name in logs.
             options: `countdown` (seconds), `eta` (a datetime), `expires` (either), `queue`, `exchange`, `routing_key`,
                 `priority`, `serializer`, `compression`, `headers`, `time_limit`, `soft_time_limit`, `ignore_result`,
-                `retry`, `retry_policy`, `add_to_parent`, `reply_to`, and others, which go along.
+                `retry`, `retry_policy`, `add_to_parent`, `reply_to`, `unique_for`, `unique_until`, `unique_key` (see
+                `TaskOptions`), and others, which go along.
+
+        Returns:
+            Its result; that of the same call if a unique task is there already.
 
         Raises:
             TypeError: The arguments do not fit its parameters.

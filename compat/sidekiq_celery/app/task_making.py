@@ -73,6 +73,8 @@ def make_task(
         "__wrapped__": run,
         **options,
     }
+    if options.get("unique_key") is not None:
+        attributes["unique_key"] = staticmethod(options["unique_key"])
     task = type(fun.__name__, (base or app.Task,), attributes)()
     task.__qualname__ = getattr(fun, "__qualname__", fun.__name__)
     return _register(app, task, options)

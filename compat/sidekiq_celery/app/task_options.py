@@ -45,6 +45,12 @@ class TaskOptions:
         keep_failed: Whether a failure is kept in the dead set, to be looked at and run again; None: as the app does.
         expires: Seconds, or a datetime, after which it is not run any more.
         priority: 0 is the most urgent, as in Celery on Redis.
+        unique_for: Seconds; a call is not sent while the same one waits, is tried again or runs, and for no longer than
+            this after that was due. None, or 0 in a call: all are sent.
+        unique_until: `"success"`: the lock is released when the task has ended for good, in whatever way. `"start"`:
+            when its run begins.
+        unique_key: From positional and keyword arguments to the text by which calls of this task are the same; by
+            default their arguments.
     """
 
     __trace__: Any = None
@@ -82,6 +88,9 @@ class TaskOptions:
     keep_failed: bool | None = None
     expires: Any = None
     priority: int | None = None
+    unique_for: float | None = None
+    unique_until: str = "success"
+    unique_key: Callable[[Any, Any], str] | None = None
     resultrepr_maxsize: int = 1024
     abstract: bool = True
 

@@ -11,7 +11,7 @@ How a task's run ends as a job: what the engine is to do with it (`JobDefinition
 
 from typing import Any
 
-from sidekiq_celery import states
+from sidekiq_celery import states, unique
 from sidekiq_celery.app.failed_tasks import FailedTasks, keep_limit
 from sidekiq_celery.app.run import TaskRun
 from sidekiq_celery.app.task_log import is_expected
@@ -85,6 +85,9 @@ def _next_try(run: TaskRun, attempt: Attempt, job: Outgoing) -> tuple[dict[str, 
     before = parse_job(attempt.raw)
     payload = {**before, **parse_job(job.payload)}
     payload |= {key: before[key] for key in _OF_THE_FIRST_TRY if key in before}
+    kept = unique.carried(marks_of(before))
+    if kept:
+        payload[KEY] = {**payload.get(KEY, {}), **kept}
     reason = run.reason
     cause = reason if reason is None or reason.exc is None else reason.exc
     _record(payload, cause, attempt, job.queue)

@@ -9,12 +9,13 @@
 -- ARGV[3..] the commands, each as <number of words> <word> ..., the second word being the number of its key; those after
 -- the first ARGV[2] are counters and may fail
 --
--- Three commands are conditions on the next <n>, which are passed over where they do not hold:
+-- Four commands are conditions on the next <n>, which are passed over where they do not hold:
 --   ONCE <hash> <mark> <n>                   nobody has set the mark yet; it is set
 --   JOIN <hash> <mark> <n> <parts> <seam>    likewise, and the hash has the fields 0 to <parts> - 1, and as many more as
 --                                            its field `more` says; in the words of the n commands their texts, joined by
 --                                            commas, take the place of each seam
 --   UNLESS <string> <start> <n>              the text at the key does not begin so
+--   HELD <string> <text> <n>                 the text at the key is this one
 --
 -- A mark is taken back where one of its commands fails. Among the counters a condition whose key is no hash does not hold.
 --
@@ -28,7 +29,7 @@ local MOST_WORDS = 7000
 local vital = tonumber(ARGV[2])
 
 local function is_condition(verb)
-  return verb == 'ONCE' or verb == 'JOIN' or verb == 'UNLESS'
+  return verb == 'ONCE' or verb == 'JOIN' or verb == 'UNLESS' or verb == 'HELD'
 end
 
 -- How many parts there must be; a field that somebody else has put there counts nothing.
@@ -91,6 +92,7 @@ local function obstacle()
     if verb == 'UNLESS' then
       return types[key] ~= nil or redis.pcall('GETRANGE', key, 0, #mark - 1) ~= mark
     end
+    if verb == 'HELD' then return not types[key] and redis.pcall('GET', key) == mark end
     if types[key] ~= 'none' and redis.call('HEXISTS', key, mark) == 1 then return false end
     return verb == 'ONCE' or is_whole(key, tonumber(ARGV[at + 5]), coming[key] or {})
   end
@@ -153,6 +155,7 @@ local function judged(at, is_vital)
     if redis.pcall('GETRANGE', key, 0, #mark - 1) == mark then return n, 0 end
     return 0, 0
   end
+  if verb == 'HELD' then return redis.pcall('GET', key) == mark and 0 or n, 0 end
   if not is_vital and redis.pcall('HEXISTS', key, mark) ~= 0 then return n, 0 end
   local text = nil
   if verb == 'JOIN' then

@@ -1,0 +1,288 @@
+"""Which calls of unique tasks are sent."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from kombu.exceptions import EncodeError, OperationalError
+from sidekiq_celery import Celery, group, signals
+
+from sidekiq_py import program
+from tests.compat.beat.beats import jobs
+
+Holders = Callable[[], list[str]]
+
+
+def ids(client: redis.Redis) -> list[str]:
+    """The ids of the jobs that wait, the oldest first."""
+    return [job["jid"] for job in jobs(client)]
+
+
+@pytest.fixture
+def sync(app: Celery) -> Any:
+    """A task that is unique for a minute."""
+
+    @app.task(name="proj.sync", unique_for=60)
+    def run(customer: int, depth: int = 1) -> None:
+        """Does nothing."""
+
+    return run
+
+
+def test_the_same_call_is_sent_once(sync: Any, redis_client: redis.Redis, holders: Holders) -> None:
+    """The second one gets the first one's result."""
+    first = sync.delay(1)
+    second = sync.delay(1)
+
+    assert second.id == first.id
+    assert ids(redis_client) == [first.id]
+    assert holders() == [first.id]
+
+
+def test_how_arguments_are_given_does_not_matter(sync: Any, redis_client: redis.Redis) -> None:
+    """By place or by name, and a default or what equals it."""
+    first = sync.delay(1)
+
+    others = [sync.delay(customer=1), sync.delay(1, 1), sync.apply_async((1,), {"depth": 1}), sync.s(1).delay()]
+
+    assert {other.id for other in others} == {first.id}
+    assert ids(redis_client) == [first.id]
+
+
+def test_other_arguments_are_another_call(sync: Any, redis_client: redis.Redis) -> None:
+    """So are equal values of another type, and another task's."""
+    sent = [sync.delay(1), sync.delay(2), sync.delay(1, 2), sync.delay(True), sync.delay(1.0), sync.delay("1")]
+
+    @sync.app.task(name="proj.other", unique_for=60)
+    def other(customer: int) -> None:
+        """Does nothing."""
+
+    sent.append(other.delay(1))
+
+    assert ids(redis_client) == [result.id for result in sent]
+
+
+def test_the_payload_says_what_its_end_must_know(app: Celery, sync: Any, redis_client: redis.Redis) -> None:
+    """The digest in the lock's key, and for how long; a task that is not unique says nothing."""
+
+    @app.task(name="proj.plain")
+    def plain() -> None:
+        """Does nothing."""
+
+    sync.delay(1)
+    plain.delay()
+
+    unique, usual = (job.get("celery", {}) for job in jobs(redis_client))
+    [key] = redis_client.keys("sidekiq_py:unique:*")
+    assert unique["unique"] == {"lock": key.decode().rpartition(":")[2], "for": 60}
+    assert "unique" not in usual
+
+
+def test_a_lock_expires(sync: Any, redis_client: redis.Redis) -> None:
+    """After unique_for, counted from when the task is due."""
+    sync.delay(1)
+    [key] = redis_client.keys("sidekiq_py:unique:*")
+    assert 0 < redis_client.pttl(key) <= 60_000
+    redis_client.delete(key)
+
+    later = sync.apply_async((1,), countdown=3600)
+
+    assert 3_600_000 < redis_client.pttl(key) <= 3_660_000
+    assert sync.delay(1).id == later.id
+    assert redis_client.zcard("schedule") == 1
+
+
+def test_a_call_says_otherwise(app: Celery, sync: Any, redis_client: redis.Redis) -> None:
+    """Options of a call come before the task's; 0 sends it in any case."""
+
+    @app.task(name="proj.plain")
+    def plain(number: int) -> None:
+        """Does nothing."""
+
+    first = sync.delay(1)
+    again = sync.apply_async((1,), unique_for=0)
+    one = plain.apply_async((1,), unique_for=5)
+    same = plain.s(1).set(unique_for=5, unique_until="start").delay()
+    forced = plain.delay(1)
+
+    assert same.id == one.id
+    assert ids(redis_client) == [first.id, again.id, one.id, forced.id]
+
+
+def test_a_key_of_ones_own(app: Celery, redis_client: redis.Redis) -> None:
+    """It is given positional and keyword arguments; as an option of a call, too."""
+
+    @app.task(name="proj.order", unique_for=60, unique_key=lambda args, kwargs: str(args[0]))
+    def order(number: int, note: str) -> None:
+        """Does nothing."""
+
+    @app.task(name="proj.odd", unique_for=60, unique_key=lambda args, kwargs: 1)
+    def odd() -> None:
+        """Does nothing."""
+
+    first = order.delay(1, "a")
+
+    assert order.delay(1, "b").id == first.id
+    assert order.apply_async((1, "b"), unique_key=lambda args, kwargs: args[1]).id != first.id
+    with pytest.raises(TypeError, match=r"unique_key of proj\.odd returned 1"):
+        odd.delay()
+
+
+def test_what_is_no_json_needs_a_key(app: Celery, redis_client: redis.Redis) -> None:
+    """The error says so; with a key pickled arguments do."""
+
+    @app.task(name="proj.any", unique_for=60, serializer="pickle")
+    def anything(value: Any) -> None:
+        """Does nothing."""
+
+    with pytest.raises(EncodeError, match="needs a unique_key"):
+        anything.delay(frozenset({object}))
+    anything.apply_async((frozenset({1}),), unique_key=lambda args, kwargs: "all")
+
+    assert redis_client.llen("queue:celery") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"unique_for": -1}, "unique_for is -1"),
+        ({"unique_for": True}, "unique_for is True"),
+        ({"unique_for": "60"}, "unique_for is '60'"),
+        ({"unique_for": float("nan")}, "unique_for is nan"),
+        ({"unique_for": 1e12}, "unique_for is"),
+        ({"unique_for": 1, "unique_until": "succes"}, "unique_until is 'succes'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(sync: Any, options: dict[str, Any], match: str) -> None:
+    """Before anything is sent."""
+    with pytest.raises(ValueError, match=match):
+        sync.apply_async((1,), **options)
+
+
+def test_a_task_whose_code_is_elsewhere_can_be_unique(app: Celery, redis_client: redis.Redis) -> None:
+    """By options of send_task; arguments are compared as they are given."""
+    first = app.send_task("elsewhere.sync", (1,), unique_for=60)
+
+    assert app.send_task("elsewhere.sync", (1,), unique_for=60).id == first.id
+    assert app.send_task("elsewhere.sync", kwargs={"customer": 1}, unique_for=60).id != first.id
+
+
+def test_many_threads_at_once_send_one(sync: Any, redis_client: redis.Redis) -> None:
+    """Lock and job are written in one step."""
+    barrier = threading.Barrier(8)
+    got: list[str] = []
+
+    def call() -> None:
+        barrier.wait()
+        got.extend(sync.delay(number).id for number in range(20))
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(got) == 160
+    assert sorted(set(got)) == sorted(ids(redis_client))
+    assert redis_client.llen("queue:celery") == 20
+
+
+def test_who_listens_hears_of_what_is_sent(
+    sync: Any, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """after_task_publish comes for a call that was sent; the log tells of the other."""
+    told: list[str] = []
+
+    def listen(headers: Any, **_: Any) -> None:
+        told.append(headers["id"])
+
+    signals.after_task_publish.connect(listen)
+    try:
+        first = sync.delay(1)
+        with caplog.at_level(logging.INFO, logger="celery.app.base"):
+            sync.delay(1)
+    finally:
+        signals.after_task_publish.disconnect(listen)
+
+    assert told == [first.id]
+    assert f"it is there already, as {first.id}" in caplog.text
+
+
+def test_a_push_that_is_refused_leaves_no_lock(sync: Any, redis_client: redis.Redis, holders: Holders) -> None:
+    """Another type than a list stands at the queue's key."""
+    redis_client.set("queue:celery", "odd")
+
+    with pytest.raises(OperationalError, match="WRONGTYPE"):
+        sync.delay(1)
+
+    assert holders() == []
+
+
+def test_a_push_that_middleware_stops_takes_no_lock(sync: Any, holders: Holders) -> None:
+    """Nothing is sent that would release it."""
+
+    def stop(*_: Any) -> None:
+        """Does not go on."""
+
+    program.client_middleware.add(stop)
+    try:
+        sync.delay(1)
+    finally:
+        program.client_middleware.remove(stop)
+
+    assert holders() == []
+
+
+def test_pushes_that_wait_for_a_commit_take_the_lock_then(
+    sync: Any, redis_client: redis.Redis, holders: Holders
+) -> None:
+    """The second one finds out at its own commit; a rollback leaves no lock."""
+    put_off: list[Callable[[], None]] = []
+
+    def after_commit(push: Callable[[], None]) -> bool:
+        put_off.append(push)
+        return True
+
+    program.push_after_commit(after_commit)
+    try:
+        first = sync.delay(1)
+        sync.delay(1)
+    finally:
+        program.push_after_commit(None)
+    assert holders() == []
+    for push in put_off:
+        push()
+
+    assert ids(redis_client) == holders() == [first.id]
+
+
+def test_calls_of_workflows_are_sent_in_any_case(app: Celery, sync: Any, redis_client: redis.Redis) -> None:
+    """Something waits for their ends; they take no lock either."""
+    first = sync.delay(1)
+
+    (sync.si(1) | sync.si(1)).delay()
+    group(sync.si(1), sync.si(1)).delay()
+
+    assert redis_client.llen("queue:celery") == 4
+    assert [job["celery"].get("unique") is not None for job in jobs(redis_client)] == [True, False, False, False]
+    assert ids(redis_client)[0] == first.id
+
+
+def test_eager_calls_are_made_in_any_case(app: Celery, holders: Holders) -> None:
+    """`apply` and task_always_eager run here and now, and take no lock."""
+    runs: list[int] = []
+
+    @app.task(name="proj.note", unique_for=60)
+    def note(number: int) -> None:
+        runs.append(number)
+
+    note.apply((1,), unique_for=60)
+    app.conf.task_always_eager = True
+    note.delay(1)
+    note.apply_async((1,), unique_for=60)
+
+    assert runs == [1, 1, 1]
+    assert holders() == []

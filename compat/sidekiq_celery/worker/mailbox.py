@@ -50,7 +50,8 @@ class _Node(pidbox.Node):
         if names:
             with channel.conn_or_acquire() as client:
                 for name in names:
-                    client.expire(name, _REPLY_QUEUE_SECONDS)
+                    # EXPIRE would not bear a prefix of keys.
+                    client.pexpire(name, _REPLY_QUEUE_SECONDS * 1000)
 
 
 class Mailbox:

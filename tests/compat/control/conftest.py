@@ -79,8 +79,12 @@ def running(
             "BROKER": broker or server.url,
             **environment,
         },
+        namespace=environment.get("KEY_PREFIX", "").removesuffix(":") or None,
     )
     app = Celery("client", broker=broker or server.url, backend=server.url, set_as_current=False, fixups=[])
+    if "KEY_PREFIX" in environment:
+        app.conf.broker_transport_options = {"global_keyprefix": environment["KEY_PREFIX"]}
+        app.conf.control_exchange = "other"
     with server.client() as client, worker.start():
         worker.wait_until_ready(processes=2 if pool == "prefork" else 1)
         asked = Asked(worker, app, client, pool)

@@ -16,6 +16,10 @@ app.conf.update(
     redis_password="a-secret-password",
 )
 
+if "KEY_PREFIX" in os.environ:
+    app.conf.broker_transport_options = {"global_keyprefix": os.environ["KEY_PREFIX"]}
+    app.conf.control_exchange = "other"
+
 
 class Odd:
     """Nothing that JSON has."""

@@ -161,6 +161,22 @@ def test_control_can_be_switched_off(server: RedisServer) -> None:
         assert len(children(worker.process.pid)) == 2
 
 
+def test_a_prefix_of_keys_and_another_exchange_are_respected(new_redis_server: Callable[..., RedisServer]) -> None:
+    """Two programs on one Redis hear nothing of each other, and no key is without the prefix."""
+    server = new_redis_server()
+    with running(server, "threads", KEY_PREFIX="x:") as worker:
+        assert worker.inspect("ping") == {"ok": "pong"}
+        reply_to = {"exchange": "reply.other.pidbox", "routing_key": "gone"}
+        worker.redis.sadd("x:_kombu.binding.reply.other.pidbox", "gone\x06\x16\x06\x16gone.reply")
+        exchange = worker.app.control.mailbox.exchange
+        with worker.app.connection_for_write() as connection:
+            message = {"method": "ping", "reply_to": reply_to, "ticket": "t"}
+            connection.Producer().publish(message, exchange=exchange, declare=[exchange])
+
+        eventually(lambda: worker.redis.ttl("x:gone.reply") > 0, within_seconds=SECONDS)
+        assert all(key.startswith(b"x:") for key in worker.redis.scan_iter())
+
+
 def documented_rules() -> list[str]:
     """Those that come on top of a worker's."""
     [rules] = re.findall(r"`(~_kombu\.binding\*[^`]+)`", (REPOSITORY / "docs" / "redis.md").read_text())

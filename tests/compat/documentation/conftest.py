@@ -53,6 +53,7 @@ def guide_worker(guide_redis: RedisServer) -> Iterator[SidekiqProcess]:
     worker = SidekiqProcess(command(*arguments), redis_url=guide_redis.url, environment=environment())
     with worker:
         yield worker.wait_until_ready(processes=2)
+        worker.print_log_tail()
 
 
 @pytest.fixture(scope="package")
@@ -83,7 +84,7 @@ def app(_modules: tuple[ModuleType, ModuleType]) -> Iterator[object]:
     yield app
     app.conf.changes.clear()
     app.conf.changes.update(changes)
-    app.amqp._rtable = None
+    app.amqp.flush_routes()
 
 
 @pytest.fixture

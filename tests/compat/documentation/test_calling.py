@@ -69,9 +69,9 @@ def test_a_task_may_come_later(tasks: ModuleType, client: redis.Redis) -> None:
     assert tasks.add.apply_async((2, 2), countdown=0.1).get(timeout=WAIT_SECONDS) == 4
 
     tomorrow = datetime.now(UTC) + timedelta(days=1)
-    tasks.add.apply_async((2, 2), eta=tomorrow)
+    later = tasks.add.apply_async((2, 2), eta=tomorrow)
 
-    [(_, due)] = client.zrange("schedule", 0, -1, withscores=True)
+    [due] = [due for payload, due in client.zrange("schedule", 0, -1, withscores=True) if later.id in payload]
     assert due == pytest.approx(tomorrow.timestamp(), abs=0.01)
     client.delete("schedule")
 

@@ -15,6 +15,7 @@ from sidekiq_celery.exceptions import ChordError
 from sidekiq_celery.result import allow_join_result
 
 from tests.compat.documentation.conftest import PROJECT, WAIT_SECONDS
+from tests.support.waiting import eventually
 
 Noted = Callable[..., list[str]]
 NAME = f"{PROJECT}.tasks"
@@ -183,7 +184,7 @@ def test_a_chord_fails_with_its_part(tasks: ModuleType, noted: Noted) -> None:
     result = chord(parts)(tasks.xsum.s().on_error(tasks.log_error.s()))
 
     assert "ChordError" in noted("errors")[0]
-    assert isinstance(result.result, ChordError)
+    assert eventually(lambda: isinstance(result.result, ChordError), within_seconds=WAIT_SECONDS)
     with pytest.raises(ValueError, match="something something"):
         result.get(timeout=WAIT_SECONDS)
 

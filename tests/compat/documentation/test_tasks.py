@@ -1,6 +1,5 @@
 """Celery's guide "Tasks", walked through with the import changed."""
 
-import json
 import logging
 from collections.abc import Callable
 from types import ModuleType
@@ -147,16 +146,14 @@ def test_known_errors_are_tried_again_by_themselves(tasks: ModuleType, noted: No
     assert noted("tries", 2) == ["0", "1"]
 
 
-def test_delays_double(tasks: ModuleType, client: redis.Redis) -> None:
-    """Section "Automatic retry": `retry_backoff`, of a base class; the task waits in the retry set."""
+def test_delays_double(tasks: ModuleType, guide_worker: SidekiqProcess) -> None:
+    """Section "Automatic retry": `retry_backoff`, of a base class: a second, then two."""
     result = tasks.backs_off.delay()
 
-    def waiting() -> float | None:
-        found = client.zrange("retry", 0, -1, withscores=True)
-        return next((due for payload, due in found if json.loads(payload)["jid"] == result.id), None)
-
-    assert eventually(waiting, within_seconds=WAIT_SECONDS)
     assert isinstance(result.get(timeout=WAIT_SECONDS, propagate=False), TypeError)
+    for seconds in (1, 2):
+        told = f"[{result.id}] retry: Retry in {seconds}s"
+        assert eventually(lambda told=told: told in guide_worker.log, within_seconds=WAIT_SECONDS)
 
 
 def test_models_validate_arguments(tasks: ModuleType) -> None:

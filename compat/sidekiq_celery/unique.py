@@ -165,8 +165,9 @@ def mark_of(marks: Mapping[str, Any]) -> Mark | None:
     mark = marks.get(UNIQUE)
     if mark is None:
         return None
-    is_well_made = type(mark) is dict and type(mark.get("lock")) is str and type(mark.get("for")) in (int, float)
-    return mark if is_well_made else None
+    if type(mark) is not dict or type(mark.get("lock")) is not str or type(mark.get("for")) not in (int, float):
+        return None
+    return mark if 0 < mark["for"] <= MOST_SECONDS else None
 
 
 def is_until_start(mark: Mark) -> bool:

@@ -75,8 +75,8 @@ def test_a_running_task_keeps_its_lock_and_a_success_releases_it(
     assert gate.runs == ["slow", "slow"]
 
 
-def test_a_task_that_keeps_no_result_releases_its_lock(app: Celery, worker: TaskWorker, holders: Holders) -> None:
-    """It would be acknowledged with others, were it not for that."""
+def test_tasks_of_all_kinds_release_its_lock(app: Celery, worker: TaskWorker, holders: Holders) -> None:
+    """Those that would be acknowledged with others, were it not for that; coroutines; those that run at most once."""
 
     @app.task(name="proj.quiet", unique_for=600, ignore_result=True)
     def quiet(number: int) -> None:
@@ -86,10 +86,15 @@ def test_a_task_that_keeps_no_result_releases_its_lock(app: Celery, worker: Task
     async def on_loop(number: int) -> None:
         """Does nothing, on the event loop."""
 
+    @app.task(name="proj.once", unique_for=600, acks_late=False)
+    def at_most_once(number: int) -> None:
+        """Does nothing."""
+
     for number in range(20):
         quiet.delay(number)
         on_loop.delay(number)
-    assert len(holders()) == 40
+        at_most_once.delay(number)
+    assert len(holders()) == 60
     worker.start()
 
     eventually(lambda: holders() == [])
@@ -279,7 +284,9 @@ def test_a_task_may_call_itself_once_more(
     assert json.loads(redis_client.get(f"celery-task-meta-{result.id}") or b"{}")["children"] == []
 
 
-@pytest.mark.parametrize("mark", ["odd", {}, {"lock": 1, "for": 1}, {"lock": "x", "for": "1"}, 7])
+@pytest.mark.parametrize(
+    "mark", ["odd", {}, {"lock": 1, "for": 1}, {"lock": "x", "for": "1"}, {"lock": "x", "for": -1}, 7]
+)
 def test_a_mark_that_is_none_is_left_alone(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis, mark: Any
 ) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import redis
 from kombu.exceptions import EncodeError, OperationalError
-from sidekiq_celery import Celery, group, signals
+from sidekiq_celery import Celery, Task, group, signals
 
 from sidekiq_py import program
+from sidekiq_py.testing import fake
 from tests.compat.beat.beats import jobs
 
 Holders = Callable[[], list[str]]
@@ -129,6 +130,49 @@ def test_a_key_of_ones_own(app: Celery, redis_client: redis.Redis) -> None:
     assert order.apply_async((1, "b"), unique_key=lambda args, kwargs: args[1]).id != first.id
     with pytest.raises(TypeError, match=r"unique_key of proj\.odd returned 1"):
         odd.delay()
+
+
+def test_a_class_says_by_a_method_what_is_the_same(app: Celery, redis_client: redis.Redis) -> None:
+    """`unique_key` of a base class is asked like any method."""
+
+    class OfCustomer(Task):
+        unique_for = 60
+
+        def unique_key(self, args: Any, kwargs: Any) -> str:
+            return f"{self.name} {args[0]}"
+
+    @app.task(name="proj.bill", base=OfCustomer)
+    def bill(customer: int, month: int) -> None:
+        """Does nothing."""
+
+    first = bill.delay(1, 1)
+
+    assert bill.delay(1, 2).id == first.id
+    assert bill.delay(2, 1).id != first.id
+
+
+def test_a_bound_task_with_retries_is_asked_by_its_own_parameters(app: Celery, redis_client: redis.Redis) -> None:
+    """Neither `self` nor what autoretry puts around it counts."""
+
+    @app.task(name="proj.wrapped", bind=True, autoretry_for=(ValueError,), unique_for=60)
+    def wrapped(self: Any, a: int, *more: int, b: int = 2, **rest: int) -> None:
+        """Does nothing."""
+
+    first = wrapped.delay(1, 5, c=3)
+
+    assert wrapped.apply_async((1, 5), {"c": 3, "b": 2}, task_id="another").id == first.id
+    assert wrapped.delay(1, 5).id != first.id
+    assert wrapped.delay(1, c=3).id != first.id
+
+
+def test_what_is_kept_for_tests_takes_no_lock(sync: Any, holders: Holders) -> None:
+    """`sidekiq_py.testing.fake` gathers each call."""
+    with fake() as kept:
+        sync.delay(1)
+        sync.delay(1)
+
+    assert len(kept) == 2
+    assert holders() == []
 
 
 def test_what_is_no_json_needs_a_key(app: Celery, redis_client: redis.Redis) -> None:

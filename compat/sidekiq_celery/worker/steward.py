@@ -190,6 +190,8 @@ class Steward:
     def _run(self) -> None:
         from sidekiq_celery.worker.mailbox import Mailbox
 
+        # A program may have several apps, and a thread of its own no current one.
+        self.app.set_current()
         self._call_all(_at_start)
         has_told = False
         while not self._is_stopping.is_set():

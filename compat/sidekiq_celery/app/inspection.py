@@ -1,0 +1,186 @@
+"""Asking workers: `app.control.inspect()`. What people import stands in `sidekiq_celery.app.control`."""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kombu import matcher as matchers
+
+from sidekiq_celery.exceptions import DuplicateNodenameWarning
+from sidekiq_celery.utils.text import pluralize
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("Callback", "Inspect", "flatten_reply")
+
+Reply = dict[str, Any]
+Callback = Callable[[Reply], Any]
+
+
+def flatten_reply(reply: Iterable[Reply]) -> Reply:
+    """
+    `[{"a@host": 1}, {"b@host": 2}]` as `{"a@host": 1, "b@host": 2}`.
+
+    Warns:
+        DuplicateNodenameWarning: Two workers of one name have replied; only one of the replies is there.
+    """
+    nodes: Reply = {}
+    twice: set[str] = set()
+    for item in reply:
+        twice.update(name for name in item if name in nodes)
+        nodes.update(item)
+    if twice:
+        warnings.warn(
+            DuplicateNodenameWarning(
+                f"Received multiple replies from node {pluralize(len(twice), 'name')}: {', '.join(sorted(twice))}. "
+                "Give each worker a name of its own by -n, as in -n w1@%h."
+            ),
+            stacklevel=2,
+        )
+    return nodes
+
+
+class Inspect:
+    """
+    Asks workers, which change nothing by it.
+
+    Args:
+        destination: Node names; one as a text: its reply is returned without its name. None: all.
+        timeout: Seconds to wait for replies; each one prolongs the wait.
+        callback: Called with each reply as it comes.
+        connection: kombu's, instead of one of the app's.
+        limit: Of replies.
+        pattern: Of node names; with a `matcher`: `glob` or `pcre`.
+
+    Each method returns `{node: reply}`, or None if nobody has replied.
+    """
+
+    app: Any = None
+
+    def __init__(
+        self,
+        destination: Any = None,
+        timeout: float | None = 1.0,
+        callback: Callback | None = None,
+        connection: Any = None,
+        app: "Celery | None" = None,
+        limit: int | None = None,
+        pattern: str | None = None,
+        matcher: str | None = None,
+    ) -> None:
+        self.app = app or self.app
+        self.destination = destination
+        self.timeout = timeout
+        self.callback = callback
+        self.connection = connection
+        self.limit = limit
+        self.pattern = pattern
+        self.matcher = matcher
+
+    def _prepare(self, reply: Sequence[Reply] | None) -> Any:
+        if not reply:
+            return None
+        by_node = flatten_reply(reply)
+        if self.destination and not isinstance(self.destination, list | tuple):
+            return by_node.get(self.destination)
+        if self.pattern:
+            match: Any = matchers.match
+            return {node: item for node, item in by_node.items() if match(node, self.pattern, self.matcher)}
+        return by_node
+
+    def _request(self, command: str, **kwargs: Any) -> Any:
+        destination = [self.destination] if isinstance(self.destination, str) else self.destination
+        return self._prepare(
+            self.app.control.broadcast(
+                command,
+                arguments=kwargs,
+                destination=destination,
+                callback=self.callback,
+                connection=self.connection,
+                limit=self.limit,
+                timeout=self.timeout,
+                reply=True,
+                pattern=self.pattern,
+                matcher=self.matcher,
+            )
+        )
+
+    def report(self) -> Any:
+        """What belongs into a report of a bug: `{node: {"ok": text}}`."""
+        return self._request("report")
+
+    def clock(self) -> Any:
+        """The logical clocks: `{node: {"clock": 12}}`."""
+        return self._request("clock")
+
+    def active(self, safe: bool | None = None) -> Any:
+        """
+        The tasks that run: `{node: [{"id", "name", "type", "args", "kwargs", "hostname", "time_start", …}]}`.
+
+        Args:
+            safe: Show arguments as text.
+        """
+        return self._request("active", safe=safe)
+
+    def scheduled(self, safe: bool | None = None) -> Any:
+        """Tasks with an ETA, which wait in Redis for any worker: `{node: [{"eta", "priority", "request"}]}`."""
+        return self._request("scheduled")
+
+    def reserved(self, safe: bool | None = None) -> Any:
+        """Tasks that a worker has taken and not started, as in `active`."""
+        return self._request("reserved")
+
+    def stats(self) -> Any:
+        """What each worker is and has done."""
+        return self._request("stats")
+
+    def revoked(self) -> Any:
+        """Ids of revoked tasks."""
+        return self._request("revoked")
+
+    def registered(self, *taskinfoitems: str) -> Any:
+        """
+        The tasks that workers know.
+
+        Args:
+            taskinfoitems: Attributes to show of each, by default `exchange`, `routing_key` and `rate_limit`.
+        """
+        return self._request("registered", taskinfoitems=taskinfoitems)
+
+    registered_tasks = registered
+
+    def ping(self, destination: Any = None) -> Any:
+        """Who is there: `{node: {"ok": "pong"}}`."""
+        if destination:
+            self.destination = destination
+        return self._request("ping")
+
+    def active_queues(self) -> Any:
+        """The queues that workers serve."""
+        return self._request("active_queues")
+
+    def query_task(self, *ids: Any) -> Any:
+        """Where tasks are: `{node: {id: [state, info]}}`; ids as arguments, or as one list."""
+        wanted = ids[0] if len(ids) == 1 and isinstance(ids[0], list | tuple) else ids
+        return self._request("query_task", ids=wanted)
+
+    def conf(self, with_defaults: bool = False) -> Any:
+        """Settings, without secrets."""
+        return self._request("conf", with_defaults=with_defaults)
+
+    def hello(self, from_node: str, revoked: Any = None) -> Any:
+        """What workers tell a new one."""
+        return self._request("hello", from_node=from_node, revoked=revoked)
+
+    def memsample(self) -> Any:
+        """How much memory the workers' processes take."""
+        return self._request("memsample")
+
+    def memdump(self, samples: int = 10) -> Any:
+        """What `memsample` has told before."""
+        return self._request("memdump", samples=samples)
+
+    def objgraph(self, type: str = "Request", n: int = 200, max_depth: int = 10) -> Any:
+        """Workers refuse this: they have no such objects."""
+        return self._request("objgraph", num=n, max_depth=max_depth, type=type)

@@ -21,7 +21,7 @@ from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.priorities import levels, step_queue, steps_of
 from sidekiq_celery.transport.errors import as_kombus
 from sidekiq_celery.transport.incoming import message_of
-from sidekiq_celery.transport.outgoing import Item, item_of, opaque_item_of
+from sidekiq_celery.transport.outgoing import REDELIVERED, Item, item_of, opaque_item_of
 from sidekiq_celery.transport.place import redis_pool, settings_of
 from sidekiq_celery.transport.reader import Reader
 from sidekiq_celery.transport.station import Station
@@ -246,7 +246,8 @@ class Channel(kombu_redis.Channel):
         try:
             message = message_of(parse_job(unit.raw), queue, self._read_field)
             message["properties"]["delivery_tag"] = tag
-            message["properties"]["delivery_info"]["redelivered"] = unit.is_marked
+            if unit.is_marked:
+                message["properties"]["delivery_info"][REDELIVERED] = True
             # What this refuses would stop the consumer, again and again.
             self.Message(message, channel=self)
         except (PayloadError, InvalidTaskError, ValueError, LookupError, TypeError, AttributeError) as error:

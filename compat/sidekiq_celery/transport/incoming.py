@@ -13,7 +13,7 @@ from typing import Any
 from sidekiq_celery.flow_store import flow_key
 from sidekiq_celery.json_values import from_plain
 from sidekiq_celery.payload import marks_of
-from sidekiq_celery.transport.outgoing import FOREIGN_KEY
+from sidekiq_celery.transport.outgoing import FOREIGN_KEY, REDELIVERED
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.payload import args_of
 
@@ -54,7 +54,8 @@ def message_of(payload: Mapping[str, Any], queue: str, read_field: ReadField) ->
         message: Message = {"headers": {}, **from_plain(foreign)}
         if type(message["headers"]) is not dict:
             raise PayloadError(f"kombu.headers is {message['headers']!r}, where an object should stand")
-        message["properties"].setdefault("delivery_info", {"exchange": "", "routing_key": queue})
+        place = message["properties"].setdefault("delivery_info", {"exchange": "", "routing_key": queue})
+        place[REDELIVERED] = bool(message.pop(REDELIVERED, False))
         return message
     marks = marks_of(payload)
     _check(marks)
@@ -114,7 +115,7 @@ def _properties(marks: Mapping[str, Any], task_id: str, queue: str) -> dict[str,
         "delivery_mode": 2,
         "priority": priority,
         **properties,
-        "delivery_info": {**place, "priority": priority},
+        "delivery_info": {**place, "priority": priority, REDELIVERED: bool(marks.get(REDELIVERED))},
     }
 
 

@@ -16,11 +16,13 @@ from sidekiq_celery.json_values import to_plain
 from sidekiq_celery.message import TaskMessage
 from sidekiq_celery.payload import EMBEDS, KEY, marks_of_message
 
-__all__ = ("FOREIGN_CLASS", "FOREIGN_KEY", "item_of", "opaque_item_of")
+__all__ = ("FOREIGN_CLASS", "FOREIGN_KEY", "REDELIVERED", "item_of", "opaque_item_of", "redelivered")
 
 FOREIGN_CLASS = "kombu.Message"
 FOREIGN_KEY = "kombu"
 """Where the payload of a message that is no task holds the message."""
+REDELIVERED = "redelivered"
+"""The mark of a job that a consumer has handed back."""
 
 Item = dict[str, Any]
 
@@ -50,6 +52,12 @@ def item_of(message: Mapping[str, Any], body: Any, now: float) -> Item:
         headers, call = first
         return _task_item({**message, "headers": headers}, headers, call, body, now)
     return _foreign_item(message)
+
+
+def redelivered(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """A payload that a consumer has handed back, with the mark by which the next one knows."""
+    key = FOREIGN_KEY if type(payload.get(FOREIGN_KEY)) is dict else KEY
+    return {**payload, key: {**(payload.get(key) or {}), REDELIVERED: True}}
 
 
 def opaque_item_of(message: Mapping[str, Any], body: Any, now: float) -> Item:

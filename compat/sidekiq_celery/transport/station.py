@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from sidekiq_celery.transport.outgoing import redelivered
 from sidekiq_py.client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
@@ -269,12 +270,12 @@ class Station:
 
     def put_last(self, unit: UnitOfWork) -> None:
         """Put a job back to the end of its queue, as its consumer wants it later. Does not raise."""
-        self._tell(partial(self._put_last, unit))
+        self._tell(partial(self._put_last, unit, self._rewritten(unit.raw, redelivered)))
 
-    def _put_last(self, unit: UnitOfWork) -> None:
+    def _put_last(self, unit: UnitOfWork, raw: bytes) -> None:
         owner = unit.owner
         assert owner is not None
-        vital = [("SADD", keys.QUEUES, unit.queue), ("LPUSH", keys.queue(unit.queue), unit.raw)]
+        vital = [("SADD", keys.QUEUES, unit.queue), ("LPUSH", keys.queue(unit.queue), raw)]
         counters = [in_flight.clear_suspect_command(unit.raw)] if unit.is_marked else []
         self.pool.run(lambda link: in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters))
         _forget(unit)
@@ -316,11 +317,14 @@ class Station:
         _forget(unit)
 
     def _dead_member(self, raw: bytes, reason: str, error_class: str) -> bytes:
-        """The job with the reason why it is dead, for the Web UI; what cannot be read, or written again, stays raw."""
+        """The job with the reason why it is dead, for the Web UI."""
+        return self._rewritten(raw, lambda job: {**job, "error_message": reason, "error_class": error_class})
+
+    def _rewritten(self, raw: bytes, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes:
+        """A changed job; what cannot be read, or written again, stays raw."""
         try:
-            payload = {**parse_job(raw), "error_message": reason, "error_class": error_class}
-            return dump(payload, dialect=self.client.detection.dialect(now_seconds()))
-        except (PayloadError, ArgumentTypeError, ArgumentValueError):
+            return dump(change(parse_job(raw)), dialect=self.client.detection.dialect(now_seconds()))
+        except (PayloadError, ArgumentTypeError, ArgumentValueError, TypeError):
             return raw
 
 

@@ -63,17 +63,37 @@ def test_a_message_stays_in_flight_until_it_is_acknowledged(connection: Connecti
     assert redis_client.get("stat:processed") == b"1"
 
 
-def test_a_requeued_message_goes_to_the_end_of_its_queue(connection: Connection, redis_client: redis.Redis) -> None:
-    """What a consumer wants later comes behind what waits; its bytes are the same."""
+def test_a_requeued_message_goes_to_the_end_of_its_queue(connection: Connection, jobs: Jobs) -> None:
+    """What a consumer wants later comes behind what waits, and is told to be delivered again."""
     publish(connection, "proj.add", task_id="first")
     publish(connection, "proj.add", task_id="second")
-    before = redis_client.lindex("queue:celery", -1)
+    [before, _] = jobs("celery")
     _, messages = consuming(connection, "celery")
 
     drained(connection, messages, 1)[0].requeue()
 
-    assert redis_client.lindex("queue:celery", 0) == before
-    assert drained(connection, messages, 2)[1].headers["id"] == "second"
+    assert jobs("celery")[-1] == {**before, "celery": {**before["celery"], "redelivered": True}}
+    drained(connection, messages, 2)[1].ack()
+    again = drained(connection, messages, 3)[2]
+    assert [(each.headers["id"], each.delivery_info["redelivered"]) for each in messages] == [
+        ("first", False),
+        ("second", False),
+        ("first", True),
+    ]
+    again.ack()
+
+
+def test_any_other_message_that_is_requeued_says_so(connection: Connection) -> None:
+    """Its body and headers are as they were."""
+    with SimpleQueue(connection, "plain") as queue:
+        queue.put({"a": 1}, headers={"b": 2})
+        queue.get(timeout=60).requeue()
+
+        message = queue.get(timeout=60)
+
+        assert (message.payload, message.headers) == ({"a": 1}, {"b": 2})
+        assert message.delivery_info["redelivered"] is True
+        message.ack()
 
 
 def test_a_rejected_task_is_kept_in_dead(connection: Connection, redis_client: redis.Redis) -> None:

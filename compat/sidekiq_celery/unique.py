@@ -36,6 +36,7 @@ MOST_SECONDS = 10 * 365 * 24 * 3600
 """A lock that lasts longer is a mistake in the unit."""
 
 _OPTIONS = ("unique_for", "unique_until", "unique_key")
+_GIVEN = frozenset(_OPTIONS)
 _UNTIL = ("success", "start")
 
 Mark = Mapping[str, Any]
@@ -81,9 +82,12 @@ def asked_for(task: Any, options: dict[str, Any], *, is_free: bool) -> Uniquenes
     Raises:
         ValueError: `unique_for` is no number of seconds, or `unique_until` is something unknown.
     """
+    own_seconds = getattr(task, "unique_for", None)
+    if not own_seconds and _GIVEN.isdisjoint(options):
+        return None
     seconds, until, key = [options.pop(name, None) for name in _OPTIONS]
     if seconds is None:
-        seconds = getattr(task, "unique_for", None)
+        seconds = own_seconds
     if not seconds or not is_free:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MOST_SECONDS:

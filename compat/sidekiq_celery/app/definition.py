@@ -131,8 +131,10 @@ class JobRun(TaskRun):
         Args:
             now: Seconds since the epoch.
         """
+        if self.lock is None or not self.task_id:
+            return
         is_given_back = isinstance(self.retval, Reject) and self.retval.requeue
-        if self.lock is not None and self.task_id and not is_given_back:
+        if not is_given_back:
             self.effects.append(unique.at_end(self.lock, self.task_id, self.again, now))
 
     def _set_off_revoked(self, error: TaskRevokedError) -> None:

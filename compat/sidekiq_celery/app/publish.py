@@ -167,10 +167,10 @@ def send_task(
     if not ignore_result:
         app.backend.on_task_call(producer, task_id)
     there = send_message(app, name, message, queue, task_type=task_type, uniqueness=wanted, **options)
-    result = (result_cls or app.AsyncResult)(there)
+    result = (result_cls or app.AsyncResult)(there or task_id)
     # An attribute, as classes of programs may not take it as an argument.
     result.ignored = ignore_result
-    if add_to_parent and parent is not None and there == task_id:
+    if add_to_parent and parent is not None and there is None:
         parent.add_trail(result)
     return result
 
@@ -197,7 +197,7 @@ def send_message(
     task_type: Any = None,
     uniqueness: unique.Uniqueness | None = None,
     **properties: Any,
-) -> str:
+) -> str | None:
     """
     Send a message: the two signals around the push.
 
@@ -209,7 +209,7 @@ def send_message(
         properties: What else the caller gave; it goes along.
 
     Returns:
-        The id of the task that is there now: its own, or that of the same one.
+        The id of the same task that is there already; None if it was sent.
 
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or nobody knows.
@@ -239,21 +239,20 @@ def send_message(
     )
     kept = _put_aside(item.get(KEY), message)
     may_retry = conf.task_publish_retry if retry is None else retry
-    task_id: str = item["jid"]
     if uniqueness is None:
         _push(app, item, policy if may_retry else None, kept)
     else:
         lock = unique.lock_of(uniqueness, name, task_type, *message.body[:2])
         there = _push_unique(app, item, policy if may_retry else None, lock)
-        if there != task_id:
-            logger.info("%s[%s] was not sent: it is there already, as %s", name, task_id, there)
+        if there != item["jid"]:
+            logger.info("%s[%s] was not sent: it is there already, as %s", name, item["jid"], there)
             return there
     if signals.after_task_publish.receivers:
         signals.after_task_publish.send(sender=name, body=message.body, headers=message.headers, **place)
     if message.sent_event:
         with app.events.default_dispatcher() as dispatcher:
             dispatcher.send("task-sent", queue=queue, **place, **message.sent_event)
-    return task_id
+    return None
 
 
 def _own_options(task: Any) -> dict[str, Any]:

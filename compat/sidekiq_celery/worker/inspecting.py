@@ -162,4 +162,9 @@ def _described(task: Any, items: list[str]) -> str:
 def _shown(about: dict[str, Any], safe: bool) -> dict[str, Any]:
     if not safe:
         return about
-    return {**about, "args": safe_repr(tuple(about["args"])), "kwargs": safe_repr(about["kwargs"])}
+    args = about["args"]
+    return {
+        **about,
+        "args": safe_repr(tuple(args)) if isinstance(args, list) else args,
+        "kwargs": safe_repr(about["kwargs"]),
+    }

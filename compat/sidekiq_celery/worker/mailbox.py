@@ -126,6 +126,9 @@ class Mailbox:
         try:
             self._steward.note_deadline(message.headers.get("expires"))
             self._node.handle_message(body, message)
+        except SystemExit as asked:
+            # As in Celery, where `WorkerShutdown` raised by a command stops the worker.
+            self._steward.tell_parent("stop", msg=f"the command {body['method']!r} stops the worker: {asked!r}")
         except _NONSENSE as error:
             logger.error("the command %.100r cannot be carried out: %r", body["method"], error)
 

@@ -88,7 +88,7 @@ def obey(place: Place, text: str) -> str:
         message = json.loads(text)
         value = _functions[message["kind"]](place, **message["about"])
         return json.dumps({"value": value}, default=_shown)
-    except Exception as error:
+    except BaseException as error:
         logger.exception("a message from the worker's steward could not be obeyed: %.200s", text)
         return json.dumps({"error": f"{type(error).__name__}: {error}"})
 

@@ -1,6 +1,7 @@
 """What a worker runs at this moment, and what it is about to."""
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery.app.publish import client_of
@@ -35,12 +36,19 @@ def tasks_of(steward: "Steward") -> dict[str, list[dict[str, Any]]]:
 
 def _in_flight(steward: "Steward", owner: str, pid: int) -> list[dict[str, Any]]:
     flat: list[bytes] = client_of(steward.app).pool.command("HGETALL", keys.in_flight(owner))
+    jobs = (
+        (raw, {"queue": split_field(field)[2], "pid": pid}) for field, raw in zip(flat[::2], flat[1::2], strict=True)
+    )
+    return _shown(steward.app, steward.hostname, jobs)
+
+
+def _shown(app: Any, hostname: str, jobs: Iterable[tuple[bytes, dict[str, Any]]]) -> list[dict[str, Any]]:
     found = []
-    for field, raw in zip(flat[::2], flat[1::2], strict=True):
+    for raw, about in jobs:
         try:
-            found.append(job_info(steward.app, raw, steward.hostname, queue=split_field(field)[2], pid=pid))
+            found.append(job_info(app, raw, hostname, **about))
         except PayloadError:
-            # No task can be read from it, and none runs.
+            # No task can be read from it, and none will run.
             continue
     return found
 
@@ -51,17 +59,17 @@ def tasks(place: Place) -> dict[str, list[dict[str, Any]]]:
     launcher, app, hostname = place.launcher, place.worker.app, place.worker.hostname
     if launcher is None:
         return {}
-    running = [
-        job_info(
-            app,
+    running = (
+        (
             job.unit.raw,
-            hostname,
-            queue=job.unit.queue,
-            started_at=job.started_at,
-            pid=os.getpid(),
-            is_acknowledged=job.unit.is_surrendered,
+            {
+                "queue": job.unit.queue,
+                "started_at": job.started_at,
+                "pid": os.getpid(),
+                "is_acknowledged": job.unit.is_surrendered,
+            },
         )
         for job in launcher.state.snapshot()
-    ]
-    waiting = [job_info(app, unit.raw, hostname, queue=unit.queue) for unit in launcher.reserved]
-    return {"active": running, "reserved": waiting}
+    )
+    waiting = ((unit.raw, {"queue": unit.queue}) for unit in launcher.reserved)
+    return {"active": _shown(app, hostname, running), "reserved": _shown(app, hostname, waiting)}

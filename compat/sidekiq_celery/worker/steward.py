@@ -204,7 +204,7 @@ class Steward:
                         has_told = False
                         self._tick()
                     mailbox.close()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the worker is to be reached again
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the worker is to be reached again
                 pause = _PAUSE_SECONDS if isinstance(error, self._connection_errors) else _LONG_PAUSE_SECONDS
                 if not has_told:
                     logger.warning("remote control does not answer, and is tried again every %d s: %s", pause, error)

@@ -5,6 +5,7 @@ from typing import Any
 
 import redis
 from sidekiq_celery import Celery
+from sidekiq_celery.exceptions import WorkerShutdown
 from sidekiq_celery.worker.control import control_command, inspect_command
 
 URL = os.environ["REDIS_URL"]
@@ -55,6 +56,12 @@ def remember(state: Any, n: int = 1) -> dict[str, Any]:
 def odd(state: Any) -> Any:
     """Values that JSON lacks."""
     return {"object": Odd(), "bytes": b"\xff", "set": {1}, 5: (1, Odd()), "nan": float("nan")}
+
+
+@control_command()
+def stop_by_exception(state: Any) -> None:
+    """As commands do that were written for Celery."""
+    raise WorkerShutdown(0)
 
 
 @inspect_command()

@@ -154,6 +154,17 @@ def test_a_worker_is_shut_down_by_remote_control(pool: str, start: Start) -> Non
     assert worker.app.AsyncResult(task_id).get(timeout=SECONDS) == pool
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_command_may_stop_the_worker_by_an_exception(pool: str, start: Start) -> None:
+    """`WorkerShutdown`, as in Celery; nobody is answered."""
+    worker = start(pool)
+
+    worker.app.control.broadcast("stop_by_exception", destination=[NODE])
+
+    assert worker.process.wait(SECONDS) == 0
+    assert "the command 'stop_by_exception' stops the worker" in worker.process.log
+
+
 def test_control_can_be_switched_off(server: RedisServer) -> None:
     """`worker_enable_remote_control`: nobody listens, and no process is kept for it."""
     with running(server, "prefork", answers=False, WITHOUT_CONTROL="1") as worker:

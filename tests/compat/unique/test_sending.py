@@ -9,10 +9,15 @@ import pytest
 import redis
 from kombu.exceptions import EncodeError, OperationalError
 from sidekiq_celery import Celery, Task, group, signals
+from sidekiq_celery.app.publish import client_of
 
 from sidekiq_py import program
+from sidekiq_py.redis_access import locks
 from sidekiq_py.testing import fake
 from tests.compat.beat.beats import jobs
+from tests.support.cutting_proxy import CuttingProxy, Where
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
 
 Holders = Callable[[], list[str]]
 
@@ -263,6 +268,23 @@ def test_a_push_that_is_refused_leaves_no_lock(sync: Any, redis_client: redis.Re
         sync.delay(1)
 
     assert holders() == []
+
+
+@pytest.mark.parametrize(("where", "jobs_there"), [("before reply", 2), ("in request", 1)])
+def test_lock_and_job_are_there_together_or_not_at_all(
+    redis_server: RedisServer, redis_client: redis.Redis, holders: Holders, where: Where, jobs_there: int
+) -> None:
+    """The connection breaks, and nobody knows which; it is not sent again by itself."""
+    with CuttingProxy(redis_server.port) as proxy:
+        app = Celery("proj", broker=proxy.url, set_as_current=False, fixups=[])
+        app.send_task("elsewhere.first", unique_for=60)
+        proxy.cut(locks.PUSH_LOCKED.digest, where)
+        with pytest.raises(OperationalError):
+            app.send_task("elsewhere.sync", unique_for=60)
+        client_of(app).close()
+
+    eventually(lambda: redis_client.llen("queue:celery") == jobs_there)
+    assert sorted(ids(redis_client)) == holders()
 
 
 def test_a_push_that_middleware_stops_takes_no_lock(sync: Any, holders: Holders) -> None:

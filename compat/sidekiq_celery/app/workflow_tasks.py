@@ -8,6 +8,7 @@ once, by the script that ends a part. What each of them does is written by the s
 """
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import flow, states
@@ -109,14 +110,22 @@ def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> N
         run.effects += effects  # type: ignore[attr-defined]
 
 
-def _call_errbacks(app: "Celery", body: Any, reason: BaseException) -> None:
+def _call_errbacks(app: "Celery", body: Any, reason: BaseException, of_group: Sequence[Any] | None = None) -> None:
+    """
+    Call the errbacks of *body*, or of each member if it is a group.
+
+    Args:
+        of_group: Those of the group that it is a member of.
+    """
+    errbacks = [*(maybe_list(body.options.get("link_error")) or ()), *(of_group or ())]
     if kinds.is_group(body):
-        own = maybe_list(body.options.get("link_error")) or []
         for member in body.tasks:
-            errbacks = [*(maybe_list(maybe_signature(member).options.get("link_error")) or ()), *own]
-            _call_for(app, member, [one for at, one in enumerate(errbacks) if one not in errbacks[:at]], reason)
-        return
-    _call_for(app, body, maybe_list(body.options.get("link_error")) or [], reason)
+            _call_errbacks(app, maybe_signature(member, app=app), reason, errbacks)
+    elif kinds.is_chord(body) and of_group is not None:
+        # A chord's result is that of its body, which has the errbacks.
+        _call_errbacks(app, maybe_signature(body.body, app=app), reason, errbacks)
+    else:
+        _call_for(app, body, [one for at, one in enumerate(errbacks) if one not in errbacks[:at]], reason)
 
 
 def _call_for(app: "Celery", sig: Any, errbacks: Any, reason: BaseException) -> None:

@@ -87,6 +87,26 @@ def test_errbacks_of_a_chord_are_called_once(
     assert redis_client.lrange("mourned", 0, -1) == [b"body ChordError"]
 
 
+def test_errbacks_of_a_chord_reach_the_chord_within_its_body(
+    app: Celery, tasks: SimpleNamespace, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """A body that is a group has them called for each member, of a chord for what it ends in."""
+    app.conf.task_allow_error_cb_on_chord_header = False
+
+    @app.task(name="mourn")
+    def mourn(request: Any, exc: BaseException, traceback: Any) -> None:
+        redis_client.rpush("mourned", request.id)
+
+    worker.start()
+    inner = chord([tasks.add.si(2, 2)], tasks.total.s().set(task_id="inner"))
+    canvas = chord([tasks.boom.s()], group(inner, tasks.total.s().set(task_id="plain")))
+    canvas.link_error(mourn.s())
+    canvas.apply_async()
+
+    eventually(lambda: redis_client.llen("mourned") == 2)
+    assert sorted(redis_client.lrange("mourned", 0, -1)) == [b"inner", b"plain"]
+
+
 def test_errbacks_of_a_header_are_called_for_each_part(
     app: Celery, tasks: SimpleNamespace, worker: TaskWorker, redis_client: redis.Redis
 ) -> None:

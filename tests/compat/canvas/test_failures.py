@@ -100,8 +100,7 @@ def test_errbacks_of_a_chord_reach_the_chord_within_its_body(
     worker.start()
     inner = chord([tasks.add.si(2, 2)], tasks.total.s().set(task_id="inner"))
     canvas = chord([tasks.boom.s()], group(inner, tasks.total.s().set(task_id="plain")))
-    canvas.link_error(mourn.s())
-    canvas.apply_async()
+    canvas.apply_async(link_error=mourn.s())
 
     eventually(lambda: redis_client.llen("mourned") == 2)
     assert sorted(redis_client.lrange("mourned", 0, -1)) == [b"inner", b"plain"]

@@ -23,7 +23,7 @@ def noted(client: redis.Redis, key: str) -> list[str]:
 
 def listening(project: ModuleType) -> None:
     """Wait until the worker listens: what is said before that is not heard."""
-    eventually(lambda: project.app.control.ping(timeout=0.5, limit=1))
+    eventually(lambda: project.app.control.ping(timeout=3.0, limit=1))
 
 
 def answer(project: ModuleType, command: str, **arguments: Any) -> Any:

@@ -9,6 +9,8 @@ from sidekiq_celery.schedules import crontab
 
 URL = os.environ["REDIS_URL"]
 app = Celery("periodic", broker=URL, backend=URL)
+# The worker of the other guides serves the default queue, and knows none of these tasks.
+app.conf.task_default_queue = "periodic"
 
 
 @app.on_after_configure.connect

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import chain, chord, group
+from sidekiq_celery.app.finding import find_app
 
 from tests.compat.documentation.conftest import PROJECT, WAIT_SECONDS, Run, StartWorker
 from tests.support.waiting import eventually
 
 
-def test_the_app_of_a_package_is_found(run: Run) -> None:
+def test_the_app_of_a_package_is_found(app: Any, run: Run) -> None:
     """Section "About the --app argument": the package, its module `celery`, or module and attribute."""
-    for named in (PROJECT, f"{PROJECT}.celery", f"{PROJECT}.celery:app"):
-        assert run("-A", named, "report").returncode == 0
+    assert [find_app(named) for named in (PROJECT, f"{PROJECT}.celery", f"{PROJECT}.celery:app")] == [app] * 3
+    assert run("-A", PROJECT, "report").returncode == 0
 
 
 def test_the_three_ways_to_call(tasks: ModuleType, client: redis.Redis) -> None:

@@ -8,11 +8,11 @@ RELEASES ?= all
 REDIS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test lint interop pictures demo bench clean
+.PHONY: help setup packages test lint interop celery-tests pictures demo bench clean
 
 help: ## Show this list
 	@echo "make <target>:"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
 setup: packages .venv/installed ## Install Redis, Ruby and Sidekiq (as root on Debian), and make .venv
 
@@ -31,6 +31,9 @@ lint: .venv/installed ## Style, types and the directions of imports
 
 interop: setup ## The tests with real Ruby at the other end, on every release; a whole run writes docs/compatibility.md
 	@SIDEKIQ_PY_RELEASES="$(RELEASES)" SIDEKIQ_PY_REDIS="$(REDIS)" .ci/interop $(TESTS)
+
+celery-tests: setup ## Celery's own tests under the import alias, some ten minutes; writes docs/celery_compatibility.md
+	@$(PYTHON_HERE) -m interop_tests.celery_upstream --table docs/celery_compatibility.md
 
 pictures: setup ## Ruby's Web UI over Python and Ruby at work, photographed for docs/images
 	@.ci/roots && $(PYTHON_HERE) -m interop_tests.screenshots

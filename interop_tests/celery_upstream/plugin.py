@@ -1,0 +1,97 @@
+"""
+The plug-in under which pytest runs Celery's tests: the alias, stand-ins, a worker of ours, and a file of outcomes.
+
+The file is JSON, from the id of a test to `passed`, `failed` or `skipped`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sidekiq_celery
+from sidekiq_celery.contrib import pytest as fixtures
+
+from interop_tests.celery_upstream import absent_names
+from interop_tests.celery_upstream.plugin_names import OUTCOMES_VARIABLE
+
+sidekiq_celery.install_as_celery()
+absent_names.stand_in()
+
+_WORKER_SECONDS = 60
+_outcomes: dict[str, str] = {}
+
+_MARKS = (
+    "amqp",
+    "flaky",
+    "masked_modules",
+    "patched_environ",
+    "patched_module",
+    "sleepdeprived_patched_module",
+)
+
+# Celery's own suite looks after each test whether a thread was left, and whether its consumer's flags are as they were:
+# results of ours are listened for by a thread that stays, and there is no consumer.
+_NOT_OF_THE_TESTS = frozenset({"threads_not_lingering", "sanity_no_shutdown_flags_set"})
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marks of Celery's suite known."""
+    for mark in _MARKS:
+        config.addinivalue_line("markers", f"{mark}: of Celery's suite")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave out what is no part of a test."""
+    names = getattr(item, "fixturenames", [])
+    names[:] = [name for name in names if name not in _NOT_OF_THE_TESTS]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep how a test has ended; a test that Celery expects to fail, and that does, has passed."""
+    if report.failed:
+        _outcomes[report.nodeid] = "failed"
+    elif report.skipped and not hasattr(report, "wasxfail"):
+        _outcomes.setdefault(report.nodeid, "skipped")
+    elif report.when == "call":
+        _outcomes.setdefault(report.nodeid, "passed")
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """A file that cannot be imported is a failure by its own name."""
+    if report.failed:
+        _outcomes[report.nodeid] = "failed"
+
+
+def pytest_sessionfinish() -> None:
+    """Write the outcomes."""
+    Path(os.environ[OUTCOMES_VARIABLE]).write_text(json.dumps(_outcomes))
+
+
+@pytest.fixture(scope="session")
+def celery_session_worker(celery_session_app: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """`sidekiq-celery worker` in processes of its own, as a user starts it; of one child, as some tests count in it."""
+    log = tmp_path_factory.mktemp("worker") / "log"
+    command = [sys.executable, "-m", "sidekiq_celery", "-A", "interop_tests.celery_upstream.worker_app", "worker"]
+    with log.open("wb") as file:
+        worker = subprocess.Popen([*command, "-c", "1", "-l", "INFO"], stdout=file, stderr=file)
+    try:
+        celery_session_app.send_task("celery.ping").get(timeout=_WORKER_SECONDS)
+        yield worker
+    finally:
+        worker.terminate()
+        try:
+            worker.wait(_WORKER_SECONDS)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+        if os.environ.get("UPSTREAM_WORKER_LOG"):
+            Path(os.environ["UPSTREAM_WORKER_LOG"]).write_bytes(log.read_bytes())
+
+
+if "TEST_BROKER" in os.environ:
+    # Before a conftest.py takes it from there.
+    fixtures.celery_session_worker = celery_session_worker

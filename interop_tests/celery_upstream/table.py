@@ -1,0 +1,53 @@
+"""The page of counts."""
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+
+from interop_tests.celery_upstream import expectations
+from interop_tests.celery_upstream.source import VERSION
+
+_HEAD = f"""# Celery's own tests
+
+Written by `make celery-tests`. The tests are those of Celery {VERSION}, fetched from PyPI and run unchanged under the
+import alias: whatever they import as `celery` is `sidekiq_celery`. The integration tests run against real Redis and a
+real `sidekiq-celery worker`. A test that fails and is not counted below, and one that is and passes, both fail the run;
+the lists are in `interop_tests/celery_upstream`.
+"""
+
+
+def written(folder: Path, found: Mapping[str, Mapping[str, str]]) -> str:
+    """
+    The page as Markdown.
+
+    Args:
+        folder: Holds `t/`.
+        found: From a part to how each of its tests has ended.
+    """
+    lines = [_HEAD, "| Tests | hold | differ | skip themselves |", "|---|--:|--:|--:|"]
+    for name, outcomes in found.items():
+        counts = [sum(one == kind for one in outcomes.values()) for kind in ("passed", "failed", "skipped")]
+        lines.append(f"| {name} | " + " | ".join(map(str, counts)) + " |")
+    for name in found:
+        lines += ["", f"## {name.capitalize()} tests that differ", "", "| Tests | Why |", "|--:|---|"]
+        lines += [
+            f"| {len(reason.tests)} | **{reason.name}.** {reason.why} |"
+            for reason in sorted(expectations.reasons(name), key=lambda one: -len(one.tests))
+        ]
+    lines += ["", "## Not run", "", "Test functions, each of which may stand for several tests.", ""]
+    lines += ["| Functions | What they test |", "|--:|---|"]
+    lines += [
+        f"| {sum(_functions(folder / 't' / file) for file in files)} | **{name}** (`{'`, `'.join(files)}`). {why} |"
+        for name, why, files in expectations.left_out()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _functions(path: Path) -> int:
+    """How many test functions a file, or all of a folder, has."""
+    files = path.rglob("test_*.py") if path.is_dir() else [path]
+    return sum(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+    )

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import sidekiq_celery
 from sidekiq_celery.contrib import pytest as fixtures
+from sidekiq_celery.utils.nodenames import anon_nodename
 
 from interop_tests.celery_upstream import absent_names
 from interop_tests.celery_upstream.plugin_names import OUTCOMES_VARIABLE
@@ -78,7 +79,7 @@ def celery_session_worker(celery_session_app: Any, tmp_path_factory: pytest.Temp
     log = tmp_path_factory.mktemp("worker") / "log"
     command = [sys.executable, "-m", "sidekiq_celery", "-A", "interop_tests.celery_upstream.worker_app", "worker"]
     with log.open("wb") as file:
-        worker = subprocess.Popen([*command, "-c", "1", "-l", "INFO"], stdout=file, stderr=file)
+        worker = subprocess.Popen([*command, "-c", "1", "-l", "INFO", "-n", anon_nodename()], stdout=file, stderr=file)
     try:
         celery_session_app.send_task("celery.ping").get(timeout=_WORKER_SECONDS)
         yield worker

@@ -29,6 +29,7 @@ from sidekiq_py.engine.parking import Parking
 from sidekiq_py.engine.settle import Settler, end_call, forget, sliced, utc_day
 from sidekiq_py.engine.sizing import BatchSize
 from sidekiq_py.engine.waiters import Waiters
+from sidekiq_py.engine.wake_pipe import wake_pipe
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import in_flight, revoked
 from sidekiq_py.redis_access.in_flight import Effect
@@ -115,9 +116,7 @@ class ReliableFetcher:
         # How many processors are to end.
         self._leaving = 0
         self._has_leader = False
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
+        self._wake_read, self._wake_write = wake_pipe(self)
 
         self._is_quiet = False
         self._quiet = threading.Event()

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
+from sidekiq_py.engine.wake_pipe import wake_pipe
+
 NAMES = ("TERM", "INT", "TSTP", "USR1", "USR2", "TTIN")
 
 USR1_DUMPS = {"USR1": "TTIN"}
@@ -36,9 +38,7 @@ class SignalInbox:
     def __init__(self, meanings: Mapping[str, str] | None = None) -> None:
         self._meanings = meanings or {}
         self._names: deque[str] = deque()
-        self._read_fd, self._write_fd = os.pipe()
-        os.set_blocking(self._read_fd, False)
-        os.set_blocking(self._write_fd, False)
+        self._read_fd, self._write_fd = wake_pipe(self)
 
     def put(self, name: str) -> None:
         """Add a name. Safe in a signal handler and in any thread."""

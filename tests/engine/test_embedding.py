@@ -1,6 +1,8 @@
 """A worker inside this very process."""
 
+import gc
 import json
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -48,6 +50,26 @@ def test_it_works_beside_the_program_until_it_is_stopped(redis_client: redis.Red
 
     assert seen == [("first", "sidekiq.default/processor")]
     assert redis_client.llen("queue:mine") == 1
+
+
+def test_one_after_the_other_leaves_no_descriptors_open(redis_client: redis.Redis) -> None:
+    """A program may start and stop workers for as long as it lives."""
+
+    def open_after_another() -> int:
+        with sidekiq.embed(concurrency=1) as worker:
+            eventually(lambda worker=worker: redis_client.exists(worker.identity))
+        del worker
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    sidekiq.job(name="Any")(print)
+    first = open_after_another()
+
+    def are_closed() -> bool:
+        # Threads of a worker that has stopped may last a moment longer.
+        return open_after_another() <= first
+
+    eventually(are_closed)
 
 
 def test_it_says_that_it_is_embedded_and_takes_no_signals(redis_client: redis.Redis) -> None:

@@ -161,8 +161,14 @@ class AppState:
         _state.set_default_app(self._app)
 
     def close(self) -> None:
-        """Let go of connections; shared tasks are no longer added."""
+        """Close connections; shared tasks are no longer added. What is used later connects anew."""
+        from sidekiq_celery.app.publish import close_client_of
+
         self._pool = None
+        close_client_of(self._app)
+        backend = self._app._backend
+        if backend is not None:
+            backend.close()
         _state._deregister_app(self._app)
 
     @property

@@ -67,6 +67,13 @@ def client_of(app: "Celery") -> Client:
     return known
 
 
+def close_client_of(app: "Celery") -> None:
+    """Close the connections by which *app* pushes; a later push makes new ones."""
+    known = _clients.pop(app, None)
+    if known is not None:
+        known.close()
+
+
 def definition_of(task: Any) -> JobDefinition:
     """What the client knows of a task: its name, and where it is pushed to."""
     definition: JobDefinition | None = task.__dict__.get("_job_definition")

@@ -339,6 +339,9 @@ class Backend(Values, Retrying):
     def cleanup(self) -> None:
         """Remove what has expired, where that does not happen by itself."""
 
+    def close(self) -> None:
+        """Close connections; what is asked next connects anew."""
+
     def process_cleanup(self) -> None:
         """A worker's process ends."""
 

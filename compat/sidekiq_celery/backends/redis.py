@@ -59,6 +59,9 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         self.settings: RedisSettings = result_settings(self.app, self.url)
         self._pool = Pool(self.settings)
 
+    def close(self) -> None:
+        self._pool.close()
+
     @cached_property
     def retry_policy(self) -> Mapping[str, Any]:  # type: ignore[override]
         """How often a write is tried again where Redis was not reached."""

@@ -35,6 +35,7 @@ from sidekiq_celery.utils.collections import AttributeDict
 from sidekiq_celery.worker.relay import Answer, Family, Place, obey, text_of
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.companion import ALL, CHILDREN, PARENT
+from sidekiq_py.engine.wake_pipe import wake_pipe
 
 __all__ = ("Steward", "at_start", "at_stop")
 
@@ -113,7 +114,7 @@ class Steward:
         self._deadline: float | None = None
         self._timers: list[list[Any]] = []
         self._is_stopping = threading.Event()
-        self._wake_read, self._wake_write = os.pipe()
+        self._wake_read, self._wake_write = wake_pipe(self)
         self._thread = threading.Thread(target=self._run, name="sidekiq.steward", daemon=True)
 
     def __repr__(self) -> str:

@@ -24,12 +24,13 @@ __all__ = ("app", "worker")
 @pytest.fixture
 def commands() -> Iterator[dict[str, click.Command]]:
     """The commands of the program, which are as before afterwards."""
-    before, options = dict(celery.commands), {name: list(one.params) for name, one in celery.commands.items()}
+    before = {name: (one, list(one.params), one.callback) for name, one in celery.commands.items()}
     yield celery.commands
     celery.commands.clear()
-    celery.commands.update(before)
-    for name, params in options.items():
-        before[name].params[:] = params
+    for name, (one, params, callback) in before.items():
+        celery.commands[name] = one
+        one.params[:] = params
+        one.callback = callback
 
 
 def test_an_app_adds_options_to_commands(app: Celery, commands: dict[str, click.Command]) -> None:

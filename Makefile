@@ -32,7 +32,7 @@ lint: .venv/installed ## Style, types and the directions of imports
 interop: setup ## The tests with real Ruby at the other end, on every release; a whole run writes docs/compatibility.md
 	@SIDEKIQ_PY_RELEASES="$(RELEASES)" SIDEKIQ_PY_REDIS="$(REDIS)" .ci/interop $(TESTS)
 
-celery-tests: setup ## Celery's own tests under the import alias, some ten minutes; writes docs/celery_compatibility.md
+celery-tests: setup ## Celery's own tests under the import alias, some twenty minutes; writes docs/celery_compatibility.md
 	@$(PYTHON_HERE) -m interop_tests.celery_upstream --table docs/celery_compatibility.md
 
 pictures: setup ## Ruby's Web UI over Python and Ruby at work, photographed for docs/images

@@ -69,6 +69,11 @@ class Drift:
     holding: tuple[str, ...]
     gone: tuple[str, ...]
 
+    @property
+    def surprising(self) -> tuple[str, ...]:
+        """Tests that ended otherwise than expected."""
+        return (*self.failing, *self.holding)
+
     def __bool__(self) -> bool:
         return bool(self.failing or self.holding or self.gone)
 

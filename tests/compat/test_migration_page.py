@@ -9,6 +9,7 @@ import re
 import subprocess
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,6 +75,14 @@ def rows_of(name: str, section: str | None = None) -> list[Row]:
     return [row for row in wanted if any(fnmatchcase(name, pattern) for pattern in row.patterns)]
 
 
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        # Nor is the package that it would be in.
+        return False
+
+
 def test_each_row_is_well_made() -> None:
     """Three states; what is not as in Celery says how, and what works or differs has a test."""
     for row in rows():
@@ -104,6 +113,14 @@ def test_every_name_of_celery_that_is_not_absent_is_there(where: str) -> None:
 
     assert promised - there - AMBIGUOUS == set()
     assert there - promised - AMBIGUOUS == set()
+
+
+def test_modules_are_there_unless_they_are_absent() -> None:
+    """As `sidekiq_celery.x`, where a row says `.x`."""
+    for row in rows():
+        for module in (word for word in row.patterns if re.fullmatch(r"(\.\w+)+", word)):
+            is_there = _is_module(f"sidekiq_celery{module}")
+            assert is_there == (row.state != "absent"), module
 
 
 def test_every_option_and_command_is_there() -> None:

@@ -12,6 +12,7 @@ from sidekiq_celery import Celery, Task, signals
 from sidekiq_celery.bin.base import CeleryOption
 from sidekiq_celery.bin.celery import celery
 from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.worker.request import Request
 
 from tests.compat.log.kept import logging_kept
 from tests.compat.tasks.conftest import app, worker
@@ -137,6 +138,16 @@ def test_a_class_of_requests_has_no_effect(app: Celery, worker: TaskWorker) -> N
 
     assert requested.Request == "no.such.module:Request"
     assert requested.delay().get(timeout=60) == "ran"
+
+
+def test_a_request_of_the_worker_is_a_name_alone() -> None:
+    """Classes may derive from it; who makes one is told what to use."""
+
+    class Mine(Request):
+        pass
+
+    with pytest.raises(NotImplementedError, match="the task's own `request`"):
+        Mine()
 
 
 def test_a_test_hands_a_request_to_a_task(app: Celery) -> None:

@@ -17,10 +17,10 @@ from sidekiq_celery.utils.time import add_seconds_to_datetime
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("TaskMessage", "as_task_v2", "aware")
+__all__ = ("TaskMessage", "as_task_v2", "aware", "shown")
 
 _LEAST_SECONDS = -2147483648
-REPR_MAX_CHARACTERS = 1024
+_REPR_MAX_CHARACTERS = 1024
 
 
 class TaskMessage(NamedTuple):
@@ -94,8 +94,8 @@ def as_task_v2(
     if isinstance(expires, numbers.Real):
         expires = _in_seconds(app, float(expires), "expires", now, timezone)
     if shows_arguments or create_sent_event:
-        argsrepr = _shown(args) if argsrepr is None else argsrepr
-        kwargsrepr = _shown(kwargs) if kwargsrepr is None else kwargsrepr
+        argsrepr = shown(args) if argsrepr is None else argsrepr
+        kwargsrepr = shown(kwargs) if kwargsrepr is None else kwargsrepr
     headers = {
         "lang": "py",
         "task": name,
@@ -141,12 +141,13 @@ def _iso(when: Any) -> str | None:
     return when if isinstance(when, str) else (when and when.isoformat())
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """What logs and monitors show of arguments: cut, and never an error."""
     try:
         text = repr(value)
     except Exception as exc:  # noqa: BLE001 - a broken __repr__ may raise anything
         text = f"<Unrepresentable {type(value)!r}: {exc!r}>"
-    return text if len(text) <= REPR_MAX_CHARACTERS else f"{text[: REPR_MAX_CHARACTERS - 3]}..."
+    return text if len(text) <= _REPR_MAX_CHARACTERS else f"{text[: _REPR_MAX_CHARACTERS - 3]}..."
 
 
 def _sent_event(headers: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
 __all__ = (
-    "EMBEDS", "KEY", "SLOT", "UNIQUE", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message",
-    "request_fields", "with_embedded",
+    "EMBEDDED", "EMBEDS", "KEY", "SLOT", "UNIQUE", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message",
+    "request_fields", "sealed", "with_embedded",
 )  # fmt: skip
 
 KEY = "celery"
@@ -34,6 +34,9 @@ SLOT = "slot"
 UNIQUE = "unique"
 """The mark of a job that holds the lock of a unique task."""
 
+EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
+"""What a call sets off: in Celery's messages beside the arguments, here among the marks."""
+
 Marks = dict[str, Any]
 
 _NOTHING: Mapping[str, Any] = {}
@@ -45,7 +48,6 @@ _SAME_NAME = (
     "replaced_task_nesting", "stamped_headers",
 )  # fmt: skip
 _OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
-_EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 # Of the body or the job, and not of the request.
 _OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT, UNIQUE})
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
@@ -92,7 +94,7 @@ def marks_of_message(message: TaskMessage, ignores_results: Any) -> Marks:
         marks["ignore_result"] = bool(ignores)
     if headers.get("stamps"):
         marks["stamps"] = headers["stamps"]
-    marks |= {name: embedded[name] for name in _EMBEDDED if embedded.get(name)}
+    marks |= {name: embedded[name] for name in EMBEDDED if embedded.get(name)}
     own = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
     if own:
         marks["headers"] = own
@@ -133,11 +135,22 @@ def _body(args: Any, kwargs: Any, serializer: str, compression: str | None) -> M
     kombu: Any = import_module("kombu.serialization")
     content_type, encoding, body = kombu.dumps((args, kwargs), serializer)
     raw = body.encode("utf-8") if isinstance(body, str) else body
-    marks: Marks = {"content_type": content_type, "content_encoding": encoding}
     if compression:
         compressing: Any = import_module("kombu.compression")
-        raw, marks["compression"] = compressing.compress(raw, compression)
-    return {"body": b64encode(raw).decode(), **marks}
+        raw, compression = compressing.compress(raw, compression)
+    return sealed(raw, content_type, encoding, compression)
+
+
+def sealed(body: bytes, content_type: str | None, content_encoding: str | None, compression: str | None) -> Marks:
+    """The marks of a body that goes along unopened, for the worker to read."""
+    marks: Marks = {
+        "body": b64encode(body).decode(),
+        "content_type": content_type,
+        "content_encoding": content_encoding,
+    }
+    if compression:
+        marks["compression"] = compression
+    return marks
 
 
 def arguments_of(app: "Celery", args: list[Any], marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -178,7 +191,7 @@ def with_embedded(app: "Celery", marks: Mapping[str, Any]) -> Mapping[str, Any]:
     embedded = body[2] if isinstance(body, list | tuple) and len(body) > 2 else None
     if not isinstance(embedded, Mapping):
         return marks
-    return {**marks, **{name: embedded[name] for name in _EMBEDDED if embedded.get(name)}}
+    return {**marks, **{name: embedded[name] for name in EMBEDDED if embedded.get(name)}}
 
 
 def _read_body(app: "Celery", marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

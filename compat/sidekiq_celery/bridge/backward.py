@@ -18,7 +18,7 @@ from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.json_values import to_plain
-from sidekiq_celery.message import REPR_MAX_CHARACTERS
+from sidekiq_celery.message import shown
 from sidekiq_celery.payload import EMBEDS, marks_of
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire import payload as payloads
@@ -100,7 +100,7 @@ class Backward:
             return Left(SEALED)
         embedded = {**{key: marks.get(key) for key in _EMBEDDED}, "chain": list(chain) or None, "chord": None}
         body = json.dumps([args, kwargs, embedded]).encode()
-        headers = self._headers(payload, marks, found, _shown(args), _shown(kwargs))
+        headers = self._headers(payload, marks, found, shown(tuple(args)), shown(kwargs))
         return self._moved(headers, payload, marks, found, body, "application/json", "utf-8")
 
     def _headers(
@@ -146,8 +146,3 @@ class Backward:
         command = ("LPUSH", self._layout.key(queue, priority), envelope.as_text(queue))
         kind: Any = "moved" if found.due is None else "scheduled"
         return Moved(kind, str(payload.get("jid") or ""), command, queue, envelope)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= REPR_MAX_CHARACTERS else f"{text[: REPR_MAX_CHARACTERS - 3]}..."

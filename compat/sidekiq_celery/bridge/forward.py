@@ -20,7 +20,7 @@ from sidekiq_celery.bridge.envelope import Envelope, read_json
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.message import TaskMessage, aware
-from sidekiq_celery.payload import EMBEDS, KEY, marks_of_message
+from sidekiq_celery.payload import EMBEDDED, EMBEDS, KEY, marks_of_message, sealed
 from sidekiq_celery.priorities import priority_queue
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.client import Client
@@ -56,7 +56,6 @@ _OF_PROTOCOL_1 = (
     "task", "id", "eta", "expires", "retries", "timelimit", "group", "group_index", "root_id", "parent_id", "shadow",
     "origin", "argsrepr", "kwargsrepr",
 )  # fmt: skip
-_EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 # What a value of an unexpected type raises somewhere below.
 _BENT = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
 
@@ -156,7 +155,7 @@ class Forward:
                 raise
             # Celery's JSON has NaN, which Ruby's has not: its text goes along as it is.
             item["args"] = []
-            item[KEY] = {key: value for key, value in item.get(KEY, {}).items() if key not in ("kw", *_EMBEDDED)}
+            item[KEY] = {key: value for key, value in item.get(KEY, {}).items() if key not in ("kw", *EMBEDDED)}
             note = _seal(item, envelope)
             outgoing = self._client.prepare(item)
         if outgoing is None:
@@ -219,7 +218,7 @@ def _call(envelope: Envelope, body: Any) -> tuple[dict[str, Any], Any, Any, Mapp
             raise InvalidTaskError("the body is no list of arguments, keyword arguments, and what the call sets off")
         args, kwargs, embedded = body[0], body[1], body[2] or {}
     _check(headers, args, kwargs, embedded)
-    return headers, args, kwargs, {key: embedded[key] for key in _EMBEDDED if embedded.get(key)}
+    return headers, args, kwargs, {key: embedded[key] for key in EMBEDDED if embedded.get(key)}
 
 
 def _of_protocol_1(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,12 +250,6 @@ def _check(headers: Mapping[str, Any], args: Any, kwargs: Any, embedded: Any) ->
 def _seal(item: dict[str, Any], envelope: Envelope) -> str:
     """Pass the body along as it is; what the summary says of that."""
     compression = envelope.headers.get("compression")
-    sealed = {
-        "body": b64encode(envelope.body).decode(),
-        "content_type": envelope.content_type,
-        "content_encoding": envelope.content_encoding,
-        **({"compression": compression} if compression else {}),
-        EMBEDS: True,
-    }
-    item[KEY] = {**item.get(KEY, {}), **sealed}
+    marks = sealed(envelope.body, envelope.content_type, envelope.content_encoding, compression)
+    item[KEY] = {**item.get(KEY, {}), **marks, EMBEDS: True}
     return f"passed along unopened: {envelope.content_type}" + (f" ({compression})" if compression else "")

@@ -12,7 +12,8 @@ from typing import Any
 
 from sidekiq_celery.flow_store import flow_key
 from sidekiq_celery.json_values import from_plain
-from sidekiq_celery.payload import marks_of
+from sidekiq_celery.message import shown
+from sidekiq_celery.payload import EMBEDDED, marks_of
 from sidekiq_celery.transport.outgoing import FOREIGN_KEY, REDELIVERED
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.payload import args_of
@@ -26,7 +27,6 @@ ReadField = Callable[[str, str], bytes | None]
 _HEADERS = (
     "shadow", "eta", "expires", "group", "group_index", "parent_id", "argsrepr", "kwargsrepr", "stamped_headers",
 )  # fmt: skip
-_EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("retries", "priority", "group_index", "replaced_task_nesting"), int),
     **dict.fromkeys(("eta", "expires", "root_id", "parent_id", "group", "reply_to", "correlation_id", "shadow"), str),
@@ -34,7 +34,6 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(("headers", "properties", "stamps"), dict),
     **dict.fromkeys(("timelimit", "stamped_headers", "callbacks", "errbacks", "chain"), list),
 }
-_REPR_MAX_CHARACTERS = 1024
 # What reading cannot do harm with, as it makes nothing but data.
 _HARMLESS = frozenset({"application/json", "application/x-yaml", "application/x-msgpack"})
 
@@ -141,7 +140,7 @@ def _arguments(payload: Mapping[str, Any], marks: Mapping[str, Any]) -> tuple[li
 
 
 def _embedded(marks: Mapping[str, Any], read_field: ReadField) -> dict[str, Any]:
-    embedded = {name: marks.get(name) for name in _EMBEDDED}
+    embedded = {name: marks.get(name) for name in EMBEDDED}
     chord = embedded["chord"]
     if chord and not (type(chord) is dict and "task" in chord):
         raise PayloadError(
@@ -184,8 +183,4 @@ def _with_embedded(raw: bytes, marks: Mapping[str, Any], embedded: Mapping[str, 
 
 def _texts(args: Any, kwargs: Any) -> dict[str, str]:
     """What a worker's log and monitors show of the arguments, which Ruby does not send."""
-    return {"argsrepr": _cut(repr(tuple(args))), "kwargsrepr": _cut(repr(kwargs))}
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _REPR_MAX_CHARACTERS else f"{text[: _REPR_MAX_CHARACTERS - 3]}..."
+    return {"argsrepr": shown(tuple(args)), "kwargsrepr": shown(kwargs)}

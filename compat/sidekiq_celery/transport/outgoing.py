@@ -7,14 +7,13 @@ it is for consumers of kombu.
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from sidekiq_celery.json_values import to_plain
 from sidekiq_celery.message import TaskMessage
-from sidekiq_celery.payload import EMBEDS, KEY, marks_of_message
+from sidekiq_celery.payload import EMBEDDED, EMBEDS, KEY, marks_of_message, sealed
 
 __all__ = ("FOREIGN_CLASS", "FOREIGN_KEY", "REDELIVERED", "item_of", "opaque_item_of", "redelivered")
 
@@ -29,7 +28,6 @@ Item = dict[str, Any]
 # Made anew for each delivery, or with a meaning on the way alone.
 _PASSING = frozenset({"body_encoding", "delivery_tag", "delivery_info"})
 _PERSISTENT = 2
-_EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 
 
 def item_of(message: Mapping[str, Any], body: Any, now: float) -> Item:
@@ -125,20 +123,13 @@ def _first_protocol(message: Mapping[str, Any], body: Any) -> tuple[dict[str, An
     headers = {"lang": "py", **(message.get("headers") or {})}
     headers |= {name: read.get(name) for name in ("task", "id", "retries", "eta", "expires", "timelimit")}
     headers["group"] = read.get("taskset") or read.get("group")
-    return headers, (args, kwargs, {name: read[name] for name in _EMBEDDED if read.get(name)})
+    return headers, (args, kwargs, {name: read[name] for name in EMBEDDED if read.get(name)})
 
 
 def _body(message: Mapping[str, Any], headers: Mapping[str, Any], body: Any) -> dict[str, Any]:
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-    marks = {
-        "body": b64encode(raw).decode(),
-        "content_type": message.get("content-type"),
-        "content_encoding": message.get("content-encoding"),
-        EMBEDS: True,
-    }
-    if headers.get("compression"):
-        marks["compression"] = headers["compression"]
-    return marks
+    marks = sealed(raw, message.get("content-type"), message.get("content-encoding"), headers.get("compression"))
+    return {**marks, EMBEDS: True}
 
 
 def _lasting(properties: Mapping[str, Any]) -> dict[str, Any]:

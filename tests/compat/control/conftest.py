@@ -1,8 +1,6 @@
 """Workers of `tests.compat.control.project` that are asked; those of a module share one worker for each pool."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,10 +10,11 @@ import pytest
 import redis
 from sidekiq_celery import Celery
 
+from tests.support.celery_program import command, environment
 from tests.support.real_celery import python_with_celery
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
-from tests.support.worker_process import SOURCE_ROOTS, SidekiqProcess
+from tests.support.worker_process import SidekiqProcess
 
 PROJECT = "tests.compat.control.project"
 NODE = "w1@here"
@@ -65,25 +64,20 @@ class Asked:
 
 @contextmanager
 def running(
-    server: RedisServer, pool: str, *arguments: str, answers: bool = True, broker: str = "", **environment: str
+    server: RedisServer, pool: str, *arguments: str, answers: bool = True, broker: str = "", **variables: str
 ) -> Iterator[Asked]:
     """A worker with two slots, where the pool has as many; *broker*: its URL and the app's, with a user."""
     concurrency = "1" if pool == "solo" else "2"
     words = ["worker", "-P", pool, "-c", concurrency, "-n", NODE, "-l", "INFO", *arguments]
     worker = SidekiqProcess(
-        [sys.executable, "-m", "sidekiq_celery", "-A", PROJECT, *words],
+        command("-A", PROJECT, *words),
         redis_url=server.url,
-        environment={
-            "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS)),
-            "PYTHONUNBUFFERED": "1",
-            "BROKER": broker or server.url,
-            **environment,
-        },
-        namespace=environment.get("KEY_PREFIX", "").removesuffix(":") or None,
+        environment=environment(BROKER=broker or server.url, **variables),
+        namespace=variables.get("KEY_PREFIX", "").removesuffix(":") or None,
     )
     app = Celery("client", broker=broker or server.url, backend=server.url, set_as_current=False, fixups=[])
-    if "KEY_PREFIX" in environment:
-        app.conf.broker_transport_options = {"global_keyprefix": environment["KEY_PREFIX"]}
+    if "KEY_PREFIX" in variables:
+        app.conf.broker_transport_options = {"global_keyprefix": variables["KEY_PREFIX"]}
         app.conf.control_exchange = "other"
     with server.client() as client, worker.start():
         worker.wait_until_ready(processes=2 if pool == "prefork" else 1)

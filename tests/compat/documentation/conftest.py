@@ -10,33 +10,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from types import ModuleType
 
 import pytest
 import redis
 from sidekiq_celery import _state
 
+from tests.support.celery_program import StartWorker, command, environment, starting
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
-from tests.support.worker_process import SOURCE_ROOTS, SidekiqProcess
+from tests.support.worker_process import SidekiqProcess
 
 PROJECT = "tests.compat.documentation.proj"
 WAIT_SECONDS = 60
 _QUEUES = "celery,hipri,lopri,priority.high"
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-StartWorker = Callable[..., SidekiqProcess]
-
-
-def command(*arguments: str) -> list[str]:
-    """The command line, as a process."""
-    return [sys.executable, "-m", "sidekiq_celery", *arguments]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """For processes to find the project."""
-    return {"PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS)), "PYTHONUNBUFFERED": "1", **more}
 
 
 @pytest.fixture(scope="package")
@@ -137,14 +126,5 @@ def run(guide_redis: RedisServer) -> Run:
 @pytest.fixture
 def start(guide_redis: RedisServer) -> Iterator[StartWorker]:
     """Starts another worker, `start("-Q", "feeds")`, and ends it after the test."""
-    with ExitStack() as stack:
-
-        def run_worker(*arguments: str, app: str = PROJECT, processes: int = 1) -> SidekiqProcess:
-            worker = SidekiqProcess(
-                command("-A", app, "worker", *arguments), redis_url=guide_redis.url, environment=environment()
-            )
-            stack.callback(worker.print_log_tail)
-            stack.callback(lambda: worker.kill() if worker.is_running else None)
-            return worker.start().wait_until_ready(processes=processes)
-
-        yield run_worker
+    with starting(PROJECT, guide_redis.url) as start:
+        yield start

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.compat.documentation.conftest import WAIT_SECONDS, command
+from tests.compat.documentation.conftest import WAIT_SECONDS
+from tests.support.celery_program import command
 from tests.support.waiting import eventually
 from tests.support.worker_process import SOURCE_ROOTS, SidekiqProcess
 

@@ -12,7 +12,8 @@ from sidekiq_celery import Celery
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.result import AsyncResult
 
-from tests.compat.documentation.conftest import WAIT_SECONDS, Run, environment
+from tests.compat.documentation.conftest import WAIT_SECONDS, Run
+from tests.support.celery_program import environment
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 

@@ -10,7 +10,8 @@ import redis
 from sidekiq_celery import chain, chord, group
 from sidekiq_celery.app.finding import find_app
 
-from tests.compat.documentation.conftest import PROJECT, WAIT_SECONDS, Run, StartWorker
+from tests.compat.documentation.conftest import PROJECT, WAIT_SECONDS, Run
+from tests.support.celery_program import StartWorker
 from tests.support.waiting import eventually
 
 

@@ -10,7 +10,8 @@ import redis
 from sidekiq_celery import Celery
 from sidekiq_celery.schedules import crontab, solar
 
-from tests.compat.documentation.conftest import WAIT_SECONDS, Run, command, environment
+from tests.compat.documentation.conftest import WAIT_SECONDS, Run
+from tests.support.celery_program import command, environment
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 

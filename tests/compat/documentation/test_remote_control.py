@@ -9,7 +9,8 @@ import pytest
 from sidekiq_celery.exceptions import TaskRevokedError
 from sidekiq_celery.utils.nodenames import gethostname
 
-from tests.compat.documentation.conftest import PROJECT, WAIT_SECONDS, Run, StartWorker, command, environment
+from tests.compat.documentation.conftest import PROJECT, WAIT_SECONDS, Run
+from tests.support.celery_program import StartWorker, command, environment
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 

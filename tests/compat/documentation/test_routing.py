@@ -12,7 +12,8 @@ from kombu.common import Broadcast
 from sidekiq_celery import Celery
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-from tests.compat.documentation.conftest import WAIT_SECONDS, StartWorker
+from tests.compat.documentation.conftest import WAIT_SECONDS
+from tests.support.celery_program import StartWorker
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.compat.documentation.conftest import WAIT_SECONDS, Run, StartWorker
+from tests.compat.documentation.conftest import WAIT_SECONDS, Run
+from tests.support.celery_program import StartWorker
 from tests.support.waiting import eventually
 
 

@@ -1,9 +1,6 @@
 """Apps, ears and workers for tests of events."""
 
-import importlib
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 
@@ -12,8 +9,7 @@ from sidekiq_celery import Celery
 from sidekiq_celery.events.outbox import outbox_of
 
 from tests.compat.events.heard import Heard, listening
-from tests.compat.worker.conftest import environment
-from tests.support.worker_process import SidekiqProcess
+from tests.support.celery_program import StartWorker, imported, starting
 
 PROJECT = "tests.compat.events.project"
 
@@ -51,25 +47,13 @@ def heard(redis_url: str) -> Iterator[Heard]:
 @pytest.fixture
 def project(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The program in this process, to send tasks."""
-    monkeypatch.setenv("REDIS_URL", redis_url)
-    sys.modules.pop(PROJECT, None)
-    module = importlib.import_module(PROJECT)
-    yield module
-    outbox_of(module.app).close()
-    module.app.close()
-    sys.modules.pop(PROJECT, None)
+    with imported(PROJECT, redis_url, monkeypatch) as module:
+        yield module
+        outbox_of(module.app).close()
 
 
 @pytest.fixture
-def start(redis_url: str) -> Iterator[Callable[..., SidekiqProcess]]:
+def start(redis_url: str) -> Iterator[StartWorker]:
     """`start("-E", processes=2)` starts a worker of the project and waits until its processes are registered."""
-    with ExitStack() as stack:
-
-        def run(*arguments: str, processes: int = 1, url: str = redis_url) -> SidekiqProcess:
-            command = [sys.executable, "-m", "sidekiq_celery", "-A", PROJECT, "worker", *arguments]
-            worker = SidekiqProcess(command, redis_url=url, environment=environment())
-            stack.callback(worker.print_log_tail)
-            stack.callback(lambda: worker.kill() if worker.is_running else None)
-            return worker.start().wait_until_ready(processes=processes)
-
-        yield run
+    with starting(PROJECT, redis_url) as start:
+        yield start

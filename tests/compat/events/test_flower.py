@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from sidekiq_celery import Celery
 
 from tests.compat.events.conftest import PROJECT
 from tests.compat.events.heard import LONG
-from tests.compat.worker.conftest import environment
+from tests.support.celery_program import command, environment
 from tests.support.missing_tools import skip_or_fail
 from tests.support.real_celery import python_with_celery
 from tests.support.redis_server import RedisServer, free_port
@@ -89,9 +88,7 @@ def flower() -> Iterator[Flower]:
     with ExitStack() as stack:
         url = stack.enter_context(RedisServer()).url
         arguments = ["-A", PROJECT, "worker", "-P", "prefork", "-c", "1", "-E", "-n", NODE]
-        worker = SidekiqProcess(
-            [sys.executable, "-m", "sidekiq_celery", *arguments], redis_url=url, environment=environment()
-        )
+        worker = SidekiqProcess(command(*arguments), redis_url=url, environment=environment())
         stack.callback(worker.print_log_tail)
         stack.callback(lambda: worker.kill() if worker.is_running else None)
         address = _start_flower(stack, python, url)

@@ -18,7 +18,7 @@ from sidekiq_celery.worker import WorkController
 from sidekiq_celery.worker.pools import autoscale_range
 
 from sidekiq_py.wire.json_dialect import loads
-from tests.compat.worker.conftest import StartWorker
+from tests.support.celery_program import StartWorker
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 

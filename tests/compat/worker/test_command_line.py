@@ -13,7 +13,8 @@ from sidekiq_celery import VERSION_BANNER
 from sidekiq_celery.bin.celery import celery
 
 from tests.compat.log.kept import logging_kept
-from tests.compat.worker.conftest import StartWorker, command, environment
+from tests.compat.worker.conftest import PROJECT
+from tests.support.celery_program import StartWorker, command, environment
 from tests.support.waiting import eventually
 
 Call = Callable[..., Result]
@@ -117,7 +118,7 @@ def test_a_package_with_a_module_celery_is_found(tmp_path: Path, redis_url: str)
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "celery.py").write_text("from sidekiq_celery import Celery\napp = Celery('a_site')\n")
-    arguments = [*command(), "--workdir", str(tmp_path), "-b", redis_url, "call", "a.task"]
+    arguments = [*command("-A", PROJECT), "--workdir", str(tmp_path), "-b", redis_url, "call", "a.task"]
     arguments[arguments.index(_PROJECT)] = "a_site"
 
     done = subprocess.run(arguments, env={**os.environ, **environment()}, capture_output=True, text=True, check=False)
@@ -201,7 +202,11 @@ def test_a_redis_out_of_reach_is_told_in_a_line(pool: str) -> None:
     nowhere = {**os.environ, **environment(), "REDIS_URL": "redis://127.0.0.1:1/0", "WITHOUT_NOTES": "1"}
 
     done = subprocess.run(
-        command("worker", "-c", "1", "-P", pool), env=nowhere, capture_output=True, text=True, check=False
+        command("-A", PROJECT, "worker", "-c", "1", "-P", pool),
+        env=nowhere,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 1

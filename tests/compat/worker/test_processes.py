@@ -10,7 +10,7 @@ import pytest
 import redis
 from sidekiq_celery.exceptions import TimeLimitExceeded
 
-from tests.compat.worker.conftest import StartWorker
+from tests.support.celery_program import StartWorker
 from tests.support.waiting import eventually
 
 _SECONDS = 60

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.publish import client_of, fail
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access import revoked, waiting
@@ -66,7 +66,7 @@ def revoke(app: "Celery", task_ids: str | Iterable[str], *, waits: bool = True) 
         may_start = revoked.revoke(pool, wanted, now=time.time(), kept_seconds=KEPT_SECONDS)
         _call_up(app, wanted)
     except RedisError as error:
-        _fail(error)
+        fail(error)
     if may_start and waits:
         time.sleep(_IN_FLIGHT_SECONDS)
 
@@ -98,7 +98,7 @@ def revoke_stamped(app: "Celery", headers: Mapping[str, Any], *, waits: bool = T
     try:
         client_of(app).pool.batch(commands)
     except RedisError as error:
-        _fail(error)
+        fail(error)
     if waits:
         time.sleep(_IN_FLIGHT_SECONDS)
 
@@ -165,9 +165,3 @@ def _checked(task_id: Any) -> str:
             "payload; give tasks that are to be revoked ids without them"
         )
     return text
-
-
-def _fail(error: RedisError) -> None:
-    from kombu.exceptions import OperationalError
-
-    raise OperationalError(str(error)) from error

@@ -63,7 +63,7 @@ def send(app: "Celery", wanted: list[Any]) -> None:
 
 
 def _send_now(app: "Celery", wanted: list[Any]) -> None:
-    from sidekiq_celery.app.publish import pushing_client
+    from sidekiq_celery.app.publish import fail, pushing_client
 
     pool = pushing_client(app).pool
     commands = gathering.commands(wanted)
@@ -71,9 +71,7 @@ def _send_now(app: "Celery", wanted: list[Any]) -> None:
         for some in _slices(commands):
             _write(pool, some)
     except RedisError as error:
-        from kombu.exceptions import OperationalError
-
-        raise OperationalError(str(error)) from error
+        fail(error)
 
 
 def _slices(commands: list[Command]) -> Iterator[list[Command]]:

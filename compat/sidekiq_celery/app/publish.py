@@ -32,7 +32,10 @@ from sidekiq_py.registry import JobDefinition
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("client_of", "create_message", "definition_of", "pushing_client", "send_message", "send_task")
+__all__ = (
+    "client_of", "create_message", "definition_of", "fail", "item_of_message", "pushing_client", "send_message",
+    "send_task",
+)  # fmt: skip
 
 Sent = TypeVar("Sent")
 
@@ -295,14 +298,7 @@ def _item(
         marks |= marks_of_message(message, getattr(task, "ignore_result", None))
     except TypeError as error:
         _refuse(error)
-    item: dict[str, Any] = {
-        "queue": priority_queue(app, queue, properties.get("priority")),
-        "class": name if task is None else task,
-        "args": plain,
-        "jid": headers["id"],
-    }
-    if task is not None:
-        item["retry"] = _retry_option(task.max_retries)
+    item = {**item_of_message(app, name, message, queue, task), "args": plain}
     if of_ruby is not None:
         if kwargs:
             _refuse(
@@ -312,6 +308,27 @@ def _item(
         marks["report"] = report_of(app, headers["id"], bool(headers.get("ignore_result")))
     if marks:
         item[KEY] = marks
+    return item
+
+
+def item_of_message(app: "Celery", name: str, message: TaskMessage, queue: str, task: Any) -> dict[str, Any]:
+    """
+    What is handed to the client's `push`, but for arguments and marks.
+
+    Args:
+        queue: Its name, without a priority's step.
+        task: None where only its name is known.
+    """
+    headers, properties, _, _ = message
+    item: dict[str, Any] = {
+        "queue": priority_queue(app, queue, properties.get("priority")),
+        "class": name if task is None else task,
+        "args": [],
+        "jid": headers["id"],
+    }
+    if task is not None:
+        # As Ruby's Retries page understands it.
+        item["retry"] = True if task.max_retries is None else int(task.max_retries) or False
     if headers.get("eta"):
         at = aware(app, headers["eta"]).timestamp()
         if at > time.time():
@@ -325,11 +342,6 @@ def _put_aside(marks: dict[str, Any] | None, message: TaskMessage) -> list[Comma
         return []
     marks["flow"], kept = flow_store.keep_steps(message.headers["root_id"], marks.pop("chain"))
     return kept
-
-
-def _retry_option(max_retries: int | None) -> int | bool:
-    """`max_retries` as Ruby's Retries page understands it."""
-    return True if max_retries is None else int(max_retries) or False
 
 
 def pushing_client(app: "Celery", definition: JobDefinition | None = None) -> Client:
@@ -354,9 +366,7 @@ def _push(app: "Celery", item: dict[str, Any], policy: Mapping[str, Any] | None,
     except (ArgumentTypeError, ArgumentValueError) as error:
         _refuse(error)
     except RedisError as error:
-        from kombu.exceptions import OperationalError
-
-        raise OperationalError(str(error)) from error
+        fail(error)
     wanted = [] if job is None else [*kept, job]
     if gathered is None:
         together.send(app, wanted)
@@ -373,9 +383,7 @@ def _push_unique(app: "Celery", item: dict[str, Any], policy: Mapping[str, Any] 
         try:
             return _with_retries(push, policy)
         except RedisError as error:
-            from kombu.exceptions import OperationalError
-
-            raise OperationalError(str(error)) from error
+            fail(error)
 
     try:
         job = client.prepare(item)
@@ -398,6 +406,18 @@ def _with_retries(push: Callable[[], Sent], policy: Mapping[str, Any] | None) ->
             pause = policy.get("interval_start", 0) + tries * policy.get("interval_step", 0.2)
             time.sleep(min(pause, policy.get("interval_max", 0.2)))
             tries += 1
+
+
+def fail(error: RedisError) -> NoReturn:
+    """
+    Say that Redis was not reached, or refused, as programs that come from Celery expect it.
+
+    Raises:
+        kombu.exceptions.OperationalError: In any case.
+    """
+    from kombu.exceptions import OperationalError
+
+    raise OperationalError(str(error)) from error
 
 
 def _refuse(error: Exception) -> NoReturn:

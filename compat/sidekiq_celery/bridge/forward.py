@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.publish import pushing_client
+from sidekiq_celery.app.publish import item_of_message, pushing_client
 from sidekiq_celery.bridge.envelope import Envelope, read_json
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.exceptions import InvalidTaskError
-from sidekiq_celery.message import TaskMessage, aware
+from sidekiq_celery.message import TaskMessage
 from sidekiq_celery.payload import EMBEDDED, EMBEDS, KEY, marks_of_message, sealed
-from sidekiq_celery.priorities import priority_queue
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.client import Client
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
@@ -129,21 +128,9 @@ class Forward:
         properties = {key: value for key, value in given.items() if key not in _PROPERTIES_OF_THE_DELIVERY}
         message = TaskMessage(dict(headers), properties, ((), {}, dict(embedded)), None)
         marks = marks_of_message(message, getattr(task, "ignore_result", None))
-        item: dict[str, Any] = {
-            "queue": priority_queue(app, queue, given.get("priority")),
-            "class": headers["task"] if task is None else task,
-            "args": [],
-            "jid": headers["id"],
-        }
-        if task is not None:
-            # As `max_retries` reads on Ruby's Retries page.
-            item["retry"] = True if task.max_retries is None else int(task.max_retries) or False
+        item = item_of_message(app, headers["task"], message, queue, task)
         if marks:
             item[KEY] = marks
-        if headers.get("eta"):
-            at = aware(app, headers["eta"]).timestamp()
-            if at > time.time():
-                item["at"] = at
         return item
 
     def _moved(self, item: dict[str, Any], envelope: Envelope, note: str) -> Fate:

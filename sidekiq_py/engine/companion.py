@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.child_starts import ChildStarts
 from sidekiq_py.engine.family import Message, Parent
-from sidekiq_py.engine.family_member import Child
+from sidekiq_py.engine.family_member import Child, send_signal
 
 _log = logging.getLogger("sidekiq")
 
@@ -98,11 +98,11 @@ class Companion:
     def stop(self) -> None:
         """End it: it is asked to, and killed if it does not heed that."""
         for process in self.processes:
-            _signal(process.pid, signal.SIGTERM)
+            send_signal(process.pid, signal.SIGTERM)
             deadline = monotonic() + _END_SECONDS
             while not _has_ended(process.pid):
                 if monotonic() >= deadline:
-                    _signal(process.pid, signal.SIGKILL)
+                    send_signal(process.pid, signal.SIGKILL)
                     deadline = float("inf")
                 time.sleep(0.01)
         self.close_pipes()
@@ -165,13 +165,6 @@ def _send(process: Child, word: str, *details: str) -> bool:
     if process.down.waiting_bytes > _MOST_WAITING_BYTES:
         return False
     return process.down.write(word, *details)
-
-
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def _has_ended(pid: int) -> bool:

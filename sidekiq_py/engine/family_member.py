@@ -1,6 +1,7 @@
 """A child as the parent of `--processes N` sees it."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,3 +61,9 @@ def rss_kb_of(pid: int) -> int:
     except (OSError, ValueError, IndexError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Send a signal to a process that may have ended."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

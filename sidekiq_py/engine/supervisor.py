@@ -14,7 +14,7 @@ forerunner is ready.
 - A child that says that it has run its share of jobs is stopped and replaced.
 - QUIT, where it is asked for, stops without waiting for busy jobs; a child handles it by itself.
 - A job past its hard limit: the child is frozen, another one settles the job as failed, then the child is killed and
-replaced.
+replaced (`hard_limits.py`).
 - How many are wanted may change at any time (`family_size.py`): missing ones are started, of too many the idle go
 first, and busy ones finish what they run.
 - A companion, where one is asked for, is kept beside the children (`companion.py`).
@@ -31,8 +31,9 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.child_starts import ChildStarts
 from sidekiq_py.engine.companion import Companion, Role
 from sidekiq_py.engine.family import LinePipe, Message, Outbox, Parent, readable
-from sidekiq_py.engine.family_member import Child, Limit, rss_kb_of
+from sidekiq_py.engine.family_member import Child, Limit, rss_kb_of, send_signal
 from sidekiq_py.engine.family_size import FamilySize
+from sidekiq_py.engine.hard_limits import HardLimits
 from sidekiq_py.engine.process_end import end_process
 from sidekiq_py.engine.scaling import ScalingPolicy
 from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
@@ -41,8 +42,6 @@ from sidekiq_py.engine.systemd import ServiceNotifier, watchdog_seconds
 _log = logging.getLogger("sidekiq")
 
 _MEMORY_LOOK_SECONDS = 5.0
-_SETTLE_SECONDS = 10.0
-_SETTLE_AGAIN_SECONDS = 1.0
 
 RunChild = Callable[[Parent], int]
 
@@ -82,7 +81,7 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         self.size = FamilySize(processes, scaling)
         self._orphans: list[str] = []
-        self._settling: tuple[Child, Child] | None = None
+        self._hard_limits = HardLimits(lambda: self.children, self._helper_for, self._hear)
         self._rolling: list[Child] = []
         self._rolled_in: Child | None = None
         self._starts = ChildStarts(processes)
@@ -128,7 +127,8 @@ class Supervisor:
                 return self._exit_code
             self._wait()
             self._reap()
-            self._enforce_limits()
+            self._kill_late()
+            self._hard_limits.enforce()
             self._look_at_memory()
             self._roll_on()
             self._shed()
@@ -150,6 +150,9 @@ class Supervisor:
         self._children[child.pid] = child
         self._hand_orphans_to(child)
         return child
+
+    def _helper_for(self, child: Child) -> Child:
+        return next((other for other in self._staying() if other is not child), None) or self._fork()
 
     def _fork_process(self, run: RunChild) -> Child:
         up_read, up_write = os.pipe()
@@ -205,8 +208,7 @@ class Supervisor:
         child.up.close()
         child.down.close()
         self._companion.note_gone(child)
-        if self._settling and child in self._settling:
-            self._settling = None
+        self._hard_limits.note_gone(child)
         if child in self._rolling:
             self._rolling.remove(child)
         for owner in child.owners:
@@ -277,9 +279,7 @@ class Supervisor:
     def _pause_seconds(self) -> float | None:
         now = monotonic()
         moments = [child.kill_at for child in self._children.values() if child.kill_at is not None]
-        for child in self._children.values():
-            if child.limit is not None:
-                moments.append(child.limit.frozen_until or child.limit.due)
+        moments += self._hard_limits.moments()
         if self._memory_limit_kb is not None:
             moments.append(self._memory_look_at)
         if self._service.is_wanted and self._watchdog_seconds is not None:
@@ -303,7 +303,7 @@ class Supervisor:
             # Nobody was, when these died; the next child may be a pause away.
             self._hand_orphans_to(child)
             if self._is_quiet and child.pid in self._children:
-                self._signal(child, signal.SIGTSTP)
+                send_signal(child.pid, signal.SIGTSTP)
         elif message.word == "BEGIN":
             seconds, owner, job = message.details[0], message.details[1], " ".join(message.details[2:])
             child.limit = Limit(seconds, owner, job, monotonic() + float(seconds))
@@ -318,8 +318,8 @@ class Supervisor:
             self._replace(child)
         elif message.word in ("ANSWER", "SAY"):
             self._companion.pass_on(child, message)
-        elif message.word == "SETTLED" and self._settling is not None and self._settling[1] is child:
-            self._finish_settling(message.details[0])
+        elif message.word == "SETTLED":
+            self._hard_limits.note_settled(child, message.details[0])
 
     def _obey(self, name: str) -> None:
         self._on_signal(name)
@@ -329,7 +329,7 @@ class Supervisor:
             self._stop()
             for child in self._children.values():
                 if child.is_ready:
-                    self._signal(child, signal.SIGQUIT)
+                    send_signal(child.pid, signal.SIGQUIT)
         elif name == "HUP":
             self.restart()
         elif name in ("TSTP", "USR1", "USR2", "TTIN"):
@@ -337,7 +337,7 @@ class Supervisor:
             # A child that still imports the program would be stopped or ended by these.
             for child in self._children.values():
                 if child.is_ready:
-                    self._signal(child, getattr(signal, f"SIG{name}"))
+                    send_signal(child.pid, getattr(signal, f"SIG{name}"))
 
     def _tell_program(self) -> None:
         if not self._was_ready and sum(child.is_ready for child in self._children.values()) >= self.size.wanted:
@@ -362,22 +362,22 @@ class Supervisor:
         self._is_stopping = True
         self._rolling.clear()
         deadline = self._config.shutdown_timeout_seconds + 10
-        for child in list(self._children.values()):
+        for child in self.children:
             self._ask_to_stop(child, within_seconds=deadline)
 
     def _ask_to_stop(self, child: Child, *, within_seconds: float) -> None:
         child.is_leaving = True
         if child.kill_at is None:
             child.kill_at = monotonic() + within_seconds
-        self._signal(child, signal.SIGTERM)
+        send_signal(child.pid, signal.SIGTERM)
         if child.limit is not None and child.limit.frozen_until is not None:
-            self._signal(child, signal.SIGCONT)
+            send_signal(child.pid, signal.SIGCONT)
 
-    def _signal(self, child: Child, number: int) -> None:
-        try:
-            os.kill(child.pid, number)
-        except ProcessLookupError:
-            pass
+    def _kill_late(self) -> None:
+        for child in self._children.values():
+            if child.kill_at is not None and monotonic() >= child.kill_at:
+                send_signal(child.pid, signal.SIGKILL)
+                child.kill_at = None
 
     def _look_at_memory(self) -> None:
         if self._memory_limit_kb is None or monotonic() < self._memory_look_at:
@@ -396,7 +396,7 @@ class Supervisor:
 
     def _may_go(self) -> list[Child]:
         """Of whom there may be too many: neither the extra child of a restart nor one that settles for another."""
-        busy = (self._rolled_in, *(self._settling or ()))
+        busy = (self._rolled_in, *self._hard_limits.involved)
         return [child for child in self._staying() if child not in busy]
 
     def _shed(self) -> None:
@@ -423,75 +423,3 @@ class Supervisor:
     def _give_up_rolling(self) -> None:
         _log.error("the restarted program does not start; the children that are at work stay as they are")
         self._rolling.clear()
-
-    # ---- hard limits
-
-    def _enforce_limits(self) -> None:
-        now = monotonic()
-        for child in list(self._children.values()):
-            if child.kill_at is not None and now >= child.kill_at:
-                self._signal(child, signal.SIGKILL)
-                child.kill_at = None
-            limit = child.limit
-            if limit is None:
-                continue
-            if limit.frozen_until is None and now >= limit.due and self._settling is None:
-                self._freeze(child, limit)
-            elif limit.frozen_until is not None and now >= limit.frozen_until:
-                # Nobody could settle the job in time: it comes back as the job of a dead owner.
-                self._kill(child)
-
-    def _freeze(self, child: Child, limit: Limit) -> None:
-        helper = next((other for other in self._staying() if other is not child), None) or self._fork()
-        self._signal(child, signal.SIGSTOP)
-        _wait_until_stopped(child.pid)
-        # It may have ended in the very moment.
-        for message in (readable([child.up.fd], 0) and child.up.read()) or ():
-            self._hear(child, message)
-        if child.limit is not limit:
-            self._signal(child, signal.SIGCONT)
-            return
-        limit.frozen_until = monotonic() + _SETTLE_SECONDS
-        self._settling = (child, helper)
-        child.is_leaving = True
-        child.is_to_be_replaced = True
-        helper.down.write("KILLED", limit.seconds, limit.owner, limit.field)
-
-    def _finish_settling(self, answer: str) -> None:
-        assert self._settling is not None
-        child, _ = self._settling
-        self._settling = None
-        limit = child.limit
-        if answer == "yes":
-            _log.warning("%s: child %d is killed", limit.reason if limit else "a job is ended", child.pid)
-            self._kill(child)
-            return
-        if limit is not None and answer == "later":
-            # Killed now, it would come back as the job of a dead owner and run again at once.
-            limit.due, limit.frozen_until = monotonic() + _SETTLE_AGAIN_SECONDS, None
-        else:
-            # It had ended in that very moment.
-            child.limit = None
-        child.is_leaving = False
-        child.is_to_be_replaced = False
-        self._signal(child, signal.SIGCONT)
-
-    def _kill(self, child: Child) -> None:
-        child.limit = None
-        child.is_to_be_replaced = True
-        if self._settling and self._settling[0] is child:
-            self._settling = None
-        self._signal(child, signal.SIGKILL)
-
-
-def _wait_until_stopped(pid: int) -> None:
-    """
-    Until no thread of a child runs any more, which takes a moment on another core: what it says in that moment counts.
-
-    One that does not stop, as it has ended or hangs in the kernel, is waited for no longer than 0.2 s.
-    """
-    deadline = monotonic() + 0.2
-    while monotonic() < deadline:
-        if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None:
-            return
-        time.sleep(0.001)

@@ -24,7 +24,9 @@ __all__ = (
     "CeleryCommand",
     "CeleryOption",
     "ParamType",
+    "daemon_options",
     "handle_preload_options",
+    "no_daemon",
 )
 
 if TYPE_CHECKING:
@@ -108,6 +110,30 @@ def handle_preload_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(ctx, *args, **kwargs)
 
     return call
+
+
+def no_daemon(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """
+    The callback of an option that would make the command a daemon.
+
+    Raises:
+        click.UsageError: It was given.
+    """
+    if value:
+        raise click.UsageError(
+            f"{param.opts[-1]} is not known here: let systemd, a container or another supervisor keep the process, and "
+            "choose its user there",
+            ctx,
+        )
+
+
+def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command Celery's options of daemons, which are refused."""
+    hidden: dict[str, Any] = {"callback": no_daemon, "expose_value": False, "hidden": True}
+    command = click.option("--detach", is_flag=True, **hidden)(command)
+    for name in ("--uid", "--gid", "--umask"):
+        command = click.option(name, **hidden)(command)
+    return command
 
 
 class _CommaSeparatedList(ParamType):

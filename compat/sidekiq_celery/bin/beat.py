@@ -6,17 +6,13 @@ from typing import Any
 import click
 
 from sidekiq_celery import beat_state
+from sidekiq_celery.bin.base import daemon_options
 from sidekiq_celery.schedules import ParseException, crontab
 from sidekiq_celery.schedules import schedule as interval
 
 __all__ = ("beat",)
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
-
-
-def _refuse(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value:
-        raise click.UsageError(f"{parameter.opts[-1]} is not known here; let systemd or the container do that", context)
 
 
 def _object(context: click.Context, parameter: click.Parameter, text: str) -> Any:
@@ -39,10 +35,7 @@ def _object(context: click.Context, parameter: click.Parameter, text: str) -> An
 @click.option("-l", "--loglevel", default="WARNING", type=click.Choice(_LEVELS, case_sensitive=False))
 @click.option("-f", "--logfile", help="Else the error output.")
 @click.option("--pidfile", help="Holds the process's id while it runs.")
-@click.option("--detach", is_flag=True, callback=_refuse, expose_value=False, hidden=True)
-@click.option("--uid", callback=_refuse, expose_value=False, hidden=True)
-@click.option("--gid", callback=_refuse, expose_value=False, hidden=True)
-@click.option("--umask", callback=_refuse, expose_value=False, hidden=True)
+@daemon_options
 @click.pass_context
 def beat(context: click.Context, /, **options: Any) -> None:
     """Send periodic tasks; any number of beats may run. With a command: show or change the schedule."""

@@ -4,15 +4,10 @@ from typing import Any
 
 import click
 
-from sidekiq_celery.bin.base import LOG_LEVEL, CeleryCommand, handle_preload_options
+from sidekiq_celery.bin.base import LOG_LEVEL, CeleryCommand, daemon_options, handle_preload_options
 from sidekiq_celery.events.cursesmon import INSTEAD
 
 __all__ = ("events",)
-
-
-def _no_daemon(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value:
-        raise click.UsageError(f"{parameter.opts[-1]} is not known here; let systemd or the container do that", context)
 
 
 @click.command(cls=CeleryCommand)
@@ -23,10 +18,7 @@ def _no_daemon(context: click.Context, parameter: click.Parameter, value: Any) -
 @click.option("-l", "--loglevel", default="WARNING", type=LOG_LEVEL, help="Of the camera.")
 @click.option("-f", "--logfile", help="Of the camera; else the error output.")
 @click.option("--pidfile", help="Of the camera: holds the process's id while it runs.")
-@click.option("--detach", is_flag=True, callback=_no_daemon, expose_value=False, hidden=True)
-@click.option("--uid", callback=_no_daemon, expose_value=False, hidden=True)
-@click.option("--gid", callback=_no_daemon, expose_value=False, hidden=True)
-@click.option("--umask", callback=_no_daemon, expose_value=False, hidden=True)
+@daemon_options
 @click.pass_context
 @handle_preload_options
 def events(

@@ -4,7 +4,15 @@ from typing import Any
 
 import click
 
-from sidekiq_celery.bin.base import COMMA_SEPARATED_LIST, LOG_LEVEL, CeleryCommand, ParamType, handle_preload_options
+from sidekiq_celery.bin.base import (
+    COMMA_SEPARATED_LIST,
+    LOG_LEVEL,
+    CeleryCommand,
+    ParamType,
+    daemon_options,
+    handle_preload_options,
+    no_daemon,
+)
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.nodenames import default_nodename, host_format, node_format
 
@@ -22,15 +30,6 @@ class _Autoscale(ParamType):
         if len(numbers) not in (1, 2):
             self.fail(f"{value!r} is neither one number nor two with a comma", param, ctx)
         return (*numbers, 0)[:2]
-
-
-def _no_daemon(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    if value:
-        raise click.UsageError(
-            f"{param.opts[0]} is not known here: let systemd, a container or another supervisor keep the worker, and "
-            "choose its user there",
-            ctx,
-        )
 
 
 def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
@@ -69,11 +68,9 @@ def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @click.option("--without-mingle", is_flag=True, hidden=True)
 @click.option("--without-heartbeat", is_flag=True, hidden=True)
 @click.option("--heartbeat-interval", type=int, hidden=True)
-@click.option("-D", "--detach", is_flag=True, callback=_no_daemon, expose_value=False, hidden=True)
-@click.option("--uid", callback=_no_daemon, expose_value=False, hidden=True)
-@click.option("--gid", callback=_no_daemon, expose_value=False, hidden=True)
-@click.option("--umask", callback=_no_daemon, expose_value=False, hidden=True)
-@click.option("--executable", callback=_no_daemon, expose_value=False, hidden=True)
+@click.option("-D", is_flag=True, callback=no_daemon, expose_value=False, hidden=True)
+@click.option("--executable", callback=no_daemon, expose_value=False, hidden=True)
+@daemon_options
 @click.pass_context
 @handle_preload_options
 def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **options: Any) -> None:

@@ -34,10 +34,6 @@ class Ledger:
         """Messages were left where they are."""
         self.left[queue][reason] += count
 
-    def look_again(self, queue: str) -> None:
-        """A new look at a queue begins: what was left counts anew."""
-        self.left.pop(queue, None)
-
     @property
     def count_moved(self) -> int:
         """How many messages have left their queues."""

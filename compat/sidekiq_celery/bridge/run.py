@@ -13,8 +13,8 @@ from sidekiq_celery.bridge.forward import Forward
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.places import JobSet, MessageList, Place, Side, Unacked
-from sidekiq_celery.bridge.redis_route import RedisRoute
-from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claims, WithinRedis
+from sidekiq_celery.bridge.redis_route import Finisher, RedisRoute
+from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claims, Transfer, WithinRedis
 from sidekiq_celery.priorities import base_queue, priority_queues
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.clock import monotonic
@@ -212,19 +212,10 @@ class Bridge:
         probe = target.key(f"sidekiq_py:bridge:probe:{uuid()}")
         if plan.celery_url is None or moves.is_same_server(target.pool, source.pool, probe):
             within = WithinRedis(plan.direction, target._replace(pool=source.pool))
-            return RedisRoute(places, judge, within, most_bytes=plan.most_bytes, is_dry=plan.is_dry)
+            return self._route_by(places, judge, within)
         claims = Claims(plan.direction, source)
         across = AcrossServers(plan.direction, claims, target)
-        return RedisRoute(
-            places,
-            judge,
-            across,
-            claims=claims,
-            finisher=across,
-            most_bytes=plan.most_bytes,
-            is_once=plan.is_once,
-            is_dry=plan.is_dry,
-        )
+        return self._route_by(places, judge, across, claims, across)
 
     def _publishing_route(self) -> Route:
         from sidekiq_celery.bridge.publishing import Publishing
@@ -233,12 +224,23 @@ class Bridge:
         claims = Claims(plan.direction, source)
         publishing = Publishing(self._app, self._connect, claims)
         self._closers.append(publishing.close)
+        return self._route_by(self._sidekiq_places(source), self._backward(), publishing, claims, publishing)
+
+    def _route_by(
+        self,
+        places: Sequence[Place],
+        judge: Judge,
+        transfer: Transfer,
+        claims: Claims | None = None,
+        finisher: Finisher | None = None,
+    ) -> Route:
+        plan = self._plan
         return RedisRoute(
-            self._sidekiq_places(source),
-            self._backward(),
-            publishing,
+            places,
+            judge,
+            transfer,
             claims=claims,
-            finisher=publishing,
+            finisher=finisher,
             most_bytes=plan.most_bytes,
             is_once=plan.is_once,
             is_dry=plan.is_dry,

@@ -122,25 +122,7 @@ class Launcher:
         queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
         self._ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch)
         self._metrics = ExecutionMetrics()
-        self._surroundings = Surroundings(
-            config=config,
-            registry=registry,
-            chain=server_middleware,
-            hooks=hooks,
-            state=self._state,
-            metrics=self._metrics,
-            logger=JobLogger(is_on=config.job_log),
-            dialect=self.dialect,
-            repush=client.repush,
-            extensions=Extensions(
-                config,
-                hooks,
-                fetchers=lambda: [manager.fetcher for manager in self._managers],
-                on_unserved=self._show_no_more,
-                is_stopping=lambda: self._is_stopping,
-            ),
-            is_stopping=lambda: self._is_stopping,
-        )
+        self._surroundings = self._make_surroundings(server_middleware)
         self._loop = self._make_loop()
         self._managers = [self._manager(capsule) for capsule in config.capsules]
         self._poller = Poller(
@@ -151,26 +133,8 @@ class Launcher:
             dialect=self.dialect,
             report=hooks.report,
         )
-        recovery = Recovery(
-            config,
-            self._pool.new_link(),
-            self._ownership,
-            dialect=self.dialect,
-            on_buried=self._announce_buried,
-        )
-        self._custodian = Custodian(
-            self._pool.new_link(), self._ownership, recovery, config.lease_beat_seconds, self._report_aside
-        )
-        self._heartbeat = Heartbeat(
-            self._facts(),
-            pool=self._pool,
-            dialect=self.dialect,
-            running=self._state.snapshot,
-            is_quiet=lambda: self._is_quiet,
-            hooks=hooks,
-            on_signal=self._take_remote_signal,
-            on_beat=self._after_beat,
-        )
+        self._custodian = self._make_custodian()
+        self._heartbeat = self._make_heartbeat()
         self.shape = Shape(
             config,
             managers={manager.name: manager for manager in self._managers},
@@ -401,6 +365,51 @@ class Launcher:
             elif name == "TTIN":
                 self._obey(name)
         return stubborn
+
+    def _make_surroundings(self, server_middleware: Chain[ServerMiddleware]) -> Surroundings:
+        return Surroundings(
+            config=self.config,
+            registry=self._registry,
+            chain=server_middleware,
+            hooks=self._hooks,
+            state=self._state,
+            metrics=self._metrics,
+            logger=JobLogger(is_on=self.config.job_log),
+            dialect=self.dialect,
+            repush=self._client.repush,
+            extensions=Extensions(
+                self.config,
+                self._hooks,
+                fetchers=lambda: [manager.fetcher for manager in self._managers],
+                on_unserved=self._show_no_more,
+                is_stopping=lambda: self._is_stopping,
+            ),
+            is_stopping=lambda: self._is_stopping,
+        )
+
+    def _make_custodian(self) -> Custodian:
+        recovery = Recovery(
+            self.config,
+            self._pool.new_link(),
+            self._ownership,
+            dialect=self.dialect,
+            on_buried=self._announce_buried,
+        )
+        return Custodian(
+            self._pool.new_link(), self._ownership, recovery, self.config.lease_beat_seconds, self._report_aside
+        )
+
+    def _make_heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            self._facts(),
+            pool=self._pool,
+            dialect=self.dialect,
+            running=self._state.snapshot,
+            is_quiet=lambda: self._is_quiet,
+            hooks=self._hooks,
+            on_signal=self._take_remote_signal,
+            on_beat=self._after_beat,
+        )
 
     def _make_loop(self) -> "EventLoop | None":
         if not any(definition.is_async for definition in self._registry):

@@ -11,10 +11,10 @@ _HEAD = f"""# Celery's own tests
 
 Written by `make celery-tests`. The tests are those of Celery {VERSION}, fetched from PyPI and run unchanged under the
 import alias: whatever they import as `celery` is `sidekiq_celery`. The integration tests run against real Redis and a
-real `sidekiq-celery worker`. A test that fails and is not counted below, and one that is and passes, both fail the run, if
-they do so again when they are asked once more; the lists are in `interop_tests/celery_upstream`. Two checks that Celery's
-suite makes after each test are left out (that no thread is left, and that its consumer's flags are as they were), and private
-names of Celery that are not here are there as stand-ins that fail when they are used.
+real `sidekiq-celery worker`. A test that fails and is not counted below, and one that is and passes, both fail the run,
+if they do so again when they are asked once more; the lists are in `interop_tests/celery_upstream`. Two checks that
+Celery's suite makes after each test are left out (that no thread is left, and that its consumer's flags are as they
+were), and private names of Celery that are not here are there as stand-ins that fail when they are used.
 """
 
 

@@ -50,10 +50,9 @@ class DjangoFixup:
 
     def install(self) -> "DjangoFixup":
         """Make it so. Nothing of Django is imported yet."""
-        # Of a project, the modules are found from where its manage.py is.
-        here = os.getcwd()
-        if here not in sys.path:
-            sys.path.insert(0, here)
+        # Of a project, the modules are found from where its manage.py is. While `-A` is imported the directory is in
+        # the path already, but for that long alone: this entry is the one that stays.
+        sys.path.insert(0, os.getcwd())
         if not self.app._custom_task_cls_used:
             self.app.task_cls = _TASK_CLASS
         signals.import_modules.connect(self.on_import_modules, sender=self.app)

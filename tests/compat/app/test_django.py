@@ -49,12 +49,18 @@ def ship(number):
 
 
 @pytest.fixture
-def run(tmp_path):
-    """Runs lines in the project; returns what they print."""
+def project(tmp_path: Path) -> Path:
+    """The project's folder."""
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def run(project):
+    """Runs lines in the project; returns what they print."""
 
     def run_lines(code: str, **environment: str) -> list[str]:
         env = {
@@ -67,7 +73,7 @@ def run(tmp_path):
             [sys.executable, "-W", "error::UserWarning", "-c", f"from shop.celery import app\n{code}"],
             capture_output=True,
             text=True,
-            cwd=tmp_path,
+            cwd=project,
             env=env,
             timeout=60,
             check=False,
@@ -133,3 +139,27 @@ from sidekiq_py import program
 print(len([m for m in program.server_middleware]))
 """
     assert run(code) == ["1"]
+
+
+@pytest.mark.parametrize("beside_manage_py", [True, False], ids=["beside manage.py", "--workdir"])
+def test_an_installed_command_finds_the_apps_of_the_project(
+    beside_manage_py: bool, project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As a script of an environment's `bin` does not have the working directory in its path."""
+    script = tmp_path_factory.mktemp("bin") / "sidekiq-celery"
+    script.write_text("from sidekiq_celery.__main__ import main\nmain()\n")
+    where = [] if beside_manage_py else ["--workdir", str(project)]
+    variables = {"PYTHONPATH": f"{ROOT}:{ROOT / 'compat'}", "DJANGO_SETTINGS_MODULE": "shop.settings"}
+
+    done = subprocess.run(
+        [sys.executable, str(script), *where, "-A", "shop", "report"],
+        capture_output=True,
+        text=True,
+        cwd=project if beside_manage_py else script.parent,
+        env={"PATH": os.environ["PATH"], **variables},
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "software -> " in done.stdout

@@ -283,5 +283,9 @@ def _number(concurrency: Any) -> int:
 def _beat_beside(worker: WorkController, schedule_filename: str | None, scheduler: Any) -> Any:
     from sidekiq_celery.beat import EmbeddedService
 
-    in_thread = worker.pool_name != "prefork"
-    return EmbeddedService(worker.app, schedule_filename=schedule_filename, scheduler_cls=scheduler, thread=in_thread)
+    return EmbeddedService(
+        worker.app,
+        schedule_filename=schedule_filename,
+        scheduler_cls=worker.app.either("beat_scheduler", scheduler),
+        thread=worker.pool_name != "prefork",
+    )

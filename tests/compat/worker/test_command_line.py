@@ -9,7 +9,8 @@ from types import ModuleType
 import pytest
 import redis
 from click.testing import CliRunner, Result
-from sidekiq_celery import VERSION_BANNER
+from sidekiq_celery import VERSION_BANNER, Celery
+from sidekiq_celery.beat import Scheduler
 from sidekiq_celery.bin.celery import celery
 
 from tests.compat.log.kept import logging_kept
@@ -185,6 +186,23 @@ def test_beat_runs_beside_a_worker(
 
     eventually(lambda: redis_client.llen("noted:ticks") > 1, within_seconds=60)
     assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("by", ["a setting", "the namespace of Django", "an option"])
+def test_beat_beside_a_worker_has_the_scheduler_that_was_chosen(by: str) -> None:
+    """The option goes before the setting."""
+    chosen = "sidekiq_celery.beat:Scheduler"
+    with Celery("proj", set_as_current=False, fixups=[], broker="redis://nowhere/0") as app:
+        if by == "a setting":
+            app.conf.beat_scheduler = chosen
+        elif by == "the namespace of Django":
+            app.config_from_object({"CELERY_BEAT_SCHEDULER": chosen}, namespace="CELERY")
+        else:
+            app.conf.beat_scheduler = "no.such:Scheduler"
+
+        worker = app.WorkController(beat=True, pool_cls="solo", scheduler=chosen if by == "an option" else None)
+
+    assert type(worker._beat.service.get_scheduler(lazy=True)) is Scheduler
 
 
 def test_an_app_runs_the_command_line_itself(

@@ -10,11 +10,11 @@ import logging
 import os
 import random
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from sidekiq_celery.transport.ends import Ends
 from sidekiq_celery.transport.outgoing import redelivered
 from sidekiq_py.client import Client
 from sidekiq_py.clock import monotonic, now_seconds
@@ -66,8 +66,7 @@ class Station:
         self._custodian: Custodian | None = None
         self._consumers = 0
         self._poller: Poller | None = None
-        # Ends that Redis has not heard of yet; each may be told twice.
-        self._unheard: deque[Callable[[], None]] = deque()
+        self._ends = Ends()
 
     def __repr__(self) -> str:
         return f"<Station {self.pool!r} visitors={self._visitors}>"
@@ -137,7 +136,7 @@ class Station:
 
     def _start_custodian(self, ownership: Ownership) -> Custodian:
         recovery = _Rounds(
-            self._tell_unheard,
+            self._ends.tell_again,
             self.config,
             self.pool.new_link(),
             ownership,
@@ -158,7 +157,7 @@ class Station:
             # First of all: it would take a strike from the registry for its death, and enter anew.
             custodian.stop()
             try:
-                self._tell_unheard()
+                self._ends.tell_again()
                 self.pool.run(lambda link: ownership.leave(link, now_seconds()))
             except RedisError as error:
                 _log.warning("Redis is out of reach; what was delivered and not settled goes back later: %s", error)
@@ -166,6 +165,7 @@ class Station:
                     self._custodian = self._start_custodian(ownership)
                 return False
             self._ownership = self._custodian = None
+            self._ends.forget()
             self._queues = frozenset()
         self.pool.close()
         return True
@@ -182,7 +182,7 @@ class Station:
         Raises:
             RedisError: Redis is out of reach or refuses.
         """
-        if self._is_ending:
+        if self._is_ending or self._ends.is_full:
             return [], []
         ownership = self.ownership_for([name for name, _ in queues])
         owner = ownership.current
@@ -247,11 +247,11 @@ class Station:
 
     def acknowledge(self, unit: UnitOfWork) -> None:
         """A job is done. Does not raise: where Redis is away, it is told later."""
-        self._tell(partial(self._acknowledge, unit))
+        self._ends.tell(partial(self._acknowledge, unit))
 
     def bury(self, unit: UnitOfWork, reason: str, error_class: str) -> None:
         """A job is not to be delivered again: it goes to `dead`. Does not raise."""
-        self._tell(partial(self._bury, unit, self._dead_member(unit.raw, reason, error_class), now_seconds()))
+        self._ends.tell(partial(self._bury, unit, self._dead_member(unit.raw, reason, error_class), now_seconds()))
 
     def give_back(self, units: Sequence[UnitOfWork]) -> None:
         """Put jobs back; the first of them is to come first again. Does not raise: it is made good later if need be."""
@@ -270,7 +270,7 @@ class Station:
 
     def put_last(self, unit: UnitOfWork) -> None:
         """Put a job back to the end of its queue, as its consumer wants it later. Does not raise."""
-        self._tell(partial(self._put_last, unit, self._rewritten(unit.raw, redelivered)))
+        self._ends.tell(partial(self._put_last, unit, self._rewritten(unit.raw, redelivered)))
 
     def _put_last(self, unit: UnitOfWork, raw: bytes) -> None:
         owner = unit.owner
@@ -279,22 +279,6 @@ class Station:
         counters = [in_flight.clear_suspect_command(unit.raw)] if unit.is_marked else []
         self.pool.run(lambda link: in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters))
         _forget(unit)
-
-    def _tell(self, end: Callable[[], None]) -> None:
-        if self._unheard:
-            # Redis is away: the consumer must not wait for it once for each job.
-            self._unheard.append(end)
-            return
-        try:
-            end()
-        except RedisError as error:
-            _log.warning("the end of a job could not be told, trying again until it works: %s", error)
-            self._unheard.append(end)
-
-    def _tell_unheard(self) -> None:
-        while self._unheard:
-            self._unheard[0]()
-            self._unheard.popleft()
 
     def _acknowledge(self, unit: UnitOfWork) -> None:
         owner = unit.owner
@@ -331,13 +315,13 @@ class Station:
 class _Rounds(Recovery):
     """The custodian's rounds, which also tell what Redis has not heard of."""
 
-    def __init__(self, tell_unheard: Callable[[], None], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, tell_again: Callable[[], None], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._tell_unheard = tell_unheard
+        self._tell_again = tell_again
 
     def look(self) -> int:
         """One round."""
-        self._tell_unheard()
+        self._tell_again()
         return super().look()
 
 

@@ -102,6 +102,31 @@ def test_a_consumer_outlives_a_restart_of_redis(new_redis_server: Callable[..., 
             eventually(lambda: in_flight(client) == 0)
 
 
+def test_an_end_that_redis_refuses_keeps_no_other_back(connect: Connect, redis_client: redis.Redis) -> None:
+    """As where `dead` is of another type, or its user may not write there; it is told once Redis takes it."""
+    connection = connect(lease_seconds=6)
+    for number in range(3):
+        publish(connection, "proj.add", [number])
+    _, messages = consuming(connection, "celery")
+    drained(connection, messages, 3)
+    redis_client.set("dead", "oops")
+
+    messages[0].reject()
+    messages[1].ack()
+    assert in_flight(redis_client) == 2
+    dead_owner = "sidekiq_py:inflight:gone"
+    redis_client.hset("sidekiq_py:owners", "gone", "{}")
+    redis_client.hset(dead_owner, "1.0:other", messages[1].body)
+
+    # Rounds of recovery go on beside it.
+    eventually(lambda: redis_client.llen("queue:other") == 1)
+    messages[2].ack()
+    assert in_flight(redis_client) == 1
+    redis_client.delete("dead")
+    eventually(lambda: in_flight(redis_client) == 0)
+    assert redis_client.zcard("dead") == 1
+
+
 def test_a_push_whose_reply_is_lost_is_not_made_again(redis_server: RedisServer, redis_client: redis.Redis) -> None:
     """Nobody knows whether it was made: kombu must not take that for a connection to be tried once more."""
     with (

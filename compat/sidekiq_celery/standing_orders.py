@@ -6,12 +6,14 @@ ordered.
 """
 
 import json
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import revokes
 from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.utils.time import rate
 from sidekiq_py.engine.orders import Orders
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access import revoked
@@ -20,13 +22,19 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
     from sidekiq_celery.app.context import Context
 
-__all__ = ("RATES_KEY", "RateOrder", "StandingOrders")
+__all__ = ("RATES_KEY", "RateOrder", "StandingOrders", "countable_rate")
+
+logger = logging.getLogger("celery.worker.strategy")
 
 RATES_KEY = "sidekiq_py:rate_limits"
 """A hash from the name of a task to JSON: the rate that was ordered, and the program's, whose place it takes."""
 
 RateOrder = tuple[Any, Any]
 """The rate, and the program's."""
+
+# Redis counts in microseconds.
+_FASTEST_PER_SECOND = 1_000_000.0
+_SLOWEST_PER_SECOND = 1 / (366 * 24 * 3600)
 
 
 class StandingOrders:
@@ -66,9 +74,36 @@ class StandingOrders:
             stamp.decode(errors="replace"): float(until) for stamp, until in zip(stamps[::2], stamps[1::2], strict=True)
         }
         pairs = rates.items() if isinstance(rates, dict) else zip(rates[::2], rates[1::2], strict=True)
-        self._on_rates({name.decode(errors="replace"): _rate_order(text) for name, text in pairs})
+        self._on_rates(dict(_readable(pairs)))
 
 
-def _rate_order(text: bytes) -> RateOrder:
-    rate, declared = json.loads(text)
-    return rate, declared
+def countable_rate(limit: Any) -> float:
+    """
+    Runs per second, of a rate as in `Task.rate_limit`; 0 for none.
+
+    Raises:
+        ValueError: It is none, or not from one in 366 days to a million in a second.
+        KeyError: Its unit is unknown.
+    """
+    if limit is not None and not isinstance(limit, str | int | float):
+        raise ValueError(f"{limit!r} is no rate; give one as '10/m', or 0 for no limit")
+    per_second = rate(limit)
+    if per_second < 0:
+        raise ValueError(f"{limit!r} is below 0; give a rate as '10/m', or 0 for no limit")
+    if per_second and not _SLOWEST_PER_SECOND <= per_second <= _FASTEST_PER_SECOND:
+        raise ValueError(f"{limit!r} cannot be counted; give from one in 366 days to 1000000/s, or 0 for no limit")
+    return per_second
+
+
+def _readable(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, RateOrder]]:
+    """Without those that nobody could keep, whoever wrote them."""
+    for name, text in rows:
+        try:
+            limit, declared = json.loads(text)
+            countable_rate(limit)
+        except Exception as error:  # noqa: BLE001 - a row may hold anything, and the others hold all the same
+            logger.error(
+                "%s: %r is no rate limit for %r, which keeps its own: %s", RATES_KEY, text[:200], name[:200], error
+            )
+        else:
+            yield name.decode(errors="replace"), (limit, declared)

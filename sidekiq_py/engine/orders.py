@@ -23,14 +23,16 @@ class Orders:
     What one process has heard.
 
     Args:
-        on_change: Called by the thread that fetches, when the standing orders are others than before. If it raises a
-            `RedisError`, it is called again at the next fetch.
+        on_change: Called by the thread that fetches, when the standing orders are others than before. Whatever it
+            raises is logged and goes no further: the jobs that came along have left their queue by then. After a
+            `RedisError` it is called again at the next fetch, else when the orders change again.
     """
 
-    __slots__ = ("_lock", "_number", "_on_change", "_revoked")
+    __slots__ = ("_lock", "_number", "_on_change", "_refused", "_revoked")
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         self._number = b""
+        self._refused = b""
         self._revoked: dict[str, None] = {}
         self._on_change = on_change
         self._lock = threading.Lock()
@@ -66,6 +68,10 @@ class Orders:
             try:
                 self._on_change()
             except RedisError as error:
-                _log.warning("the standing orders could not be read; they are asked for again: %s", error)
+                if number != self._refused:
+                    _log.warning("the standing orders could not be read; they are asked for again: %s", error)
+                self._refused = number
                 return
+            except Exception:  # noqa: BLE001 - whatever it is, the jobs must not be dropped with it
+                _log.exception("the standing orders could not be followed; those from before stand")
             self._number = number

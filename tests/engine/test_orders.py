@@ -1,5 +1,7 @@
 """What a worker hears along with its jobs."""
 
+import pytest
+
 from sidekiq_py.engine.orders import Orders
 from sidekiq_py.errors import RedisConnectionError
 
@@ -40,3 +42,20 @@ def test_a_change_that_could_not_be_read_is_asked_for_again() -> None:
         orders.note([b"1"])
 
     assert len(calls) == 2
+
+
+def test_orders_that_cannot_be_followed_cost_no_jobs(caplog: pytest.LogCaptureFixture) -> None:
+    """They come along with jobs that have left their queue; the log tells of it once for each change."""
+    calls: list[int] = []
+
+    def read() -> None:
+        calls.append(1)
+        raise TypeError("no such order")
+
+    orders = Orders(read)
+    for number in (b"1", b"1", b"2"):
+        orders.note([number, b"a"])
+
+    assert len(calls) == 2
+    assert orders.may_be_revoked("a")
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 2

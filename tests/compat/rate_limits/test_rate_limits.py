@@ -239,6 +239,36 @@ def test_a_limit_that_cannot_be_counted_stops_nobody(
     assert [result.get(timeout=WAIT_SECONDS) for result in results] == [0, 1]
 
 
+def test_orders_that_nobody_can_read_are_passed_over(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Jobs run all the same, tasks keep their own limits, and the other orders hold."""
+    limited = declare(app, [])
+
+    @app.task(name="proj.odd")
+    def odd() -> str:
+        return "ran"
+
+    bad = {
+        "proj.odd": b'["abc", null]',
+        "a": b"\xff garbage",
+        "b": b"[" * 5000,
+        "c": b'["nan/s", null]',
+        "d": b"[[1], 1]",
+    }
+    redis_client.hset("sidekiq_py:rate_limits", mapping=bad)
+    redis_client.hset("sidekiq_py:rate_limits", "proj.limited", b'["1/h", null]')
+    redis_client.incr("sidekiq_py:orders")
+    for number in range(3):
+        limited.delay(number)
+
+    worker.start()
+
+    assert odd.delay().get(timeout=WAIT_SECONDS) == "ran"
+    eventually(lambda: redis_client.zcard("schedule") == 2)
+    assert sum("is no rate limit for" in message for message in caplog.messages) == len(bad)
+
+
 @pytest.mark.parametrize(("limit", "error"), [("-1/s", ValueError), ("often", ValueError), ("1/y", KeyError)])
 def test_what_is_no_rate_is_refused(app: Celery, limit: str, error: type[Exception]) -> None:
     """Nothing is set."""

@@ -130,7 +130,11 @@ def aware(app: "Celery", when: Any) -> datetime:
 
 
 def _in_seconds(app: "Celery", seconds: float, what: str, now: datetime | None, timezone: Any) -> datetime:
-    if seconds < _LEAST_SECONDS:
+    try:
+        is_in_range = seconds >= _LEAST_SECONDS
+    except TypeError:
+        raise TypeError(f"{what} is {seconds!r}; give a number of seconds") from None
+    if not is_in_range:
         raise ValueError(f"{what} is out of range: {seconds!r}")
     # Elapsed seconds: what the app's clock shows may jump by an hour in between.
     moment = add_seconds_to_datetime(now or app.now(), seconds)

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery.json_values import from_plain, to_plain
-from sidekiq_celery.message import TaskMessage
+from sidekiq_celery.message import TaskMessage, shown
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -208,11 +208,23 @@ def _read_body(app: "Celery", marks: Mapping[str, Any]) -> tuple[list[Any], dict
 def _loaded_body(app: "Celery", marks: Mapping[str, Any]) -> Any:
     kombu: Any = import_module("kombu.serialization")
     accepted = kombu.prepare_accept_content(app.conf.accept_content)
-    raw = b64decode(marks["body"])
+    raw = _raw_body(marks["body"])
     if marks.get("compression"):
         compressing: Any = import_module("kombu.compression")
         raw = compressing.decompress(raw, marks["compression"])
     return kombu.loads(raw, marks.get("content_type"), marks.get("content_encoding"), accept=accepted)
+
+
+def _raw_body(text: Any) -> bytes:
+    try:
+        raw = b64decode(text)
+    except (TypeError, ValueError):
+        raw = b""
+    if not raw:
+        from sidekiq_celery.exceptions import InvalidTaskError
+
+        raise InvalidTaskError(f"celery.body is {shown(text)}; it must be the base64 of a serialized body")
+    return raw
 
 
 def request_fields(

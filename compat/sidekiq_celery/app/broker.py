@@ -71,7 +71,7 @@ def redis_settings(app: "Celery", url: str | None = None) -> RedisSettings:
     if wanted.startswith("memory:") and in_memory is not None:
         wanted = in_memory()
     wanted = of_redis(wanted)
-    scheme = wanted.partition("://")[0].lower() if "://" in wanted else "amqp"
+    scheme = wanted.partition("://")[0].lower() if "://" in wanted else ""
     if scheme not in REDIS_SCHEMES:
         raise ImproperlyConfigured(_no_redis(wanted, scheme))
     namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
@@ -85,6 +85,12 @@ def _no_redis(url: str, scheme: str) -> str:
             "broker_url is memory://, which is for tests: there the fixtures of sidekiq_celery.contrib.pytest, or an "
             "import of sidekiq_celery.contrib.testing.app, have a private Redis stand for it. Elsewhere give the URL "
             "of a Redis, as in redis://localhost:6379/0, or set task_always_eager=True"
+        )
+    if not scheme:
+        return (
+            f"broker_url is {redact(url)!r}, which has no scheme, and sidekiq_celery keeps its jobs in Redis: write it "
+            "as in redis://localhost:6379/0. To Celery it is an AMQP broker; jobs that are still sent there are "
+            "brought over by `sidekiq-celery bridge`"
         )
     return (
         f"broker_url is {redact(url)!r}; sidekiq_celery keeps its jobs in Redis, as in redis://localhost:6379/0. "

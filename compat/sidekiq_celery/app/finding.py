@@ -23,8 +23,24 @@ def find_app(
     try:
         found = symbol_by_name(app, imp=imp)
     except AttributeError:
-        found = imp(app)
+        found = imp(app) if ":" not in app else _named_in(app, imp)
     return _app_in(found, app, symbol_by_name, imp) if isinstance(found, ModuleType) and ":" not in app else found
+
+
+def _named_in(app: str, imp: Callable[..., Any]) -> Any:
+    """
+    What `module:attribute` names, once more, for the error.
+
+    Raises:
+        AttributeError: It is not there, or the module raises this.
+    """
+    name, _, attribute = app.rpartition(":")
+    module = imp(name)
+    if not hasattr(module, attribute):
+        raise AttributeError(
+            f"module {name!r} has no app {attribute!r}; name the variable that holds it, as in {name}:app"
+        )
+    return getattr(module, attribute)
 
 
 def _app_in(module: ModuleType, name: str, by_name: Callable[..., Any], imp: Callable[..., Any]) -> Any:

@@ -14,6 +14,8 @@ _INSTEAD = {
     "amqp": "queues are Redis lists: `sidekiq-py queues`, or redis-cli",
     "migrate": "messages are moved by `sidekiq-celery bridge`",
     "upgrade": "old names of settings are read as they are",
+    "flower": "Flower needs the real Celery; install both in an environment of their own, and run there "
+    "`celery --broker=redis://… flower`",
     "logtool": "read the log by the tools that you have for others",
 }
 

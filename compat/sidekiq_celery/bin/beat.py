@@ -87,10 +87,19 @@ def add_entry(
     if (every is None) == (cron is None):
         raise click.UsageError("give either --every or --crontab")
     try:
-        when = interval(every) if cron is None else crontab.from_string(" ".join(cron.split()))
+        when = interval(every) if cron is None else _of_cron(cron)
         beat_state.add(known.app, name, task, when, args, kwargs, {"queue": queue} if queue else None)
     except (ParseException, ValueError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def _of_cron(text: str) -> crontab:
+    try:
+        return crontab.from_string(" ".join(text.split()))
+    except (ParseException, ValueError) as error:
+        raise click.ClickException(
+            f"--crontab {text!r}: {error} There are minutes 0-59, hours 0-23, days 1-31, months 1-12, weekdays 0-6"
+        ) from error
 
 
 def _by_name(command: str, help_text: str, said: str) -> None:

@@ -133,12 +133,18 @@ def control(ctx: click.Context, command: str, timeout: float, destination: Any, 
 
 
 def _check(ctx: click.Context, kind: Kind, command: str) -> None:
-    if command not in _commands(kind):
+    if not _is_known(kind, command):
         # The program's own are known once its modules are there.
         ctx.obj.app.loader.import_default_modules()
-    known = _commands(kind)
-    if command not in known:
-        raise click.UsageError(f"Command {command} not recognized. Available {kind} commands: {', '.join(known)}", ctx)
+    if not _is_known(kind, command):
+        known = ", ".join(_commands(kind))
+        raise click.UsageError(f"Command {command} not recognized. Available {kind} commands: {known}", ctx)
+
+
+def _is_known(kind: Kind, command: str) -> bool:
+    """Whether it can be asked for; some are, and are not listed."""
+    about = _panel().meta.get(command)
+    return about is not None and about.type == kind
 
 
 def _arguments(command: str, given: list[str]) -> dict[str, Any]:

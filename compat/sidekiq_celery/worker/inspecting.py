@@ -79,7 +79,7 @@ def memdump(state: Any, samples: int = 10, **kwargs: Any) -> str:
     return memory_report(state.steward, samples)
 
 
-@inspect_command(visible=False)
+@inspect_command(visible=False, args=[("object_type", str), ("num", int), ("max_depth", int)])
 def objgraph(state: Any, **kwargs: Any) -> dict[str, str]:
     """Not supported: use a memory profiler such as memray on a process."""
     return nok("objgraph is not supported here; run a memory profiler such as memray on one of the worker's processes")

@@ -90,6 +90,7 @@ def test_transport_options_are_kept(make_app):
         ("amqp://guest:geheim@host//", "sidekiq-celery bridge"),
         ("sqs://key:geheim@", "sidekiq-celery bridge"),
         ("pyamqp://host", "sidekiq-celery bridge"),
+        ("localhost:6379", "has no scheme, and sidekiq_celery keeps its jobs in Redis: write it as in redis://"),
         ("host.example.org", "sidekiq-celery bridge"),
         ("memory://", "task_always_eager"),
     ],

@@ -23,3 +23,10 @@ def test_a_countdown_counts_elapsed_seconds(make_app, now, eta):
     message = app.amqp.create_task_message("id", "name", countdown=2 * 3600, now=now)
 
     assert message.headers["eta"] == eta
+
+
+@pytest.mark.parametrize("times", [{"countdown": "x"}, {"countdown": object}], ids=["a text", "a class"])
+def test_a_countdown_that_is_no_number_is_refused(make_app, times):
+    """With its name, and what to give instead."""
+    with pytest.raises(TypeError, match=r"^countdown is .*; give a number of seconds"):
+        make_app().amqp.create_task_message("id", "name", **times)

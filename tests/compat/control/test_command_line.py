@@ -68,6 +68,14 @@ def test_replies_are_printed_as_json(call: Call, worker: Asked) -> None:
     assert json.loads(call(*asked("status", "--json")).output.splitlines()[0]) == {NODE: {"ok": "pong"}}
 
 
+def test_a_command_that_is_not_supported_is_answered_by_the_worker(call: Call, worker: Asked) -> None:
+    """With what to do instead, as when Celery's own command line asks."""
+    shown = call(*asked("inspect", "objgraph", "Request", "10"))
+
+    assert "objgraph is not supported here; run a memory profiler" in shown.output
+    assert "objgraph" not in call("inspect", "--list").output
+
+
 def test_words_behind_a_command_are_its_arguments(call: Call, worker: Asked) -> None:
     """With their types, the rest as a list."""
     conf = json.loads(call(*asked("inspect", "conf", "yes", "-j")).output)[NODE]

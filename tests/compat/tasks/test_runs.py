@@ -528,6 +528,8 @@ def test_what_cannot_be_read_is_kept_and_not_run(app: Celery, worker: TaskWorker
     assert ran == []
     errors = {json.loads(member)["error_class"].rpartition(".")[2] for member in redis_client.zrange("dead", 0, -1)}
     assert {"ContentDisallowed", "InvalidTaskError"} <= errors
+    told = [json.loads(member)["error_message"] for member in redis_client.zrange("dead", 0, -1)]
+    assert any("celery.body is '%%%'; it must be the base64" in message for message in told)
 
 
 def test_wrong_arguments_fail_the_task(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:

@@ -90,6 +90,7 @@ def test_commands_that_are_not_there_are_refused(call: Call) -> None:
         ("no_such_module", "there is no module 'no_such_module'"),
         ("no_such_package.celery:app", "there is no module 'no_such_package'"),
         ("tests.support.waiting", "has no app"),
+        ("tests.support.waiting:nosuch", "module 'tests.support.waiting' has no app 'nosuch'; name the variable"),
     ],
 )
 def test_an_app_that_is_not_there_is_told(app: str, message: str, call: Call) -> None:
@@ -111,6 +112,25 @@ def test_an_error_in_the_program_is_shown_with_its_place(
 
     assert "while broken_app was imported" in done.output
     assert "not_installed_anywhere" in done.output
+
+
+@pytest.mark.parametrize("name", ["settings_app", "settings_app:app"])
+def test_settings_that_are_not_there_are_told_with_their_place(
+    name: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not taken for an app that is missing."""
+    (tmp_path / "some_settings.py").touch()
+    (tmp_path / "settings_app.py").write_text(
+        "from sidekiq_celery import Celery\n"
+        "app = Celery('x', set_as_current=False)\n"
+        "app.config_from_object('some_settings:nosuch', silent=False, force=True)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    done = call("report", app=name)
+
+    assert "module 'some_settings' has no attribute 'nosuch'" in done.output
+    assert "settings_app.py" in done.output
 
 
 def test_a_package_with_a_module_celery_is_found(tmp_path: Path, redis_url: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import redis
-from sidekiq_celery import Celery, _state, chain, chord, group
+from sidekiq_celery import Celery, _state, chain, chord, group, signals
 from sidekiq_celery.exceptions import ChordError
 
 from interop_tests.conftest import StartRuby
@@ -110,11 +110,56 @@ def test_ruby_steps_in_a_chord(tasks: SimpleNamespace, app: Celery) -> None:
 
 
 @pytest.mark.usefixtures("ruby_worker")
+def test_bodies_that_begin_in_ruby(tasks: SimpleNamespace, app: Celery) -> None:
+    """Of whatever shape, behind a header in Python or in Ruby; also where somebody listens to what is sent."""
+    header = [tasks.add.s(1, 1), tasks.add.s(3, 1)]
+
+    def hear(**about: Any) -> None:
+        pass
+
+    called = {
+        "a chain": (chain(group(header), double.s(), tasks.add.s(1)), 13),
+        "a chain behind Ruby": (chord([double.s(1), double.s(2)], double.s() | tasks.add.s(1)), 13),
+        "a group": (chord(header, group(double.s(), tasks.total.s())), [12, 6]),
+        "a chord": (chord(header, chord([double.s(), double.s()], tasks.total.s())), 24),
+    }
+    results = {name: (canvas.apply_async(), wanted) for name, (canvas, wanted) in called.items()}
+    signals.before_task_publish.connect(hear)
+    try:
+        results["a step that is heard of"] = (chord(header, double.s()).apply_async(), 12)
+        for result, wanted in results.values():
+            assert result.get(timeout=WAIT_SECONDS) == wanted
+    finally:
+        signals.before_task_publish.disconnect(hear)
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_bodies_in_ruby_fail_with_their_headers(tasks: SimpleNamespace, app: Celery) -> None:
+    """Wherever the part that fails runs, Python fails the body, and Ruby's class is never called."""
+    bodies = {"a step": double.s(), "a chain": double.s() | tasks.add.s(1), "a chord": chord([double.s()], double.s())}
+
+    for part in (tasks.boom.s(), fails.s()):
+        for body in bodies.values():
+            result = chord([part.clone(), tasks.add.s(1, 1)], body.clone()).apply_async()
+            eventually(lambda result=result: result.state == "FAILURE")  # type: ignore[misc]
+            assert isinstance(result.result, ChordError)
+
+
+@pytest.mark.usefixtures("ruby_worker")
 def test_callbacks_of_a_ruby_step(tasks: SimpleNamespace, app: Celery) -> None:
     """With its result."""
     double.s(2).apply_async(link=tasks.add.s(1).set(task_id="callback"))
 
     assert app.AsyncResult("callback").get(timeout=WAIT_SECONDS) == 5
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_step_as_a_callback(tasks: SimpleNamespace, app: Celery) -> None:
+    """Called with the result, and goes on with what stands behind it."""
+    tasks.add.s(1, 1).apply_async(link=double.s(1).set(task_id="in Ruby", link=tasks.add.s(1).set(task_id="behind")))
+
+    assert app.AsyncResult("in Ruby").get(timeout=WAIT_SECONDS) == 6
+    assert app.AsyncResult("behind").get(timeout=WAIT_SECONDS) == 7
 
 
 @pytest.mark.usefixtures("ruby_worker")

@@ -47,5 +47,5 @@ class Chains:
         return [
             effect
             for step in flow_store.walk(app, request.chain)
-            for effect in never_runs(app, step, exc, state, traceback)
+            for effect in never_runs(app, request, step, exc, state, traceback)
         ]

@@ -12,7 +12,8 @@ from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.headers import NUMBER, enclosed, is_part
 from sidekiq_celery._canvas.signature import maybe_signature
 from sidekiq_celery.links import lineage
-from sidekiq_celery.never import chord_failed, route_of
+from sidekiq_celery.never import chord_failed
+from sidekiq_celery.own_routes import route_of
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.in_flight import Effect, Join
@@ -58,7 +59,7 @@ class Chords:
         self, app: "Celery", request: "Context", exc: BaseException, traceback: str | None
     ) -> list[Effect]:
         """Let the chord fail."""
-        return chord_failed(app, request.chord, request.group, request.id, exc)
+        return chord_failed(app, request, request.chord, request.group, request.id, exc)
 
 
 def _id_of(request: "Context") -> str | None:
@@ -93,7 +94,8 @@ def _body_commands(app: "Celery", request: "Context", body: Any) -> list[Command
         if _is_pushed_as_it_is(app, sig):
             sig.apply_async((results,), **lineage(app, request))
         else:
-            app.tasks[START_TASK].apply_async((results, body), **lineage(app, request), **route_of(sig))
+            options = {**lineage(app, request), **route_of(app, sig, request)}
+            app.tasks[START_TASK].apply_async((results, body), **options)
     # Whose child the body is, the last part decides, and that may be another one.
     request.children[:] = children
     return gathering.commands(jobs)

@@ -6,34 +6,44 @@ from sidekiq_celery import flow_store, gathering, states
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.headers import is_part
 from sidekiq_celery._canvas.signature import maybe_signature
+from sidekiq_celery.own_routes import route_of
 from sidekiq_py.redis_access.in_flight import Effect, Once
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.task import Context
 
 __all__ = ("chord_failed", "never_runs", "result_stored")
 
 FAIL_TASK = "celery.chord_fail"
 
-_OF_ROUTES = ("queue", "exchange", "routing_key", "priority")
-
 
 def never_runs(
-    app: "Celery", sig: Any, exc: BaseException, state: str = states.FAILURE, traceback: str | None = None
+    app: "Celery",
+    request: "Context",
+    sig: Any,
+    exc: BaseException,
+    state: str = states.FAILURE,
+    traceback: str | None = None,
 ) -> list[Effect]:
-    """What to write for *sig*, and for all of it that would have been called."""
+    """
+    What to write for *sig*, and for all of it that would have been called.
+
+    Args:
+        request: Of the task that has ended.
+    """
     sig = maybe_signature(sig, app=app)
     if kinds.is_chord(sig):
-        return never_runs(app, sig.body, exc, state, traceback)
+        return never_runs(app, request, sig.body, exc, state, traceback)
     effects: list[Effect] = []
     if kinds.is_group(sig) or kinds.is_chain(sig):
         for member in sig.tasks:
-            effects += never_runs(app, member, exc, state, traceback)
+            effects += never_runs(app, request, member, exc, state, traceback)
     else:
         effects += result_stored(app, sig.task, sig.id, exc, state, traceback)
-        effects += chord_failed(app, sig.options.get("chord"), sig.options.get("group_id"), sig.id, exc)
+        effects += chord_failed(app, request, sig.options.get("chord"), sig.options.get("group_id"), sig.id, exc)
     for step in flow_store.walk(app, sig.options.get("chain")):
-        effects += never_runs(app, step, exc, state, traceback)
+        effects += never_runs(app, request, step, exc, state, traceback)
     return effects
 
 
@@ -54,12 +64,13 @@ def result_stored(
 
 
 def chord_failed(
-    app: "Celery", chord: Any, group_id: str | None, task_id: str | None, exc: BaseException
+    app: "Celery", request: "Context", chord: Any, group_id: str | None, task_id: str | None, exc: BaseException
 ) -> list[Effect]:
     """
     What to write when a part of a chord has failed: the first one has the body failed, by a task of its own.
 
     Args:
+        request: Of the task that has ended.
         chord: The part's option; a body where a real Celery client sent it.
         task_id: The part's.
     """
@@ -72,28 +83,15 @@ def chord_failed(
     body = record.body if is_part(chord) else chord
     if record.is_done or body is None:
         return []
-    told = maybe_signature(body, app=app)
     failing = app.tasks[FAIL_TASK]
     with gathering.gathering() as jobs:
         failing.apply_async(
-            (body, f"Dependency {task_id} raised {exc!r}", _plain(exc)), **route_of(told), add_to_parent=False
+            (body, f"Dependency {task_id} raised {exc!r}", _plain(exc)),
+            **route_of(app, body, request),
+            add_to_parent=False,
         )
     key = flow_store.chord_key(chord_id)
     return [Once(key, flow_store.DONE, (*gathering.commands(jobs), ("EXPIRE", key, flow_store.AFTERGLOW_SECONDS)))]
-
-
-def route_of(body: Any) -> dict[str, Any]:
-    """Options that send a task of ours where *body* would go."""
-    first = body
-    while kinds.is_group(first) or kinds.is_chain(first) or kinds.is_chord(first):
-        members = list(first.tasks)
-        if not members:
-            break
-        first = maybe_signature(members[0])
-    asked = {
-        key: first.options[key] for key in ("queue", "exchange", "routing_key", "priority") if first.options.get(key)
-    }
-    return {"route_name": first.task, **asked}
 
 
 def _plain(exc: BaseException) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("ENDED_TASK", "RUBY_OPTION", "report_of")
+__all__ = ("ENDED_TASK", "RUBY_OPTION", "report_of", "reporting_queue")
 
 RUBY_OPTION = "ruby"
 """The option of a signature that holds the job's Sidekiq options."""
@@ -16,7 +16,7 @@ ENDED_TASK = "celery.step_ended"
 
 def report_of(app: "Celery", task_id: str, ignores_result: bool) -> dict[str, Any]:
     """What a Ruby step is told of where to report; without `key`, Python stores its result."""
-    report: dict[str, Any] = {"class": ENDED_TASK, "queue": app.conf.task_default_queue}
+    report: dict[str, Any] = {"class": ENDED_TASK, "queue": reporting_queue(app)}
     backend = app.backend
     within = getattr(backend, "_broker_prefix", None)
     if not ignores_result and within is not None and app.conf.result_serializer == "json":
@@ -24,3 +24,9 @@ def report_of(app: "Celery", task_id: str, ignores_result: bool) -> dict[str, An
         if backend.expires:
             report["expires"] = int(backend.expires)
     return report
+
+
+def reporting_queue(app: "Celery") -> str:
+    """Where Python's workers hear of steps in Ruby: the default queue, unless a route sends `celery.step_ended`."""
+    queue: str = app.amqp.destinations.find({}, ENDED_TASK)[0]
+    return queue

@@ -73,7 +73,7 @@ def add_ended_task(app: "Celery") -> Any:
     def step_ended(self: Any, name: str, task_id: str, marks: Any, state: str, result: Any) -> None:
         from sidekiq_celery.backends import failures
 
-        request = Context(_ruby_request(name, task_id, marks))
+        request = Context(_ruby_request(name, task_id, marks, self.request.delivery_info["routing_key"]))
         failed = state != states.SUCCESS
         outcome = failures.as_exception(result, "json") if failed else result
         effects: list[Effect] = []
@@ -90,9 +90,15 @@ def add_ended_task(app: "Celery") -> Any:
     return step_ended
 
 
-def _ruby_request(name: str, task_id: str, marks: Any) -> dict[str, Any]:
+def _ruby_request(name: str, task_id: str, marks: Any, queue: str) -> dict[str, Any]:
+    """
+    The request of a step in Ruby.
+
+    Args:
+        queue: By which its report came: what goes on from here is for Python's workers.
+    """
     payload = {"class": name, "jid": task_id}
-    return request_fields(name, payload, marks, "", (), {}, None)
+    return request_fields(name, payload, marks, queue, (), {}, None)
 
 
 def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> None:
@@ -105,7 +111,7 @@ def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> N
     reason = cause if kinds.is_group(body) else error
     _with_the_end(task, lambda: _call_errbacks(task.app, body, reason))
     run = current(task.request)
-    effects = never_runs(task.app, body, reason, states.FAILURE)
+    effects = never_runs(task.app, task.request, body, reason, states.FAILURE)
     if run is not None:
         run.effects += effects  # type: ignore[attr-defined]
 

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 _CHUNK = 65536
+# The system waits for no longer than 24 days at a time.
+_LONGEST_WAIT_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +145,12 @@ class Parent:
 
 
 def readable(fds: list[int], seconds: float | None, *, writers: Iterable[int] = ()) -> list[int]:
-    """Those of *fds* on which something can be read within *seconds*, and of *writers* that take more."""
+    """Those of *fds* on which something can be read within *seconds* or a day, and of *writers* that take more."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
     for fd in writers:
         poll.register(fd, select.POLLOUT)
-    return [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
+    return [
+        fd for fd, _ in poll.poll(None if seconds is None else min(max(0.0, seconds), _LONGEST_WAIT_SECONDS) * 1000)
+    ]

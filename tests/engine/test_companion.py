@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sidekiq_py.engine.family import LinePipe, Outbox
+from sidekiq_py.engine.family import LinePipe, Outbox, readable
 from tests.support.child_process import tied_to_this_process
 from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY
@@ -172,3 +172,13 @@ def test_writing_to_a_child_never_waits() -> None:
     pipe.close()
     assert not outbox.write("TELL", "nobody")
     outbox.close()
+
+
+def test_a_parent_may_wait_for_a_limit_of_months() -> None:
+    """The system refuses to wait for more than 24 days at a time."""
+    reader, writer = os.pipe()
+    os.write(writer, b"x")
+
+    assert readable([reader], 1e12) == [reader]
+    os.close(reader)
+    os.close(writer)

@@ -21,6 +21,7 @@ from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.app.run import TaskRun
 from sidekiq_celery.app.running_task import running
 from sidekiq_celery.app.task import BaseTask
+from sidekiq_celery.app.time_limits import seconds_of
 from sidekiq_celery.app.unknown_tasks import unknown_tasks
 from sidekiq_celery.app.verdict import verdict
 from sidekiq_celery.exceptions import Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
@@ -248,9 +249,10 @@ class TaskDefinition(JobDefinition):
         return events if events is not None and events.is_on else None
 
     def _limit(self, hard: float | None, soft: float | None) -> None:
+        hard, soft = seconds_of(self.task.name, hard), seconds_of(self.task.name, soft)
         # On the loop the run keeps the soft limit by itself, so that the task can catch what it raises.
-        self.timeout_seconds = None if self.is_async or not soft else float(soft)
-        self.hard_timeout_seconds = float(hard) if hard and self.has_hard_limits and not self.is_async else None
+        self.timeout_seconds = None if self.is_async else soft
+        self.hard_timeout_seconds = hard if self.has_hard_limits and not self.is_async else None
 
     def take_limits(self) -> None:
         """The task's limits have changed; they hold for runs that start from now on."""

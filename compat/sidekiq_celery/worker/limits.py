@@ -4,6 +4,7 @@ import logging
 from inspect import iscoroutinefunction
 from typing import Any
 
+from sidekiq_celery.app.time_limits import trouble_with
 from sidekiq_celery.worker.panel import control_command, nok, ok
 from sidekiq_celery.worker.relay import Place, on_message
 from sidekiq_py.registry import registry
@@ -24,6 +25,8 @@ def time_limit(
     if task is None:
         logger.error("Change time limit attempt for unknown task %s", task_name)
         return nok("unknown task")
+    if (told := trouble_with(hard=hard, soft=soft)) is not None:
+        return nok(f"{told}; nothing was changed")
     pool = state.steward.worker.pool_name
     if hard and pool != "prefork" and not iscoroutinefunction(task.run):
         return nok(f"-P {pool} cannot end a task by a hard limit, nothing was changed: use -P prefork, or soft alone")
@@ -34,7 +37,14 @@ def time_limit(
 
 @on_message("limits")
 def set_limits(place: Place, task_name: str, hard: float | None, soft: float | None) -> None:
-    """Limit the runs of a task that start from now on; None: no limit."""
+    """
+    Limit the runs of a task that start from now on; None: no limit.
+
+    Raises:
+        ValueError: One is no number of seconds.
+    """
+    if (told := trouble_with(hard=hard, soft=soft)) is not None:
+        raise ValueError(told)
     task = place.worker.app.tasks[task_name]
     former = task.__dict__.get("_former_limits", ())
     # Calls that were made elsewhere bring along the limits that the task has there.

@@ -105,6 +105,11 @@ def limited() -> None:
         time.sleep(0.1)
 
 
+if "ODD_LIMIT" in os.environ:
+    # What a call brings along from its declaration is none of this.
+    limited.time_limit = os.environ["ODD_LIMIT"]
+
+
 @app.task(soft_time_limit=100, time_limit=200)
 async def limited_on_loop() -> None:
     """The same, on the loop."""

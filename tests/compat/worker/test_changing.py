@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 import redis
+from sidekiq_celery.app.time_limits import trouble_with
 from sidekiq_celery.exceptions import ImproperlyConfigured, SoftTimeLimitExceeded, TimeLimitExceeded
 from sidekiq_celery.worker import WorkController
+from sidekiq_celery.worker.limits import set_limits
 from sidekiq_celery.worker.pools import autoscale_range
 
 from sidekiq_py.wire.json_dialect import loads
@@ -178,6 +180,28 @@ def test_limits_of_a_task_can_be_changed(start: StartWorker, project: ModuleType
     # The child that runs this one was made after the change.
     with pytest.raises(TimeLimitExceeded):
         project.limited.delay().get(timeout=_SECONDS)
+
+
+@pytest.mark.parametrize("limit", ["10s", -1, float("nan"), 1e300, True, [1]])
+def test_what_is_no_limit_is_refused_and_changes_nothing(limit: Any) -> None:
+    """Neither where the command arrives nor in a process that is told of it all the same."""
+    assert "give seconds as a number" in str(trouble_with(soft=None, hard=limit))
+    assert trouble_with(soft=limit, hard=3) is not None
+    assert trouble_with(soft=None, hard=0) is None
+    with pytest.raises(ValueError, match="give seconds as a number"):
+        set_limits(None, "any", hard=limit, soft=None)  # type: ignore[arg-type]
+
+
+def test_children_start_whatever_they_inherit(start: StartWorker, project: ModuleType) -> None:
+    """The program itself may have made the limits of a task odd."""
+    worker = start("-c", "1", MOST_TASKS="1", ODD_LIMIT="10s")
+
+    told = replies(project, "time_limit", task_name=project.limited.name, soft=None, hard="10s")
+
+    assert "hard='10s' is no time limit" in told["error"]
+    for number in range(3):
+        assert project.add.delay(number, 1).get(timeout=_SECONDS) == number + 1
+    assert "has no time limit, as '10s' is none" in worker.log
 
 
 @pytest.mark.parametrize(("pool", "task"), [("threads", "limited"), ("asyncio", "limited_on_loop")])

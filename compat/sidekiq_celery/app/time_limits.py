@@ -1,0 +1,36 @@
+"""What may stand as a time limit of a task."""
+
+import logging
+from typing import Any
+
+__all__ = ("MOST_SECONDS", "seconds_of", "trouble_with")
+
+logger = logging.getLogger("celery.worker")
+
+MOST_SECONDS = 366 * 24 * 3600.0
+
+
+def trouble_with(**limits: Any) -> str | None:
+    """What is wrong with one of the limits, and what to do; None if nothing is."""
+    for name, seconds in limits.items():
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and 0 <= seconds <= MOST_SECONDS):
+            told = f"{name}={seconds!r:.100} is no time limit"
+            return f"{told}: give seconds as a number from 0 to {MOST_SECONDS:.0f}, or nothing for no limit"
+    return None
+
+
+def seconds_of(task_name: str, limit: Any) -> float | None:
+    """
+    The limit that a process keeps; None: there is none.
+
+    One that is no number is logged: no child could start, were it raised.
+    """
+    try:
+        seconds = float(limit or 0)
+    except (TypeError, ValueError, OverflowError):
+        seconds = -1.0
+    if 0 <= seconds <= MOST_SECONDS:
+        return seconds or None
+    logger.error("%s has no time limit, as %.100r is none: give seconds as a number", task_name, limit)
+    return None

@@ -5,7 +5,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from kombu import Producer, pidbox
-from kombu.exceptions import EncodeError
+from kombu.exceptions import EncodeError, OperationalError
 from kombu.utils.eventio import READ
 
 from sidekiq_celery.worker.panel import Panel
@@ -20,7 +20,8 @@ logger = logging.getLogger("celery.worker.control")
 
 # Replies to a client that is gone are not kept for longer.
 _REPLY_QUEUE_SECONDS = 60
-# What a message raises that is not made as kombu makes them.
+# What a message raises that is not made as kombu makes them, beside much else; kombu takes some of these for signs of a
+# lost connection.
 _NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
 _MOST_ERRORS_IN_A_ROW = 20
 
@@ -83,6 +84,8 @@ class Mailbox:
         self._errors_in_a_row = 0
         self._has_more = False
         self._transport = connection.transport
+        self._lost = (OperationalError, *connection.connection_errors)
+        self._of_redis = (*self._lost, *connection.channel_errors)
         self._transport.cycle.poller.register(wake_fd, READ)
 
     def drain(self, seconds: float) -> None:
@@ -100,8 +103,10 @@ class Mailbox:
                 self._transport.cycle.get(self._transport._deliver, timeout=seconds)
         except Empty:
             self._transport.cycle.maybe_check_subclient_health()
-        except _NONSENSE as error:
-            # kombu takes some of these for signs of a lost connection, which may be so where nothing else comes.
+        except Exception as error:
+            if isinstance(error, self._of_redis) and not isinstance(error, _NONSENSE):
+                raise
+            # Where nothing else comes, it may be a lost connection after all.
             self._errors_in_a_row += 1
             if self._errors_in_a_row > _MOST_ERRORS_IN_A_ROW:
                 raise
@@ -129,7 +134,10 @@ class Mailbox:
         except SystemExit as asked:
             # As in Celery, where `WorkerShutdown` raised by a command stops the worker.
             self._steward.tell_parent("stop", msg=f"the command {body['method']!r} stops the worker: {asked!r}")
-        except _NONSENSE as error:
+        except Exception as error:
+            # A refusal of Redis is that of the reply: its place is the client's choice.
+            if isinstance(error, self._lost) and not isinstance(error, _NONSENSE):
+                raise
             logger.error("the command %.100r cannot be carried out: %r", body["method"], error)
 
     def _on_decode_error(self, message: Any, error: Exception) -> None:

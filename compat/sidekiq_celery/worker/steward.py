@@ -43,7 +43,7 @@ logger = logging.getLogger("celery.worker.control")
 
 _TICK_SECONDS = 1.0
 _PAUSE_SECONDS = 1.0
-# Where Redis answers and refuses: a user without rights, most likely.
+# Where Redis answers and refuses (a user without rights, most likely), or what is wrong is so again.
 _LONG_PAUSE_SECONDS = 30.0
 _MOST_SAMPLES = 100
 _STOP_SECONDS = 2.0
@@ -206,18 +206,20 @@ class Steward:
                         self._tick()
                     mailbox.close()
             except BaseException as error:  # noqa: BLE001 - whatever it is, the worker is to be reached again
-                pause = _PAUSE_SECONDS if isinstance(error, self._connection_errors) else _LONG_PAUSE_SECONDS
+                pause = _PAUSE_SECONDS if self._may_pass(error, has_told) else _LONG_PAUSE_SECONDS
                 if not has_told:
-                    logger.warning("remote control does not answer, and is tried again every %d s: %s", pause, error)
+                    logger.warning("remote control does not answer, and is tried again in %d s: %s", pause, error)
                 has_told = True
                 self._tick()
                 self._is_stopping.wait(pause)
 
-    @property
-    def _connection_errors(self) -> tuple[type[BaseException], ...]:
+    def _may_pass(self, error: BaseException, is_again: bool) -> bool:
+        """The next try may go well: the connection was lost, or a message was the reason."""
         from kombu.exceptions import OperationalError
 
-        return (OperationalError, *(self.connection.connection_errors if self.connection is not None else (OSError,)))
+        lost = self.connection.connection_errors if self.connection is not None else (OSError,)
+        refused = self.connection.channel_errors if self.connection is not None else ()
+        return isinstance(error, (OperationalError, *lost)) or not (is_again or isinstance(error, refused))
 
     def _tick(self) -> None:
         for timer in self._timers:

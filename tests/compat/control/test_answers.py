@@ -160,8 +160,13 @@ def test_names_and_patterns_choose_workers(worker: Asked) -> None:
         b"\xff\xfe no JSON",
         b"[]",
         b'"text"',
+        pytest.param(b"[" * 200_000, id="deep"),
         b"{}",
         b'{"body": 5, "properties": {}, "headers": null}',
+        pytest.param(
+            json.dumps({"body": "[" * 200_000, "content-type": "application/json", "content-encoding": "utf-8"}),
+            id="deep body",
+        ),
         json.dumps({"body": "e30=", "content-type": "application/x-python-serialize", "content-encoding": "binary"}),
     ],
 )
@@ -191,6 +196,8 @@ def _published(worker: Asked, body: Any, serializer: str = "json") -> None:
         {"method": "ping", "reply_to": {"no": "exchange"}},
         {"method": "ping", "destination": 5},
         {"method": "remember", "arguments": {"state": 1}},
+        {"method": "ping", "pattern": "(((", "matcher": "pcre"},
+        {"method": "ping", "pattern": "w*", "matcher": "regex"},
     ],
 )
 def test_commands_that_make_no_sense_harm_nobody(worker: Asked, body: Any) -> None:
@@ -198,6 +205,19 @@ def test_commands_that_make_no_sense_harm_nobody(worker: Asked, body: Any) -> No
     _published(worker, body)
 
     assert worker.inspect("ping") == {"ok": "pong"}
+
+
+def test_a_reply_that_redis_refuses_harms_nobody(worker: Asked) -> None:
+    """Its place is of another type; later commands are answered."""
+    binding = "taken\x06\x16\x06\x16taken.reply"
+    worker.redis.sadd("_kombu.binding.reply.taken.pidbox", binding)
+    worker.redis.set("taken.reply", "no list")
+
+    reply_to = {"exchange": "reply.taken.pidbox", "routing_key": "taken"}
+    _published(worker, {"method": "ping", "reply_to": reply_to, "ticket": "t"})
+
+    assert worker.inspect("ping") == {"ok": "pong"}
+    worker.redis.delete("taken.reply", "_kombu.binding.reply.taken.pidbox")
 
 
 def test_pickled_commands_are_refused(worker: Asked) -> None:

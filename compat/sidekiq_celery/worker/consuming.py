@@ -14,6 +14,9 @@ __all__ = ("serve_present_queues",)
 
 logger = logging.getLogger("celery.worker.consumer")
 
+# As long as AMQP's may be.
+_LONGEST_NAME = 255
+
 
 @control_command(
     args=[("queue", str), ("exchange", str), ("exchange_type", str), ("routing_key", str)],
@@ -28,8 +31,8 @@ def add_consumer(
     **options: Any,
 ) -> dict[str, str]:
     """Tell worker(s) to consume from task queue by name."""
-    if not queue:
-        return nok("name a queue")
+    if told := _trouble_with(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key):
+        return nok(told)
     about: dict[str, Any] = {
         "queue": queue,
         "exchange": exchange,
@@ -47,6 +50,8 @@ def add_consumer(
 @control_command(args=[("queue", str)], signature="<queue>")
 def cancel_consumer(state: Any, queue: str, **kwargs: Any) -> dict[str, str]:
     """Tell worker(s) to stop consuming from task queue by name."""
+    if told := _trouble_with(queue=queue):
+        return nok(told)
     state.steward.tell_all("leave", queue=queue)
     logger.info("Canceling queue %s", queue)
     return ok(f"no longer consuming from {queue}")
@@ -54,7 +59,14 @@ def cancel_consumer(state: Any, queue: str, **kwargs: Any) -> dict[str, str]:
 
 @on_message("serve")
 def serve(place: Place, queue: str, **about: Any) -> None:
-    """Serve one more queue."""
+    """
+    Serve one more queue.
+
+    Raises:
+        ValueError: It has no name that a queue can have.
+    """
+    if told := _trouble_with(queue=queue):
+        raise ValueError(told)
     _select(place.worker.app, queue, **about)
     _tell_engine(place)
 
@@ -67,10 +79,34 @@ def leave(place: Place, queue: str) -> None:
 
 
 def serve_present_queues(app: Any, launcher: "Launcher") -> None:
-    """For a process that is made after the worker's queues have changed."""
+    """
+    For a process that is made after the worker's queues have changed.
+
+    A name that no queue can have is logged and passed over: no process could start, were it raised.
+    """
+    for name in [name for name in app.amqp.queues.consume_from if not _is_text(name)]:
+        logger.error("%.100r is no name of a queue and is not served", name)
+        app.amqp.queues.consume_from.pop(name)
     wanted = queue_configs(app)
     if launcher.shape.queues != [queue.name for queue in wanted]:
         launcher.shape.serve(wanted)
+
+
+def _trouble_with(queue: Any, **others: Any) -> str | None:
+    """What is wrong with the names, and what to do; None if nothing is."""
+    if not _is_text(queue) or not 0 < len(queue) <= _LONGEST_NAME:
+        return f"{queue!r:.100} is no name of a queue: name one by a text of up to {_LONGEST_NAME} characters"
+    for name, value in others.items():
+        if value not in (None, "") and not _is_text(value):
+            return f"{name}={value!r:.100} is no text: give one, or nothing"
+    return None
+
+
+def _is_text(name: Any) -> bool:
+    try:
+        return bool(name.encode())
+    except (AttributeError, UnicodeEncodeError):
+        return False
 
 
 def _select(

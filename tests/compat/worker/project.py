@@ -48,6 +48,13 @@ for _name in (
     _noting(_name)
 
 
+@signals.worker_before_create_process.connect(weak=False)
+def spoil_queues(**about: Any) -> None:
+    """Bends what a child inherits."""
+    if "ODD_QUEUE" in os.environ:
+        app.amqp.queues.consume_from.update({5: None, "\ud800": None})
+
+
 @app.task
 def add(a: int, b: int) -> int:
     """A sum."""

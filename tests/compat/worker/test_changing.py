@@ -150,6 +150,32 @@ def test_a_worker_begins_with_a_queue_and_leaves_one(
     assert worker.stop() == 0
 
 
+def test_what_names_no_queue_is_refused_and_changes_nothing(
+    start: StartWorker, project: ModuleType, redis_client: redis.Redis
+) -> None:
+    """Neither added nor cancelled, and children that are made later start."""
+    start("-c", "1", "-Q", "first")
+
+    for name in (5, ["a"], None, "", "\ud800", "n" * 100_000):
+        assert "is no name of a queue" in replies(project, "add_consumer", queue=name)["error"]
+        assert "is no name of a queue" in replies(project, "cancel_consumer", queue=name)["error"]
+    assert "is no text" in replies(project, "add_consumer", queue="second", exchange=5)["error"]
+    [pid] = children(redis_client)
+    os.kill(pid, signal.SIGKILL)
+
+    eventually(lambda: children(redis_client) - {pid}, within_seconds=_SECONDS)
+    assert project.add.apply_async((2, 2), queue="first").get(timeout=_SECONDS) == 4
+
+
+def test_a_child_passes_over_a_queue_that_cannot_be(start: StartWorker, project: ModuleType) -> None:
+    """The program has changed what the parent serves; who inherits it starts all the same."""
+    worker = start("-c", "1", "-Q", "first", MOST_TASKS="1", ODD_QUEUE="1")
+
+    for number in range(3):
+        assert project.add.apply_async((number, 1), queue="first").get(timeout=_SECONDS) == number + 1
+    assert "5 is no name of a queue and is not served" in worker.log
+
+
 def test_nothing_of_a_new_queue_is_lost_with_a_killed_child(
     start: StartWorker, project: ModuleType, redis_client: redis.Redis
 ) -> None:

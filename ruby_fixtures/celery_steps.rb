@@ -3,7 +3,7 @@
 # The worker of tests of workflows that cross the border.
 
 require_relative "jobs"
-require_relative "sidekiq_celery_steps"
+require_relative "../compat/sidekiq_celery/ruby/sidekiq_celery_steps"
 
 class StepDouble
   include FIXTURE_JOB

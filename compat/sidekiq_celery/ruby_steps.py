@@ -4,7 +4,7 @@ Signatures of jobs that are implemented in Ruby, as steps of workflows.
     chain(fetch.s(1), ruby_job("Billing::Emailer", queue="mailers").s(), log.s())
 
 Their payloads bear `celery.report`: where the result goes, and which job goes on with the workflow. On Ruby's side
-`ruby_fixtures/sidekiq_celery_steps.rb` reads it.
+`ruby/sidekiq_celery_steps.rb` reads it, which `sidekiq-celery ruby-steps` prints.
 """
 
 from collections.abc import Mapping

@@ -15,6 +15,7 @@ from sidekiq_celery.bin.beat import beat
 from sidekiq_celery.bin.bridge import bridge
 from sidekiq_celery.bin.control import control, inspect, status
 from sidekiq_celery.bin.events import events
+from sidekiq_celery.bin.ruby_steps import ruby_steps
 from sidekiq_celery.bin.run import run
 from sidekiq_celery.bin.tasks import call, purge, report, result
 from sidekiq_celery.bin.worker import worker
@@ -66,8 +67,8 @@ def celery(
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
         ctx.exit()
-    if ctx.invoked_subcommand == run.name:
-        # The program makes its own app.
+    if ctx.invoked_subcommand in (run.name, ruby_steps.name):
+        # The program makes its own app, the file has none.
         return
     # As in Celery: the app may be made by a module that reads these.
     for name, value in (
@@ -84,7 +85,7 @@ def celery(
     _add_user_options(ctx.obj.app)
 
 
-for _command in (worker, beat, bridge, call, control, events, inspect, result, purge, report, run, status):
+for _command in (worker, beat, bridge, call, control, events, inspect, result, purge, report, ruby_steps, run, status):
     celery.add_command(_command)
 
 

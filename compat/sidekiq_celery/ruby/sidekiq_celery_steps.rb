@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# Lets Ruby jobs be steps of a sidekiq_celery workflow: copy this file into the application and require it where Sidekiq
-# is configured. It works with Sidekiq 6 to 8 and touches no other jobs.
+# Lets Ruby jobs be steps of a sidekiq_celery workflow: copy this file into the application, in Rails to
+# config/initializers/sidekiq_celery_steps.rb, elsewhere to where `sidekiq -r` leads. It adds itself to Sidekiq's server;
+# there is nothing else to configure. It works with Sidekiq 6 to 8 and touches no other jobs.
 #
 # A step's payload bears `celery.report`. When it has succeeded, or has failed for good, one MULTI writes its result as
 # Celery's clients read it and, if anything waits for it, enqueues the job by which a Python worker goes on: with the next

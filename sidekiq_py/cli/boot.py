@@ -110,7 +110,7 @@ def banner(config: Config) -> str:
         f"  queues   {queues}",
         f"  threads  {config.concurrency}, and up to {config.async_concurrency} async jobs",
         f"  jobs     {', '.join(sorted(definition.name for definition in registry))}",
-        "Ctrl-C stops it; a second one does not wait for busy jobs.",
+        "Ctrl-C stops it; another one a second or more later does not wait for busy jobs.",
     ]
     return "\n".join(lines)
 

@@ -279,6 +279,11 @@ class Launcher:
                 self._loop.close()
             return [job.tid for job in left]
 
+    def ask_to_stop(self) -> None:
+        """As if TERM had come; a stop that is under way goes on as it is. Safe in any thread."""
+        if not self._is_leaving:
+            self.signals.put("TERM")
+
     def hurry(self) -> None:
         """A stop that is under way waits no longer for busy jobs."""
         self._deadline = 0.0

@@ -1,8 +1,8 @@
 """
 What tells a worker to quiet, stop or show itself: signals of the system, and those that a Web UI left in Redis.
 
-TSTP and USR1 quiet; TERM and INT stop, a second one without waiting for busy jobs; TTIN dumps the threads; USR2
-reopens log files. Source: Sidekiq 4.2 to 8.1.7, cli.rb.
+TSTP and USR1 quiet; TERM and INT stop, another one a second or more later without waiting for busy jobs;
+TTIN dumps the threads; USR2 reopens log files. Source: Sidekiq 4.2 to 8.1.7, cli.rb.
 """
 
 import os

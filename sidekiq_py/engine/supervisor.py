@@ -112,9 +112,10 @@ class Supervisor:
         self._rolling = self._staying()
         self._is_quiet = False
 
-    def ask_to_stop(self, name: str = "TERM") -> None:
-        """As if the signal *name* had come."""
-        self._signals.put(name)
+    def ask_to_stop(self) -> None:
+        """As if TERM had come; a stop that is under way goes on as it is."""
+        if not self._is_stopping:
+            self._signals.put("TERM")
 
     def run(self) -> int:
         """Run until all children have ended; the exit code. Only in the main thread."""

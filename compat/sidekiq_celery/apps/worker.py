@@ -98,6 +98,6 @@ class Worker(WorkController):
             f"  results      {app.backend.as_uri()}",
             f"  concurrency  {self.concurrency}{up_to} ({self.pool_name})",
             f"  queues       {', '.join(app.amqp.queues.consume_from)}",
-            "TERM or Ctrl-C lets tasks finish; a second one, or QUIT, does not wait for them.",
+            "TERM or Ctrl-C lets tasks finish; another one a second or more later, or QUIT, does not wait for them.",
         )
         return "\n".join(lines) + "\n"

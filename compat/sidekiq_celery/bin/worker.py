@@ -75,7 +75,7 @@ def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @handle_preload_options
 def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **options: Any) -> None:
     """
-    Run tasks. TERM and Ctrl-C let those that run finish; a second one, or QUIT, does not wait for them.
+    Run tasks. TERM and Ctrl-C let those that run finish; another one a second or more later, or QUIT, does not wait.
 
     Settings may follow the options, as in worker.redirect_stdouts=false.
     """

@@ -94,12 +94,12 @@ def shutdown(state: Any, msg: str = "Got shutdown from remote", **kwargs: Any) -
 
 @on_message("stop")
 def stop(place: Place, msg: str) -> None:
-    """Warmly, as TERM does."""
+    """Warmly, as TERM does; unlike a second TERM, asking again does not hurry it."""
     logger.warning(msg)
     if place.supervisor is not None:
         place.supervisor.ask_to_stop()
     elif place.launcher is not None:
-        place.launcher.signals.put("TERM")
+        place.launcher.ask_to_stop()
 
 
 @control_command(visible=False)

@@ -1,9 +1,9 @@
 """
 A worker's processes on the engine: one that works itself, or a parent of children with one slot each.
 
-TERM and INT end it warmly: tasks that run may finish. QUIT, or a second TERM, ends it coldly: `Shutdown` is raised in
-tasks that run, and their jobs go back. HUP ends it warmly and starts it anew, unless it belongs to a terminal. USR1
-logs what each thread does.
+TERM and INT end it warmly: tasks that run may finish. QUIT, or another TERM a second or more later, ends it coldly:
+`Shutdown` is raised in tasks that run, and their jobs go back. HUP ends it warmly and starts it anew, unless it belongs
+to a terminal. USR1 logs what each thread does.
 """
 
 import logging
@@ -42,7 +42,11 @@ def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] =
     worker.events = TaskEvents(worker.app, worker.hostname, is_on=bool(worker.task_events))
     program.hooks.on("exit")(worker.events.close)
     register_tasks(
-        worker.app, hostname=worker.hostname, has_hard_limits=config.is_single_slot_child, events=worker.events
+        worker.app,
+        hostname=worker.hostname,
+        has_hard_limits=config.is_single_slot_child,
+        events=worker.events,
+        claims_all=True,
     )
     launcher = Launcher(
         config,

@@ -5,6 +5,7 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -152,6 +153,26 @@ def test_a_worker_is_shut_down_by_remote_control(pool: str, start: Start) -> Non
 
     assert worker.process.wait(SECONDS) == 0
     assert worker.app.AsyncResult(task_id).get(timeout=SECONDS) == pool
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_that_stops_warmly_is_not_hurried_by_remote_control(pool: str, start: Start) -> None:
+    """A second TERM would: that is a person who is tired of waiting."""
+    worker = start(pool)
+    task_id = worker.send(f"stays {pool}")
+    worker.process.send_signal(signal.SIGTERM)
+    eventually(lambda: "Warm shutdown" in worker.process.log, within_seconds=SECONDS)
+    asked_at = monotonic()
+    # Two signals within a second are one.
+    eventually(lambda: monotonic() - asked_at > 1.5, within_seconds=SECONDS)
+
+    assert worker.broadcast("shutdown") == {"ok": "shutting down"}
+    eventually(lambda: "Got shutdown from remote" in worker.process.log, within_seconds=SECONDS)
+    assert worker.inspect("active")[0]["id"] == task_id
+    worker.redis.rpush(f"release:stays {pool}", "now")
+
+    assert worker.process.wait(SECONDS) == 0
+    assert worker.app.AsyncResult(task_id).get(timeout=SECONDS) == f"stays {pool}"
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])

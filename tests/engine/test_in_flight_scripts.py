@@ -408,6 +408,19 @@ def test_what_is_revoked_is_told_with_the_jobs(link: Link, redis_client: redis.R
     assert len(reply) == 2 + 2 * 3
 
 
+def test_revokes_of_a_foreign_type_leave_every_job_in_its_queue(link: Link, redis_client: redis.Redis) -> None:
+    """Also where a thousand jobs were looked at before; none may be both in flight and in its queue."""
+    redis_client.set("sidekiq_py:revoked", "oops")
+    jobs = [f'{{"n":{number}}}' for number in range(1100)]
+    push(redis_client, *jobs, '{"jid":"a"}')
+
+    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+        fetch(link, max_jobs=2000)
+
+    assert held(redis_client) == {}
+    assert redis_client.llen("queue:default") == 1101
+
+
 def test_a_claim_tells_it_too(link: Link, redis_client: redis.Redis) -> None:
     """A worker that waits hears of it like one that fetches."""
     fetch(link)

@@ -107,6 +107,8 @@ local function peek(i)
 end
 
 local has_revoked = redis.call('EXISTS', KEYS[7]) == 1
+-- Where it is of another type, that is to come out before anything has moved.
+if has_revoked then redis.call('ZSCORE', KEYS[7], '') end
 local orders = {redis.call('GET', KEYS[8]) or ''}
 
 -- The ids of a job's text that are among the revoked. An argument may hold an id, too: whoever is told looks which one it is.

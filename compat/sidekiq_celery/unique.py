@@ -37,7 +37,7 @@ MOST_SECONDS = 10 * 365 * 24 * 3600
 
 _OPTIONS = ("unique_for", "unique_until", "unique_key")
 _GIVEN = frozenset(_OPTIONS)
-_UNTIL = ("success", "start")
+UNTIL = ("success", "start")
 
 Mark = Mapping[str, Any]
 
@@ -92,8 +92,8 @@ def asked_for(task: Any, options: dict[str, Any], *, is_free: bool) -> Uniquenes
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MOST_SECONDS:
         raise ValueError(f"unique_for is {seconds!r}; give the seconds after which a lock that was left behind expires")
-    until = until or getattr(task, "unique_until", None) or _UNTIL[0]
-    if until not in _UNTIL:
+    until = until or getattr(task, "unique_until", None) or UNTIL[0]
+    if until not in UNTIL:
         raise ValueError(f"unique_until is {until!r}; give 'success', the task's end for good, or 'start'")
     return Uniqueness(seconds, until, key or getattr(task, "unique_key", None))
 
@@ -119,7 +119,7 @@ def lock_of(unique: Uniqueness, name: str, task: Any, args: Sequence[Any], kwarg
     whole = json.dumps([name, text]).encode()
     digest = hashlib.blake2b(whole, digest_size=16).hexdigest()
     mark: dict[str, Any] = {"lock": digest, "for": unique.seconds}
-    if unique.until != _UNTIL[0]:
+    if unique.until != UNTIL[0]:
         mark["until"] = unique.until
     return Lock(lock_key(digest), mark)
 

@@ -25,8 +25,9 @@ from sidekiq_celery.app.time_limits import seconds_of
 from sidekiq_celery.app.unknown_tasks import unknown_tasks
 from sidekiq_celery.app.verdict import verdict
 from sidekiq_celery.exceptions import Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
+from sidekiq_celery.mark_checks import are_limits, sorted_out
 from sidekiq_celery.message import aware
-from sidekiq_celery.payload import KEY, arguments_of, marks_of, request_fields, with_embedded
+from sidekiq_celery.payload import EMBEDS, KEY, arguments_of, marks_of, request_fields, with_embedded
 from sidekiq_celery.priorities import base_queue
 from sidekiq_celery.rate_limits import RateLimits, limit_all
 from sidekiq_celery.revokes import keep_less_long
@@ -147,9 +148,11 @@ class JobRun(TaskRun):
         args: Any = raw_args
         kwargs: Any = {}
         try:
-            marks = marks_of(payload)
+            marks, self.refusal = sorted_out(marks_of(payload))
             args, kwargs = arguments_of(definition.app, raw_args, marks)
-            marks = with_embedded(definition.app, marks)
+            if EMBEDS in marks:
+                marks, refusal = sorted_out(with_embedded(definition.app, marks))
+                self.refusal = self.refusal or refusal
         except Exception as error:  # noqa: BLE001 - whatever a foreign writer has put there, it is not run
             self.refusal = error
         self.sets_off = bool(marks) and flow.is_part(marks)
@@ -268,7 +271,7 @@ class TaskDefinition(JobDefinition):
         """This, or the same with the limits that the call asks for."""
         marks = payload.get(KEY)
         limits = marks.get("timelimit") if type(marks) is dict else None
-        if not limits or self.has_outlived(limits):
+        if not limits or not are_limits(limits) or self.has_outlived(limits):
             return self
         limited = self._limited(*limits)
         limited.admit = self.admit

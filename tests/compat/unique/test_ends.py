@@ -9,7 +9,7 @@ import pytest
 import redis
 from sidekiq_celery import Celery
 from sidekiq_celery.app.definition import register_tasks
-from sidekiq_celery.exceptions import Ignore, Reject
+from sidekiq_celery.exceptions import Ignore, InvalidTaskError, Reject
 
 from sidekiq_py.engine.recovery import PoisonPillError
 from sidekiq_py.redis_access import in_flight
@@ -287,10 +287,8 @@ def test_a_task_may_call_itself_once_more(
 @pytest.mark.parametrize(
     "mark", ["odd", {}, {"lock": 1, "for": 1}, {"lock": "x", "for": "1"}, {"lock": "x", "for": -1}, 7]
 )
-def test_a_mark_that_is_none_is_left_alone(
-    app: Celery, worker: TaskWorker, redis_client: redis.Redis, mark: Any
-) -> None:
-    """Whoever has written it; the task runs."""
+def test_a_mark_that_is_none_is_refused(app: Celery, worker: TaskWorker, redis_client: redis.Redis, mark: Any) -> None:
+    """Whoever has written it; the task does not run."""
 
     @app.task(name="proj.plain")
     def plain() -> str:
@@ -300,7 +298,8 @@ def test_a_mark_that_is_none_is_left_alone(
     redis_client.lpush("queue:celery", json.dumps(job))
     worker.start()
 
-    assert app.AsyncResult("a" * 24).get(timeout=WAIT_SECONDS) == "ran"
+    with pytest.raises(InvalidTaskError, match=r"celery\.unique"):
+        app.AsyncResult("a" * 24).get(timeout=WAIT_SECONDS)
 
 
 def test_a_lock_that_is_no_text_is_left_alone(redis_url: str, redis_client: redis.Redis) -> None:

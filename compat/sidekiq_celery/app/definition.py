@@ -312,6 +312,7 @@ def register_tasks(
     has_hard_limits: bool = False,
     gate: Gate | None = None,
     events: "TaskEvents | None" = None,
+    claims_all: bool = False,
 ) -> None:
     """
     Let a worker run the tasks of *app*, which is finalized by that.
@@ -323,6 +324,7 @@ def register_tasks(
         has_hard_limits: The worker runs one task a process; without it `time_limit` has no effect, which is told once.
         gate: Asked before each task; by default about revokes.
         events: Where monitors are told of runs.
+        claims_all: The worker is this app's alone: jobs that nobody declares are unknown tasks, whoever enqueued them.
     """
     from sidekiq_celery.app.lost_workers import fail_lost_tasks
 
@@ -350,7 +352,7 @@ def register_tasks(
         definitions.append(definition)
         registry.add(definition)
     limit_all(limits, definitions, {})
-    registry.fall_back(unknown_tasks(app, define))
+    registry.fall_back(unknown_tasks(app, define, claims_all=claims_all))
     _tell_what_has_no_effect(list(app.tasks.values()), has_hard_limits)
 
 

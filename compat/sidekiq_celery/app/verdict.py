@@ -15,11 +15,11 @@ from sidekiq_celery import states, unique
 from sidekiq_celery.app.failed_tasks import FailedTasks, keep_limit
 from sidekiq_celery.app.run import TaskRun
 from sidekiq_celery.app.task_log import is_expected
-from sidekiq_celery.exceptions import Reject
+from sidekiq_celery.exceptions import NotRegistered, Reject
 from sidekiq_celery.payload import KEY, marks_of
 from sidekiq_py.outcome import Attempt, Kind, Outcome
 from sidekiq_py.program import Outgoing
-from sidekiq_py.redis_access.failed_jobs import add_to_retry
+from sidekiq_py.redis_access.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, record_failure
@@ -101,6 +101,8 @@ def _failure(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outco
     task, app = run.plan.task, run.plan.app
     payload = parse_job(attempt.raw)
     _record(payload, run.retval, attempt, attempt.queue)
+    if isinstance(run.retval, NotRegistered) and KEY not in payload:
+        return _kept_for_others(run, attempt, payload)
     # Who is tried again all the same, by `retry(throw=False)`, is not dead.
     limit = 0 if run.again or is_expected(task, run.retval) else keep_limit(app, task)
     if not limit:
@@ -115,6 +117,23 @@ def _failure(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outco
         announce_death=True,
         vital=(*run.effects, *failed_tasks.keep(member, attempt.now)),
         afterwards=lambda: failed_tasks.trim(limit),
+        is_logged=True,
+    )
+
+
+def _kept_for_others(run: TaskRun, attempt: Attempt, payload: dict[str, Any]) -> Outcome:
+    """A job that is perhaps no task at all: kept as Sidekiq keeps its own, whatever becomes of failed tasks."""
+    config = attempt.config
+    limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
+    member = dump(payload, dialect=attempt.dialect)
+    return Outcome(
+        "dead",
+        payload,
+        member,
+        attempt.now,
+        announce_death=True,
+        vital=(*run.effects, add_to_dead(member, attempt.now)),
+        trims=tuple(trim_dead(attempt.now, limits)),
         is_logged=True,
     )
 

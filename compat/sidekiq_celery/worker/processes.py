@@ -21,6 +21,7 @@ from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.platforms import isatty
 from sidekiq_celery.worker import stewards
+from sidekiq_celery.worker.child_numbers import ChildNumbers, be_number
 from sidekiq_celery.worker.consuming import serve_present_queues
 from sidekiq_celery.worker.scaling import ThreadScaler, scaling_policy
 from sidekiq_py import program
@@ -87,16 +88,19 @@ def run_here(worker: Any, config: Config) -> int:
 
 def run_family(worker: Any, config: Config) -> int:
     """Keep children at work until told to stop; the exit code."""
-    number = 0
+    forks = number = 0
+    numbers = ChildNumbers()
 
     def before_fork() -> None:
-        nonlocal number
-        number += 1
+        nonlocal forks, number
+        forks += 1
+        number = numbers.give(child.pid for child in family.children)
         _send(signals.worker_before_create_process, sender=worker)
 
     def be_child(parent: Parent) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        multiprocessing.current_process().name = f"ForkPoolWorker-{number}"
+        multiprocessing.current_process().name = f"ForkPoolWorker-{forks}"
+        be_number(number, worker)
         start_process(worker)
         program.hooks.on("exit")(end_process)
 

@@ -638,7 +638,7 @@ def test_a_task_that_replaces_itself_goes_on_under_its_id(
 def test_a_task_that_nobody_has_registered_fails_at_once(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis
 ) -> None:
-    """It is kept, with its result; a job of Ruby's goes by Sidekiq's rules."""
+    """It is kept, with its result; where the worker is not the app's alone, Ruby's jobs go by Sidekiq's rules."""
     told: list[Any] = []
 
     def listen(name: str = "", id: str = "", **_: Any) -> None:
@@ -658,6 +658,25 @@ def test_a_task_that_nobody_has_registered_fails_at_once(
     assert redis_client.zcard("dead") == 1
     [retried] = eventually(lambda: redis_client.zrange("retry", 0, -1))
     assert json.loads(retried)["class"] == "Nowhere"
+
+
+def test_a_worker_of_an_app_alone_takes_any_unknown_job_for_a_task(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """Ruby's jobs too fail at once, with a sentence that helps; as others' they are kept whatever is kept of tasks."""
+    app.conf.task_keep_failed = 0
+    plain = {"class": "Nowhere", "args": [], "jid": "j", "queue": "celery", "retry": True}
+    wrapped = {**plain, "class": "Sidekiq::ActiveJob::Wrapper", "wrapped": "ImportJob", "jid": "k"}
+    push_jobs(redis_client, [json.dumps(plain), json.dumps(wrapped)], queue="celery")
+
+    worker.start(claims_all=True)
+    eventually(lambda: redis_client.zcard("dead") == 2)
+
+    dead = {job["jid"]: job for job in map(json.loads, redis_client.zrange("dead", 0, -1))}
+    assert stored(redis_client, "j")["result"]["exc_type"] == "NotRegistered"
+    assert "Nowhere is the name of no task here: add its module to imports" in dead["j"]["error_message"]
+    assert "ImportJob" in dead["k"]["error_message"]
+    assert redis_client.zcard("retry") == redis_client.zcard(INDEX) == 0
 
 
 def test_an_error_tracker_may_wrap_what_a_task_runs(

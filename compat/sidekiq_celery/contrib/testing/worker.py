@@ -157,7 +157,9 @@ class TestWorkController(WorkController):
         return launcher
 
     def _register(self, hooks: Hooks) -> None:
-        register_tasks(self.app, self._registry, hooks=hooks, hostname=self.hostname, events=self.events)
+        register_tasks(
+            self.app, self._registry, hooks=hooks, hostname=self.hostname, events=self.events, claims_all=True
+        )
 
     def _of_a_later_task(self, class_name: str) -> JobDefinition | None:
         if class_name not in self.app.tasks:

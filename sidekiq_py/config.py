@@ -131,6 +131,7 @@ class Config:
         fetcher: "reliable" keeps a job in Redis until it is settled; "basic" is Ruby's BRPOP.
         shutdown_timeout_seconds: What busy jobs are given at a stop before they are cut off.
         max_retries: For `retry: true`.
+        max_job_bytes: A job of more bytes is not read, but kept in `dead` as it is; 0: no limit.
         dead_max_jobs, dead_timeout_seconds: What the dead set keeps; at most `dead_max_jobs` - 1 entries, as in Ruby.
         average_scheduled_poll_seconds: Ruby's poll interval per process, used by processes without the poller lease.
         poll_seconds: How often the process that holds the poller lease looks for due jobs.
@@ -154,6 +155,7 @@ class Config:
     fetcher: Literal["reliable", "basic"] = "reliable"
     shutdown_timeout_seconds: float = 25.0
     max_retries: int = 25
+    max_job_bytes: int = 0
     dead_max_jobs: int = 10_000
     dead_timeout_seconds: int = 180 * 24 * 3600
     average_scheduled_poll_seconds: float = 5.0

@@ -8,6 +8,7 @@ Every error of the project.
     ├── ArgumentTypeError (TypeError)       an argument has a type that JSON lacks; `place` says which one
     ├── ArgumentValueError (ValueError)     an argument has a value that JSON cannot carry (NaN, a lone surrogate, …)
     ├── DeserializationError                an Active Job argument has no Python value, or its record is not found
+    ├── JobTooLargeError                    a job has more bytes than the worker takes
     ├── JobNotFoundError (LookupError)      a payload names a class that no declared job bears
     ├── ExtensionKeyError                   a job is minded by Pro, Enterprise or a gem, which do not exist here
     ├── JobDeclarationError (ValueError)    a job is declared twice, in `__main__` without a name, or with bad options
@@ -74,6 +75,10 @@ class ArgumentValueError(SidekiqError, ValueError):
 
 class DeserializationError(SidekiqError):
     """An argument of an Active Job cannot be turned into a Python value; raised inside the run, so the job retries."""
+
+
+class JobTooLargeError(SidekiqError):
+    """A job has more bytes than the worker takes; it is kept unread."""
 
 
 class JobNotFoundError(SidekiqError, LookupError):

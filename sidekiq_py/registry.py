@@ -14,12 +14,15 @@ from sidekiq_py.wire.push_template import PushTemplate
 
 if TYPE_CHECKING:
     from sidekiq_py.outcome import Conclude  # a program that only pushes settles nothing
+    from sidekiq_py.redis_access.in_flight import Effect
 
 Payload = dict[str, Any]
 RetryInBlock = Callable[[int, BaseException, Payload], Any]
 ExhaustedBlock = Callable[[Payload, BaseException], Any]
 OnTold = Callable[[Sequence[bytes]], None]
 """Handed what Redis tells along with jobs: the number of the standing orders, and ids of theirs that are revoked."""
+OnTooLarge = Callable[[bytes], tuple[str, Sequence["Effect"]]]
+"""Handed the bytes of a job that is too large to be read: what is to be said of it, and written with its end."""
 Admit = Callable[[Payload, Dialect], tuple[bytes, float] | None]
 """
 Asked before a job starts: None, or what is to wait in `schedule` in its place, and until when, seconds since the epoch.
@@ -169,11 +172,13 @@ class Registry:
 
     Attributes:
         on_told: Of a worker whose jobs can be revoked; None where nobody listens.
+        on_too_large: Asked about jobs of more bytes than `Config.max_job_bytes`.
     """
 
     def __init__(self) -> None:
         self._by_name: dict[str, JobDefinition] = {}
         self.on_told: OnTold | None = None
+        self.on_too_large: OnTooLarge | None = None
         # The dict's own method: every job that runs is looked up once.
         self.find: Callable[[str], JobDefinition | None] = self._by_name.get
 

@@ -7,8 +7,8 @@ declared job, then settle success, failure, interruption or shutdown.
 
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from sidekiq_py.clock import now_seconds
@@ -20,7 +20,7 @@ from sidekiq_py.engine.job_logger import JobLogger
 from sidekiq_py.engine.metrics import ExecutionMetrics
 from sidekiq_py.engine.settle import utc_day
 from sidekiq_py.engine.work_state import WorkState
-from sidekiq_py.errors import PayloadError, RedisError, SidekiqError
+from sidekiq_py.errors import JobTooLargeError, PayloadError, RedisError, SidekiqError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.iterable import Interrupted
 from sidekiq_py.middleware import Chain, ServerMiddleware
@@ -32,6 +32,8 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 
 _log = logging.getLogger("sidekiq")
+
+_SHOWN_BYTES = 200
 
 Payload = dict[str, Any]
 Repush = Callable[[Payload], Outgoing | None]
@@ -98,6 +100,20 @@ class Ending:
         """The job is not to be run: keep it in `dead` as it is."""
         now = now_seconds()
         self._carry_out(unit, payload, error, retry.bury_untouched(unit.raw, payload, self._around.config, now), now)
+
+    def too_large(self, unit: UnitOfWork) -> None:
+        """It has more bytes than are taken here: keep them in `dead`, unread."""
+        around = self._around
+        now = now_seconds()
+        text = f"the job has {len(unit.raw):,} bytes, and max_job_bytes is {around.config.max_job_bytes:,}"
+        effects: Sequence[in_flight.Effect] = ()
+        if around.registry.on_too_large is not None:
+            text, effects = around.registry.on_too_large(unit.raw)
+        context = {"context": "A job is kept in dead, unread", "jobstr": unit.raw[:_SHOWN_BYTES]}
+        around.hooks.report(JobTooLargeError(text), context)
+        outcome = retry.bury_untouched(unit.raw, {}, around.config, now)
+        outcome = replace(outcome, announce_death=False, vital=(*effects, *outcome.vital))
+        self._carry_out(unit, {}, None, outcome, now)
 
     def failed(
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, error: BaseException

@@ -1,12 +1,13 @@
 """
 One thread: take a job, run it, settle it, until there is nothing more to take.
 
-*decode → turn away what an extension of Sidekiq minds → find the declared job → middleware → perform → settle.* An
-`async def` job is handed to the event loop, and the thread goes on to the next.
+*weigh → decode → turn away what an extension of Sidekiq minds → find the declared job → middleware → perform → settle.*
+An `async def` job is handed to the event loop, and the thread goes on to the next.
 """
 
 import logging
 import os
+import sys
 import threading
 from typing import Any, Protocol
 
@@ -57,6 +58,7 @@ class Processor:
         self._limits = limits
         self._loop = loop
         self._ending = Ending(surroundings, fetcher)
+        self._most_bytes = surroundings.config.max_job_bytes or sys.maxsize
         self._watched_keys = surroundings.extensions.watched
         self._guard: Guard | None = None
         self._watch: HardLimitWatch | None = None
@@ -142,6 +144,9 @@ class Processor:
 
     def _process(self, unit: UnitOfWork) -> None:
         started = monotonic()
+        if len(unit.raw) > self._most_bytes:
+            settle_or_leave(lambda: self._ending.too_large(unit), unit)
+            return
         try:
             payload = parse_job(unit.raw)
         except PayloadError as unusable:

@@ -258,6 +258,8 @@ OPTIONS: dict[str, Option] = {
     "worker_log_datefmt": Option(None, "string", old="CELERYD_LOG_DATEFMT"),
     "worker_log_format": Option(DEFAULT_PROCESS_LOG_FMT, "string", old="CELERYD_LOG_FORMAT"),
     "worker_lost_wait": Option(10.0, "float", old="CELERYD_WORKER_LOST_WAIT"),
+    # Not Celery's: a job of more bytes is not read; 0 for no limit.
+    "worker_max_body_bytes": Option(32 * 1024 * 1024, "int"),
     "worker_max_memory_per_child": Option(None, "int", old="CELERYD_MAX_MEMORY_PER_CHILD"),
     "worker_max_tasks_per_child": Option(None, "int", old="CELERYD_MAX_TASKS_PER_CHILD"),
     "worker_pool": Option("prefork", "string", old="CELERYD_POOL"),

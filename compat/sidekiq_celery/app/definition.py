@@ -8,7 +8,7 @@ engine runs them like any job: `bind` makes the run of a payload, `conclude` dec
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from sidekiq_celery.app.run import TaskRun
 from sidekiq_celery.app.running_task import running
 from sidekiq_celery.app.task import BaseTask
 from sidekiq_celery.app.time_limits import seconds_of
+from sidekiq_celery.app.too_large import refusal_of
 from sidekiq_celery.app.unknown_tasks import unknown_tasks
 from sidekiq_celery.app.verdict import verdict
 from sidekiq_celery.exceptions import Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
@@ -334,6 +335,7 @@ def register_tasks(
     orders = StandingOrders(app, lambda ordered: limit_all(limits, definitions, ordered))
     limits = RateLimits(app, orders.heard.may_be_revoked)
     registry.on_told = orders.heard.note
+    registry.on_too_large = partial(refusal_of, app)
 
     def define(task: Any) -> TaskDefinition:
         return TaskDefinition(

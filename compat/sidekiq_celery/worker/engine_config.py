@@ -52,6 +52,7 @@ def engine_config(app: "Celery", slots: Slots) -> Config:
         is_single_slot_child=slots.processes > 0,
         shutdown_timeout_seconds=_WARM_SECONDS,
         usr1_dumps_threads=True,
+        max_job_bytes=int(app.conf.worker_max_body_bytes or 0),
         # Tasks have lines of their own.
         job_log=False,
     )

@@ -23,8 +23,9 @@ def as_module(**settings):
 
 
 def test_every_setting_of_celery_has_its_default(app):
-    """Celery's 207 settings are known, each under its own default, and `task_keep_failed`."""
-    assert len(defaults.OPTIONS) == 208
+    """Celery's 207 settings are known, each under its own default, and two of this package's own."""
+    assert len(defaults.OPTIONS) == 209
+    assert {"task_keep_failed", "worker_max_body_bytes"} <= defaults.OPTIONS.keys()
 
     assert {name: app.conf[name] for name in defaults.OPTIONS} == defaults.DEFAULTS | {
         "task_default_exchange": None,

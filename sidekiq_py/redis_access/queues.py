@@ -5,7 +5,7 @@ A queue is a list: newest job at the head, next to run at the tail. Jobs that a 
 process's in-flight hash (`in_flight.py`), where Ruby's UI cannot see them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sidekiq_py.errors import RedisReplyError
@@ -13,6 +13,8 @@ from sidekiq_py.redis_access import scan
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.transaction import transact
 from sidekiq_py.wire import keys
+
+_PART = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +118,14 @@ def clear(pool: Pool, name: str) -> int:
     key = keys.queue(name)
     length, *_ = transact(pool, [("LLEN", key), ("UNLINK", key), ("SREM", keys.QUEUES, name)])
     return int(length)
+
+
+def drain(pool: Pool, name: str) -> Iterator[list[bytes]]:
+    """Remove the queue and its name, as `clear` does, and give the jobs that it held, in parts."""
+    key = keys.queue(name)
+    for _ in range(size(pool, name) // _PART):
+        jobs, _ = transact(pool, [("LRANGE", key, -_PART, -1), ("LTRIM", key, 0, -_PART - 1)])
+        yield jobs
+    # With those that were pushed meanwhile.
+    rest, *_ = transact(pool, [("LRANGE", key, 0, -1), ("UNLINK", key), ("SREM", keys.QUEUES, name)])
+    yield rest

@@ -17,6 +17,7 @@ from kombu.exceptions import EncodeError
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 
+from sidekiq_celery.emptying import empty
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.priorities import levels, step_queue, steps_of
 from sidekiq_celery.transport.errors import as_kombus
@@ -329,12 +330,8 @@ class Channel(kombu_redis.Channel):
     def _purge(self, queue: str) -> int:
         if _is_passing(queue):
             return int(super()._purge(queue))
-        names = levels(queue, self._steps)
         with as_kombus():
-            commands: list[tuple[str, ...]] = [("LLEN", keys.queue(name)) for name in names]
-            commands += [("UNLINK", keys.queue(name)) for name in names]
-            commands += [("SREM", keys.QUEUES, *names)]
-            return sum(self.station.pool.batch(commands)[: len(names)])
+            return sum(empty(self.station.pool, name) for name in levels(queue, self._steps))
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
         """Delete a queue and what waits in it, one without bindings too."""

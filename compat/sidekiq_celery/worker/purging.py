@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.emptying import empty
 from sidekiq_celery.priorities import priority_queues
-from sidekiq_py.api import Queue
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -16,4 +16,4 @@ __all__ = ("purge",)
 def purge(app: "Celery", names: Iterable[str]) -> int:
     """Take all waiting jobs out of queues; returns how many there were. What runs, or is scheduled, stays."""
     levels = (level for name in names for level in priority_queues(app, name))
-    return sum(Queue(level, client=client_of(app)).clear() for level in levels)
+    return sum(empty(client_of(app).pool, level) for level in levels)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import redis
+import sidekiq_celery.transport  # noqa: F401 - registers the schemes
+from kombu import Connection
 from kombu.exceptions import EncodeError, OperationalError
 from sidekiq_celery import Celery, Task, group, signals
 from sidekiq_celery.app.publish import client_of
@@ -352,3 +354,30 @@ def test_eager_calls_are_made_in_any_case(app: Celery, holders: Holders) -> None
 
     assert runs == [1, 1, 1]
     assert holders() == []
+
+
+def test_a_purged_task_leaves_no_lock(app: Celery, sync: Any, redis_client: redis.Redis, holders: Holders) -> None:
+    """However many are purged, and whatever stands among them; the lock of another's is left alone."""
+    for number in range(1005):
+        sync.delay(number)
+    redis_client.lpush("queue:celery", "no job", '{"celery":"lock"}', '{"celery":{"unique":{"lock":"x\\ud800","for":9}}}')
+    stolen = redis_client.keys("sidekiq_py:unique:*")[0]
+    redis_client.set(stolen, "another")
+
+    assert app.control.purge() == 1008
+
+    assert holders() == ["another"]
+    redis_client.delete(stolen)
+    assert ids(redis_client) == []
+    assert [sync.delay(1).id] == ids(redis_client)
+
+
+def test_kombu_purges_without_a_lock_too(redis_url: str, sync: Any, redis_client: redis.Redis, holders: Holders) -> None:
+    """As `celery purge` of the real one does, by our transport."""
+    sync.delay(1)
+
+    with Connection(redis_url.replace("redis://", "sidekiq://")) as connection:
+        assert connection.default_channel.queue_purge("celery") == 1
+
+    assert holders() == []
+    assert redis_client.smembers("queues") == set()

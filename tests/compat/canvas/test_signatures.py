@@ -224,3 +224,26 @@ def test_a_program_that_makes_no_workflows_knows_their_kinds() -> None:
     )
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["chain", "group", "chord"])
+def test_every_kind_is_read_where_nobody_has_imported_it(tasks: SimpleNamespace, kind: str) -> None:
+    """As by a worker whose program makes no workflows: it meets them as bodies, links and steps."""
+    add, one = tasks.add, tasks.add.s(1)
+    made = {"chain": chain(add.s(1, 1), one), "group": group(one, one), "chord": chord([add.s(1, 1)], one)}
+    program = (
+        "import json, sys\n"
+        "from sidekiq_celery._canvas.signature import maybe_signature\n"
+        "assert 'sidekiq_celery.canvas' not in sys.modules\n"
+        "print(type(maybe_signature(json.loads(sys.argv[1]))).__name__.strip('_'))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(made[kind])],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout.strip() == kind, done.stderr

@@ -6,7 +6,7 @@ Brings back the jobs of owners that died.
    this machine that uses CPU time meanwhile is not silent: a job of it keeps Python's lock from all other threads.
 2. Fence it: from then on it can neither fetch nor claim.
 3. Put its jobs back, each only if it was still in flight. What was in flight at a death is a suspect; a suspect that
-   was marked as started bears a death more, and with the third in 72 hours it goes to `dead`.
+   was marked as started bears a death more, and with the third in 72 hours, so after four runs, it goes to `dead`.
 4. Look at it again for a minute: an inbox may hold what Redis moved in the last instant.
 
 After an outage of Redis every lease is gone while all workers live. So the first look only remembers, and a broken
@@ -43,12 +43,13 @@ _AFTERCARE_SECONDS = 60
 
 
 class PoisonPillError(SidekiqError):
-    """A job's process died three times while it ran."""
+    """A job's process died once while it was in flight, and three times more while it ran as a suspect."""
 
     def __init__(self) -> None:
         super().__init__(
-            f"the process died {DEATHS_TO_BURY} times while this job ran; it was put into the dead set. "
-            "Look at memory, native libraries and time limits before it is retried"
+            f"the process died {DEATHS_TO_BURY} times while this job ran as a suspect, after a first death that made "
+            f"it one, so it started {DEATHS_TO_BURY + 1} times; it was put into the dead set. Look at memory, native "
+            "libraries and time limits before it is retried"
         )
 
 

@@ -1,5 +1,5 @@
 """
-Tasks whose worker has died three times while they ran.
+Tasks whose worker has died four times while they ran.
 
 The engine puts such a job into the dead set and calls the death handlers. Here it becomes a failure of the task:
 `WorkerLostError` as its result, its errbacks, its chord failed.

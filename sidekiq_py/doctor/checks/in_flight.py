@@ -70,7 +70,7 @@ def suspects(facts: Facts) -> Iterator[Finding]:
     if number := facts.owners.suspects:
         yield note(
             f"{counted(number, 'job was', 'jobs were')} in flight when a Python process died, in the last 72 hours. "
-            "The third death of a process while the same job runs puts that job into `dead`.",
+            "Three more deaths of a process while the same job runs put that job into `dead`.",
             "If processes die again and again: look at memory, native libraries and the kernel's log (OOM).",
         )
     else:

@@ -86,10 +86,10 @@ def test_a_task_ends_once_whatever_is_killed(
     client_of(app).close()
 
 
-def test_a_task_that_kills_its_worker_fails_at_the_third(
+def test_a_task_that_kills_its_worker_fails_at_the_fourth_death(
     redis_url: str, redis_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Whoever buries it stores the failure and calls its errbacks."""
+    """The first makes it a suspect, three more end it. Whoever buries it stores the failure and calls its errbacks."""
     app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False, fixups=[])
     result = app.send_task("proj.deadly", link_error=app.signature("proj.told"))
 
@@ -99,6 +99,7 @@ def test_a_task_that_kills_its_worker_fails_at_the_third(
         eventually(lambda worker=worker: not worker.is_running or redis_client.exists("told"), 30)
         worker.leave()
 
+    assert redis_client.get("deadly") == b"4"
     assert redis_client.get("told") == result.id.encode()
     meta = json.loads(redis_client.get(f"celery-task-meta-{result.id}") or b"{}")
     assert (meta["status"], meta["result"]["exc_type"]) == ("FAILURE", "WorkerLostError")

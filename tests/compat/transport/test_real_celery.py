@@ -1,7 +1,9 @@
 """The real Celery on our transport: its clients and workers, ours and Ruby's at the other end."""
 
 import json
+import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,18 @@ def result_of(client: redis.Redis, task_id: str) -> Any:
     """What a worker has stored for a call, once it has succeeded."""
     stored = json.loads(client.get(f"celery-task-meta-{task_id}") or b"{}")
     return stored.get("result") if stored.get("status") == "SUCCESS" else None
+
+
+def words_in_shell(snippet: str, folder: Path) -> list[str]:
+    """What `redis-cli` is given by a snippet of the documentation, as a shell reads it."""
+    program = folder / "redis-cli"
+    program.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    run = subprocess.run(
+        ["sh", "-ec", snippet], capture_output=True, text=True, check=True, cwd=folder, env=environment
+    )
+    return run.stdout.splitlines()
 
 
 def pushed(url: str, name: str, *args: Any) -> str:
@@ -136,9 +150,12 @@ def test_a_user_with_few_rights(new_redis_server: Callable[..., RedisServer], tm
     """The rights that the documentation lists are enough for workers, clients and remote control."""
     server = new_redis_server()
     page = (REPOSITORY / "docs" / "kombu_transport.md").read_text()
-    rules = page.partition("ACL SETUSER celery ")[2].partition("```")[0].replace("\\\n", " ").replace("'", "").split()
+    words = words_in_shell(
+        page.partition("## A user with few rights")[2].partition("```sh\n")[2].partition("```")[0], tmp_path
+    )
+    assert words[:3] == ["ACL", "SETUSER", "celery"]
     with server.client(decode_responses=True) as client:
-        client.execute_command("ACL", "SETUSER", "celery", "reset", *rules)
+        client.execute_command("ACL", "SETUSER", "celery", "reset", *words[3:])
         client.execute_command("ACL", "LOG", "RESET")
         as_user = {"BROKER": server.url.replace("redis://", "sidekiq://celery:a-password@")}
 

@@ -64,6 +64,24 @@ def test_names_in_paths(start: StartWorker, tmp_path: Path) -> None:
     assert eventually((tmp_path / "named.log").exists, within_seconds=WAIT_SECONDS)
 
 
+def test_each_child_may_have_a_log_file(proj: ModuleType, start: StartWorker, tmp_path: Path) -> None:
+    """Section "Prefork pool process index": `%i` and `%I`; a child in another's place goes on with its file."""
+    options = ("-n", "named@here", "-Q", "logs", "-P", "prefork", "-l", "INFO", "--max-tasks-per-child", "1")
+    start(*options, "-c", "2", "-f", f"{tmp_path}/%n%I.log", processes=2)
+    start(*options, "-c", "1", "-f", f"{tmp_path}/by-%i.log")
+
+    results = [proj.add.apply_async((1, number), queue="logs") for number in range(6)]
+
+    assert [result.get(timeout=WAIT_SECONDS) for result in results] == [1, 2, 3, 4, 5, 6]
+    of_children = [tmp_path / name for name in ("named-1.log", "named-2.log", "by-1.log")]
+    assert {*tmp_path.iterdir()} == {*of_children, tmp_path / "named.log", tmp_path / "by-0.log"}
+
+    def told() -> int:
+        return sum(file.read_text().count(" succeeded in ") for file in of_children)
+
+    eventually(lambda: told() == len(results), within_seconds=WAIT_SECONDS)
+
+
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "asyncio"])
 def test_concurrency(proj: ModuleType, start: StartWorker, pool: str) -> None:
     """Section "Concurrency": the pools; eventlet and gevent are knowingly absent."""

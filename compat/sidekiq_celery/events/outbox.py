@@ -165,6 +165,8 @@ class Outbox:
                 self._is_closing.wait(_PAUSE_SECONDS)
                 self._is_wanted.set()
             self._tell_of_losses()
+        # The program may have put something in and closed since the last time.
+        self._send_all()
         if self._pool is not None:
             self._pool.close()
 

@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -157,6 +158,33 @@ def test_a_program_that_ends_sends_what_it_has(redis_url: str, heard: Heard) -> 
         "celery",
         "celery",
     )
+
+
+def test_what_is_put_in_just_before_the_end_is_sent(app: Celery, heard: Heard) -> None:
+    """Also where its thread has looked for the last time: here it is held while it logs."""
+    outbox = outbox_of(app)
+    closing = threading.Thread(target=outbox.close)
+
+    class Closer(logging.Handler):
+        """Puts in one more event, and closes."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            """In the outbox's thread, once."""
+            if closing.ident is None:
+                put(outbox, 1)
+                closing.start()
+                eventually(outbox._is_closing.is_set, LONG)
+
+    closer = Closer()
+    logging.getLogger("celery.events").addHandler(closer)
+    try:
+        put(outbox, 1, result=object())
+        eventually(lambda: heard.events, LONG)
+    finally:
+        logging.getLogger("celery.events").removeHandler(closer)
+
+    closing.join(LONG)
+    assert [event["uuid"] for event in heard.events] == ["0"]
 
 
 def test_a_forked_process_sends_its_own_events(redis_url: str, heard: Heard) -> None:

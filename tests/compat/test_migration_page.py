@@ -151,6 +151,83 @@ def test_every_setting_has_an_effect_or_says_that_it_has_none() -> None:
         assert told or name in words or name.removeprefix("redis_") in {"username", "password"}, name
 
 
+OLD_IMPORTS = """\
+import celery
+import celery  # noqa
+import celery.signals
+import celery as c
+import celery.schedules as times
+from celery import Celery, shared_task
+from celery.utils.log import get_task_logger
+def late():
+    import celery
+    from celery.result import AsyncResult
+try: from celery import signature
+except ImportError: import celery; pass
+from .celery import app
+from shop.celery import app
+import celery_once
+import os, celery
+with mock.patch("celery.app.base.Celery"): ...
+importlib.import_module("celery.canvas")
+logger = logging.getLogger("celery.app.trace")
+"""
+NEW_IMPORTS = """\
+import sidekiq_celery as celery
+import sidekiq_celery as celery  # noqa
+import sidekiq_celery as celery, sidekiq_celery.signals
+import sidekiq_celery as c
+import sidekiq_celery.schedules as times
+from sidekiq_celery import Celery, shared_task
+from sidekiq_celery.utils.log import get_task_logger
+def late():
+    import sidekiq_celery as celery
+    from sidekiq_celery.result import AsyncResult
+try: from sidekiq_celery import signature
+except ImportError: import sidekiq_celery as celery; pass
+from .celery import app
+from shop.celery import app
+import celery_once
+import os, celery
+with mock.patch("celery.app.base.Celery"): ...
+importlib.import_module("celery.canvas")
+logger = logging.getLogger("celery.app.trace")
+"""
+
+
+def test_the_page_changes_imports_and_lists_those_that_are_left(tmp_path: Path) -> None:
+    """By its two commands, as they are printed."""
+    step = (REPOSITORY / "docs/migrating_from_celery.md").read_text().partition("3. **The import.**")[2]
+    change, check = re.findall(r"```sh\n(.*?)```", step.partition("4. **Workers.**")[0], re.DOTALL)
+    source = tmp_path / "src" / "shop tasks.py"
+    source.parent.mkdir()
+    source.write_text(OLD_IMPORTS)
+
+    def run(command: str) -> str:
+        return subprocess.run(["sh", "-ec", command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert run(change) == run(change) == ""
+
+    assert source.read_text() == NEW_IMPORTS
+    assert [line.partition(":")[2] for line in run(check).splitlines()] == [
+        "16:import os, celery",
+        '17:with mock.patch("celery.app.base.Celery"): ...',
+        '18:importlib.import_module("celery.canvas")',
+    ]
+
+
+def test_the_page_changes_nothing_where_there_is_nothing_to_change(tmp_path: Path) -> None:
+    """And says nothing."""
+    step = (REPOSITORY / "docs/migrating_from_celery.md").read_text().partition("3. **The import.**")[2]
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "empty.py").write_text("import os\n")
+    change = step.partition("```sh\n")[2].partition("```")[0]
+
+    done = subprocess.run(["sh", "-c", change], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert done.stdout + done.stderr == ""
+
+
 def test_the_names_are_those_of_the_real_celery() -> None:
     """Settings and signals, for all others stand for them."""
     code = (

@@ -49,7 +49,7 @@ def run_child(
         elif message.word == "KILLED":
             limit, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
             answers = {True: "yes", False: "no", None: "later"}
-            parent.say("SETTLED", answers[launcher.settle_overdue(owner, field.encode(), limit)])
+            parent.say("SETTLED", answers[launcher.settle_overdue(owner, field.encode(), limit)], owner, field)
 
     parent.listen(hear, on_end=lambda: launcher.signals.put("TERM"))
     return launcher.run(on_ready=lambda: parent.say("READY"))

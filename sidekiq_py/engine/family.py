@@ -3,9 +3,9 @@ What a parent and its children say to each other, over two pipes each.
 
 - Up: `OWNER <name>` (the child takes jobs under this name from now on), `READY`, `BEGIN <seconds> <owner> <field>` and
 `END` (a job with a hard limit starts and ends), `TERMINATE signal:<number> <owner> <field>` (the job that runs is to be
-ended by force; `END` if it ends by itself), `SETTLED <yes|no|later>` (the answer to `KILLED`; `no`: it had ended,
-`later`: Redis is away), `RENEW` (replace me: I have run my share of jobs), `LOAD <running> [<waiting>]` (the answer to
-`LOAD`).
+ended by force; `END` if it ends by itself), `SETTLED <yes|no|later> <owner> <field>` (the answer to `KILLED`; `no`: it
+had ended, `later`: Redis is away), `RENEW` (replace me: I have run my share of jobs), `LOAD <running> [<waiting>]` (the
+answer to `LOAD`).
 - Down: `DEAD <owner>` (bring its jobs back), `KILLED <seconds> <owner> <field>` (its job ran past its hard limit,
 or was terminated: settle it as failed), `LOAD [waiting]` (how many jobs run, and how many wait). The end of the down
 pipe says that the parent is gone.

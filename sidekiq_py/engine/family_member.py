@@ -22,6 +22,7 @@ class Limit:
 
     Args:
         seconds: The limit as the child has told it, or `terminated_by`.
+        times_asked: How many children were asked to settle it.
     """
 
     seconds: str
@@ -29,6 +30,7 @@ class Limit:
     field: str
     due: float
     frozen_until: float | None = None
+    times_asked: int = 0
 
     @property
     def reason(self) -> str:

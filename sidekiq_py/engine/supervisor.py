@@ -81,7 +81,7 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         self.size = FamilySize(processes, scaling)
         self._orphans: list[str] = []
-        self._hard_limits = HardLimits(lambda: self.children, self._helper_for, self._hear)
+        self._hard_limits = HardLimits(lambda: self.children, self._staying, self._fork, self._hear)
         self._rolling: list[Child] = []
         self._rolled_in: Child | None = None
         self._starts = ChildStarts(processes)
@@ -151,9 +151,6 @@ class Supervisor:
         self._children[child.pid] = child
         self._hand_orphans_to(child)
         return child
-
-    def _helper_for(self, child: Child) -> Child:
-        return next((other for other in self._staying() if other is not child), None) or self._fork()
 
     def _fork_process(self, run: RunChild) -> Child:
         up_read, up_write = os.pipe()
@@ -320,7 +317,8 @@ class Supervisor:
         elif message.word in ("ANSWER", "SAY"):
             self._companion.pass_on(child, message)
         elif message.word == "SETTLED":
-            self._hard_limits.note_settled(child, message.details[0])
+            answer, owner, job = message.details[0], message.details[1], " ".join(message.details[2:])
+            self._hard_limits.note_settled(child, answer, owner, job)
 
     def _obey(self, name: str) -> None:
         self._on_signal(name)

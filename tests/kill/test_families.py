@@ -141,6 +141,25 @@ def test_a_job_past_its_hard_limit_fails_once_and_its_child_is_replaced(
     assert "was killed by SIGKILL" in parent.log
 
 
+def test_a_sibling_that_cannot_answer_does_not_keep_a_hard_limit_from_being_enforced(
+    fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """Its job holds the interpreter lock; the child that is started in its place settles, once."""
+    fleet.keep_retries()
+    ready(fleet, 2, concurrency=1, hard_timeout_seconds=1)
+    push_jobs(fleet.client, [job_text(0, "hog", [120])])
+    eventually(lambda: fleet.ledger.count(STARTED) == 1)
+    push_jobs(fleet.client, [job_text(1, "endless", [60])])
+
+    [retried] = eventually(lambda: fleet.client.zrange("retry", 0, -1))
+
+    starts = fleet.ledger.numbers(STARTED)
+    report(f"starts={dict(starts)}")
+    assert json.loads(retried)["error_class"] == "sidekiq_py.errors.HardTimeLimitError"
+    assert starts == {0: 1, 1: 1}
+    assert fleet.client.mget("stat:processed", "stat:failed") == [b"1", b"1"]
+
+
 def test_jobs_that_end_just_at_their_hard_limit_are_settled_once(
     fleet: Fleet, report: Callable[[object], None]
 ) -> None:

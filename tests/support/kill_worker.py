@@ -6,6 +6,7 @@ module in here that imports the package under test: it is a program of its own, 
 """
 
 import asyncio
+import ctypes
 import json
 import logging
 import os
@@ -183,7 +184,7 @@ class Program:
         self.registry = Registry()
         self.hooks = Hooks()
         self.chain: Chain[ServerMiddleware] = Chain()
-        jobs = (self.tick, self.boom, self.stubborn, self.heedful, self.poison, self.limited, swallow, choke)
+        jobs = (self.tick, self.boom, self.stubborn, self.heedful, self.poison, self.limited, self.hog, swallow, choke)
         for function in jobs:
             self.registry.add(FunctionDefinition(function.__name__, {}, function, function))
         if settings.has_async_jobs:
@@ -257,6 +258,12 @@ class Program:
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             pass
+        self._ledger.note(ENDED, number)
+
+    def hog(self, number: int, seconds: int) -> None:
+        """Sleeps with the interpreter lock: no other thread of its process runs for *seconds*."""
+        self._ledger.note(STARTED, number)
+        ctypes.PyDLL(None).sleep(seconds)
         self._ledger.note(ENDED, number)
 
     # ---- around them

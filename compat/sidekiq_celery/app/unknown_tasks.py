@@ -58,7 +58,9 @@ def _unknown(app: "Celery", name: str) -> Any:
     """A task that fails."""
 
     def run(self: Any, *args: Any, **kwargs: Any) -> None:
-        error = NotRegistered(
+        error = NotRegistered(name)
+        # Programs look for the name in the error, as in Celery; the log and Ruby's page show the note.
+        error.add_note(
             f"{name} is the name of no task here: add its module to imports or include, or name it by -I, then retry "
             "it from the dead set"
         )

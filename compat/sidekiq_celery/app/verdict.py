@@ -157,6 +157,8 @@ def _class_name(error: Any) -> str:
 
 
 def _text(error: Any) -> str:
+    if isinstance(error, NotRegistered):
+        return "\n".join(getattr(error, "__notes__", ())) or str(error)
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ may raise anything

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery.app.publish import client_of
 from sidekiq_celery.payload import KEY, SLOT
-from sidekiq_celery.standing_orders import RATES_KEY, RateOrder
+from sidekiq_celery.standing_orders import RATES_KEY, RateOrder, countable_rate
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import rates, waiting
@@ -108,13 +108,11 @@ def set_rate_limit(app: "Celery", task_name: str, limit: Any) -> bool:
         False if that was its limit before.
 
     Raises:
-        ValueError: It cannot be read as a rate.
-        KeyError: The app has no such task.
+        ValueError: It cannot be read as a rate, or not be counted: see `countable_rate`.
+        KeyError: Its unit is unknown, or the app has no such task.
         RedisError: As `Pool.run` does.
     """
-    per_second = rate(limit)
-    if per_second < 0:
-        raise ValueError(f"{limit!r} is below 0; give a rate as '10/m', or 0 for no limit")
+    countable_rate(limit)
     task = app.tasks[task_name]
     text = json.dumps([limit, task.rate_limit])
     client = client_of(app)

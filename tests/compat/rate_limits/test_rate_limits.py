@@ -269,10 +269,26 @@ def test_orders_that_nobody_can_read_are_passed_over(
     assert sum("is no rate limit for" in message for message in caplog.messages) == len(bad)
 
 
-@pytest.mark.parametrize(("limit", "error"), [("-1/s", ValueError), ("often", ValueError), ("1/y", KeyError)])
-def test_what_is_no_rate_is_refused(app: Celery, limit: str, error: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        *[("-1/s", ValueError), ("often", ValueError), ("1/y", KeyError), ("nan/s", ValueError), ("inf", ValueError)],
+        *[("1e-300/s", ValueError), ("1e9/s", ValueError), (10**400, ValueError), ([1], ValueError)],
+    ],
+)
+def test_what_is_no_rate_is_refused(app: Celery, redis_client: redis.Redis, limit: Any, error: type[Exception]) -> None:
     """Nothing is set."""
     declare(app, [])
 
     with pytest.raises(error):
         rate_limits.set_rate_limit(app, "proj.limited", limit)
+    assert not redis_client.exists("sidekiq_py:rate_limits")
+
+
+@pytest.mark.parametrize("limit", ["1000000/s", "1/h", "0.01/h", 0, None, ""])
+def test_what_redis_can_count_is_taken(app: Celery, redis_client: redis.Redis, limit: Any) -> None:
+    """From one in months to one in a microsecond."""
+    declare(app, [])
+
+    assert rate_limits.set_rate_limit(app, "proj.limited", limit)
+    assert redis_client.hlen("sidekiq_py:rate_limits") == 1

@@ -360,7 +360,9 @@ def test_a_purged_task_leaves_no_lock(app: Celery, sync: Any, redis_client: redi
     """However many are purged, and whatever stands among them; the lock of another's is left alone."""
     for number in range(1005):
         sync.delay(number)
-    redis_client.lpush("queue:celery", "no job", '{"celery":"lock"}', '{"celery":{"unique":{"lock":"x\\ud800","for":9}}}')
+    redis_client.lpush(
+        "queue:celery", "no job", '{"celery":"lock"}', '{"celery":{"unique":{"lock":"x\\ud800","for":9}}}'
+    )
     stolen = redis_client.keys("sidekiq_py:unique:*")[0]
     redis_client.set(stolen, "another")
 
@@ -372,7 +374,9 @@ def test_a_purged_task_leaves_no_lock(app: Celery, sync: Any, redis_client: redi
     assert [sync.delay(1).id] == ids(redis_client)
 
 
-def test_kombu_purges_without_a_lock_too(redis_url: str, sync: Any, redis_client: redis.Redis, holders: Holders) -> None:
+def test_kombu_purges_without_a_lock_too(
+    redis_url: str, sync: Any, redis_client: redis.Redis, holders: Holders
+) -> None:
     """As `celery purge` of the real one does, by our transport."""
     sync.delay(1)
 

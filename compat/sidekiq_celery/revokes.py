@@ -13,6 +13,7 @@ in `schedule` or `retry` is called up, so that this is soon.
 """
 
 import json
+import logging
 import math
 import os
 import time
@@ -34,11 +35,15 @@ __all__ = (
     "STAMPS_KEY", "keep_less_long", "matches", "not_revoked", "revoke", "revoke_stamped", "revoked_ids", "stamp_of",
 )  # fmt: skip
 
+_log = logging.getLogger("celery.worker.control")
+
 STAMPS_KEY = "sidekiq_py:revoked_stamps"
 KEPT_SECONDS = float(os.environ.get("CELERY_WORKER_REVOKE_EXPIRES") or 7 * 24 * 3600)
 """For how long a revoke holds at least; in any case until all jobs have come that wait for their time now."""
 MET_SECONDS = 3 * 3600
 """For how long it holds when its task was met, should the same be sent again. Celery's time for all of them."""
+MOST_LISTED = 10_000
+"""So many ids `revoked_ids` gives."""
 MOST_SEARCHED = 10_000
 """In a set of waiting jobs that is larger, a revoked task stays until its time."""
 # What a worker has taken waits there unasked for a quarter of it (`sidekiq_py.engine.reliable`); the rest is for
@@ -63,11 +68,17 @@ def revoke(app: "Celery", task_ids: str | Iterable[str], *, waits: bool = True) 
         return
     pool = client_of(app).pool
     try:
-        may_start = revoked.revoke(pool, wanted, now=time.time(), kept_seconds=KEPT_SECONDS)
+        done = revoked.revoke(pool, wanted, now=time.time(), kept_seconds=KEPT_SECONDS)
         _call_up(app, wanted)
     except RedisError as error:
         fail(error)
-    if may_start and waits:
+    if done.forgotten:
+        _log.warning(
+            "%d earlier revokes are forgotten, as %d are kept at most: tasks of theirs that still wait will run",
+            done.forgotten,
+            revoked.MOST_KEPT,
+        )
+    if done.may_start and waits:
         time.sleep(_IN_FLIGHT_SECONDS)
 
 
@@ -91,6 +102,7 @@ def revoke_stamped(app: "Celery", headers: Mapping[str, Any], *, waits: bool = T
         ("MULTI",),
         ("ZREMRANGEBYSCORE", STAMPS_KEY, "-inf", f"{now:.3f}"),
         ("ZADD", STAMPS_KEY, *members),
+        ("ZREMRANGEBYRANK", STAMPS_KEY, 0, -revoked.MOST_KEPT - 1),
         ("EXPIRE", STAMPS_KEY, math.ceil(KEPT_SECONDS)),
         ("INCRBY", keys.ORDERS, 1),
         ("EXEC",),
@@ -104,8 +116,8 @@ def revoke_stamped(app: "Celery", headers: Mapping[str, Any], *, waits: bool = T
 
 
 def revoked_ids(app: "Celery") -> list[str]:
-    """The ids of the tasks that are revoked, those among them that a worker has met in the last hours."""
-    return revoked.list_revoked(client_of(app).pool, time.time())
+    """The ids of the tasks that are revoked, those among them that a worker has met in the last hours; not too many."""
+    return revoked.list_revoked(client_of(app).pool, time.time(), MOST_LISTED)
 
 
 def not_revoked(app: "Celery", task_ids: Iterable[str]) -> list[str]:

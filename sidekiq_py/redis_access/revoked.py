@@ -6,7 +6,8 @@ from queues tell what is found there (`fetch.lua`, `claim.lua`). `sidekiq_py:ord
 any other order that workers keep a copy of has changed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.pool import Link, Pool
@@ -14,17 +15,32 @@ from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import parse_job
 
-__all__ = ("is_revoked", "list_revoked", "revoke", "told_of")
+__all__ = ("MOST_KEPT", "Revoked", "is_revoked", "list_revoked", "revoke", "told_of")
 
 REVOKE = Script("revoke")
 
+MOST_KEPT = 50_000
+"""So many ids are kept, as in Celery's workers."""
 # A job that waits longer is not thought of.
 _MOST_SECONDS = 10 * 365 * 24 * 3600
 _AFTER_THE_LAST_SECONDS = 24 * 3600
 _SLICE = 1000
 
 
-def revoke(pool: Pool, jids: Sequence[str], *, now: float, kept_seconds: float) -> bool:
+class Revoked(NamedTuple):
+    """
+    What a revoke came to.
+
+    Args:
+        may_start: One of the jobs may be in flight: it may have been taken just before, and not have started.
+        forgotten: How many other ids are not kept any more.
+    """
+
+    may_start: bool
+    forgotten: int
+
+
+def revoke(pool: Pool, jids: Sequence[str], *, now: float, kept_seconds: float) -> Revoked:
     """
     Keep jobs from being started.
 
@@ -32,17 +48,16 @@ def revoke(pool: Pool, jids: Sequence[str], *, now: float, kept_seconds: float) 
         jids: Need not exist.
         now: Seconds since the epoch.
         kept_seconds: For how long at least; a job that waits for its time now is covered in any case.
-
-    Returns:
-        Whether one of them may be in flight: in that case it may have been taken just before, and not have started.
     """
     names = [keys.REVOKED, keys.SCHEDULE, keys.RETRY, keys.OWNERS, keys.in_flight("")]
-    times = [f"{now:.3f}", f"{now + kept_seconds:.3f}", _AFTER_THE_LAST_SECONDS, f"{now + _MOST_SECONDS:.3f}"]
-    may_run = False
+    until, at_most = f"{now + kept_seconds:.3f}", f"{now + _MOST_SECONDS:.3f}"
+    given = [f"{now:.3f}", until, _AFTER_THE_LAST_SECONDS, at_most, MOST_KEPT]
+    may_start, forgotten = False, 0
     for start in range(0, len(jids), _SLICE):
         part = jids[start : start + _SLICE]
-        may_run |= bool(pool.run(lambda link, part=part: REVOKE.run(link, names, [*times, *part])))  # type: ignore[misc]
-    return may_run
+        in_flight, gone = pool.run(lambda link, part=part: REVOKE.run(link, names, [*given, *part]))  # type: ignore[misc]
+        may_start, forgotten = may_start or bool(in_flight), forgotten + gone
+    return Revoked(may_start, forgotten)
 
 
 def is_revoked(pool: Pool, jid: str, now: float) -> bool:
@@ -51,10 +66,10 @@ def is_revoked(pool: Pool, jid: str, now: float) -> bool:
     return until is not None and float(until) > now
 
 
-def list_revoked(pool: Pool, now: float) -> list[str]:
-    """The ids of all revoked jobs."""
-    found: Iterable[bytes] = pool.command("ZRANGEBYSCORE", keys.REVOKED, f"({now:.3f}", "+inf")
-    return [jid.decode(errors="replace") for jid in found]
+def list_revoked(pool: Pool, now: float, most: int) -> list[str]:
+    """The ids of revoked jobs; where there are more than *most*, those that are kept the longest."""
+    found: list[bytes] = pool.command("ZREVRANGEBYSCORE", keys.REVOKED, "+inf", f"({now:.3f}", "LIMIT", 0, most)
+    return [jid.decode(errors="replace") for jid in reversed(found)]
 
 
 def told_of(link: Link, raw: bytes) -> list[bytes]:

@@ -25,6 +25,7 @@ logger = logging.getLogger("celery.worker.control")
 
 _TERM = "SIGTERM"
 _SOFT = int(SIGUSR1)
+_MOST_NAMED = 100
 Reply = dict[str, Any]
 
 
@@ -41,8 +42,8 @@ def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None
     except ValueError as error:
         return nok(str(error))
     if not terminate:
-        logger.info("Tasks flagged as revoked: %s", ", ".join(task_ids))
-        return ok(f"tasks {', '.join(task_ids)} flagged as revoked")
+        logger.info("Tasks flagged as revoked: %s", _named(task_ids))
+        return ok(f"tasks {_named(task_ids)} flagged as revoked")
     return _terminate(state, number, task_ids=task_ids)
 
 
@@ -74,6 +75,11 @@ def revoke_by_stamped_headers(
 def revoked(state: Any, **kwargs: Any) -> list[str]:
     """List of revoked task-ids."""
     return revokes.revoked_ids(state.app)
+
+
+def _named(task_ids: Sequence[str]) -> str:
+    more = len(task_ids) - _MOST_NAMED
+    return ", ".join(task_ids[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _terminate(state: Any, number: int, **which: Any) -> Reply:

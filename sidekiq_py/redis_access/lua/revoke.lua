@@ -3,11 +3,13 @@
 -- KEYS[1] zset  ids of revoked jobs, each until when   KEYS[2] zset  schedule   KEYS[3] zset  retry
 -- KEYS[4] hash  the owners   KEYS[5] what the key of an owner's in-flight jobs begins with
 -- ARGV[1] now, epoch s   ARGV[2] until when at least   ARGV[3] how long beyond the last waiting job, s
--- ARGV[4] until when at most   ARGV[5..] ids
+-- ARGV[4] until when at most   ARGV[5] how many ids are kept   ARGV[6..] ids
 --
--- Reply: 1 if one of the jobs may be in flight: its process may have taken it and not started it yet; else 0.
+-- Reply: {1 if one of the jobs may be in flight: its process may have taken it and not started it yet; else 0, how many ids
+-- had to leave for these}.
 
 local MOST_IN_FLIGHT = 10000
+local FIRST = 6
 
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
 
@@ -17,12 +19,26 @@ for i = 2, 3 do
   local last = redis.pcall('ZREVRANGE', KEYS[i], 0, 0, 'WITHSCORES')
   if last[2] then untill = math.max(untill, tonumber(last[2]) + tonumber(ARGV[3])) end
 end
+local most = tonumber(ARGV[5])
+if redis.call('ZCARD', KEYS[1]) + #ARGV - FIRST + 1 > most then
+  -- Those that are revoked now are to be the last to leave.
+  local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+  if last[2] then untill = math.max(untill, tonumber(last[2])) end
+end
 untill = math.ceil(math.min(untill, tonumber(ARGV[4])))
 
 local wanted = {}
-for i = 5, #ARGV do
+for i = FIRST, #ARGV do
   redis.call('ZADD', KEYS[1], 'GT', untill, ARGV[i])
   wanted[ARGV[i]] = true
+end
+
+-- What is kept for the shortest time leaves first: what a worker has met, then the oldest.
+local over, gone = redis.call('ZCARD', KEYS[1]) - most, 0
+if over > 0 then
+  for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, over + #ARGV - FIRST)) do
+    if gone < over and not wanted[id] then gone = gone + redis.call('ZREM', KEYS[1], id) end
+  end
 end
 local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 redis.call('EXPIRE', KEYS[1], string.format('%.0f', math.ceil(last[2] - ARGV[1])))
@@ -41,9 +57,9 @@ end
 local seen = 0
 for _, owner in ipairs(redis.call('HKEYS', KEYS[4])) do
   seen = seen + redis.call('HLEN', KEYS[5] .. owner)
-  if seen > MOST_IN_FLIGHT then return 1 end
+  if seen > MOST_IN_FLIGHT then return {1, gone} end
   for _, job in ipairs(redis.call('HVALS', KEYS[5] .. owner)) do
-    if is_wanted(job) then return 1 end
+    if is_wanted(job) then return {1, gone} end
   end
 end
-return 0
+return {0, gone}

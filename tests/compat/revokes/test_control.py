@@ -142,6 +142,8 @@ def test_commands_that_cannot_be_obeyed_say_why(project: ModuleType, start: Star
 
     assert answer(project, "revoke", task_id="none", terminate=True) == {"ok": "terminate: tasks unknown"}
     assert answer(project, "revoke", task_id=["a", "b"]) == {"ok": "tasks a, b flagged as revoked"}
+    many = answer(project, "revoke", task_id=[f"x{number}" for number in range(250)])
+    assert many["ok"].endswith(", x99 and 150 more flagged as revoked")
     assert "SIGNONE" in answer(project, "revoke", task_id="a", signal="NONE", terminate=True)["error"]
     assert answer(project, "rate_limit", task_name="nobodys", rate_limit="1/s") == {"error": "unknown task"}
     assert "Invalid rate limit" in answer(project, "rate_limit", task_name=project.rare.name, rate_limit="x")["error"]

@@ -9,6 +9,7 @@ import redis
 from sidekiq_celery import Celery, chain, chord, group, revokes, signals
 from sidekiq_celery.exceptions import ChordError, OperationalError, TaskRevokedError
 
+from sidekiq_py.redis_access.revoked import MOST_KEPT
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually
 
@@ -223,6 +224,37 @@ def test_a_record_that_has_run_out_revokes_nothing(app: Celery, worker: TaskWork
 
     assert result.get(timeout=WAIT_SECONDS) == "late"
     assert revokes.revoked_ids(app) == []
+
+
+@pytest.mark.parametrize("kept_seconds", [60, 30 * 24 * 3600])
+def test_no_more_than_fifty_thousand_are_kept(
+    app: Celery, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture, kept_seconds: float
+) -> None:
+    """The oldest leave, never those that are revoked now, however long the others were to be kept; it is logged."""
+    until = time.time() + kept_seconds
+    redis_client.zadd("sidekiq_py:revoked", {f"old{number:06}": until + number for number in range(MOST_KEPT)})
+
+    revokes.revoke(app, [f"new{number}" for number in range(1500)])
+
+    assert redis_client.zcard("sidekiq_py:revoked") == MOST_KEPT
+    kept = {member.decode() for member in redis_client.zrange("sidekiq_py:revoked", 0, -1)}
+    assert {f"new{number}" for number in range(1500)} <= kept
+    assert {f"old{number:06}" for number in range(1500, MOST_KEPT)} <= kept
+    assert sum(int(line.getMessage().split()[0]) for line in caplog.records if "forgotten" in line.getMessage()) == 1500
+    assert len(revokes.revoked_ids(app)) == revokes.MOST_LISTED
+    assert "new1" in revokes.revoked_ids(app)
+
+
+def test_no_more_stamps_than_that_are_kept(app: Celery, redis_client: redis.Redis) -> None:
+    """Each worker has a copy of them."""
+    until = time.time() + 60
+    redis_client.zadd(revokes.STAMPS_KEY, {f"old{number}": until + number for number in range(MOST_KEPT)})
+
+    revokes.revoke_stamped(app, {"customer": ["4", "5"]}, waits=False)
+
+    assert redis_client.zcard(revokes.STAMPS_KEY) == MOST_KEPT
+    assert redis_client.zscore(revokes.STAMPS_KEY, '["customer", "5"]') is not None
+    assert redis_client.zscore(revokes.STAMPS_KEY, "old1") is None
 
 
 def test_ids_that_a_payload_spells_differently_are_refused(app: Celery) -> None:

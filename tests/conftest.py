@@ -1,5 +1,6 @@
 """Fixtures that every test may use: a Redis server of this test process, and a client for it."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +17,12 @@ from tests.support.worker_process import WorkerProcess
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 
 REDIS_SWITCH = "SIDEKIQ_PY_REQUIRE_REDIS"
+
+
+def pytest_configure() -> None:
+    """Let the programs of the tests hear Ctrl-C, also where a shell has started all this in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _require_server_program() -> None:

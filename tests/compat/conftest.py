@@ -1,9 +1,12 @@
-"""No test of Celery's names leaves anything behind: neither the current app nor shared tasks."""
+"""No test of Celery's names leaves anything behind: no current app, no shared tasks, no connections, no log of its own."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 from sidekiq_celery import _state
+
+LOGGERS = ("", "celery", "celery.task", "celery.redirected")
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +16,12 @@ def _nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     finalizers = dict(_state._on_app_finalizers)
     default, current, latest = _state.default_app, _state._tls.current_app, _state._latest_current
     apps = set(_state._get_active_apps())
+    loggers = [(one, list(one.handlers), one.level, one.propagate) for one in map(logging.getLogger, LOGGERS)]
     yield
+    for one, handlers, level, propagate in loggers:
+        # A test worker sets logging up for the whole process.
+        one.handlers[:], one.propagate = handlers, propagate
+        one.setLevel(level)
     for app in set(_state._get_active_apps()) - apps:
         # What is not closed here may wait for the garbage collector until a thousand others are open.
         app.close()

@@ -1,4 +1,4 @@
-"""No test of Celery's names leaves anything behind: no current app, no shared tasks, no connections, no log of its own."""
+"""No test of Celery's names leaves anything behind: no current app, no shared tasks, no connections, no logging."""
 
 import logging
 from collections.abc import Iterator

@@ -182,8 +182,8 @@ class HardLimits:
         else:
             # It had ended in that very moment.
             child.limit = None
-        child.is_leaving = False
-        child.is_to_be_replaced = False
+        # It may have been asked to stop.
+        child.is_leaving = child.is_to_be_replaced = child.kill_at is not None
         send_signal(child.pid, signal.SIGCONT)
 
     def _give_up(self, child: Child) -> None:

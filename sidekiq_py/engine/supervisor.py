@@ -130,6 +130,7 @@ class Supervisor:
             self._reap()
             self._kill_late()
             self._hard_limits.enforce()
+            self._dismiss_helpers()
             self._look_at_memory()
             self._roll_on()
             self._shed()
@@ -371,6 +372,12 @@ class Supervisor:
         send_signal(child.pid, signal.SIGTERM)
         if child.limit is not None and child.limit.frozen_until is not None:
             send_signal(child.pid, signal.SIGCONT)
+
+    def _dismiss_helpers(self) -> None:
+        """Who was started while all stop, to settle the job of another, stops when that is done."""
+        if self._is_stopping:
+            for child in self._may_go():
+                self._ask_to_stop(child, within_seconds=self._config.shutdown_timeout_seconds + 10)
 
     def _kill_late(self) -> None:
         for child in self._children.values():

@@ -160,6 +160,24 @@ def test_a_sibling_that_cannot_answer_does_not_keep_a_hard_limit_from_being_enfo
     assert fleet.client.mget("stat:processed", "stat:failed") == [b"1", b"1"]
 
 
+def test_a_hard_limit_that_comes_due_while_all_stop_keeps_nobody_at_work(
+    fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """Whoever was started to settle the job goes, too, and the parent ends."""
+    fleet.keep_retries()
+    parent = ready(fleet, 1, concurrency=1, hard_timeout_seconds=2)
+    push_jobs(fleet.client, [job_text(0, "endless", [600])])
+    eventually(lambda: fleet.ledger.count(STARTED) == 1)
+
+    parent.send_signal(signal.SIGTERM)
+
+    assert parent.wait(60) == 0
+    books = fleet.books(1)
+    report(books)
+    assert fleet.client.zcard("retry") == 1
+    assert (fleet.ledger.count(STARTED), books.lost, books.doubled) == (1, (), ())
+
+
 def test_jobs_that_end_just_at_their_hard_limit_are_settled_once(
     fleet: Fleet, report: Callable[[object], None]
 ) -> None:

@@ -2,14 +2,17 @@
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 from sidekiq_celery import signals
 
+from tests.support.waiting import eventually
 from tests.support.worker_process import SOURCE_ROOTS, SidekiqProcess
 
 StartWorker = Callable[..., SidekiqProcess]
@@ -43,11 +46,41 @@ def starting(program: str, redis_url: str) -> Iterator[StartWorker]:
             words = command("-A", app, "worker", *arguments)
             worker = SidekiqProcess(words, redis_url=url, environment=environment(**more))
             stack.callback(worker.print_log_tail)
-            # What a test leaves running is not waited for.
-            stack.callback(lambda: worker.kill() if worker.is_running else None)
+            stack.callback(end_family, worker)
             return worker.start().wait_until_ready(processes=processes)
 
         yield start
+
+
+def end_family(worker: SidekiqProcess) -> None:
+    """
+    What a test leaves running is not waited for, and none of its processes stays.
+
+    Children that outlive their parent would show in the Redis that the next test has emptied.
+    """
+    if not worker.is_running:
+        return
+    family = _descendants(worker.pid)
+    worker.kill()
+    for pid in family:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not any(map(_runs, family)))
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            found += [int(word), *_descendants(int(word))]
+    return found
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -55,11 +88,11 @@ def imported(program: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> I
     """The program in this process, to send tasks; the signals that it listens to are as before afterwards."""
     monkeypatch.setenv("REDIS_URL", redis_url)
     known = [getattr(signals, name) for name in signals.__all__]
-    receivers = [(signal, list(signal.receivers or ())) for signal in known]
+    receivers = [(one, list(one.receivers or ())) for one in known]
     sys.modules.pop(program, None)
     module = importlib.import_module(program)
     yield module
     module.app.close()
-    for signal, before in receivers:
-        signal.receivers = before
+    for one, before in receivers:
+        one.receivers = before
     sys.modules.pop(program, None)

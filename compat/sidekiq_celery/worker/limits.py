@@ -31,6 +31,8 @@ def time_limit(
     if hard and pool != "prefork" and not iscoroutinefunction(task.run):
         return nok(f"-P {pool} cannot end a task by a hard limit, nothing was changed: use -P prefork, or soft alone")
     state.steward.tell_all("limits", task_name=task_name, hard=hard, soft=soft)
+    # Messages come in their order: who answers this one has the limits. A task that is sent after the reply is limited.
+    state.steward.ask_children("heard")
     logger.info("New time limits for tasks of type %s: soft=%s hard=%s", task_name, soft, hard)
     return ok("time limits set successfully")
 

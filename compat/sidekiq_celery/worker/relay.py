@@ -82,6 +82,12 @@ def on_message(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return add
 
 
+@on_message("heard")
+def heard(place: Place) -> bool:
+    """Answers when what was told before has been heard."""
+    return True
+
+
 def obey(place: Place, text: str) -> str:
     """Call the function that a message is for; returns the answer as one line. Does not raise."""
     try:

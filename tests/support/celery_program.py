@@ -4,6 +4,7 @@ import importlib
 import os
 import signal
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -43,44 +44,43 @@ def starting(program: str, redis_url: str) -> Iterator[StartWorker]:
         def start(
             *arguments: str, processes: int = 1, url: str = redis_url, app: str = program, **more: str
         ) -> SidekiqProcess:
+            mark = uuid.uuid4().hex
             words = command("-A", app, "worker", *arguments)
-            worker = SidekiqProcess(words, redis_url=url, environment=environment(**more))
+            worker = SidekiqProcess(words, redis_url=url, environment=environment(TEST_FAMILY=mark, **more))
             stack.callback(worker.print_log_tail)
-            stack.callback(end_family, worker)
+            stack.callback(end_family, worker, mark)
             return worker.start().wait_until_ready(processes=processes)
 
         yield start
 
 
-def end_family(worker: SidekiqProcess) -> None:
+def end_family(worker: SidekiqProcess, mark: str) -> None:
     """
     What a test leaves running is not waited for, and none of its processes stays.
 
-    Children that outlive their parent would show in the Redis that the next test has emptied.
+    Children that outlive their parent, whoever killed it, end what they run in their own time, and would show in the
+    Redis that the next tests have emptied.
     """
-    if not worker.is_running:
-        return
-    family = _descendants(worker.pid)
-    worker.kill()
-    for pid in family:
+    if worker.is_running:
+        worker.kill()
+    eventually(lambda: not _kill(_marked(mark)))
+
+
+def _kill(pids: list[int]) -> list[int]:
+    for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not any(map(_runs, family)))
+    return pids
 
 
-def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError):
-        for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            found += [int(word), *_descendants(int(word))]
+def _marked(mark: str) -> list[int]:
+    """The processes that were started with a mark in their environment, and those that they have forked."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            if folder.name.isdigit() and mark.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
     return found
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @contextmanager

@@ -64,12 +64,7 @@ class Side:
                 self.ask("chain", 1)
                 yield process
             finally:
-                process.terminate()
-                try:
-                    process.wait(40)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                ground.end(process)
 
 
 def celery_python() -> str | None:

@@ -112,12 +112,17 @@ def _worker(command: list[str], url: str, env: dict[str, str]) -> Iterator[subpr
             yield process
         finally:
             client.close()
-            process.terminate()
-            try:
-                process.wait(40)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Stop a worker; one that does not heed that is killed."""
+    process.terminate()
+    try:
+        process.wait(40)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def drain_seconds(client: "redis.Redis[bytes]", job_class: str, count: int) -> float:

@@ -39,7 +39,12 @@ end
 
 -- Whether all parts are there, besides those in `coming`.
 local function is_whole(key, parts, coming)
-  for part = 0, wanted_parts(key, parts) - 1 do
+  parts = wanted_parts(key, parts)
+  local there = redis.call('HLEN', key)
+  for _ in pairs(coming) do there = there + 1 end
+  -- Asked first, and then from the end, where the last one is missing as a rule: each part that ends asks this.
+  if there < parts then return false end
+  for part = parts - 1, 0, -1 do
     if not coming[tostring(part)] and redis.call('HEXISTS', key, part) == 0 then return false end
   end
   return true

@@ -45,6 +45,8 @@ _GIVE_BACK_SECONDS = 0.020
 _LATE_ARRIVAL_SECONDS = 0.010
 # What was fetched longer ago may have been revoked since: a revoke of a job in flight waits as long before it returns.
 _FRESH_SECONDS = 0.050
+# More would keep Redis from others for longer than is saved.
+_MOST_ENDS_IN_A_TURN = 4
 # A hard limit that comes due while Redis is away is kept when it is back.
 _KEPT_AFTER_LIMIT_SECONDS = 24 * 3600
 # A leader that waits for a reply from a Redis that hangs cannot be called off.
@@ -113,6 +115,8 @@ class ReliableFetcher:
         self._fetch_lock = threading.Lock()
         self._idle_change = Parking()
         self._idle = 0
+        # Threads of processors: what they hand in is followed by a fetch.
+        self._takers: set[int] = set()
         # How many processors are to end.
         self._leaving = 0
         self._has_leader = False
@@ -225,8 +229,7 @@ class ReliableFetcher:
             self._settle_marked(unit)
             return
         self._settler.acknowledge(unit)
-        if seconds >= _SLOW_SECONDS:
-            self._flush()
+        self._hand_in_after(seconds)
 
     def finish(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect], seconds: float) -> None:
         """The job succeeded after *seconds*, and these commands are its end: handed in with the acknowledgements."""
@@ -236,8 +239,7 @@ class ReliableFetcher:
             return
         unit.end = (vital, counters)
         self._settler.acknowledge(unit)
-        if seconds >= _SLOW_SECONDS:
-            self._flush()
+        self._hand_in_after(seconds)
 
     def surrender(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """The job is about to start and is to run at most once: acknowledge it."""
@@ -335,6 +337,7 @@ class ReliableFetcher:
 
     def _wait(self) -> bool:
         """Until there are jobs in the buffer; False: stop. One of those that wait leads."""
+        self._takers.add(threading.get_ident())
         if self._has_leader and self._settler.has_pending:
             self._flush()
         with self._idle_change:
@@ -521,9 +524,12 @@ class ReliableFetcher:
         ]
         ends = [end_call(owner, unit) for owner, units in ended.items() for unit in units]
         parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
+        commands = [*ends, *[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch]
         try:
-            # The ends come first: what they push can be fetched right behind them.
-            replies = self._link.batch([*ends, *[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch])
+            # The ends come first: what they push can be fetched right behind them. Of a few, such as a chain's step, it
+            # is fetched here before one who waits is served: going on costs less than waking him.
+            together = 0 < len(ends) <= _MOST_ENDS_IN_A_TURN
+            replies = self._link.transaction(commands) if together else self._link.batch(commands)
         except BaseException:
             self._settler.restore(gathered)
             raise
@@ -609,6 +615,11 @@ class ReliableFetcher:
     def _settle_marked(self, unit: UnitOfWork) -> None:
         counters = in_flight.count_commands(utc_day(now_seconds()), failed=False)
         self._settler.settle(unit, (), [*counters, in_flight.clear_suspect_command(unit.raw)])
+
+    def _hand_in_after(self, seconds: float) -> None:
+        """After a slow job at once; by a processor that is about to fetch, with that."""
+        if seconds >= _SLOW_SECONDS and (self._jobs or self._is_quiet or threading.get_ident() not in self._takers):
+            self._flush()
 
     def _flush(self) -> None:
         try:

@@ -203,6 +203,22 @@ class Link:
                 replies.append(error)
         return replies
 
+    def transaction(self, commands: Sequence[Command]) -> list[Any]:
+        """
+        Several commands in one round trip, with nothing of others in between; where Redis allows no transaction, as
+        `batch`.
+
+        Returns:
+            A reply for each, as `batch`.
+        """
+        begun, *replies, done = self.batch([("MULTI",), *commands, ("EXEC",)])
+        if isinstance(begun, RedisReplyError):
+            return replies
+        if isinstance(done, RedisReplyError):
+            # One could not even be queued, so none was executed; now each says what is wrong with it.
+            return self.batch(commands)
+        return [self._refusal(reply) if isinstance(reply, redis.ResponseError) else reply for reply in done]
+
     def pack(self, commands: Sequence[Command]) -> list[bytes]:
         """The bytes to send."""
         return self._connection.pack_commands(commands)  # type: ignore[no-any-return]
@@ -255,10 +271,13 @@ class Link:
             self.close()
             raise
         if isinstance(reply, redis.ResponseError):
-            refusal = reply_error(reply)
-            self._is_refused = refusal.code in FAILOVER_CODES
-            raise refusal
+            raise self._refusal(reply)
         return reply
+
+    def _refusal(self, error: redis.ResponseError) -> RedisReplyError:
+        refusal = reply_error(error)
+        self._is_refused = refusal.code in FAILOVER_CODES
+        return refusal
 
     def connect(self) -> None:
         """Open the socket if it is closed."""

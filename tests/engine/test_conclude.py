@@ -257,6 +257,43 @@ def test_ends_that_wait_for_others_are_written_in_batches(redis_client: redis.Re
     eventually(lambda: redis_client.keys("sidekiq_py:inflight:*") == [])
 
 
+def test_what_an_end_pushes_is_fetched_before_others_are_served(redis_client: redis.Redis, worker: Worker) -> None:
+    """A chain stays where it runs: another process that waits on the queue is woken for what is left over."""
+    ran: list[int] = []
+    is_awaited = threading.Event()
+
+    def step(number: int) -> None:
+        assert is_awaited.wait(60)
+        ran.append(number)
+
+    def conclude(attempt: Attempt) -> Outcome | None:
+        number = attempt.payload["args"][0]
+        push = ("LPUSH", "queue:default", job_text(number + 1, "step"))
+        return Outcome("done", attempt.payload, vital=(push,) if number < 20 else ())
+
+    worker.declare("step", step).conclude = conclude
+    launcher = worker.start()
+    # From then on the server knows the scripts.
+    is_awaited.set()
+    push_jobs(redis_client, [job_text(19, "step")])
+    eventually(lambda: ran == [19, 20])
+    is_awaited.clear()
+    push_jobs(redis_client, [job_text(1, "step")])
+    eventually(lambda: len(launcher.state.running) == 1)
+    waiter = redis.Redis.from_url(worker.url)
+    waits = threading.Thread(target=waiter.blmove, args=("queue:default", "theirs", 60, "RIGHT", "LEFT"), daemon=True)
+    waits.start()
+    eventually(lambda: redis_client.info("clients")["blocked_clients"] == 1)
+
+    is_awaited.set()
+
+    eventually(lambda: ran[2:] == list(range(1, 21)))
+    assert waits.is_alive()
+    push_jobs(redis_client, [job_text(0, "run")] * 2)
+    waits.join(60)
+    waiter.close()
+
+
 def test_an_end_that_redis_refuses_holds_up_no_other(redis_client: redis.Redis, worker: Worker) -> None:
     """Its job stays in flight until what is wrong has been repaired."""
     redis_client.set("counts", "no hash")

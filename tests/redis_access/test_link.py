@@ -79,6 +79,63 @@ class BreaksWhileSending(redis.Connection):
         raise redis.ConnectionError("broken pipe")
 
 
+def test_nobody_is_served_between_the_commands_of_a_transaction(redis_url: str, redis_client: redis.Redis) -> None:
+    """Who waits for what the first one pushes waits on, and the second one takes it; an error is a reply as any."""
+    pool = Pool(RedisSettings(redis_url))
+    other, link = pool.new_link(), pool.new_link()
+    other.send(other.pack([("BLMOVE", "jobs", "theirs", "RIGHT", "LEFT", 0)]))
+    eventually(lambda: redis_client.info("clients")["blocked_clients"] == 1)
+
+    replies = link.transaction([("LPUSH", "jobs", "1"), ("INCR", "jobs"), ("RPOP", "jobs")])
+
+    assert [replies[0], replies[2]] == [1, b"1"]
+    assert isinstance(replies[1], RedisReplyError)
+    assert replies[1].code == "WRONGTYPE"
+    assert redis_client.exists("theirs") == 0
+    other.close()
+    link.close()
+
+
+@pytest.mark.parametrize("refused", ["multi", "incr"])
+def test_where_a_transaction_is_refused_each_command_is_sent_for_itself(
+    redis_url: str, redis_client: redis.Redis, refused: str
+) -> None:
+    """The one that is at fault says so, the others are executed, and each once."""
+    redis_client.execute_command("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "+@all", f"-{refused}")
+    pool = Pool(RedisSettings(redis_url.replace("redis://", "redis://clerk:x@")))
+    link = pool.new_link()
+
+    try:
+        pushed, counted = link.transaction([("LPUSH", "jobs", "1"), ("INCR", "count")])
+    finally:
+        link.close()
+        redis_client.execute_command("ACL", "DELUSER", "clerk")
+
+    assert pushed == 1
+    assert counted == 1 if refused == "multi" else counted.code == "NOPERM"
+    assert redis_client.llen("jobs") == 1
+
+
+def test_a_link_leaves_a_server_that_refuses_within_a_transaction(
+    two_servers: tuple[RedisServer, RedisServer],
+) -> None:
+    """As where it refuses a single command: the next one goes to the primary."""
+    first, second = two_servers
+    link = Link(make(first), 5, lambda seconds: make(second))
+    link.connect()
+    demote(first, second)
+
+    [refusal] = link.transaction([("EVAL", "return redis.call('SET', KEYS[1], '1')", 1, "a")])
+    link.command("SET", "a", "2")
+
+    assert refusal.code == "READONLY"
+    with ExitStack() as exits:
+        client = second.client()
+        exits.callback(client.close)
+        assert client.get("a") == b"2"
+    link.close()
+
+
 def test_the_first_of_many_commands_may_have_been_executed_when_sending_breaks(redis_server: RedisServer) -> None:
     """Nobody may send all of them again; a single command was not executed."""
     link = Link(BreaksWhileSending(host="127.0.0.1", port=redis_server.port, protocol=2), 5)

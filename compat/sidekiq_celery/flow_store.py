@@ -13,13 +13,14 @@ is; what is left behind by a workflow that failed goes with time.
 """
 
 import json
-import time
 from collections.abc import Iterator
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery.json_values import from_plain, to_plain
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.redis_access.failed_jobs import Command
+from sidekiq_py.redis_access.flows import walk_flow
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -39,9 +40,17 @@ DONE = "done"
 # Lua can hand about 8,000 values to one command.
 _SLICE = 2000
 
-_RECALLED_SECONDS = 5.0
+RECALLED_SECONDS = 5.0
+"""How long a process goes by what it has read."""
 _MOST_RECALLED = 64
 _recalled: dict[str, tuple[float, "ChordRecord"]] = {}
+
+# Of a chain of small steps, which one process often runs one after the other, so many are read in one round trip.
+_STEPS_AHEAD = 8
+_BYTES_AHEAD = 16_384
+_MOST_AHEAD = 256
+_ahead: dict[tuple[str, str], tuple[float, bytes]] = {}
+"""Steps that have been read ahead, as they were kept, by workflow and id, and when."""
 
 Place = dict[str, Any]
 
@@ -108,6 +117,7 @@ def keep_steps(flow_id: str, chain: Any) -> tuple[Place | None, list[Command]]:
             place = dict(step)
             continue
         step_id = step["options"].get("task_id") or uuid()
+        _ahead.pop((flow_id, step_id), None)
         fields += [step_id, as_text({"s": step, "n": place})]
         place = {"id": flow_id, "next": step_id}
     if not fields:
@@ -124,12 +134,29 @@ def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
 
 
 def read_step(app: "Celery", place: Place) -> Step | None:
-    """The step at a place; None if it was taken, or forgotten."""
-    text = _ask(app, "HGET", flow_key(place["id"]), place["next"])
+    """The step at a place, as it was a few seconds ago at most; None if it was taken, or forgotten."""
+    flow_id, step_id = place["id"], place["next"]
+    read_at, text = _ahead.pop((flow_id, step_id), (0.0, None))
+    if text is None or monotonic() - read_at > RECALLED_SECONDS:
+        text = _read_ahead(app, flow_id, step_id)
     if text is None:
         return None
     record = from_plain(json.loads(text))
     return Step(record["s"], record["n"])
+
+
+def _read_ahead(app: "Celery", flow_id: str, step_id: str) -> bytes | None:
+    """A step as it is kept; those behind it are remembered."""
+    from sidekiq_celery.app.publish import client_of
+
+    key = flow_key(flow_id)
+    found = client_of(app).pool.run(lambda link: walk_flow(link, key, step_id, _STEPS_AHEAD, _BYTES_AHEAD))
+    if len(_ahead) >= _MOST_AHEAD:
+        _ahead.clear()
+    now = monotonic()
+    for behind, text in found[1:]:
+        _ahead[flow_id, behind] = now, text
+    return found[0][1] if found else None
 
 
 def take_step(place: Place) -> list[Command]:
@@ -161,9 +188,9 @@ def read_chord(app: "Celery", chord_id: str) -> ChordRecord:
 
 def recall_chord(app: "Celery", chord_id: str) -> ChordRecord:
     """The same, as it was a few seconds ago at most: what a thousand parts would ask for, one after the other."""
-    now = time.monotonic()
+    now = monotonic()
     read_at, record = _recalled.get(chord_id, (0.0, None))
-    if record is None or now - read_at > _RECALLED_SECONDS:
+    if record is None or now - read_at > RECALLED_SECONDS:
         record = read_chord(app, chord_id)
         if record.body is not None and not record.is_done:
             if len(_recalled) >= _MOST_RECALLED:

@@ -1,11 +1,13 @@
 """How much a workflow weighs: in its messages, and in Redis."""
 
 import json
+import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import redis
-from sidekiq_celery import chain, chord, group
+from sidekiq_celery import chain, chord, flow_store, group
 
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually
@@ -91,3 +93,51 @@ def test_a_very_large_group_is_sent_in_slices(tasks: SimpleNamespace, redis_clie
 
     numbers = [json.loads(job)["args"][0] for job in reversed(payloads(redis_client))]
     assert numbers == list(range(11_000))
+
+
+def test_a_chain_is_read_in_few_round_trips(
+    tasks: SimpleNamespace, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """A step and those behind it together; whoever waits for the result reads those before it together, too."""
+    worker.start()
+    chain(tasks.add.s(1, 1), tasks.add.s(1)).apply_async().get(timeout=60)
+    redis_client.config_resetstat()
+
+    assert chain(tasks.add.s(0, 1), *[tasks.add.s(1) for _ in range(63)]).apply_async().get(timeout=60) == 64
+
+    calls = {name: each["calls"] for name, each in redis_client.info("commandstats").items()}
+    # Each step is fetched by one script and ended by one.
+    assert calls["cmdstat_evalsha"] < 64 * 2 + 30
+    assert calls.get("cmdstat_mget", 0) < 10
+
+
+def test_a_large_step_is_not_read_ahead(
+    tasks: SimpleNamespace, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is remembered in a worker stays small; each is there when its turn comes."""
+    large = "x" * 20_000
+    chain(tasks.same.s(0), *[tasks.same.si([number, large]) for number in range(3)]).apply_async()
+    [payload] = payloads(redis_client)
+    place = json.loads(payload)["celery"]["flow"]
+    monkeypatch.setattr(flow_store, "_ahead", ahead := {})
+
+    found = list(flow_store.walk(tasks.same.app, [place]))
+
+    assert [step["args"][0][0] for step in found] == [0, 1, 2]
+    assert ahead == {}
+
+
+def test_a_step_that_was_read_ahead_is_asked_for_again_after_a_while(
+    tasks: SimpleNamespace, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker may have taken it."""
+    chain(tasks.same.s(0), *[tasks.same.si(number) for number in range(2)]).apply_async()
+    [payload] = payloads(redis_client)
+    first = flow_store.read_step(tasks.same.app, json.loads(payload)["celery"]["flow"])
+    assert first is not None
+    assert first.behind is not None
+    redis_client.delete(*redis_client.keys("sidekiq_py:flow:*"))
+    later = time.monotonic() + flow_store.RECALLED_SECONDS + 1
+    monkeypatch.setattr(flow_store, "monotonic", lambda: later)
+
+    assert flow_store.read_step(tasks.same.app, first.behind) is None

@@ -216,8 +216,22 @@ class AsyncResult(Tree, Generic[R]):
     maybe_reraise = maybe_throw
 
     def _maybe_reraise_parent_error(self) -> None:
-        for node in reversed(list(self._parents())):
-            node.maybe_throw()
+        parents = list(self._parents())
+        unknown = [node for node in parents if isinstance(node, AsyncResult) and not node._cache]
+        unfinished = self._ask_at_once(unknown) if len(unknown) > 1 else ()
+        for node in reversed(parents):
+            if node.id not in unfinished:
+                node.maybe_throw()
+
+    def _ask_at_once(self, nodes: "list[AsyncResult[Any]]") -> set[str]:
+        """Read the results of *nodes* in one round trip; returns the ids of those that have not ended."""
+        backend = self.backend
+        if not backend.supports_native_join or any(node.backend is not backend for node in nodes):
+            return set()
+        by_id = {node.id: node for node in nodes}
+        for task_id, meta in backend.get_many(list(by_id), max_iterations=1):
+            by_id.pop(task_id)._maybe_set_cache(meta)
+        return set(by_id)
 
     def _parents(self) -> Iterator[Any]:
         node = self.parent

@@ -137,7 +137,8 @@ class BaseKeyValueStoreBackend(Backend):
         while waiting:
             ids = list(waiting)
             found = self._mget_to_results(self.mget([self.get_key_for_task(each) for each in ids]), ids, READY_STATES)
-            self._cache.update(found)
+            # As in `get_task_meta`: what has failed may be run again.
+            self._cache.update({each: meta for each, meta in found.items() if meta["status"] == states.SUCCESS})
             waiting.difference_update(found)
             for task_id, meta in found.items():
                 if on_message is not None:

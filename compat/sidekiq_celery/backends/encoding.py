@@ -1,7 +1,8 @@
 """
 Results to bytes and back, by kombu's registry of serializers.
 
-What json alone can write is written without kombu, in the same bytes.
+What json alone can write is written without kombu, in the same bytes. As long as a program has not imported kombu's
+registry, it is not imported to read json either: a client's first result would wait for that.
 """
 
 import json
@@ -11,11 +12,14 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.json_values import from_plain
 
 __all__ = ("COMPRESSED_PAYLOAD_MAGIC", "Codec", "compress_payload", "decompress_payload")
 
 COMPRESSED_PAYLOAD_MAGIC = b"\x00celery-compressed\x00"
 """What a compressed result begins with; then the kind of compression, a zero byte, and the text. As Celery's."""
+
+_JSON = frozenset({"json", "application/json"})
 
 
 def compress_payload(payload: str | bytes, compression: str) -> bytes:
@@ -54,7 +58,7 @@ class Codec:
     def __init__(self, serializer: str, accept: Any = None, compression: str | None = None) -> None:
         self.serializer = serializer
         self.compression = compression
-        self._accept = accept
+        self._accept = None if accept is None else tuple(accept)
         if compression:
             _check_compression(compression)
 
@@ -111,10 +115,22 @@ class Codec:
         """
         if payload is None:
             return None
+        if self._may_read_json:
+            try:
+                return from_plain(json.loads(payload if isinstance(payload, str) else payload.decode("utf-8")))
+            except Exception:  # noqa: BLE001 - compressed; or kombu says what is wrong with it, in its own words
+                pass
         from kombu.serialization import loads
 
         text = decompress_payload(payload or str(payload))
         return loads(text, content_type=self.content_type, content_encoding=self.content_encoding, accept=self.accept)
+
+    @property
+    def _may_read_json(self) -> bool:
+        """Results are json, and nobody can have told kombu otherwise."""
+        if self.serializer != "json" or "kombu.serialization" in sys.modules:
+            return False
+        return self._accept is None or not _JSON.isdisjoint(self._accept)
 
     def dumps(self, data: Any) -> str | bytes:
         """*data* by its serializer, not compressed."""

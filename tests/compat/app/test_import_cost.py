@@ -46,3 +46,16 @@ def test_the_package_loads_nothing():
 def test_apps_tasks_and_routes_need_no_kombu(code):
     """Nor click, nor multiprocessing."""
     assert loaded_by(code) & {"kombu", "amqp", "vine", "celery", "billiard", "click", "multiprocessing"} == set()
+
+
+def test_the_first_result_waits_for_no_import_of_kombu(redis_url):
+    """Its registry of serializers takes as long to import as many a task runs; json is read without it."""
+    program = (
+        "from sidekiq_celery import Celery\n"
+        f"app = Celery('x', broker={redis_url!r}, backend={redis_url!r})\n"
+        "app.backend.store_result('7', {'a': [1]}, 'SUCCESS')\n"
+        "app.backend._cache.clear()\n"
+        "assert app.AsyncResult('7').get(timeout=60) == {'a': [1]}"
+    )
+
+    assert "kombu" not in loaded_by(program)

@@ -118,7 +118,7 @@ def test_a_whole_that_has_grown_waits_for_what_was_added(link: Link, redis_clien
 
 
 def test_a_part_costs_the_same_however_many_are_there(link: Link, redis_client: redis.Redis) -> None:
-    """Each asks whether it is the last one: going through those that are there takes a large whole a second of Redis."""
+    """Each asks whether it is the last one; to go through those that are there would hold Redis up for long."""
     for number in range(300):
         in_flight.write(link, part(number, b"1", 301))
     redis_client.config_resetstat()

@@ -7,11 +7,13 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, repeat
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
-from sidekiq_celery import signals
+from sidekiq_celery import Celery, signals
 
 from tests.support.waiting import eventually
 from tests.support.worker_process import SOURCE_ROOTS, SidekiqProcess
@@ -81,6 +83,20 @@ def _marked(mark: str) -> list[int]:
             if folder.name.isdigit() and mark.encode() in (folder / "environ").read_bytes():
                 found.append(int(folder.name))
     return found
+
+
+def wait_for_an_answer(app: Celery, **whom: Any) -> None:
+    """
+    Wait until a worker answers a ping: what is said before it listens is heard by nobody.
+
+    Each ping waits longer for its answer than the last: the first may come too early, and a slow machine needs time.
+
+    Args:
+        app: Whose worker.
+        whom: As of `app.control.ping`: `destination=[node]`, or `limit=1` for anyone.
+    """
+    timeouts = chain((0.1, 0.2, 0.4, 0.8), repeat(1.6))
+    eventually(lambda: app.control.ping(timeout=next(timeouts), **whom))
 
 
 @contextmanager

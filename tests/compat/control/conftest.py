@@ -10,7 +10,7 @@ import pytest
 import redis
 from sidekiq_celery import Celery
 
-from tests.support.celery_program import command, environment
+from tests.support.celery_program import command, environment, wait_for_an_answer
 from tests.support.real_celery import python_with_celery
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -83,7 +83,7 @@ def running(
         worker.wait_until_ready(processes=2 if pool == "prefork" else 1)
         asked = Asked(worker, app, client, pool)
         if answers:
-            eventually(lambda: app.control.ping(destination=[NODE], timeout=1.0) or None, within_seconds=SECONDS)
+            wait_for_an_answer(app, destination=[NODE])
         yield asked
     app.close()
 

@@ -10,8 +10,7 @@ from sidekiq_celery.exceptions import TaskRevokedError
 from sidekiq_celery.utils.nodenames import gethostname
 
 from tests.compat.documentation.conftest import PROJECT, WAIT_SECONDS, Run
-from tests.support.celery_program import StartWorker, command, environment
-from tests.support.waiting import eventually
+from tests.support.celery_program import StartWorker, command, environment, wait_for_an_answer
 from tests.support.worker_process import SidekiqProcess
 
 NODE = f"controlled@{gethostname()}"
@@ -29,14 +28,8 @@ def answering(guide_redis: Any) -> Iterator[SidekiqProcess]:
 @pytest.fixture
 def controlled(answering: SidekiqProcess, app: Any) -> Any:
     """The app, whose worker answers."""
-    wait_for_an_answer(app)
+    wait_for_an_answer(app, destination=[NODE])
     return app
-
-
-def wait_for_an_answer(app: Any, node: str = NODE) -> None:
-    """It begins to listen a moment after it begins to work."""
-    ping = {"reply": True, "destination": [node], "timeout": 2, "limit": 1}
-    eventually(lambda: app.control.broadcast("ping", **ping), within_seconds=WAIT_SECONDS)
 
 
 def ask(app: Any, what: str, *arguments: Any) -> Any:
@@ -147,7 +140,7 @@ def test_a_worker_is_shut_down(proj: ModuleType, app: Any, start: StartWorker) -
     """Section "Remote shutdown"."""
     worker = start("-n", "ending@%h", "-P", "threads", "-c", "1", "-Q", "controlled")
     node = f"ending@{gethostname()}"
-    wait_for_an_answer(app, node)
+    wait_for_an_answer(app, destination=[node])
 
     app.control.broadcast("shutdown", destination=[node])
 

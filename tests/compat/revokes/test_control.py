@@ -8,6 +8,7 @@ import pytest
 import redis
 from sidekiq_celery.exceptions import TaskRevokedError
 
+from tests.support.celery_program import wait_for_an_answer
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 
@@ -23,7 +24,7 @@ def noted(client: redis.Redis, key: str) -> list[str]:
 
 def listening(project: ModuleType) -> None:
     """Wait until the worker listens: what is said before that is not heard."""
-    eventually(lambda: project.app.control.ping(timeout=3.0, limit=1))
+    wait_for_an_answer(project.app, limit=1)
 
 
 def answer(project: ModuleType, command: str, **arguments: Any) -> Any:

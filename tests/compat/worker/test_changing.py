@@ -20,7 +20,7 @@ from sidekiq_celery.worker.limits import set_limits
 from sidekiq_celery.worker.pools import autoscale_range
 
 from sidekiq_py.wire.json_dialect import loads
-from tests.support.celery_program import StartWorker
+from tests.support.celery_program import StartWorker, wait_for_an_answer
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 
@@ -32,7 +32,7 @@ def replies(project: ModuleType, command: str, **arguments: Any) -> dict[str, An
 
     control = project.app.control
     # It may still begin to listen; a command that changes something is not to be sent twice.
-    eventually(lambda: control.ping(limit=1, timeout=1), within_seconds=_SECONDS)
+    wait_for_an_answer(project.app, limit=1)
     [answer] = control.broadcast(command, arguments=arguments, reply=True, limit=1, timeout=_SECONDS)
     [value] = answer.values()
     return value

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,9 +59,9 @@ def confined(redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Pat
     with ExitStack() as cleanup:
         notes = tmp_path / "notes"
 
-        def start(*arguments: str) -> WorkerProcess:
+        def start(*arguments: str, also: Sequence[str] = ()) -> WorkerProcess:
             worker = WorkerProcess(
-                "tests.namespace.jobs",
+                ["tests.namespace.jobs", *also],
                 redis_url=users.url("worker"),
                 arguments=arguments,
                 environment={"NOTES": str(notes)},
@@ -259,7 +259,7 @@ def test_the_data_api(confined: Confined, release: str) -> None:
 
 def test_processes_are_seen_and_told(confined: Confined) -> None:
     """A worker is quieted and stopped from afar; the dead are cleaned away."""
-    worker = confined.start_worker()
+    worker = confined.start_worker(also=["interop_tests.support.quick_beats"])
     confined.client.sadd("processes", "dead.example:1:0123456789ab")
     confined.program("operator")
     [process] = api.ProcessSet()

@@ -259,10 +259,16 @@ class Client:
         ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)
         if ready is None:
             return None
-        self._send(ready)
+        self.send(ready)
         return ready.jid
 
-    def _send(self, ready: Outgoing) -> None:
+    def send(self, ready: Outgoing) -> None:
+        """
+        Send what `prepare` has made.
+
+        Raises:
+            RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
+        """
         if program.interceptor is not None and program.interceptor([ready]):
             return
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery._beat import as_data
 from sidekiq_celery._beat.persistent import PersistentScheduler, place_of, read_run, run_text
 from sidekiq_celery._beat.scheduler import Scheduler
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_py.redis_access import turns
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ def _is_pushed_as_it_is(app: "Celery", sig: Any) -> bool:
 
     It is not where that is much, where it takes no JSON, and where somebody listens who is to hear of it once.
     """
-    from sidekiq_celery.app.publish import pushing_client
+    from sidekiq_celery.app.pushing import pushing_client
 
     if kinds.is_group(sig) or kinds.is_chord(sig) or kinds.is_chain(sig):
         return False

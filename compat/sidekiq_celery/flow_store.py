@@ -147,7 +147,7 @@ def read_step(app: "Celery", place: Place) -> Step | None:
 
 def _read_ahead(app: "Celery", flow_id: str, step_id: str) -> bytes | None:
     """A step as it is kept; those behind it are remembered."""
-    from sidekiq_celery.app.publish import client_of
+    from sidekiq_celery.app.pushing import client_of
 
     key = flow_key(flow_id)
     found = client_of(app).pool.run(lambda link: walk_flow(link, key, step_id, _STEPS_AHEAD, _BYTES_AHEAD))
@@ -207,6 +207,6 @@ def add_parts(app: "Celery", chord_id: str, count: int) -> int:
 
 
 def _ask(app: "Celery", *command: Any, idempotent: bool = True) -> Any:
-    from sidekiq_celery.app.publish import client_of
+    from sidekiq_celery.app.pushing import client_of
 
     return client_of(app).pool.run(lambda link: link.command(*command), idempotent=idempotent)

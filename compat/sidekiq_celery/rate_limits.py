@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.payload import KEY, SLOT
 from sidekiq_celery.standing_orders import RATES_KEY, RateOrder, countable_rate
 from sidekiq_celery.utils.time import rate

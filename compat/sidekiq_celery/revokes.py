@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.publish import client_of, fail
+from sidekiq_celery.app.pushing import client_of, fail
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access import revoked, waiting

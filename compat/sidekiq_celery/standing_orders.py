@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import revokes
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.engine.orders import Orders
 from sidekiq_py.errors import RedisError

@@ -63,7 +63,7 @@ def send(app: "Celery", wanted: list[Any]) -> None:
 
 
 def _send_now(app: "Celery", wanted: list[Any]) -> None:
-    from sidekiq_celery.app.publish import fail, pushing_client
+    from sidekiq_celery.app.pushing import fail, pushing_client
 
     pool = pushing_client(app).pool
     commands = gathering.commands(wanted)

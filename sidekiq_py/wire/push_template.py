@@ -4,7 +4,7 @@ The bytes of a declared job's pushes, all but its arguments, id and times made o
 For pushes without client middleware; with it the payload must exist as a dict, and goes through `payload.normalize`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -95,7 +95,53 @@ class PushTemplate:
         return [pattern % (args_json, dump(jid), *times) for args_json, jid in zip(args_jsons, jids, strict=True)]
 
 
-def _pattern(item: Mapping[str, Any], options: Mapping[str, Any], dialect: Dialect, *, has_enqueued_at: bool) -> bytes:
+class ItemTemplate:
+    """
+    Renders what `normalize` and `for_queue` would of items that differ in what a push fills in, and in one key more.
+
+    Args:
+        item: As it is pushed, with the further key behind `args` and `jid`, in this order.
+        options: What stands in for keys that it lacks.
+        dialect: The release to follow.
+        key: The further one, whose value stands in the item or not.
+
+    Raises:
+        PayloadError: It is no job.
+    """
+
+    __slots__ = ("_time", "_with_key", "_without_key")
+
+    def __init__(self, item: Mapping[str, Any], options: Mapping[str, Any], dialect: Dialect, key: str) -> None:
+        without = {name: value for name, value in item.items() if name != key}
+        filled = (*_FILLED, key)
+        self._with_key = _pattern({**without, key: {}}, options, dialect, has_enqueued_at=True, filled=filled)
+        self._without_key = _pattern(without, options, dialect, has_enqueued_at=True)
+        self._time = _exact_time if dialect.float_text is FloatText.JSON3 else orjson.dumps
+
+    def render(self, args_json: bytes, jid: str, value_json: bytes, created: float | int) -> bytes:
+        """
+        The bytes of one that goes into its queue as soon as it is made.
+
+        Args:
+            args_json: From `dump_args`.
+            jid: The job's id.
+            value_json: Of the further key; empty where the item has none.
+            created: From `Dialect.stamp`.
+        """
+        jid_json, time = orjson.dumps(jid), self._time(created)
+        if value_json:
+            return self._with_key % (args_json, jid_json, value_json, time, time)
+        return self._without_key % (args_json, jid_json, time, time)
+
+
+def _pattern(
+    item: Mapping[str, Any],
+    options: Mapping[str, Any],
+    dialect: Dialect,
+    *,
+    has_enqueued_at: bool,
+    filled: Collection[str] = _FILLED,
+) -> bytes:
     """A payload's bytes with `%b` for each value that a push fills in; these follow one another in every release."""
     payload = normalize(item, dialect=dialect, now=0.0, jid="-", class_options=options)
     payload.pop("at", None)
@@ -104,7 +150,7 @@ def _pattern(item: Mapping[str, Any], options: Mapping[str, Any], dialect: Diale
     fields = [
         _escaped(dumps(key, dialect.float_text))
         + b":"
-        + (b"%b" if key in _FILLED else _escaped(dumps(value, dialect.float_text)))
+        + (b"%b" if key in filled else _escaped(dumps(value, dialect.float_text)))
         for key, value in payload.items()
     ]
     return b"{" + b",".join(fields) + b"}"

@@ -7,9 +7,9 @@ import pytest
 
 from sidekiq_py.errors import ArgumentTypeError, PayloadError
 from sidekiq_py.wire.dialect import Dialect, FloatText
-from sidekiq_py.wire.json_dialect import dump_args
+from sidekiq_py.wire.json_dialect import dump_args, dumps
 from sidekiq_py.wire.payload import bulk_payload, call_item, for_queue, for_schedule, normalize
-from sidekiq_py.wire.push_template import PushTemplate
+from sidekiq_py.wire.push_template import ItemTemplate, PushTemplate
 from tests.wire.values import random_text, random_value
 
 VERSIONS = ["6.0.0", "6.0.4", "6.3.0", "6.4.0", "6.4.1", "7.3.2", "8.1.7"]
@@ -50,6 +50,30 @@ def test_a_template_renders_what_normalize_and_for_queue_make(version: str, styl
         ]
         job = bulk_payload(whole, args, jid=jid, dialect=dialect, now=created, at=5.0)
         assert template.render_bulk_scheduled([text], [jid], stamp) == [for_schedule(job, dialect=dialect)[1]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("style", FloatText)
+def test_an_item_with_a_key_of_its_own_is_rendered_as_it_would_be_pushed(version: str, style: FloatText) -> None:
+    """With the key and without it, whatever else stands in the item."""
+    dialect = Dialect.pinned(version, style)
+    random = Random(version)
+    for _ in range(40):
+        options, args = _some_options(random), [random_value(random, 2) for _ in range(2)]
+        own = {random_text(random): random_value(random)}
+        now = 1.7e9 + random.random() * 1e8
+        item = {"queue": "low", "class": "Some::Job", "args": [], "jid": "-", "retry": 5, "own": {}}
+        template = ItemTemplate(item, options, dialect, "own")
+        told: dict[str, Any] = {"dialect": dialect, "now": now, "jid": "-", "class_options": options}
+        filled = {**item, "args": args, "jid": "8c1f-%b", "own": own}
+        text, own_text, stamp = dump_args(args, style), dumps(own, style), dialect.stamp(now)
+
+        with_key = template.render(text, "8c1f-%b", own_text, stamp)
+        without_key = template.render(text, "8c1f-%b", b"", stamp)
+
+        assert with_key == for_queue(normalize(filled, **told), dialect=dialect, now=now)
+        del filled["own"]
+        assert without_key == for_queue(normalize(filled, **told), dialect=dialect, now=now)
 
 
 def test_a_slice_is_rendered_job_by_job() -> None:

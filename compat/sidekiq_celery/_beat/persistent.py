@@ -206,6 +206,6 @@ class PersistentScheduler(Scheduler):
 
     @property
     def _pool(self) -> Pool:
-        from sidekiq_celery.app.publish import client_of
+        from sidekiq_celery.app.pushing import client_of
 
         return client_of(self.app).pool

@@ -162,7 +162,7 @@ class AppState:
 
     def close(self) -> None:
         """Close connections; shared tasks are no longer added. What is used later connects anew."""
-        from sidekiq_celery.app.publish import close_client_of
+        from sidekiq_celery.app.pushing import close_client_of
 
         self._pool = None
         close_client_of(self._app)

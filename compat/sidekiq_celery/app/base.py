@@ -127,6 +127,13 @@ class Celery(AppTasks):
         from sidekiq_celery.app import publish
 
         omitted = {"expires": expires, "time_limit": time_limit, "soft_time_limit": soft_time_limit}
+        options |= {key: value for key, value in omitted.items() if value is not _OMITTED}
+        is_alone = not (group_id or chord or chain or retries or replaced_task_nesting)
+        has_extras = countdown or eta or link or link_error or shadow or reply_to or root_id or parent_id or group_index
+        if is_alone and task_type is not None and not (task_id or has_extras or router or route_name):
+            sent = publish.send_plain(self, task_type, args, kwargs, options, result_cls, producer or publisher)
+            if sent is not None:
+                return sent
         return publish.send_task(
             self,
             name,
@@ -154,7 +161,6 @@ class Celery(AppTasks):
             chain=chain,
             task_type=task_type,
             replaced_task_nesting=replaced_task_nesting,
-            **{key: value for key, value in omitted.items() if value is not _OMITTED},
             **options,
         )
 

@@ -17,7 +17,7 @@ from sidekiq_celery.app import task_log, trace
 from sidekiq_celery.app.context import Context
 from sidekiq_celery.app.failed_tasks import FailedTasks
 from sidekiq_celery.app.plan import Plan
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.app.run import TaskRun
 from sidekiq_celery.app.running_task import running
 from sidekiq_celery.app.task import BaseTask

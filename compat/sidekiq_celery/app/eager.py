@@ -11,7 +11,7 @@ from sidekiq_celery import flow, gathering, states
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery.app.context import Context
 from sidekiq_celery.app.plan import Plan
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.app.run import TaskRun
 from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.functional import maybe_list

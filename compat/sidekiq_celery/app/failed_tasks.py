@@ -10,7 +10,7 @@ taking it off then changes nothing.
 import threading
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_py.clock import monotonic
 from sidekiq_py.redis_access.failed_jobs import Command, add_to_dead
 from sidekiq_py.redis_access.pool import Link

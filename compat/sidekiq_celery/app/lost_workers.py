@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sidekiq_celery.app.definition import JobRun, TaskDefinition
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.exceptions import WorkerLostError
 from sidekiq_py.engine.recovery import PoisonPillError
 from sidekiq_py.redis_access import in_flight

@@ -406,7 +406,8 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
 
     def _get_exec_options(self) -> dict[str, Any]:
         if self._exec_options is None:
-            self._exec_options = extract_exec_options(self)
+            # Without those that say nothing: they would go through all that a call goes through.
+            self._exec_options = {key: value for key, value in extract_exec_options(self).items() if value is not None}
         return self._exec_options
 
     @property
@@ -421,7 +422,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
     @property
     def __sidekiq_job__(self) -> Any:
         """For the engine's client: `Client().push({"class": task, "args": [1]})`."""
-        from sidekiq_celery.app.publish import definition_of
+        from sidekiq_celery.app.pushing import definition_of
 
         return definition_of(self)
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 from sidekiq_celery import beat, platforms
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.utils.imports import qualname
 from sidekiq_celery.utils.time import humanize_seconds
 from sidekiq_py.redis_access.pool import place

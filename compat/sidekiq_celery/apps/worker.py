@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from sidekiq_celery import VERSION_BANNER, signals
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.worker import WorkController
 from sidekiq_py.redis_access.pool import place
 

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.publish import item_of_message, pushing_client
+from sidekiq_celery.app.items import item_of_message
+from sidekiq_celery.app.pushing import pushing_client
 from sidekiq_celery.bridge.envelope import Envelope, read_json
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.exceptions import InvalidTaskError

@@ -17,7 +17,7 @@ from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery.app.definition import register_tasks
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.platforms import isatty
 from sidekiq_celery.worker import stewards

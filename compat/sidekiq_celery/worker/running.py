@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.worker.relay import Place, on_message
 from sidekiq_celery.worker.stats import facts_of_parent
 from sidekiq_celery.worker.task_info import job_info

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.payload import arguments_of, marks_of
 from sidekiq_celery.priorities import base_queue
 from sidekiq_celery.worker.plain_values import plain

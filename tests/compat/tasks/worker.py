@@ -5,7 +5,7 @@ from typing import Any
 
 from sidekiq_celery import Celery
 from sidekiq_celery.app.definition import register_tasks
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.launcher import Launcher

@@ -11,7 +11,7 @@ from kombu import Connection, Exchange, Queue
 from kombu.message import Message
 from kombu.simple import SimpleQueue
 from sidekiq_celery import Celery
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.payload import arguments_of, with_embedded
 
 from sidekiq_py.client import Client

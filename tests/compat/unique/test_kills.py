@@ -5,7 +5,7 @@ from pathlib import Path
 
 import redis
 from sidekiq_celery import Celery
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess

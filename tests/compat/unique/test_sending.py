@@ -11,7 +11,7 @@ import sidekiq_celery.transport  # noqa: F401 - registers the schemes
 from kombu import Connection
 from kombu.exceptions import EncodeError, OperationalError
 from sidekiq_celery import Celery, Task, group, signals
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 
 from sidekiq_py import program
 from sidekiq_py.redis_access import locks

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from sidekiq_celery.app.definition import register_tasks
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 from sidekiq_celery.contrib.testing import private_broker
 from sidekiq_celery.contrib.testing.tasks import PING, pong
 from sidekiq_celery.events.task_events import TaskEvents

@@ -1,0 +1,185 @@
+"""
+The push of a task: the client of its app, again where Redis was not reached, errors as kombu's.
+
+The push is the engine's own (`sidekiq_py.client`): its client middleware, its dialect, its transactions and shards. A
+failure is raised as kombu's `OperationalError`, as programs that come from Celery catch it.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
+
+from sidekiq_celery import gathering, together, unique
+from sidekiq_celery.app.broker import redis_settings
+from sidekiq_celery.app.templates import templated
+from sidekiq_celery.payload import KEY, UNIQUE
+from sidekiq_py import client as clients
+from sidekiq_py.client import Client
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnectionError, RedisError
+from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.failed_jobs import Command
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.registry import JobDefinition
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = (
+    "Policy", "client_of", "close_client_of", "definition_of", "fail", "publish_policy", "push", "push_ready",
+    "push_unique", "pushing_client", "refuse",
+)  # fmt: skip
+
+Sent = TypeVar("Sent")
+Policy = Callable[[], Mapping[str, Any] | None]
+"""How often a push is tried again, and after which pauses; None: not at all."""
+
+_clients: "WeakKeyDictionary[Celery, Client]" = WeakKeyDictionary()
+
+
+def client_of(app: "Celery") -> Client:
+    """
+    What pushes the tasks of *app*: to its broker; without one, to where the program is configured to push.
+
+    Raises:
+        ImproperlyConfigured: The broker is no Redis.
+    """
+    known = _clients.get(app)
+    if known is not None:
+        # As in Celery, where connections are kept too: another broker_url comes too late after the first use.
+        return known
+    if not app.conf.broker_write_url:
+        return clients.current()
+    known = _clients[app] = Client(pool=Pool(redis_settings(app)))
+    return known
+
+
+def close_client_of(app: "Celery") -> None:
+    """Close the connections by which *app* pushes; a later push makes new ones."""
+    known = _clients.pop(app, None)
+    if known is not None:
+        known.close()
+
+
+def definition_of(task: Any) -> JobDefinition:
+    """What the client knows of a task: its name, and where it is pushed to."""
+    definition: JobDefinition | None = task.__dict__.get("_job_definition")
+    if definition is None:
+        definition = task.__dict__["_job_definition"] = JobDefinition(task.name, {}, task)
+    definition.pool = client_of(task._get_app())
+    return definition
+
+
+def pushing_client(app: "Celery", definition: JobDefinition | None = None) -> Client:
+    """The client for a push: of `Client.via`, else of *definition*, else of *app*."""
+    return clients.for_job(definition or JobDefinition("", {}, None, pool=client_of(app)))
+
+
+def publish_policy(app: "Celery", given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """How a push is tried again: `task_publish_retry_policy`, and what a call gives in its place."""
+    return {**app.conf.task_publish_retry_policy, **(given or {})}
+
+
+def push(app: "Celery", item: dict[str, Any], policy: Policy, kept: Sequence[Command] = ()) -> None:
+    """
+    Push a job.
+
+    Args:
+        kept: What is to be written before it, in the same step.
+
+    Raises:
+        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.EncodeError: An argument cannot be sent.
+    """
+    client = pushing_client(app, getattr(item["class"], "__sidekiq_job__", None))
+    gathered = gathering.gathered()
+    try:
+        job = templated(client, item)
+        if gathered is None and not kept:
+            with_retries(partial(client.push, item) if job is None else partial(client.send, job), policy)
+            return
+        if job is None:
+            job = client.prepare(item)
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        refuse(error)
+    except RedisError as error:
+        fail(error)
+    wanted = [] if job is None else [*kept, job]
+    if gathered is None:
+        together.send(app, wanted)
+    else:
+        gathered += wanted
+
+
+def push_unique(app: "Celery", item: dict[str, Any], policy: Policy, lock: unique.Lock) -> str:
+    """Push a job with its lock; the id of the task that is there now."""
+    item[KEY] = {**item.get(KEY, {}), UNIQUE: lock.mark}
+    client = pushing_client(app, getattr(item["class"], "__sidekiq_job__", None))
+
+    def sends(push: Callable[[], str]) -> str:
+        try:
+            return with_retries(push, policy)
+        except RedisError as error:
+            fail(error)
+
+    try:
+        job = client.prepare(item)
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        refuse(error)
+    # A job that client middleware has stopped needs no lock.
+    return item["jid"] if job is None else unique.push(client.pool, job, lock, sends)
+
+
+def push_ready(app: "Celery", client: Client, job: Outgoing) -> None:
+    """
+    Push a job that is ready, as the app's settings say.
+
+    Raises:
+        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+    """
+    try:
+        with_retries(lambda: client.send(job), lambda: publish_policy(app) if app.conf.task_publish_retry else None)
+    except RedisError as error:
+        fail(error)
+
+
+def with_retries(push: Callable[[], Sent], policy: Policy) -> Sent:
+    """Push; again where Redis was not reached. A push whose reply was lost is not made again: it may have arrived."""
+    tries = 0
+    while True:
+        try:
+            return push()
+        except RedisConnectionError:
+            # Asked for only now: a push hardly ever fails.
+            wanted = policy()
+            limit = None if wanted is None else wanted.get("max_retries")
+            if wanted is None or (limit is not None and tries >= limit):
+                raise
+            pause = wanted.get("interval_start", 0) + tries * wanted.get("interval_step", 0.2)
+            time.sleep(min(pause, wanted.get("interval_max", 0.2)))
+            tries += 1
+
+
+def fail(error: RedisError) -> NoReturn:
+    """
+    Say that Redis was not reached, or refused, as programs that come from Celery expect it.
+
+    Raises:
+        kombu.exceptions.OperationalError: In any case.
+    """
+    from kombu.exceptions import OperationalError
+
+    raise OperationalError(str(error)) from error
+
+
+def refuse(error: Exception) -> NoReturn:
+    """
+    Say that something cannot be sent, as programs that come from Celery expect it.
+
+    Raises:
+        kombu.exceptions.EncodeError: In any case.
+    """
+    from kombu.exceptions import EncodeError
+
+    raise EncodeError(str(error)) from error

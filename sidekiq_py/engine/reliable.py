@@ -566,7 +566,7 @@ class ReliableFetcher:
         units = []
         if self._on_told is not None:
             self._on_told(reply[1])
-        marked = len(reply) == 4 and in_flight.split_field(reply[2])[1]
+        marked = len(reply) == 4 and b"!" in reply[2] and in_flight.split_field(reply[2])[1]
         for at in range(2, len(reply), 2):
             field = reply[at]
             # Shorter than to split it; not where the mark stands, as a queue's own name may hold a colon.

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
@@ -30,11 +30,18 @@ _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _TRIES_BEFORE_DEFERRING = 3
 _SLICE = 1000
+_DAY_SECONDS = 24 * 3600
 
 
 def utc_day(now: float) -> str:
     """The UTC date of an epoch time, as in the names of the daily counters."""
-    return time.strftime("%Y-%m-%d", time.gmtime(now))
+    return _day(int(now // _DAY_SECONDS))
+
+
+@lru_cache(maxsize=2)
+def _day(number: int) -> str:
+    """Of the day that is so many days after 1970-01-01."""
+    return time.strftime("%Y-%m-%d", time.gmtime(number * _DAY_SECONDS))
 
 
 class Settler:

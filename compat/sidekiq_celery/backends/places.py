@@ -1,5 +1,6 @@
 """From Celery's `result_backend` and its options to where the results are; and whether that is where the jobs are."""
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -70,6 +71,7 @@ def _url_of_settings(conf: Any) -> str:
     return f"redis://{credentials}{host or 'localhost'}:{port or 6379}/{db or 0}"
 
 
+@lru_cache(maxsize=64)
 def _database(url: str) -> tuple[Any, ...]:
     parts = urlsplit(url)
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}

@@ -1,6 +1,7 @@
 """What passes for a task or a signature: anything with the right methods."""
 
 from abc import ABCMeta
+from functools import lru_cache
 from typing import Any, ClassVar
 
 __all__ = ("CallableSignature", "CallableTask")
@@ -14,8 +15,13 @@ class _ByMethods(ABCMeta):
         if ABCMeta.__subclasscheck__(cls, subclass):
             return True
         wanted: frozenset[str] = cls.__dict__.get("__required_attributes__", frozenset())
-        defined = {name for base in subclass.__mro__ for name in base.__dict__}
-        return bool(wanted) and wanted <= defined
+        return bool(wanted) and wanted <= _names_of(subclass)
+
+
+@lru_cache(maxsize=256)
+def _names_of(kind: type) -> frozenset[str]:
+    """What a class and its bases define; a large canvas asks this of each of its members."""
+    return frozenset(name for base in kind.__mro__ for name in base.__dict__)
 
 
 class CallableTask(metaclass=_ByMethods):

@@ -66,7 +66,9 @@ class getitem_property:
         return reduce(lambda home, key: home[key], self.path, obj)
 
     def __get__(self, obj: Any, type: Any = None) -> Any:
-        return type if obj is None else self._home(obj).get(self.key)
+        if obj is None:
+            return type
+        return self._home(obj).get(self.key) if self.path else obj.get(self.key)
 
     def __set__(self, obj: Any, value: Any) -> None:
         self._home(obj)[self.key] = value

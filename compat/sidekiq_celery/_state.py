@@ -107,8 +107,11 @@ def get_current_task() -> "Task[..., Any] | None":
 
 def get_current_worker_task() -> "Task[..., Any] | None":
     """The task that a worker runs here, whatever tasks it has called by hand since; or None."""
-    called_by_workers = (task for task in reversed(_task_stack.stack) if not task.request.called_directly)
-    return next(called_by_workers, None)
+    task: Task[..., Any]
+    for task in reversed(_task_stack.stack):
+        if not task.request.called_directly:
+            return task
+    return None
 
 
 if TYPE_CHECKING:

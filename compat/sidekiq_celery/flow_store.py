@@ -37,6 +37,9 @@ AFTERGLOW_SECONDS = 24 * 3600
 
 DONE = "done"
 
+# Without it nothing in a text is more than JSON.
+_MARK = b"__type__"
+
 # Lua can hand about 8,000 values to one command.
 _SLICE = 2000
 
@@ -100,6 +103,12 @@ def as_text(value: Any) -> str:
     return json.dumps(to_plain(value), ensure_ascii=False, separators=(",", ":"))
 
 
+def _from_text(text: bytes) -> Any:
+    """What `as_text` was given."""
+    value = json.loads(text.decode("utf-8"))
+    return from_plain(value) if _MARK in text else value
+
+
 def keep_steps(flow_id: str, chain: Any) -> tuple[Place | None, list[Command]]:
     """
     Keep the rest of a chain.
@@ -141,7 +150,7 @@ def read_step(app: "Celery", place: Place) -> Step | None:
         text = _read_ahead(app, flow_id, step_id)
     if text is None:
         return None
-    record = from_plain(json.loads(text))
+    record = _from_text(text)
     return Step(record["s"], record["n"])
 
 
@@ -182,7 +191,7 @@ def walk(app: "Celery", chain: Any) -> Iterator[dict[str, Any]]:
 def read_chord(app: "Celery", chord_id: str) -> ChordRecord:
     """What is kept of a chord."""
     body, parts, done = _ask(app, "HMGET", chord_key(chord_id), "body", "parts", DONE)
-    signature = None if body is None else from_plain(json.loads(body))
+    signature = None if body is None else _from_text(body)
     return ChordRecord(signature, int(parts or 0), done is not None)
 
 

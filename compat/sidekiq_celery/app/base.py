@@ -124,14 +124,15 @@ class Celery(AppTasks):
         Returns:
             The result's handle.
         """
-        from sidekiq_celery.app import publish
+        from sidekiq_celery.app import plain_calls, publish
 
         omitted = {"expires": expires, "time_limit": time_limit, "soft_time_limit": soft_time_limit}
         options |= {key: value for key, value in omitted.items() if value is not _OMITTED}
-        is_alone = not (group_id or chord or chain or retries or replaced_task_nesting)
-        has_extras = countdown or eta or link or link_error or shadow or reply_to or root_id or parent_id or group_index
-        if is_alone and task_type is not None and not (task_id or has_extras or router or route_name):
-            sent = publish.send_plain(self, task_type, args, kwargs, options, result_cls, producer or publisher)
+        is_special = countdown or eta or link or link_error or shadow or retries or replaced_task_nesting
+        if task_type is not None and not (is_special or router or route_name):
+            place = plain_calls.Place(task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to)
+            how = plain_calls.Manner(result_cls, producer or publisher, add_to_parent)
+            sent = plain_calls.send(self, task_type, args, kwargs, place, options, how)
             if sent is not None:
                 return sent
         return publish.send_task(

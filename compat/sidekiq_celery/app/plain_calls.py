@@ -1,35 +1,66 @@
 """
-A call without options, such as `delay()` makes: from a template, and not by way of routes, message and marks.
+A call without options, such as `delay()` and the steps of a workflow make: from a template, and not by way of routes,
+message and headers.
 
-What such calls of one task send differs in arguments, id and times; all else is made once, by the long way itself, and
-again when something has changed that it came from. The long way is taken wherever anybody could tell: in a task, a
-workflow or a transaction, with listeners to publish signals, client middleware, routers that look at arguments, and
-where something is wrong with the call.
+What such calls of one task send differs in arguments, id, times and their place in a workflow. All else is made once,
+by the long way itself (`app.publish`), and again when something has changed that it came from. The long way is taken
+wherever anybody could tell: with listeners to publish signals, client middleware, transactions, routers that look at
+arguments, and where something is wrong with the call.
 """
 
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sidekiq_celery import gathering, signals
+from sidekiq_celery import flow_store, gathering, signals, together
 from sidekiq_celery.app.items import item_of_call
 from sidekiq_celery.app.pushing import push_ready, pushing_client
 from sidekiq_celery.app.routes import MapRoute
-from sidekiq_celery.app.templates import NO_MARKS, Template, marks_json, template_of
+from sidekiq_celery.app.templates import Template, marks_json, template_of
+from sidekiq_celery.json_values import to_plain
 from sidekiq_celery.message import as_task_v2
 from sidekiq_celery.payload import KEY, encoded_arguments
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
+from sidekiq_py.redis_access.failed_jobs import Command
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
     from sidekiq_py.client import Client
 
-__all__ = ("sent",)
+__all__ = ("Manner", "Place", "result_of", "send")
 
 # Options of a task from which what is sent follows for all its calls.
 _CONSTANT = frozenset({"ignore_result", "queue", "serializer", "soft_time_limit", "time_limit"})
 _SCALARS = (str, int, float)
+
+
+class Place(NamedTuple):
+    """What a call is told of the workflow that it is part of; nothing, for most."""
+
+    task_id: str | None
+    group_id: str | None
+    group_index: int | None
+    root_id: str | None
+    parent_id: str | None
+    chord: Any
+    chain: Any
+    reply_to: str | None
+
+
+class Manner(NamedTuple):
+    """
+    What of a call concerns its caller alone.
+
+    Args:
+        result_cls: Of what is returned.
+        producer: Told to the backend.
+        add_to_parent: The task that makes the call is to have it among its children.
+    """
+
+    result_cls: Any
+    producer: Any
+    add_to_parent: bool
 
 
 class _PlainCall(NamedTuple):
@@ -39,54 +70,127 @@ class _PlainCall(NamedTuple):
     Args:
         made_from: What it follows from.
         options: The task's.
-        marks, marks_with_kwargs: JSON of the object `celery`; empty where there is none.
+        constant: The object `celery`, but for a place and what keyword arguments add.
+        marks, marks_with_kwargs: Its JSON where there is no place.
     """
 
     made_from: tuple[Any, ...]
     options: dict[str, Any]
     template: Template
+    constant: dict[str, Any]
     marks: bytes
     marks_with_kwargs: bytes
 
 
-def sent(
-    app: "Celery", task: Any, args: Any, kwargs: Any, options: dict[str, Any], producer: Any = None
-) -> str | None:
+class _Job(NamedTuple):
+    """
+    A job of a call.
+
+    Args:
+        kept: What is to be written before it.
+    """
+
+    template: Template
+    task_id: str
+    arguments: list[Any]
+    marks: bytes
+    kept: list[Command]
+
+
+def send(app: "Celery", task: Any, args: Any, kwargs: Any, place: Place, options: dict[str, Any], how: Manner) -> Any:
     """
     Send a call for which nobody has given options.
 
     Args:
         options: The task's own.
-        producer: Told to the backend.
 
     Returns:
-        Its id; None if it has to go the long way, and nothing was sent.
+        Its result's handle; None if it has to go the long way, and nothing was sent.
 
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or nobody knows.
     """
+    conf = app.conf
     if signals.before_task_publish.receivers or signals.after_task_publish.receivers or not program.is_plain:
         return None
-    if gathering.gathered() is not None or app.current_worker_task is not None or getattr(task, "unique_for", None):
+    parent = app.current_worker_task
+    if (
+        conf.task_always_eager
+        or getattr(task, "unique_for", None)
+        or (parent is not None and conf.task_inherit_parent_priority)
+    ):
         return None
     client = pushing_client(app, task.__sidekiq_job__)
-    if client.middleware:
-        return None
-    call = _call_of(app, client, task, options)
+    call = None if client.middleware else _call_of(app, client, task, options)
     if call is None:
         return None
+    if parent is not None:
+        request = parent.request
+        root_id = place.root_id or request.root_id or request.id
+        place = place._replace(root_id=root_id, parent_id=place.parent_id or request.id)
     try:
-        arguments, _ = encoded_arguments(args or (), kwargs, "json", None)
-        task_id = uuid()
-        marks = call.marks_with_kwargs if kwargs else call.marks
-        job = call.template.job(task_id, arguments, marks)
+        job = _job_of(call, args, kwargs, place)
+        ready = None if job is None else job.template.job(job.task_id, job.arguments, job.marks)
     except (TypeError, AttributeError, ArgumentTypeError, ArgumentValueError):
         # The long way says what is wrong with them.
         return None
-    if not options.get("ignore_result"):
-        app.backend.on_task_call(producer, task_id)
-    push_ready(app, client, job)
-    return task_id
+    if job is None or ready is None:
+        return None
+    is_ignored = options.get("ignore_result")
+    if not is_ignored:
+        app.backend.on_task_call(how.producer, job.task_id)
+    gathered = gathering.gathered()
+    if gathered is not None:
+        gathered += [*job.kept, ready]
+    elif job.kept:
+        together.send(app, [*job.kept, ready])
+    else:
+        push_ready(app, client, ready)
+    result = result_of(app, job.task_id, how.result_cls, is_ignored)
+    if parent is not None and how.add_to_parent:
+        parent.add_trail(result)
+    return result
+
+
+def result_of(app: "Celery", task_id: str, result_cls: Any, is_ignored: Any) -> Any:
+    """The handle of a call's result."""
+    result = (result_cls or app.AsyncResult)(task_id)
+    # An attribute, as classes of programs may not take it as an argument.
+    result.ignored = is_ignored
+    return result
+
+
+def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | None:
+    """The job of a call; None if its place is no usual one."""
+    arguments, _ = encoded_arguments(args or (), kwargs, "json", None)
+    if not any(place):
+        return _Job(call.template, uuid(), arguments, call.marks_with_kwargs if kwargs else call.marks, [])
+    task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to = place
+    for one in (task_id, group_id, root_id, parent_id, reply_to):
+        if one is not None and (type(one) is not str or not one.isascii()):
+            return None
+    if group_index is not None and type(group_index) is not int:
+        return None
+    task_id = task_id or uuid()
+    marks: dict[str, Any] = {"kw": True} if kwargs else {}
+    if group_id:
+        marks["group"] = group_id
+    if group_index is not None:
+        marks["group_index"] = group_index
+    if parent_id:
+        marks["parent_id"] = parent_id
+    marks["origin"] = call.constant["origin"]
+    if root_id and root_id != task_id:
+        marks["root_id"] = root_id
+    marks |= call.constant
+    if chord:
+        marks["chord"] = to_plain(chord)
+    if reply_to and reply_to != task_id:
+        marks["reply_to"] = reply_to
+    kept: list[Command] = []
+    if chain:
+        marks["flow"], kept = flow_store.keep_steps(root_id or task_id, chain)
+    return _Job(call.template, task_id, arguments, marks_json(marks, call.template), kept)
 
 
 def _call_of(app: "Celery", client: "Client", task: Any, options: dict[str, Any]) -> _PlainCall | None:
@@ -116,21 +220,16 @@ def _made(
     if any(type(route) is not MapRoute for route in app.amqp.destinations.routes):
         return None
     first, second = (_item(app, task, given) for _ in range(2))
-    if first is None or second is None or first.get(KEY) != second.get(KEY):
+    if first is None or second is None or first[KEY] != second[KEY]:
         return None
-    marks = first.get(KEY) or {}
+    marks = first[KEY]
     template = template_of(client, task, first)
-    return _PlainCall(
-        made_from,
-        dict(options),
-        template,
-        marks_json(marks, template) if marks else NO_MARKS,
-        marks_json({"kw": True, **marks}, template),
-    )
+    with_kwargs = marks_json({"kw": True, **marks}, template)
+    return _PlainCall(made_from, dict(options), template, marks, marks_json(marks, template), with_kwargs)
 
 
 def _item(app: "Celery", task: Any, given: dict[str, Any]) -> dict[str, Any] | None:
-    """A call as the long way would send it; None if it goes there with more than its marks."""
+    """A call as the long way would send it, which names its origin; None if it goes there with more than its marks."""
     limits = {key: given[key] for key in ("time_limit", "soft_time_limit") if key in given}
     queue, others = app.amqp.destinations.find({"queue": given.get("queue")}, task.name, (), {}, task)
     if others:
@@ -139,4 +238,4 @@ def _item(app: "Celery", task: Any, given: dict[str, Any]) -> dict[str, Any] | N
         app, uuid(), task.name, ignore_result=given.get("ignore_result"), shows_arguments=False, **limits
     )
     item = item_of_call(app, task.name, message, queue, task, "json", None)
-    return item if Template.takes(item) else None
+    return item if Template.takes(item) and "origin" in item.get(KEY, {}) else None

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import flow_store, gathering, signals, unique
-from sidekiq_celery.app import plain_calls
 from sidekiq_celery.app.items import item_of_call
+from sidekiq_celery.app.plain_calls import result_of
 from sidekiq_celery.app.pushing import publish_policy, push, push_unique
 from sidekiq_celery.exceptions import AlwaysEagerIgnored
 from sidekiq_celery.message import TaskMessage, as_task_v2, aware
@@ -21,7 +21,7 @@ from sidekiq_py.redis_access.failed_jobs import Command
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
-__all__ = ("create_message", "send_message", "send_plain", "send_task")
+__all__ = ("create_message", "send_message", "send_task")
 
 logger = logging.getLogger("celery.app.base")
 
@@ -126,32 +126,10 @@ def send_task(
     if not ignore_result:
         app.backend.on_task_call(producer, task_id)
     there = send_message(app, name, message, queue, task_type=task_type, uniqueness=wanted, **options)
-    result = _result_of(app, there or task_id, result_cls, ignore_result)
+    result = result_of(app, there or task_id, result_cls, ignore_result)
     if add_to_parent and parent is not None and there is None:
         parent.add_trail(result)
     return result
-
-
-def _result_of(app: "Celery", task_id: str, result_cls: Any, is_ignored: Any) -> Any:
-    result = (result_cls or app.AsyncResult)(task_id)
-    # An attribute, as classes of programs may not take it as an argument.
-    result.ignored = is_ignored
-    return result
-
-
-def send_plain(
-    app: "Celery", task: Any, args: Any, kwargs: Any, options: dict[str, Any], result_cls: Any, producer: Any
-) -> Any:
-    """
-    Send a call to which nothing but its task's own options was given; None if it has to go by `send_task`.
-
-    Raises:
-        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
-    """
-    if app.conf.task_always_eager:
-        return None
-    task_id = plain_calls.sent(app, task, args, kwargs, options, producer)
-    return None if task_id is None else _result_of(app, task_id, result_cls, options.get("ignore_result"))
 
 
 def create_message(app: "Celery", *args: Any, **kwargs: Any) -> TaskMessage:
@@ -254,5 +232,3 @@ def _put_aside(marks: dict[str, Any] | None, message: TaskMessage) -> list[Comma
         return []
     marks["flow"], kept = flow_store.keep_steps(message.headers["root_id"], marks.pop("chain"))
     return kept
-
-

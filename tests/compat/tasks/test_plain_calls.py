@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 from kombu.exceptions import EncodeError, OperationalError
-from sidekiq_celery import Celery, signals
+from sidekiq_celery import Celery, chain, chord, signals
 from sidekiq_celery.app import plain_calls, publish
 
 from sidekiq_py import program
@@ -75,6 +75,48 @@ def test_the_bytes_are_those_of_the_long_way(
         program.client_middleware.clear()
 
     assert short == long == last_bytes(redis_client, queue)
+
+
+PLACES: list[dict[str, Any]] = [
+    {"parent_id": "p-1", "root_id": "r-1"},
+    {"group_id": "g-1", "group_index": 3, "reply_to": "thread-1"},
+    {"group_id": "g-1", "chord": {"id": "g-1", "part": 2}},
+    {"chain": [{"id": "f-1", "next": "s-1"}]},
+    {"task_id": "own-id"},
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"time_limit": 30}, {"ignore_result": True}], ids=repr)
+@pytest.mark.parametrize("place", PLACES, ids=repr)
+def test_the_place_in_a_workflow_stands_where_the_long_way_puts_it(
+    app: Celery, redis_client: redis.Redis, options: dict[str, Any], place: dict[str, Any]
+) -> None:
+    """Steps, members and parts go the short way as well."""
+    task = declared(app, **options)
+
+    task_id = task.apply_async((1,), {"on": date(2026, 1, 2)}, **place).id
+    short = last_bytes(redis_client, "celery")
+    # A router that may look at arguments.
+    app.conf.task_routes = [lambda name, args, kwargs, options, task=None, **_: None]
+    app.amqp.flush_routes()
+    task.apply_async((1,), {"on": date(2026, 1, 2)}, **{**place, "task_id": task_id})
+
+    assert short == last_bytes(redis_client, "celery")
+
+
+def test_a_workflow_is_sent_without_messages(
+    app: Celery, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chord of a thousand parts is a thousand calls."""
+    task = declared(app)
+    task.delay()
+    monkeypatch.setattr(publish, "create_message", None)
+    monkeypatch.setattr(plain_calls, "as_task_v2", None)
+
+    chord([task.s(number) for number in range(3)], task.s()).apply_async()
+    chain(task.s(3), task.s(), task.s()).apply_async()
+
+    assert [job["args"] for job in waiting(redis_client)] == [[], [0], [1], [2], [3]]
 
 
 def test_a_call_without_options_is_no_message(

@@ -9,18 +9,13 @@ to 7.2 push it at once there. After a lost reply `ReplyLostError` says that nobo
 Source: Sidekiq 6.4.1 and 8.1.7, client.rb, `raw_push` and `atomic_push`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
-
-import hiredis
+from typing import Self
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import FAILOVER_CODES, Link, Pool
+from sidekiq_py.redis_access.pool import FAILOVER_CODES, Link, Pool, pack_command
 from sidekiq_py.wire import keys
-
-# Its own annotation says "a tuple of one part".
-_pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
 
 def queue_commands(queue: str, payloads: Sequence[bytes], *, prefix: str) -> list[bytes]:
@@ -30,7 +25,7 @@ def queue_commands(queue: str, payloads: Sequence[bytes], *, prefix: str) -> lis
     Args:
         prefix: The pool's `key_prefix`.
     """
-    return [_enter_queue(queue, prefix), _pack(("LPUSH", prefix + keys.queue(queue), *payloads))]
+    return [_enter_queue(queue, prefix), pack_command(("LPUSH", prefix + keys.queue(queue), *payloads))]
 
 
 def schedule_command(entries: Sequence[tuple[str, bytes]], *, prefix: str) -> list[bytes]:
@@ -42,7 +37,7 @@ def schedule_command(entries: Sequence[tuple[str, bytes]], *, prefix: str) -> li
         prefix: The pool's `key_prefix`.
     """
     arguments = [part for entry in entries for part in entry]
-    return [_pack(("ZADD", prefix + keys.SCHEDULE, *arguments))]
+    return [pack_command(("ZADD", prefix + keys.SCHEDULE, *arguments))]
 
 
 def push_one(pool: Pool, queue: str, payload: bytes) -> None:
@@ -190,7 +185,7 @@ def _single(pool: Pool, queue: str, payload: bytes) -> list[bytes]:
 
 
 def _enter_queue(queue: str, prefix: str) -> bytes:
-    return _pack(("SADD", prefix + keys.QUEUES, queue))
+    return pack_command(("SADD", prefix + keys.QUEUES, queue))
 
 
 def _remember_head(pool: Pool, queue: str) -> bytes:

@@ -22,6 +22,8 @@ from sidekiq_celery.utils.objects import getitem_property
 
 __all__ = ("Signature", "clone_with_members", "maybe_signature", "signature")
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
 
 @abstract.CallableSignature.register
 class Signature(dict[str, Any]):
@@ -163,7 +165,7 @@ class Signature(dict[str, Any]):
                 "task": self.task,
                 "args": tuple(args),
                 "kwargs": kwargs,
-                "options": deepcopy(opts),
+                "options": _copied(opts),
                 "subtask_type": self.subtask_type,
                 "immutable": self.immutable,
             },
@@ -434,6 +436,16 @@ def maybe_signature(d: Any, app: Any = None, clone: bool = False) -> Any:
     if app is not None:
         d._app = app
     return d
+
+
+def _copied(value: Any) -> Any:
+    """As `deepcopy`; the plain values that options hold as a rule are copied without its book-keeping."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if kind is list else deepcopy(value)
 
 
 def clone_with_members(sig: Any) -> Any:

@@ -1,6 +1,5 @@
 """`sidekiq-py worker`: Ruby's flags, and those that only a Python worker has."""
 
-import gc
 import os
 import shlex
 import sys
@@ -115,6 +114,7 @@ def run(options: Options) -> int:
 
 def _work(options: Options) -> NoReturn:
     from sidekiq_py.cli.boot import make_launcher
+    from sidekiq_py.engine.memory import settle_memory
     from sidekiq_py.engine.process_end import end_process
 
     launcher = make_launcher(options)
@@ -149,13 +149,3 @@ def _supervise(options: Options, config: Config) -> int:
     )
     limit_kb = None if config.max_memory_mb is None else config.max_memory_mb * 1024
     return Supervisor(config, config.processes or 1, be_child, limit_kb).run()
-
-
-def settle_memory() -> None:
-    """
-    Put what was loaded so far out of the garbage collector's sight: none of it will ever be garbage.
-
-    Ruby does as much before it starts to work (`Process.warmup`).
-    """
-    gc.collect()
-    gc.freeze()

@@ -9,6 +9,7 @@ from sidekiq_py.engine.family import Message, Parent
 from sidekiq_py.engine.family_member import terminated_by
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.memory import settle_memory
 
 MakeLauncher = Callable[[Callable[[str], None]], Launcher]
 
@@ -52,6 +53,7 @@ def run_child(
             parent.say("SETTLED", answers[launcher.settle_overdue(owner, field.encode(), limit)], owner, field)
 
     parent.listen(hear, on_end=lambda: launcher.signals.put("TERM"))
+    settle_memory()
     return launcher.run(on_ready=lambda: parent.say("READY"))
 
 

@@ -29,6 +29,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.child import run_child
 from sidekiq_py.engine.family import Parent
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.memory import settle_memory
 from sidekiq_py.engine.supervisor import Supervisor
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.registry import registry
@@ -83,6 +84,7 @@ def run_here(worker: Any, config: Config) -> int:
         start_steward()
         worker.on_ready()
 
+    settle_memory()
     return launcher.run(on_ready=on_ready, on_stop=worker.on_shutting_down)
 
 
@@ -130,6 +132,7 @@ def run_family(worker: Any, config: Config) -> int:
         companion=stewards.role(worker, lambda: family),
         scaling=scaling_policy(worker),
     )
+    settle_memory()
     code = family.run()
     worker.on_stopped()
     return code

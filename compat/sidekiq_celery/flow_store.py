@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sidekiq_celery.json_values import from_plain, to_plain
+from sidekiq_celery.json_values import beyond_json, from_plain
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.flows import walk_flow
@@ -36,6 +36,9 @@ AFTERGLOW_SECONDS = 24 * 3600
 """How long a chord is known to be done, should a part of it run again."""
 
 DONE = "done"
+
+# One encoder for all: json.dumps makes a new one at each call that asks for another spelling.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=beyond_json).encode
 
 # Without it nothing in a text is more than JSON.
 _MARK = b"__type__"
@@ -100,7 +103,7 @@ def as_text(value: Any) -> str:
     Raises:
         TypeError: It cannot be written.
     """
-    return json.dumps(to_plain(value), ensure_ascii=False, separators=(",", ":"))
+    return _encode(value)
 
 
 def _from_text(text: bytes) -> Any:

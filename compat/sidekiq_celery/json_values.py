@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-__all__ = ("from_plain", "to_plain")
+__all__ = ("beyond_json", "from_plain", "to_plain")
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS = frozenset({list, dict})
@@ -44,6 +44,16 @@ def from_plain(value: Any) -> Any:
     return _object_hook()(read) if read.keys() == _MARKED else read
 
 
+def beyond_json(value: Any) -> Any:
+    """
+    For `json.JSONEncoder(default=…)`: a value that JSON lacks, as kombu writes it.
+
+    Raises:
+        TypeError: kombu's json cannot write it either.
+    """
+    return _encoder()(value)
+
+
 def _other(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
@@ -55,7 +65,7 @@ def _other(value: Any) -> Any:
         return [to_plain(item) for item in value]
     if isinstance(value, dict):
         return to_plain(dict(value))
-    return to_plain(_encoder()(value))
+    return to_plain(beyond_json(value))
 
 
 def _key(key: Any) -> str:

@@ -7,12 +7,11 @@ registry, it is not imported to read json either: a client's first result would 
 
 import json
 import sys
-from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_celery.json_values import from_plain
+from sidekiq_celery.json_values import beyond_json, from_plain
 
 __all__ = ("COMPRESSED_PAYLOAD_MAGIC", "Codec", "compress_payload", "decompress_payload")
 
@@ -169,17 +168,5 @@ def _json_is_kombus() -> bool:
     return bool(known.encoder is dumps)
 
 
-@lru_cache(maxsize=1)
-def _kombus_default() -> Callable[[Any], Any]:
-    from kombu.utils.json import JSONEncoder
-
-    default: Callable[[Any], Any] = JSONEncoder().default
-    return default
-
-
-def _beyond_json(value: Any) -> Any:
-    return _kombus_default()(value)
-
-
 # One encoder for all: json.dumps makes a new one at each call that names what to do with other types.
-_encode_json = json.JSONEncoder(default=_beyond_json).encode
+_encode_json = json.JSONEncoder(default=beyond_json).encode

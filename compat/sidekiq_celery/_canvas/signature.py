@@ -145,9 +145,11 @@ class Signature(dict[str, Any]):
 
     def _merged_options(self, options: Any) -> dict[str, Any]:
         """A group and stamps that it has stay; otherwise *options* win."""
-        kept = self._IMMUTABLE_OPTIONS | set(self.options.get("stamped_headers") or ())
-        new = {key: value for key, value in options.items() if key not in kept or key not in self.options}
-        return {**self.options, **new}
+        own = self.options
+        kept = self._IMMUTABLE_OPTIONS
+        if own.get("stamped_headers"):
+            kept = kept | set(own["stamped_headers"])
+        return {**own, **{key: value for key, value in options.items() if key not in kept or key not in own}}
 
     # ---- making others of it
 

@@ -1,6 +1,6 @@
 """What passes for a task or a signature: anything with the right methods."""
 
-from abc import ABCMeta
+from abc import ABCMeta, get_cache_token
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -12,16 +12,18 @@ class _ByMethods(ABCMeta):
         return cls.__subclasscheck__(instance.__class__)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        if ABCMeta.__subclasscheck__(cls, subclass):
-            return True
-        wanted: frozenset[str] = cls.__dict__.get("__required_attributes__", frozenset())
-        return bool(wanted) and wanted <= _names_of(subclass)
+        # The token is another one once a class has been registered anywhere.
+        return _passes(cls, subclass, get_cache_token())
 
 
 @lru_cache(maxsize=256)
-def _names_of(kind: type) -> frozenset[str]:
-    """What a class and its bases define; a large canvas asks this of each of its members."""
-    return frozenset(name for base in kind.__mro__ for name in base.__dict__)
+def _passes(cls: Any, subclass: type, _: object) -> bool:
+    """Whether *subclass* passes for *cls*; a large canvas asks this of each of its members."""
+    if ABCMeta.__subclasscheck__(cls, subclass):
+        return True
+    wanted: frozenset[str] = cls.__dict__.get("__required_attributes__", frozenset())
+    defined = {name for base in subclass.__mro__ for name in base.__dict__}
+    return bool(wanted) and wanted <= defined
 
 
 class CallableTask(metaclass=_ByMethods):

@@ -4,10 +4,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import flow_store, states
-from sidekiq_celery._canvas.signature import maybe_signature
 from sidekiq_celery.exceptions import TaskRevokedError
-from sidekiq_celery.links import lineage
 from sidekiq_celery.never import never_runs
+from sidekiq_celery.steps import call_step
 from sidekiq_py.redis_access.in_flight import Effect
 
 if TYPE_CHECKING:
@@ -35,8 +34,7 @@ class Chains:
                 return []
             taken += flow_store.take_step(following)
             rest, following = [step.behind] if step.behind else [], step.signature
-        behind = {"chain": rest} if rest else {}
-        maybe_signature(following, app=app).apply_async((retval,), **behind, **lineage(app, request))
+        call_step(app, following, retval, request, rest)
         return taken
 
     def after_failure(

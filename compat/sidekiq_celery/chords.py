@@ -14,6 +14,7 @@ from sidekiq_celery._canvas.signature import maybe_signature
 from sidekiq_celery.links import lineage
 from sidekiq_celery.never import chord_failed
 from sidekiq_celery.own_routes import route_of
+from sidekiq_celery.steps import call_step
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.in_flight import Effect, Join
@@ -92,7 +93,7 @@ def _body_commands(app: "Celery", request: "Context", body: Any) -> list[Command
     children = list(request.children)
     with gathering.gathering() as jobs:
         if _is_pushed_as_it_is(app, sig):
-            sig.apply_async((results,), **lineage(app, request))
+            call_step(app, sig, results, request)
         else:
             options = {**lineage(app, request), **route_of(app, sig, request)}
             app.tasks[START_TASK].apply_async((results, body), **options)

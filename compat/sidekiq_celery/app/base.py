@@ -165,6 +165,9 @@ class Celery(AppTasks):
             **options,
         )
 
+    # By which `steps` sees whether a program or package has put something in its place.
+    _own_send_task = send_task
+
     def signature(self, *args: Any, **kwargs: Any) -> Any:
         """A signature that is bound to this app."""
         kwargs["app"] = self

@@ -137,12 +137,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
             kombu.exceptions.OperationalError: It was not sent, or nobody knows.
             kombu.exceptions.EncodeError: An argument cannot be sent.
         """
-        if self.soft_time_limit and self.time_limit and self.soft_time_limit > self.time_limit:
-            raise ValueError("soft_time_limit must be less than or equal to time_limit")
-        if self.typing:
-            check = getattr(self, "__header__", None)
-            if check is not None:
-                check(*(args or ()), **(kwargs or {}))
+        self._check_call(args or (), kwargs or {})
         shadow = shadow or self.shadow_name(args, kwargs, options)
         options = {**self._get_exec_options(), **options}
         if self._dump_pydantic_arguments is not None and options.get("serializer") != "pickle":
@@ -167,6 +162,14 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
         )
         return result
 
+    def _check_call(self, args: Any, kwargs: Any) -> None:
+        if self.soft_time_limit and self.time_limit and self.soft_time_limit > self.time_limit:
+            raise ValueError("soft_time_limit must be less than or equal to time_limit")
+        if self.typing:
+            check = getattr(self, "__header__", None)
+            if check is not None:
+                check(*args, **kwargs)
+
     def _apply_as_sent(
         self, args: Any, kwargs: Any, task_id: str | None, link: Any, link_error: Any, options: dict[str, Any]
     ) -> Any:
@@ -180,6 +183,10 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
     def shadow_name(self, args: Any, kwargs: Any, options: Any) -> str | None:
         """Another name of this call in logs; for classes that derive from this."""
         return None
+
+    # By which `steps` sees whether a program or package has put something in their place.
+    _own_apply_async = apply_async
+    _own_shadow_name = shadow_name
 
     def signature_from_request(
         self, request: Context | None = None, args: Any = None, kwargs: Any = None, queue: Any = None, **extra: Any

@@ -1,0 +1,100 @@
+"""What a program or a package puts around calls sees the steps of workflows, too."""
+
+from typing import Any
+
+import pytest
+from sidekiq_celery import Celery, Task, chain, chord
+from sidekiq_celery.canvas import Signature
+
+from tests.compat.tasks.worker import TaskWorker
+
+_SECONDS = 60
+
+
+def increment(number: int) -> int:
+    """One more."""
+    return number + 1
+
+
+def total(numbers: list[int]) -> int:
+    """Their sum."""
+    return sum(numbers)
+
+
+class Watching:
+    """Counts the calls that go through it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = 0
+        self._patch = monkeypatch
+
+    def wrap(self, owner: Any, name: str) -> None:
+        """Put it around a method, as packages that trace do."""
+        inside = getattr(owner, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return inside(*args, **kwargs)
+
+        self._patch.setattr(owner, name, watched)
+
+
+@pytest.fixture
+def watching(monkeypatch: pytest.MonkeyPatch) -> Watching:
+    """One that watches nothing yet."""
+    return Watching(monkeypatch)
+
+
+@pytest.mark.parametrize("what", ["the class of all tasks", "the task", "the app", "its class", "signatures"])
+def test_steps_and_bodies_go_through_what_was_put_around_calls(
+    app: Celery, worker: TaskWorker, watching: Watching, what: str
+) -> None:
+    """The four calls that the worker makes of two steps, a part's and a chord's."""
+    one_more, sum_up = app.task(name="one_more")(increment), app.task(name="sum_up")(total)
+    app.finalize()
+    worker.start()
+    canvas = chain(one_more.s(0), one_more.s(), one_more.s())
+    parts = chord([one_more.s(1), one_more.s(2)], sum_up.s())
+    owners = {
+        "the class of all tasks": [(Task, "apply_async")],
+        "the task": [(app.tasks["one_more"], "apply_async"), (app.tasks["sum_up"], "apply_async")],
+        "the app": [(app, "send_task")],
+        "its class": [(Celery, "send_task")],
+        "signatures": [(Signature, "apply_async")],
+    }
+    for owner, name in owners[what]:
+        watching.wrap(owner, name)
+
+    results = canvas.apply_async(), parts.apply_async()
+
+    assert [result.get(timeout=_SECONDS) for result in results] == [3, 5]
+    # The first step and the two parts are called here. The body is made ready by each part, as any may be the last.
+    assert watching.calls >= 3 + 2 + 2
+
+
+def test_a_class_of_tasks_that_overrides_calls_is_asked(app: Celery, worker: TaskWorker) -> None:
+    """Also where the step was kept in Redis meanwhile."""
+    seen: list[Any] = []
+
+    class Seen(Task):
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+            seen.append(args)
+            return super().apply_async(args, kwargs, **options)
+
+    one_more = app.task(name="one_more", base=Seen)(increment)
+    worker.start()
+
+    assert chain(one_more.s(0), one_more.s(), one_more.s()).apply_async().get(timeout=_SECONDS) == 3
+
+    assert [tuple(args) for args in seen] == [(0,), (1,), (2,)]
+
+
+def test_a_step_that_takes_other_arguments_fails_the_chain(app: Celery, worker: TaskWorker) -> None:
+    """The task before it has failed by that, as in Celery: nothing is sent that could not run."""
+    one_more = app.task(name="one_more")(increment)
+    worker.start()
+
+    result = chain(one_more.s(0), one_more.s(1, 2)).apply_async()
+
+    with pytest.raises(TypeError, match="positional argument"):
+        result.get(timeout=_SECONDS)

@@ -443,14 +443,9 @@ def maybe_signature(d: Any, app: Any = None, clone: bool = False) -> Any:
     return d
 
 
-def _copied(value: Any) -> Any:
-    """As `deepcopy`; the plain values that options hold as a rule are copied without its book-keeping."""
-    kind = type(value)
-    if kind in _SCALARS:
-        return value
-    if kind is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if kind is list else deepcopy(value)
+def _copied(options: dict[str, Any]) -> dict[str, Any]:
+    """As `deepcopy`; without its book-keeping where there is none to do, as two options may hold the same object."""
+    return {**options} if all(type(value) in _SCALARS for value in options.values()) else deepcopy(options)
 
 
 def clone_with_members(sig: Any) -> Any:

@@ -9,6 +9,7 @@ arguments, and where something is wrong with the call.
 """
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery import flow_store, gathering, signals, together
@@ -161,8 +162,11 @@ def result_of(app: "Celery", task_id: str, result_cls: Any, is_ignored: Any) -> 
 
 
 def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | None:
-    """The job of a call; None if its place is no usual one."""
-    arguments, _ = encoded_arguments(args or (), kwargs, "json", None)
+    """The job of a call; None if its arguments or its place are none."""
+    args, kwargs = args or (), kwargs or {}
+    if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
+        return None
+    arguments, _ = encoded_arguments(args, kwargs, "json", None)
     if not any(place):
         return _Job(call.template, uuid(), arguments, call.marks_with_kwargs if kwargs else call.marks, [])
     task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to = place

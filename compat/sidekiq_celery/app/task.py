@@ -413,8 +413,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
 
     def _get_exec_options(self) -> dict[str, Any]:
         if self._exec_options is None:
-            # Without those that say nothing: they would go through all that a call goes through.
-            self._exec_options = {key: value for key, value in extract_exec_options(self).items() if value is not None}
+            self._exec_options = extract_exec_options(self)
         return self._exec_options
 
     @property

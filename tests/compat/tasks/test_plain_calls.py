@@ -226,6 +226,18 @@ def test_what_cannot_be_sent_is_named_and_not_sent(
     assert len(waiting(redis_client)) == 1
 
 
+@pytest.mark.parametrize(("args", "kwargs"), [("ab", {}), ({1: 2}, {}), ((), [("a", 1)]), (5, None)])
+def test_arguments_that_are_none_are_refused(app: Celery, redis_client: redis.Redis, args: Any, kwargs: Any) -> None:
+    """A text is no list of its letters."""
+    task = declared(app, typing=False)
+    task.delay(1)
+
+    with pytest.raises(TypeError, match=r"task (args|keyword arguments) must be a"):
+        task.apply_async(args, kwargs)
+
+    assert len(waiting(redis_client)) == 1
+
+
 def test_a_redis_that_is_away_is_an_operational_error(app: Celery) -> None:
     """Tried as often as the settings say."""
     app.conf.broker_url = "redis://127.0.0.1:1/0"

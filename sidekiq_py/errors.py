@@ -145,6 +145,25 @@ class PushOutcomeUnknownError(ReplyLostError):
         self.jids = jids
 
 
+# What goes by without anybody's help. All else, with Lua's own errors, which bear no code, stays until it is repaired.
+_PASSING_CODES = frozenset(
+    {
+        "BUSY",
+        "CLUSTERDOWN",
+        "LOADING",
+        "MASTERDOWN",
+        "MISCONF",
+        "NOAUTH",
+        "NOREPLICAS",
+        "NOSCRIPT",
+        "OOM",
+        "READONLY",
+        "TRYAGAIN",
+        "UNBLOCKED",
+    }
+)
+
+
 class RedisReplyError(RedisError):
     """
     Redis answered with an error.
@@ -156,6 +175,11 @@ class RedisReplyError(RedisError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.code = message.split(" ", 1)[0]
+
+    @property
+    def is_lasting(self) -> bool:
+        """Somebody has to repair something first; a failover, for one, passes by itself."""
+        return self.code not in _PASSING_CODES
 
 
 class UnsupportedRedisError(RedisError):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.wire.dialect import Dialect
 
@@ -44,6 +45,19 @@ class Attempt(NamedTuple):
     now: float
 
 
+class Question(NamedTuple):
+    """
+    What a success asks Redis along with its end, for a job that it has pushed and that may run here next.
+
+    Args:
+        command: Reads, and writes nothing.
+        tell: Called with the reply, unless that is an error; not at all where the end is handed in by itself.
+    """
+
+    command: Command
+    tell: Callable[[Any], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """
@@ -61,6 +75,7 @@ class Outcome:
         trims: The commands that follow and may fail.
         afterwards: Called once all this is written, if the job was still ours.
         is_logged: A log has been told of the error; error handlers still are to be.
+        question: Of a `"done"`.
     """
 
     kind: Kind
@@ -72,6 +87,7 @@ class Outcome:
     trims: tuple[Effect, ...] = ()
     afterwards: Callable[[], None] | None = None
     is_logged: bool = False
+    question: Question | None = None
 
 
 Conclude = Callable[[Attempt], Outcome | None]

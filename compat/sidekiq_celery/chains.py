@@ -3,7 +3,7 @@
 import logging
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery import flow_store, states
+from sidekiq_celery import flow_store, gathering, states
 from sidekiq_celery.exceptions import TaskRevokedError
 from sidekiq_celery.never import never_runs
 from sidekiq_celery.steps import call_step
@@ -28,13 +28,15 @@ class Chains:
         *rest, following = request.chain
         taken: list[Effect] = []
         if flow_store.is_place(following):
-            step = flow_store.read_step(app, following)
+            step = flow_store.read_step(app, following, request._next_step)
             if step is None:
                 logger.warning("%s: the next step of its workflow was taken before, or is forgotten", request.id)
                 return []
             taken += flow_store.take_step(following)
             rest, following = [step.behind] if step.behind else [], step.signature
         call_step(app, following, retval, request, rest)
+        if taken and rest:
+            request._question = flow_store.question_of(rest[0], gathering.gathered())
         return taken
 
     def after_failure(

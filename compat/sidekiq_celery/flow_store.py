@@ -13,21 +13,25 @@ is; what is left behind by a workflow that failed goes with time.
 """
 
 import json
-from collections.abc import Iterator
-from time import monotonic
+from collections.abc import Iterator, Sequence
+from functools import partial
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery.json_values import beyond_json, from_plain
 from sidekiq_celery.utils.ids import uuid
+from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.outcome import Question
+from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.failed_jobs import Command
-from sidekiq_py.redis_access.flows import walk_flow
+from sidekiq_py.wire.payload import parse_job
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
 __all__ = (
-    "DONE", "ChordRecord", "Place", "Step", "add_parts", "as_text", "chord_key", "is_place", "keep_chord", "keep_steps",
-    "read_chord", "read_step", "recall_chord", "take_step", "walk",
+    "DONE", "ChordRecord", "Place", "Step", "add_parts", "answered", "as_text", "chord_key", "is_place", "keep_chord",
+    "keep_steps", "question_of", "read_chord", "read_step", "recall_chord", "take_step", "walk",
 )  # fmt: skip
 
 TTL_SECONDS = 30 * 24 * 3600
@@ -46,17 +50,16 @@ _MARK = b"__type__"
 # Lua can hand about 8,000 values to one command.
 _SLICE = 2000
 
+_PATIENCE_SECONDS = 60.0
+
 RECALLED_SECONDS = 5.0
 """How long a process goes by what it has read."""
 _MOST_RECALLED = 64
 _recalled: dict[str, tuple[float, "ChordRecord"]] = {}
 
-# Of a chain of small steps, which one process often runs one after the other, so many are read in one round trip.
-_STEPS_AHEAD = 8
-_BYTES_AHEAD = 16_384
-_MOST_AHEAD = 256
-_ahead: dict[tuple[str, str], tuple[float, bytes]] = {}
-"""Steps that have been read ahead, as they were kept, by workflow and id, and when."""
+_MOST_ANSWERS = 64
+_answers: dict[str, tuple[bytes, bytes]] = {}
+"""By the id of a job that was pushed here: its bytes, and how the step behind it is kept."""
 
 Place = dict[str, Any]
 
@@ -129,7 +132,6 @@ def keep_steps(flow_id: str, chain: Any) -> tuple[Place | None, list[Command]]:
             place = dict(step)
             continue
         step_id = step["options"].get("task_id") or uuid()
-        _ahead.pop((flow_id, step_id), None)
         fields += [step_id, as_text({"s": step, "n": place})]
         place = {"id": flow_id, "next": step_id}
     if not fields:
@@ -145,30 +147,47 @@ def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
     return [("DEL", key), ("HSET", key, "parts", parts, "body", as_text(body)), ("EXPIRE", key, TTL_SECONDS)]
 
 
-def read_step(app: "Celery", place: Place) -> Step | None:
-    """The step at a place, as it was a few seconds ago at most; None if it was taken, or forgotten."""
-    flow_id, step_id = place["id"], place["next"]
-    read_at, text = _ahead.pop((flow_id, step_id), (0.0, None))
-    if text is None or monotonic() - read_at > RECALLED_SECONDS:
-        text = _read_ahead(app, flow_id, step_id)
+def read_step(app: "Celery", place: Place, text: bytes | None = None) -> Step | None:
+    """
+    The step at a place; None if it was taken, or forgotten.
+
+    Args:
+        text: How it is kept, where that is known.
+    """
+    if text is None:
+        text = _ask(app, "HGET", flow_key(place["id"]), place["next"])
     if text is None:
         return None
     record = _from_text(text)
     return Step(record["s"], record["n"])
 
 
-def _read_ahead(app: "Celery", flow_id: str, step_id: str) -> bytes | None:
-    """A step as it is kept; those behind it are remembered."""
-    from sidekiq_celery.app.pushing import client_of
+def question_of(place: Place, pushed: Sequence[Any] | None) -> Question | None:
+    """
+    What to ask along with the push of a step that may run in this process next: the step at *place*, behind it.
 
-    key = flow_key(flow_id)
-    found = client_of(app).pool.run(lambda link: walk_flow(link, key, step_id, _STEPS_AHEAD, _BYTES_AHEAD))
-    if len(_ahead) >= _MOST_AHEAD:
-        _ahead.clear()
-    now = monotonic()
-    for behind, text in found[1:]:
-        _ahead[flow_id, behind] = now, text
-    return found[0][1] if found else None
+    Args:
+        pushed: The step's job is the last of it.
+    """
+    job = pushed[-1] if pushed else None
+    if not isinstance(job, Outgoing):
+        return None
+    return Question(("HGET", flow_key(place["id"]), place["next"]), partial(_keep_answer, job))
+
+
+def _keep_answer(job: Outgoing, text: bytes | None) -> None:
+    if text is None:
+        return
+    while len(_answers) >= _MOST_ANSWERS:
+        # Its job runs elsewhere, as most do where there are many.
+        _answers.pop(next(iter(_answers)), None)
+    _answers[job.jid] = job.payload, text
+
+
+def answered(payload: dict[str, Any]) -> bytes | None:
+    """How the step behind a job is kept, if that was asked when this very job was pushed."""
+    known = _answers.pop(payload.get("jid", ""), None)
+    return known[1] if known is not None and parse_job(known[0]) == payload else None
 
 
 def take_step(place: Place) -> list[Command]:
@@ -219,6 +238,22 @@ def add_parts(app: "Celery", chord_id: str, count: int) -> int:
 
 
 def _ask(app: "Celery", *command: Any, idempotent: bool = True) -> Any:
+    """
+    Redis's answer; what may be repeated is, for as long as a failover or a restart takes.
+
+    A task whose end needs it has not failed because of them.
+    """
     from sidekiq_celery.app.pushing import client_of
 
-    return client_of(app).pool.run(lambda link: link.command(*command), idempotent=idempotent)
+    pool = client_of(app).pool
+    give_up_at = monotonic() + _PATIENCE_SECONDS
+    pause = 0.05
+    while True:
+        try:
+            return pool.run(lambda link: link.command(*command), idempotent=idempotent)
+        except RedisError as error:
+            is_lasting = isinstance(error, RedisReplyError) and error.is_lasting
+            if not idempotent or is_lasting or monotonic() > give_up_at:
+                raise
+        sleep(pause)
+        pause = min(2 * pause, 1.0)

@@ -171,5 +171,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "chord": (_is_chord, "a signature, or the part of a chord"),
     "unique": (_is_lock, "a lock"),
     **dict.fromkeys(("id", "task", "args", "kwargs", "called_directly", "is_eager", "hostname", "utc"), _ELSEWHERE),
-    **dict.fromkeys(("time_limit", "soft_time_limit", "_children", "_protected"), _ELSEWHERE),
+    **dict.fromkeys(
+        ("time_limit", "soft_time_limit", "_children", "_next_step", "_protected", "_question"), _ELSEWHERE
+    ),
 }

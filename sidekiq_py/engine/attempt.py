@@ -152,7 +152,7 @@ class Ending:
         elif outcome.kind == "done" and outcome.afterwards is None:
             # Like any success it may wait a moment for others, as nobody waits for word of it.
             counters = in_flight.count_commands(utc_day(now), failed=False)
-            self._fetcher.finish(unit, outcome.vital, [*outcome.trims, *counters], seconds)
+            self._fetcher.finish(unit, outcome.vital, [*outcome.trims, *counters], seconds, outcome.question)
         else:
             self._carry_out(unit, payload, None, outcome, now)
 

@@ -16,6 +16,7 @@ from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.settle import utc_day
 from sidekiq_py.errors import RedisError
+from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Link, Pool
@@ -90,7 +91,14 @@ class BasicFetcher:
         """It has left Redis already."""
         return True
 
-    def finish(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect], seconds: float) -> None:
+    def finish(
+        self,
+        unit: UnitOfWork,
+        vital: Sequence[Effect],
+        counters: Sequence[Effect],
+        seconds: float,
+        question: Question | None = None,
+    ) -> None:
         """Write it at once."""
         self.settle(unit, vital, counters)
 

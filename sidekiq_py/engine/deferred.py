@@ -16,28 +16,11 @@ from sidekiq_py.errors import RedisReplyError
 _log = logging.getLogger("sidekiq")
 
 _PAUSE_SECONDS = 1.0
-# What goes by without anybody's help. All else, with Lua's own errors, which bear no code, stays until it is repaired.
-_PASSING_CODES = frozenset(
-    {
-        "BUSY",
-        "CLUSTERDOWN",
-        "LOADING",
-        "MASTERDOWN",
-        "MISCONF",
-        "NOAUTH",
-        "NOREPLICAS",
-        "NOSCRIPT",
-        "OOM",
-        "READONLY",
-        "TRYAGAIN",
-        "UNBLOCKED",
-    }
-)
 
 
 def is_lasting(error: BaseException) -> bool:
     """Somebody has to repair something first."""
-    return isinstance(error, RedisReplyError) and error.code not in _PASSING_CODES
+    return isinstance(error, RedisReplyError) and error.is_lasting
 
 
 class Deferred:

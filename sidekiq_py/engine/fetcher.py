@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from sidekiq_py.engine.owner import Owner
+from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.in_flight import Effect
 
 
@@ -27,9 +28,12 @@ class UnitOfWork:
         is_surrendered: It runs at most once, and has left Redis but for `kept_by`.
         kept_by: The name under which its bytes are kept aside while it runs under a hard limit; else empty.
         end: What its success writes, until that is handed in: the vital commands and the counters.
+        question: What it asks along with that.
     """
 
-    __slots__ = ("end", "fetched_at", "field", "is_marked", "is_surrendered", "kept_by", "owner", "queue", "raw")
+    __slots__ = (
+        *("end", "fetched_at", "field", "is_marked", "is_surrendered", "kept_by", "owner", "question", "queue", "raw"),
+    )
 
     def __init__(
         self, raw: bytes, queue: str, owner: Owner | None, field: bytes, is_marked: bool, fetched_at: float
@@ -43,6 +47,7 @@ class UnitOfWork:
         self.is_surrendered = False
         self.kept_by = ""
         self.end: tuple[Sequence[Effect], Sequence[Effect]] | None = None
+        self.question: Question | None = None
 
     def __repr__(self) -> str:
         return f"<UnitOfWork {self.field!r} queue={self.queue} bytes={len(self.raw)}>"
@@ -76,7 +81,14 @@ class Fetcher(Protocol):
             False if it is not ours any more, or Redis cannot be asked: it is not to start.
         """
 
-    def finish(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect], seconds: float) -> None:
+    def finish(
+        self,
+        unit: UnitOfWork,
+        vital: Sequence[Effect],
+        counters: Sequence[Effect],
+        seconds: float,
+        question: Question | None = None,
+    ) -> None:
         """The job succeeded after *seconds*, and these commands are its end: handed in soon, with others."""
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:

@@ -31,6 +31,7 @@ from sidekiq_py.engine.sizing import BatchSize
 from sidekiq_py.engine.waiters import Waiters
 from sidekiq_py.engine.wake_pipe import wake_pipe
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access import in_flight, revoked
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Pool
@@ -231,13 +232,21 @@ class ReliableFetcher:
         self._settler.acknowledge(unit)
         self._hand_in_after(seconds)
 
-    def finish(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect], seconds: float) -> None:
+    def finish(
+        self,
+        unit: UnitOfWork,
+        vital: Sequence[Effect],
+        counters: Sequence[Effect],
+        seconds: float,
+        question: Question | None = None,
+    ) -> None:
         """The job succeeded after *seconds*, and these commands are its end: handed in with the acknowledgements."""
         self._size.ran(seconds)
         if unit.owner is None or unit.is_marked:
             self.settle(unit, vital, counters)
             return
         unit.end = (vital, counters)
+        unit.question = question
         self._settler.acknowledge(unit)
         self._hand_in_after(seconds)
 
@@ -524,7 +533,9 @@ class ReliableFetcher:
         ]
         ends = [end_call(owner, unit) for owner, units in ended.items() for unit in units]
         parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
+        questions = [unit.question for units in ended.values() for unit in units if unit.question is not None]
         commands = [*ends, *[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch]
+        commands += [question.command for question in questions]
         try:
             # The ends come first: what they push can be fetched right behind them. Of a few, such as a chain's step, it
             # is fetched here before one who waits is served: going on costs less than waking him.
@@ -533,7 +544,10 @@ class ReliableFetcher:
         except BaseException:
             self._settler.restore(gathered)
             raise
-        ended_replies, replies = replies[: len(ends)], replies[len(ends) :]
+        ended_replies, replies, answers = _parted(replies, len(ends), len(questions))
+        for question, answer in zip(questions, answers, strict=True):
+            if not isinstance(answer, RedisReplyError):
+                question.tell(answer)
         for owner, units in ended.items():
             self._settler.note_ends(self._link, owner, units, ended_replies[: len(units)])
             del ended_replies[: len(units)]
@@ -725,3 +739,9 @@ class ReliableFetcher:
             self._offline_since.pop(work, None)
             if not self._offline_since:
                 _log.info("Redis is online, %.1f sec downtime", monotonic() - since)
+
+
+def _parted(replies: list[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:
+    """So many at either end, and what stands between them."""
+    end = len(replies) - last
+    return replies[:first], replies[first:end], replies[end:]

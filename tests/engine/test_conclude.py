@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.outcome import Attempt, Outcome
+from sidekiq_py.outcome import Attempt, Outcome, Question
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Join, Once, Unless
 from sidekiq_py.redis_access.pool import Link
@@ -292,6 +292,33 @@ def test_what_an_end_pushes_is_fetched_before_others_are_served(redis_client: re
     push_jobs(redis_client, [job_text(0, "run")] * 2)
     waits.join(60)
     waiter.close()
+
+
+def test_what_a_success_asks_is_answered_with_the_next_fetch(redis_client: redis.Redis, worker: Worker) -> None:
+    """Whoever runs what it has pushed knows it by then; a refusal is no answer."""
+    answers: list[Any] = []
+    ran: list[tuple[int, int]] = []
+
+    def conclude(attempt: Attempt) -> Outcome | None:
+        number = attempt.payload["args"][0]
+        push = ("LPUSH", "queue:default", job_text(number + 1, "step"))
+        question = Question(("HGET", "texts", str(number)), answers.append)
+        return Outcome("done", attempt.payload, vital=(push,) if number < 9 else (), question=question)
+
+    worker.declare("step", lambda number: ran.append((number, len(answers)))).conclude = conclude
+    redis_client.hset("texts", mapping={str(number): f"text {number}" for number in range(10)})
+    worker.start()
+    push_jobs(redis_client, [job_text(0, "step")])
+    eventually(lambda: len(answers) == 10)
+
+    assert ran == [(number, number) for number in range(10)]
+    assert answers == [b"text %d" % number for number in range(10)]
+    redis_client.delete("texts")
+    redis_client.set("texts", "no hash")
+    push_jobs(redis_client, [job_text(9, "step")])
+    eventually(lambda: len(ran) == 11)
+    eventually(lambda: redis_client.keys("sidekiq_py:inflight:*") == [])
+    assert len(answers) == 10
 
 
 def test_an_end_that_redis_refuses_holds_up_no_other(redis_client: redis.Redis, worker: Worker) -> None:

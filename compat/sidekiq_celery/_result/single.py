@@ -217,7 +217,7 @@ class AsyncResult(Tree, Generic[R]):
 
     def _maybe_reraise_parent_error(self) -> None:
         parents = list(self._parents())
-        unknown = [node for node in parents if isinstance(node, AsyncResult) and not node._cache]
+        unknown = [node for node in parents if _is_plain(node) and not node._cache]
         unfinished = self._ask_at_once(unknown) if len(unknown) > 1 else ()
         for node in reversed(parents):
             if node.id not in unfinished:
@@ -394,3 +394,10 @@ class AsyncResult(Tree, Generic[R]):
         self.app.control.revoke_by_stamped_headers(
             headers, connection=connection, terminate=terminate, signal=signal, reply=wait, timeout=timeout
         )
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether a result can be read together with others: nothing is overridden, and its id is a text."""
+    kind = type(node)
+    own = isinstance(node, AsyncResult) and type(node.id) is str
+    return own and kind._get_task_meta is AsyncResult._get_task_meta and kind.maybe_throw is AsyncResult.maybe_throw

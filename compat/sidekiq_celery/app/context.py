@@ -27,6 +27,9 @@ class Context:
     """
 
     _children: list[Any] | None = None
+    # The text of the next step, where it is known before it is needed; and what is asked for the one after it.
+    _next_step: bytes | None = None
+    _question: Any = None
     _protected = 0
     args: Any = None
     callbacks: Any = None

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery import flow, signals, states, unique
+from sidekiq_celery import flow, flow_store, signals, states, unique
 from sidekiq_celery.app import task_log, trace
 from sidekiq_celery.app.context import Context
 from sidekiq_celery.app.failed_tasks import FailedTasks
@@ -165,6 +165,8 @@ class JobRun(TaskRun):
         request.__dict__ = request_fields(
             definition.name, payload, marks, queue, args, kwargs, definition.plan.hostname
         )
+        if request.chain:
+            request._next_step = flow_store.answered(payload)
         if request.timelimit and definition.has_outlived(request.timelimit):
             request.time_limit = request.soft_time_limit = None
         return request

@@ -50,7 +50,7 @@ def verdict(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outcom
         return _retry(run, attempt)
     if not run.effects and attempt.error is None:
         return None
-    return Outcome("done", attempt.payload, vital=tuple(run.effects))
+    return Outcome("done", attempt.payload, vital=tuple(run.effects), question=run.request._question)
 
 
 def _given_back(run: TaskRun, attempt: Attempt) -> Outcome:

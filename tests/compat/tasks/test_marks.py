@@ -45,7 +45,8 @@ WRONG: dict[str, list[Any]] = {
                {"lock": "a", "for": 5, "until": "never"}],
     "body": [*NO_TEXT, "@@@", "x", b64encode(b"5").decode(), b64encode(b"[5, 5]").decode()],
     **dict.fromkeys(("id", "task", "args", "kwargs", "called_directly", "is_eager", "hostname", "utc"), NOT_HERE),
-    **dict.fromkeys(("time_limit", "soft_time_limit", "_children", "_protected"), NOT_HERE),
+    **dict.fromkeys(("time_limit", "soft_time_limit"), NOT_HERE),
+    **dict.fromkeys(("_children", "_next_step", "_protected", "_question"), NOT_HERE),
 }  # fmt: skip
 
 

@@ -213,7 +213,7 @@ class Link:
     def transaction(self, commands: Sequence[Command]) -> list[Any]:
         """
         Several commands in one round trip, with nothing of others in between; where Redis allows no transaction, as
-        `batch`.
+        `batch`. Their replies hold no keys: under a namespace none would be taken off.
 
         Returns:
             A reply for each, as `batch`.

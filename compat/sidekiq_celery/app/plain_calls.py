@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 __all__ = ("Manner", "Place", "result_of", "send")
 
 # Options of a task from which what is sent follows for all its calls.
-_CONSTANT = frozenset({"ignore_result", "queue", "serializer", "soft_time_limit", "time_limit"})
+_CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_limit")
+# Of calls of one task that differ in these so many kinds are kept.
+_MOST_OPTIONS = 8
 _SCALARS = (str, int, float)
 
 
@@ -122,15 +124,15 @@ def send(app: "Celery", task: Any, args: Any, kwargs: Any, place: Place, options
     ):
         return None
     client = pushing_client(app, task.__sidekiq_job__)
-    call = None if client.middleware else _call_of(app, client, task, options)
-    if call is None:
+    if client.middleware:
         return None
     if parent is not None:
         request = parent.request
         root_id = place.root_id or request.root_id or request.id
         place = place._replace(root_id=root_id, parent_id=place.parent_id or request.id)
     try:
-        job = _job_of(call, args, kwargs, place)
+        call = _call_of(app, client, task, options)
+        job = None if call is None else _job_of(call, args, kwargs, place)
         ready = None if job is None else job.template.job(job.task_id, job.arguments, job.marks)
     except (TypeError, AttributeError, ArgumentTypeError, ArgumentValueError):
         # The long way says what is wrong with them.
@@ -167,7 +169,7 @@ def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | No
     if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
         return None
     arguments, _ = encoded_arguments(args, kwargs, "json", None)
-    if not any(place):
+    if not any(place) and place.group_index is None:
         return _Job(call.template, uuid(), arguments, call.marks_with_kwargs if kwargs else call.marks, [])
     task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to = place
     for one in (task_id, group_id, root_id, parent_id, reply_to):
@@ -179,11 +181,13 @@ def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | No
     marks: dict[str, Any] = {"kw": True} if kwargs else {}
     if group_id:
         marks["group"] = group_id
-    if group_index is not None:
+    if group_index:
         marks["group_index"] = group_index
     if parent_id:
         marks["parent_id"] = parent_id
     marks["origin"] = call.constant["origin"]
+    if group_index == 0:
+        marks["group_index"] = 0
     if root_id and root_id != task_id:
         marks["root_id"] = root_id
     marks |= call.constant
@@ -203,15 +207,22 @@ def _call_of(app: "Celery", client: "Client", task: Any, options: dict[str, Any]
     serializer = options.get("serializer") or conf.task_serializer
     if serializer != "json" or conf.task_compression or conf.task_send_sent_event:
         return None
-    # The origin names the process; routes are prepared anew with another router.
-    made_from = (conf.task_default_queue, app.amqp.destinations, task.max_retries, task.ignore_result, os.getpid())
-    known: _PlainCall | None = task.__dict__.get("_plain_call")
+    router = app.amqp.destinations
+    # Programs may change what a route says, and not only which there are.
+    routes = [route(task.name) if type(route) is MapRoute else route for route in router.routes]
+    # The origin names the process.
+    made_from = (conf.task_default_queue, router, routes, task.max_retries, task.ignore_result, os.getpid())
+    calls: dict[Any, _PlainCall] = task.__dict__.setdefault("_plain_calls", {})
+    key = tuple(map(options.get, _CONSTANT))
+    known = calls.get(key)
     is_known = known is not None and known.made_from == made_from and known.options == options
     if known is not None and is_known and template_of(client, task, known.template.item) is known.template:
         return known
+    if known is None and len(calls) >= _MOST_OPTIONS:
+        return None
     made = _made(app, client, task, options, made_from)
     if made is not None:
-        task.__dict__["_plain_call"] = made
+        calls[key] = made
     return made
 
 
@@ -219,7 +230,7 @@ def _made(
     app: "Celery", client: "Client", task: Any, options: dict[str, Any], made_from: tuple[Any, ...]
 ) -> _PlainCall | None:
     given = {key: value for key, value in options.items() if value is not None}
-    if not _CONSTANT.issuperset(given) or not all(isinstance(value, _SCALARS) for value in given.values()):
+    if not given.keys() <= set(_CONSTANT) or not all(isinstance(value, _SCALARS) for value in given.values()):
         return None
     if any(type(route) is not MapRoute for route in app.amqp.destinations.routes):
         return None

@@ -94,8 +94,8 @@ def push(app: "Celery", item: dict[str, Any], policy: Policy, kept: Sequence[Com
     """
     client = pushing_client(app, getattr(item["class"], "__sidekiq_job__", None))
     gathered = gathering.gathered()
+    job = _templated(client, item)
     try:
-        job = templated(client, item)
         if gathered is None and not kept:
             with_retries(partial(client.push, item) if job is None else partial(client.send, job), policy)
             return
@@ -110,6 +110,14 @@ def push(app: "Celery", item: dict[str, Any], policy: Policy, kept: Sequence[Com
         together.send(app, wanted)
     else:
         gathered += wanted
+
+
+def _templated(client: Client, item: dict[str, Any]) -> Outgoing | None:
+    try:
+        return templated(client, item)
+    except (ArgumentTypeError, ArgumentValueError):
+        # The client's own way names the place of what is wrong in the whole payload.
+        return None
 
 
 def push_unique(app: "Celery", item: dict[str, Any], policy: Policy, lock: unique.Lock) -> str:

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sidekiq_celery import Celery, states
@@ -33,6 +34,17 @@ def family(app: Celery) -> AsyncResult[Any]:
         app.backend.mark_as_done(task_id, task_id.upper(), request=request)
     result: AsyncResult[Any] = app.AsyncResult("a")
     return result
+
+
+def test_parents_may_bear_other_ids_than_texts(app: Celery) -> None:
+    """A column of UUIDs gives them so."""
+    ids = [UUID(int=number) for number in range(3)]
+    for each in ids:
+        app.backend.mark_as_done(str(each), each.int)
+    first, second, last = (app.AsyncResult(each) for each in ids)
+    second.parent, last.parent = first, second
+
+    assert last.get(timeout=60) == 2
 
 
 def test_an_id_that_nobody_knows_is_pending(app: Celery) -> None:

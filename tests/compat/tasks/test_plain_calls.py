@@ -80,6 +80,8 @@ def test_the_bytes_are_those_of_the_long_way(
 PLACES: list[dict[str, Any]] = [
     {"parent_id": "p-1", "root_id": "r-1"},
     {"group_id": "g-1", "group_index": 3, "reply_to": "thread-1"},
+    {"group_id": "g-1", "group_index": 0, "parent_id": "p-1"},
+    {"group_index": 0},
     {"group_id": "g-1", "chord": {"id": "g-1", "part": 2}},
     {"chain": [{"id": "f-1", "next": "s-1"}]},
     {"task_id": "own-id"},
@@ -154,6 +156,39 @@ def test_what_changes_counts_from_the_next_call_on(app: Celery, redis_client: re
     assert [(job["args"][0], job["retry"]) for job in waiting(redis_client)] == [(1, 3), (2, 1), (3, 1), (4, 1)]
     assert [job["args"] for job in waiting(redis_client, "other")] == [[5]]
     assert [job["args"] for job in waiting(redis_client, "routed")] == [[6]]
+
+
+def test_what_a_route_says_is_asked_at_every_call(app: Celery, redis_client: redis.Redis) -> None:
+    """Its dict may be changed in place."""
+    app.conf.task_routes = {"proj.*": {"queue": "first"}}
+    task = declared(app)
+    task.delay(1)
+
+    app.conf.task_routes["proj.*"]["queue"] = "second"
+    task.delay(2)
+
+    assert [job["args"] for job in waiting(redis_client, "second")] == [[2]]
+
+
+def test_calls_into_many_queues_keep_few_templates(app: Celery, redis_client: redis.Redis) -> None:
+    """The rest goes the long way."""
+    task = declared(app)
+
+    for number in range(50):
+        task.apply_async((number,), queue=f"q{number}")
+
+    assert len(task._plain_calls) <= 8
+    assert all(waiting(redis_client, f"q{number}")[0]["args"] == [number] for number in range(50))
+
+
+def test_options_that_json_lacks_are_refused_as_arguments_are(app: Celery, redis_client: redis.Redis) -> None:
+    """With kombu's error, which programs catch."""
+    task = declared(app)
+
+    with pytest.raises(EncodeError):
+        task.apply_async((1,), time_limit=float("nan"))
+
+    assert waiting(redis_client) == []
 
 
 def test_a_serializer_that_is_set_later_counts(app: Celery, redis_client: redis.Redis) -> None:

@@ -19,6 +19,7 @@ from sidekiq_celery.app import run_signals, task_log
 from sidekiq_celery.app.context import Context, get_actual_ignore_result
 from sidekiq_celery.app.coroutine_limits import within_limits
 from sidekiq_celery.app.plan import Plan
+from sidekiq_celery.backends.failures import without_exits
 from sidekiq_celery.exceptions import Ignore, Reject, Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_py.program import Outgoing
@@ -213,6 +214,7 @@ class TaskRun:
             calls_hook: Call `on_failure`; not where the task's process has gone.
         """
         task = self.plan.task
+        error = without_exits(error)
         self.state, self.retval = states.FAILURE, error
         self.einfo = einfo = _info(error)
         self.effects = []

@@ -9,15 +9,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from sidekiq_celery.exceptions import SecurityError
+from sidekiq_celery.exceptions import SecurityError, WorkerLostError
 from sidekiq_celery.utils.serialization import (
     create_exception_cls,
     ensure_serializable,
     get_pickleable_exception,
     get_pickled_exception,
+    safe_repr,
 )
 
-__all__ = ("EXCEPTION_ABLE_CODECS", "as_exception", "as_plain")
+__all__ = ("EXCEPTION_ABLE_CODECS", "as_exception", "as_plain", "without_exits")
 
 EXCEPTION_ABLE_CODECS = frozenset({"pickle"})
 """Serializers that take exceptions as they are."""
@@ -73,6 +74,20 @@ def as_exception(stored: Any, serializer: str) -> Any:
     if "exc_type" not in stored:
         raise ValueError("Exception information must include the exception type")
     return _made(stored["exc_type"], stored.get("exc_module"), stored.get("exc_message", ""))
+
+
+def without_exits(error: Any) -> Any:
+    """
+    *error*, but `WorkerLostError` for what is no `Exception`, such as the SystemExit of a task that calls `sys.exit()`.
+
+    Raised where the result is read, that would pass by `except Exception` and end the reader. Celery's prefork pool
+    stores the same, as the child that ran the task has exited.
+    """
+    if not isinstance(error, BaseException) or isinstance(error, Exception):
+        return error
+    lost = WorkerLostError(f"The task raised {safe_repr(error)}, which would end the program that reads its result")
+    lost.__cause__ = error
+    return lost.with_traceback(error.__traceback__)
 
 
 def _made(name: str, module: str | None, message: Any) -> BaseException:

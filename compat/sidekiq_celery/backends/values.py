@@ -63,9 +63,9 @@ class Values:
         return self._codec.decode(payload)
 
     def meta_from_decoded(self, meta: Any) -> Any:
-        """*meta* with the exception in place of what is stored of it."""
+        """*meta* with the exception in place of what is stored of it; never one that ends a program."""
         if meta["status"] in self.EXCEPTION_STATES:
-            meta["result"] = self.exception_to_python(meta["result"])
+            meta["result"] = failures.without_exits(self.exception_to_python(meta["result"]))
         return meta
 
     def decode_result(self, payload: Any) -> Any:

@@ -1,6 +1,7 @@
 """Exceptions out of results: of their class where it is loaded, and nothing is loaded for them."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,13 @@ def test_what_is_not_well_made_is_an_error(app: Celery, stored: Any, error: type
     """As in Celery."""
     with pytest.raises(error):
         read_back(app, stored)
+
+
+@pytest.mark.parametrize("serializer", ["json", "pickle"])
+def test_reading_a_result_never_ends_the_program(make_app: Callable[..., Celery], serializer: str) -> None:
+    """Whoever has stored it: what `except Exception` does not catch comes as one that it does."""
+    app = make_app(result_serializer=serializer, accept_content=["json", "pickle"])
+    app.backend.mark_as_failure("a", SystemExit(3))
+
+    with pytest.raises(exceptions.WorkerLostError, match=r"SystemExit\(3\)"):
+        app.AsyncResult("a").get(timeout=0)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from sidekiq_celery import Celery, Task, signals
 from sidekiq_celery.app import trace
 from sidekiq_celery.app.coroutine_limits import within_limits
 from sidekiq_celery.app.failed_tasks import INDEX
-from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded
+from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 
 from sidekiq_py import running as native_running
 from tests.compat.tasks.worker import TaskWorker
@@ -723,3 +724,33 @@ def test_a_tracer_runs_a_task(app: Celery) -> None:
     assert run("an-id", (1,), {}, {})[:2] == ((1, "an-id"), None)
     failed = run("an-id", (0,), {}, {})
     assert (failed.info.state, failed.retval.type) == ("FAILURE", ZeroDivisionError)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit("end"), asyncio.CancelledError()])
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_what_would_end_a_program_is_stored_as_a_lost_worker(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, error: BaseException, is_coroutine: bool
+) -> None:
+    """As in Celery, whose worker process has gone by it; errbacks are told the same."""
+
+    @app.task(name="proj.leaves")
+    def leaves() -> None:
+        raise error
+
+    @app.task(name="proj.leaves_loop")
+    async def leaves_loop() -> None:
+        raise error
+
+    @app.task(name="proj.mourn")
+    def mourn(request: Any, exc: Any, traceback: Any) -> None:
+        redis_client.set("mourned", type(exc).__name__)
+
+    worker.start()
+    result = (leaves_loop if is_coroutine else leaves).apply_async(link_error=mourn.s())
+
+    with pytest.raises(WorkerLostError, match=re.escape(repr(error))):
+        result.get(timeout=60)
+    assert stored(redis_client, result.id)["result"]["exc_module"] == "billiard.exceptions"
+    assert f"{type(error).__name__}" in result.traceback
+    assert eventually(lambda: redis_client.get("mourned")) == b"WorkerLostError"
+    assert eventually(lambda: redis_client.zcard("dead")) == 1

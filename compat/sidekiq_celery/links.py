@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ("Links", "calls_errbacks", "lineage")
 
+# In Celery a chain is called with the request, which no message can carry, so it never runs.
+_WORKFLOWS = frozenset({kinds.CHAIN, kinds.CHORD, kinds.GROUP})
+
 logger = logging.getLogger("celery.backends.base")
 
 
@@ -74,7 +77,12 @@ def lineage(app: "Celery", request: "Context") -> dict[str, Any]:
 
 
 def _is_called_here(errback: Any) -> bool:
-    """Whether it is a task of this process that takes more than one argument; one that is bound never is."""
+    """
+    Whether it is a task of this process that takes more than one argument; one that is bound never is, nor a workflow,
+    whose first tasks are handed the id.
+    """
+    if errback.subtask_type in _WORKFLOWS:
+        return False
     try:
         header = getattr(errback.type, "__header__", None)
     except NotRegistered:

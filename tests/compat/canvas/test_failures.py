@@ -142,6 +142,34 @@ def test_errbacks_of_a_chain_are_called_for_the_step_that_fails(
     eventually(lambda: redis_client.lrange("mourned", 0, -1) == [b"broken"])
 
 
+@pytest.mark.parametrize("kind", ["group", "chord", "chain"])
+def test_a_workflow_may_be_an_errback(
+    app: Celery, tasks: SimpleNamespace, worker: TaskWorker, redis_client: redis.Redis, kind: str
+) -> None:
+    """Its first tasks are handed the id of the task that failed, but for those that want nothing."""
+
+    @app.task(name="mourn")
+    def mourn(*args: Any) -> str:
+        redis_client.rpush("mourned", json.dumps(args))
+        return "mourned"
+
+    worker.start()
+    errback = {
+        "group": group(mourn.s(), mourn.si(1)),
+        "chord": chord([mourn.s(), mourn.si(1)], mourn.s("body")),
+        "chain": mourn.s() | mourn.s("next"),
+    }[kind]
+    tasks.boom.s().apply_async(task_id="failed", link_error=errback)
+
+    wanted = {
+        "group": [["failed"], [1]],
+        "chord": [["failed"], [1], [["mourned", "mourned"], "body"]],
+        "chain": [["failed"], ["mourned", "next"]],
+    }[kind]
+    eventually(lambda: redis_client.llen("mourned") == len(wanted))
+    assert sorted(redis_client.lrange("mourned", 0, -1)) == sorted(json.dumps(args).encode() for args in wanted)
+
+
 def test_a_revoked_part_fails_the_chord(app: Celery, tasks: SimpleNamespace, worker: TaskWorker) -> None:
     """It will never come, so the body does not wait for it."""
     worker.start(gate=lambda request: "revoked" if request.id == "part" else None)

@@ -41,6 +41,9 @@ Marks = dict[str, Any]
 
 _NOTHING: Mapping[str, Any] = {}
 
+# Celery's is a list; this is one for all runs, so none may write into it.
+_NO_LIMITS = (None, None)
+
 # Headers that stand elsewhere, or are told by their absence.
 _ELSEWHERE = frozenset({"lang", "task", "id", "root_id", "timelimit", "ignore_result", "stamps"})
 _SAME_NAME = (
@@ -256,6 +259,7 @@ def request_fields(
         "root_id": task_id,
         "correlation_id": task_id,
         "utc": True,
+        "timelimit": _NO_LIMITS,
         "delivery_info": {"exchange": "", "routing_key": queue, "priority": 0, "redelivered": False},
     }
     return fields if not marks else _with_marks(fields, marks)
@@ -278,7 +282,6 @@ def _with_marks(fields: dict[str, Any], marks: Mapping[str, Any]) -> dict[str, A
     priority = fields.pop("priority", None)
     if priority is not None:
         fields["delivery_info"]["priority"] = priority
-    limits = fields.get("timelimit")
-    if limits:
-        fields["time_limit"], fields["soft_time_limit"] = limits
+    if marks.get("timelimit"):
+        fields["time_limit"], fields["soft_time_limit"] = fields["timelimit"]
     return fields

@@ -123,6 +123,9 @@ class Celery(AppTasks):
 
         Returns:
             The result's handle.
+
+        Raises:
+            TypeError: *name* is no text.
         """
         from sidekiq_celery.app import plain_calls, publish
 
@@ -135,6 +138,8 @@ class Celery(AppTasks):
             sent = plain_calls.send(self, task_type, args, kwargs, place, options, how)
             if sent is not None:
                 return sent
+        if not isinstance(name, str):
+            raise TypeError(f"send_task takes the name of a task, as in 'shop.tasks.pay', and was given {name!r}")
         return publish.send_task(
             self,
             name,

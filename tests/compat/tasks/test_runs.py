@@ -754,3 +754,28 @@ def test_what_would_end_a_program_is_stored_as_a_lost_worker(
     assert f"{type(error).__name__}" in result.traceback
     assert eventually(lambda: redis_client.get("mourned")) == b"WorkerLostError"
     assert eventually(lambda: redis_client.zcard("dead")) == 1
+
+
+def test_a_task_without_limits_is_told_so(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """By a pair, as in Celery."""
+    seen: list[Any] = []
+
+    @app.task(name="proj.looks", bind=True)
+    def looks(self: Any) -> None:
+        request = self.request
+        seen.append((*request.timelimit, request.time_limit, request.soft_time_limit))
+
+    worker.start()
+    looks.delay()
+    looks.apply_async(shadow="other")
+    looks.apply_async(soft_time_limit=30)
+
+    eventually(lambda: len(seen) == 3)
+    assert sorted(seen, key=repr) == [(None, 30, None, 30), *[(None, None, None, None)] * 2]
+
+
+@pytest.mark.parametrize("name", [None, 3, b"proj.add"])
+def test_a_task_is_sent_by_its_name_alone(app: Celery, name: Any) -> None:
+    """Anything else is refused before it is sent."""
+    with pytest.raises(TypeError, match="takes the name of a task"):
+        app.send_task(name)

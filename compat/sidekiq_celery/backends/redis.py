@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from sidekiq_celery import states
 from sidekiq_celery.app.broker import redis_settings
@@ -20,20 +20,35 @@ from sidekiq_celery.backends.awaiting import Awaiting
 from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend
 from sidekiq_celery.backends.places import is_same_database, result_settings
 from sidekiq_celery.exceptions import BackendStoreError
-from sidekiq_py.errors import RedisConnectionError, ReplyLostError
+from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.in_flight import Effect, Unless
 from sidekiq_py.redis_access.namespace import prefix_of
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
 
 __all__ = ("RedisBackend", "SentinelBackend")
 
 logger = logging.getLogger("celery.backends.redis")
 
+T = TypeVar("T")
+
 # How json writes what is stored of a task that succeeded: the state is the first field.
 _SUCCEEDED = '{"status": "SUCCESS"'
 _MGET_SLICE = 1000
+
+
+class _ResultPool(Pool):
+    """Raises what programs that come from Celery catch: errors that are redis-py's and kombu's, too."""
+
+    def run(self, use: Callable[[Link], T], *, idempotent: bool = True) -> T:
+        """As the engine's."""
+        try:
+            return super().run(use, idempotent=idempotent)
+        except RedisError as error:
+            from sidekiq_celery.backends.redis_errors import as_redis_pys
+
+            raise as_redis_pys(error) from error
 
 
 class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
@@ -57,7 +72,7 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         failure = self.app.conf.result_failure_expires
         self.failure_expires = self.expires if failure is None else self.prepare_expires(failure, type=int)
         self.settings: RedisSettings = result_settings(self.app, self.url)
-        self._pool = Pool(self.settings)
+        self._pool = _ResultPool(self.settings)
 
     def close(self) -> None:
         self._pool.close()

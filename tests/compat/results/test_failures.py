@@ -1,13 +1,19 @@
 """Exceptions out of results: of their class where it is loaded, and nothing is loaded for them."""
 
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+from kombu.exceptions import OperationalError
 from sidekiq_celery import Celery, exceptions
+from sidekiq_celery.backends.redis_errors import as_redis_pys
 from sidekiq_celery.exceptions import SecurityError
+
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 
 
 class Outer:
@@ -90,3 +96,47 @@ def test_reading_a_result_never_ends_the_program(make_app: Callable[..., Celery]
 
     with pytest.raises(exceptions.WorkerLostError, match=r"SystemExit\(3\)"):
         app.AsyncResult("a").get(timeout=0)
+
+
+@pytest.mark.parametrize("caught", [redis.ConnectionError, OperationalError, RedisConnectionError])
+@pytest.mark.parametrize("what", ["state", "get", "forget", "join", "store"])
+def test_redis_out_of_reach_is_an_error_that_celerys_users_catch(
+    make_app: Callable[..., Celery], what: str, caught: type[Exception]
+) -> None:
+    """redis-py's, and kombu's; and the engine's."""
+    app = make_app(
+        result_backend="redis://127.0.0.1:1/0", result_backend_transport_options={"retry_policy": {"max_retries": 0}}
+    )
+    result = app.AsyncResult("a")
+    uses: dict[str, Callable[[], Any]] = {
+        "state": lambda: result.state,
+        "get": lambda: result.get(timeout=1),
+        "forget": result.forget,
+        "join": lambda: app.GroupResult("g", [result]).join(timeout=1),
+        "store": lambda: app.backend.mark_as_done("a", 1),
+    }
+
+    with pytest.raises(caught, match="Redis is out of reach"):
+        uses[what]()
+
+
+@pytest.mark.parametrize(("ours", "redis_pys"), [
+    (RedisReplyError("NOAUTH who are you"), redis.ResponseError),
+    (ReplyLostError("nothing came within 5 seconds"), redis.TimeoutError),
+    (ReplyLostError("the connection broke"), redis.ConnectionError),
+])  # fmt: skip
+def test_other_errors_of_redis_are_redis_pys_too(ours: RedisError, redis_pys: type[Exception]) -> None:
+    """With the same text, also when they have been pickled."""
+    error = as_redis_pys(ours)
+
+    again = pickle.loads(pickle.dumps(error))
+    assert isinstance(again, redis_pys)
+    assert isinstance(again, type(ours))
+    assert (str(again), str(ours) in repr(again)) == (str(ours), True)
+    assert as_redis_pys(error) is error
+
+
+def test_purging_without_redis_raises_kombus_error(make_app: Callable[..., Celery]) -> None:
+    """As sending does."""
+    with pytest.raises(OperationalError, match="Redis is out of reach"):
+        make_app(broker_url="redis://127.0.0.1:1/0").control.purge()

@@ -1,13 +1,16 @@
 """What the commands share: the app that was named, and types of options."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from sidekiq_celery._command_error import CeleryCommandException
 from sidekiq_celery._state import get_current_app
+from sidekiq_celery.platforms import EX_UNAVAILABLE
 from sidekiq_celery.signals import user_preload_options
 from sidekiq_celery.utils.log import LOG_LEVELS, mlevel
 from sidekiq_celery.utils.text import str_to_list
@@ -20,6 +23,7 @@ __all__ = (
     "JSON_ARRAY",
     "JSON_OBJECT",
     "LOG_LEVEL",
+    "QUEUE_NAMES",
     "CLIContext",
     "CeleryCommand",
     "CeleryOption",
@@ -27,6 +31,7 @@ __all__ = (
     "daemon_options",
     "handle_preload_options",
     "no_daemon",
+    "reaching_redis",
 )
 
 if TYPE_CHECKING:
@@ -112,6 +117,28 @@ def handle_preload_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@contextmanager
+def reaching_redis(setting: str = "broker_url (-b)") -> Iterator[None]:
+    """
+    Say in a sentence that Redis is out of reach, or refuses.
+
+    Args:
+        setting: By which it is found.
+
+    Raises:
+        CeleryCommandException: It is.
+    """
+    from kombu.exceptions import OperationalError
+
+    try:
+        yield
+    except OperationalError as error:
+        raise CeleryCommandException(
+            f"Could not connect to Redis; check that it runs and that {setting} is right. Reason: {error}",
+            exit_code=EX_UNAVAILABLE,
+        ) from error
+
+
 def no_daemon(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """
     The callback of an option that would make the command a daemon.
@@ -141,6 +168,21 @@ class _CommaSeparatedList(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return str_to_list(value)
+
+
+class _QueueNames(_CommaSeparatedList):
+    name = "queues"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        names = super().convert(value, param, ctx)
+        if not all(names):
+            self.fail(
+                f"{value!r} names no queue, or one without a name; is a variable empty? Name them with commas, or "
+                "leave the option out",
+                param,
+                ctx,
+            )
+        return names
 
 
 class _Json(ParamType):
@@ -187,6 +229,7 @@ class _LogLevel(ParamType):
 
 
 COMMA_SEPARATED_LIST = _CommaSeparatedList()
+QUEUE_NAMES = _QueueNames()
 JSON_ARRAY = _Json(list, "json array")
 JSON_OBJECT = _Json(dict, "json object")
 ISO8601 = _Time("iso 8601 time", takes_seconds=False)

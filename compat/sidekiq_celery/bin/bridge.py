@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sidekiq_celery.bin.base import COMMA_SEPARATED_LIST, JSON_OBJECT, CeleryCommand, handle_preload_options
+from sidekiq_celery.bin.base import JSON_OBJECT, QUEUE_NAMES, CeleryCommand, handle_preload_options
 
 __all__ = ("bridge",)
 
@@ -28,7 +28,7 @@ def _renames(context: click.Context, parameter: click.Parameter, texts: tuple[st
 @click.option(
     "--reverse", is_flag=True, help="From Sidekiq's queues back to Celery's: --to is then the broker of Celery."
 )
-@click.option("-Q", "--queues", type=COMMA_SEPARATED_LIST, help="Names with commas. By default all queues of the app.")
+@click.option("-Q", "--queues", type=QUEUE_NAMES, help="Names with commas. By default all queues of the app.")
 @click.option("--rename", "renames", metavar="OLD=NEW", multiple=True, callback=_renames, help="Into another queue.")
 @click.option("--once", is_flag=True, help="End when nothing is left to move. Else it follows until TERM.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, count what would be moved.")

@@ -22,6 +22,11 @@ from sidekiq_celery.bin.worker import worker
 
 __all__ = ("celery", "main")
 
+_USE_OUR_NAME = (
+    "change the imports from `celery` to `sidekiq_celery`, or leave them and start the program by `sidekiq-celery run "
+    "-m celery …`, or call `sidekiq_celery.install_as_celery()` before them"
+)
+
 
 def _change_directory(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     if value is not None:
@@ -98,11 +103,20 @@ def _load(ctx: click.Context, name: str) -> Any:
                 f"there is no module {error.name!r}; name the one with your app by -A, and run in its directory "
                 "or give that by --workdir"
             )
+        if (error.name or "").partition(".")[0] == "celery":
+            ctx.fail(f"{_place_of_import(error)}: there is no Celery here; {_USE_OUR_NAME}")
         ctx.fail(f"while {name} was imported:\n{traceback.format_exc()}")
     except AttributeError as error:
         ctx.fail(f"{error}\n{traceback.format_exc()}" if "has no app" not in str(error) else str(error))
     except Exception:  # noqa: BLE001 - whatever the program raises, it is told with the place
         ctx.fail(f"while {name} was imported:\n{traceback.format_exc()}")
+
+
+def _place_of_import(error: ModuleNotFoundError) -> str:
+    """The line of the program that asks for the module."""
+    frames = traceback.extract_tb(error.__traceback__)
+    asking = next((frame for frame in reversed(frames) if not frame.filename.startswith("<frozen ")), frames[-1])
+    return f"{asking.filename}, line {asking.lineno}: {asking.line}"
 
 
 def _add_user_options(app: Any) -> None:

@@ -8,7 +8,13 @@ from typing import Any, Literal
 import click
 
 from sidekiq_celery._command_error import CeleryCommandException
-from sidekiq_celery.bin.base import COMMA_SEPARATED_LIST, CeleryCommand, CeleryOption, handle_preload_options
+from sidekiq_celery.bin.base import (
+    COMMA_SEPARATED_LIST,
+    CeleryCommand,
+    CeleryOption,
+    handle_preload_options,
+    reaching_redis,
+)
 from sidekiq_celery.platforms import EX_UNAVAILABLE
 from sidekiq_celery.utils.text import indent, pluralize
 
@@ -180,17 +186,11 @@ def _answered(what: str, ask: Callable[[], Any]) -> Any:
     Raises:
         CeleryCommandException: There is none, or Redis is out of reach.
     """
-    from kombu.exceptions import OperationalError
-
     try:
-        replies = ask()
+        with reaching_redis():
+            replies = ask()
     except click.ClickException:
         raise
-    except OperationalError as error:
-        raise CeleryCommandException(
-            f"Could not connect to Redis; check that it runs and that broker_url (-b) is right. Reason: {error}",
-            exit_code=EX_UNAVAILABLE,
-        ) from error
     except Exception as error:
         raise CeleryCommandException(f"Unable to run `{what}`. Reason: {error}", exit_code=EX_UNAVAILABLE) from error
     if not replies:

@@ -10,8 +10,10 @@ from sidekiq_celery.bin.base import (
     ISO8601_OR_FLOAT,
     JSON_ARRAY,
     JSON_OBJECT,
+    QUEUE_NAMES,
     CeleryCommand,
     handle_preload_options,
+    reaching_redis,
 )
 from sidekiq_celery.utils.text import pluralize
 
@@ -34,7 +36,9 @@ __all__ = ("call", "purge", "report", "result")
 def call(ctx: click.Context, name: str, **options: Any) -> None:
     """Send a task by its name, and print its id."""
     given = {key: value for key, value in options.items() if value is not None}
-    ctx.obj.echo(ctx.obj.app.send_task(name, **given).id)
+    with reaching_redis():
+        sent = ctx.obj.app.send_task(name, **given)
+    ctx.obj.echo(sent.id)
 
 
 @click.command(cls=CeleryCommand)
@@ -49,12 +53,15 @@ def result(ctx: click.Context, task_id: str, task: str | None, traceback: bool) 
     if task:
         app.loader.import_default_modules()
     found = (app.tasks[task].AsyncResult if task else app.AsyncResult)(task_id)
-    ctx.obj.echo(found.traceback if traceback else found.get())
+    with reaching_redis("result_backend (--result-backend)"):
+        # What the task has raised, if anything, is raised below.
+        text = found.traceback if traceback else found.get(propagate=False)
+    ctx.obj.echo(text if traceback else found.get())
 
 
 @click.command(cls=CeleryCommand)
 @click.option("-f", "--force", is_flag=True, help="Do not ask.")
-@click.option("-Q", "--queues", type=COMMA_SEPARATED_LIST, help="Names with commas; by default all of the app.")
+@click.option("-Q", "--queues", type=QUEUE_NAMES, help="Names with commas; by default all of the app.")
 @click.option("-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Not these.")
 @click.pass_context
 @handle_preload_options
@@ -71,7 +78,8 @@ def purge(ctx: click.Context, force: bool, queues: Any, exclude_queues: Any) -> 
         click.confirm(
             f"Delete all tasks in {', '.join(names)}? They cannot be brought back (-f does not ask)", abort=True
         )
-    count = empty(app, names)
+    with reaching_redis():
+        count = empty(app, names)
     ctx.obj.echo(
         f"Purged {count} {pluralize(count, 'message')} from {what}." if count else f"No messages purged from {what}."
     )

@@ -7,11 +7,13 @@ import click
 from sidekiq_celery.bin.base import (
     COMMA_SEPARATED_LIST,
     LOG_LEVEL,
+    QUEUE_NAMES,
     CeleryCommand,
     ParamType,
     daemon_options,
     handle_preload_options,
     no_daemon,
+    reaching_redis,
 )
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.nodenames import default_nodename, host_format, node_format
@@ -44,7 +46,7 @@ def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @click.option("--pidfile", callback=_own_setting, help="Holds the process id while it runs.")
 @click.option("-c", "--concurrency", metavar="N", help="Tasks at once; 'auto', or nothing: one for each processor.")
 @click.option("-P", "--pool", "pool_cls", help="prefork (default), threads, solo or asyncio.")
-@click.option("-Q", "--queues", type=COMMA_SEPARATED_LIST, help="Queues to serve, with commas.")
+@click.option("-Q", "--queues", type=QUEUE_NAMES, help="Queues to serve, with commas.")
 @click.option("-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Queues of task_queues not to serve.")
 @click.option("-I", "--include", type=COMMA_SEPARATED_LIST, help="Modules to import, with commas.")
 @click.option("--time-limit", type=float, help="Seconds after which a task's process is killed (prefork).")
@@ -94,7 +96,8 @@ def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **opti
             quiet=ctx.obj.quiet,
             **options,
         )
-        running.start()
+        with reaching_redis():
+            running.start()
     except ImproperlyConfigured as error:
         raise click.ClickException(str(error)) from error
     ctx.exit(running.exitcode)

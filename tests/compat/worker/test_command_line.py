@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -9,9 +10,11 @@ from types import ModuleType
 import pytest
 import redis
 from click.testing import CliRunner, Result
+from kombu.exceptions import OperationalError
 from sidekiq_celery import VERSION_BANNER, Celery
 from sidekiq_celery.beat import Scheduler
 from sidekiq_celery.bin.celery import celery
+from sidekiq_celery.platforms import EX_UNAVAILABLE
 
 from tests.compat.log.kept import logging_kept
 from tests.compat.worker.conftest import PROJECT
@@ -162,6 +165,8 @@ def test_a_package_with_a_module_celery_is_found(tmp_path: Path, redis_url: str)
         (("worker.no_such_setting=1",), "these are no settings"),
         (("-X", "celery"), "there is no queue left"),
         (("--autoscale", "few"), "neither one number nor two"),
+        (("-Q", ""), "'' names no queue"),
+        (("-Q", "a,,b"), "or one without a name"),
     ],
 )
 def test_a_worker_refuses_what_it_cannot_do(arguments: tuple[str, ...], message: str, call: Call) -> None:
@@ -232,6 +237,63 @@ def test_an_app_runs_the_command_line_itself(
     project.app.start(["call", f"{_PROJECT}.add", "-a", "[1, 1]"])
 
     assert capsys.readouterr().out.strip().encode() in redis_client.lindex("queue:celery", 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting"),
+    [
+        (("call", "a.task"), "broker_url (-b)"),
+        (("purge", "-f"), "broker_url (-b)"),
+        (("result", "an-id"), "result_backend (--result-backend)"),
+        (("result", "an-id", "--traceback"), "result_backend (--result-backend)"),
+        (("worker", "-P", "solo", "--purge"), "broker_url (-b)"),
+    ],
+)
+def test_commands_tell_that_redis_is_out_of_reach(
+    arguments: tuple[str, ...], setting: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a sentence that names what to look at."""
+    (tmp_path / "nowhere_app.py").write_text(
+        "from sidekiq_celery import Celery\n"
+        "url = 'redis://127.0.0.1:1/0'\n"
+        "app = Celery('nowhere', broker=url, backend=url, set_as_current=False, fixups=[])\n"
+        "app.conf.task_publish_retry = False\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    done = call(*arguments, app="nowhere_app")
+
+    assert done.exit_code == EX_UNAVAILABLE
+    assert f"Could not connect to Redis; check that it runs and that {setting} is right" in done.output
+
+
+def test_the_error_of_a_task_is_raised_by_result(call: Call, project: ModuleType) -> None:
+    """As in Celery, also one that is called as that of a lost connection."""
+    project.app.backend.store_result("bad-id", OperationalError("of the task"), "FAILURE")
+
+    done = call("result", "bad-id")
+
+    assert isinstance(done.exception, OperationalError)
+    assert str(done.exception) == "of the task"
+
+
+@pytest.mark.parametrize("line", ["from celery import Celery", "import celery.schedules"])
+def test_a_program_that_still_imports_celery_is_told_what_to_do(
+    line: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the place, and without a traceback."""
+    (tmp_path / "not_moved.py").write_text(f"{line}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    # As where it is not installed.
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not Path(path, "celery").is_dir()])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "celery"]:
+        monkeypatch.delitem(sys.modules, name)
+
+    done = call("report", app="not_moved")
+
+    assert done.exit_code == 2
+    assert f"not_moved.py, line 1: {line}: there is no Celery here; change the imports" in done.output
+    assert "Traceback" not in done.output
 
 
 @pytest.mark.parametrize("pool", ["prefork", "solo"])

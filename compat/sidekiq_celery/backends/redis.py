@@ -48,7 +48,10 @@ class _ResultPool(Pool):
         except RedisError as error:
             from sidekiq_celery.backends.redis_errors import as_redis_pys
 
-            raise as_redis_pys(error) from error
+            known = as_redis_pys(error)
+            if known is error:
+                raise
+            raise known from error
 
 
 class RedisBackend(Awaiting, BaseKeyValueStoreBackend):

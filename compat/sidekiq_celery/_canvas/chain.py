@@ -3,23 +3,27 @@
 import operator
 from collections.abc import Iterable
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.preparation import Preparation
 from sidekiq_celery._canvas.signature import Signature, maybe_signature
 from sidekiq_celery._state import get_current_app
+from sidekiq_celery._type_variables import R_co, T, Unknown
 from sidekiq_celery.states import IGNORED, REJECTED
 from sidekiq_celery.utils.collections import ChainMap
 from sidekiq_celery.utils.functional import is_list, maybe_list, regen, seq_concat_item
 from sidekiq_celery.utils.objects import getitem_property
 from sidekiq_celery.utils.text import remove_repeating_from_task
 
+if TYPE_CHECKING:
+    from sidekiq_celery.result import AsyncResult
+
 __all__ = ("_chain", "chain")
 
 
 @Signature.register_type(name="chain")
-class _chain(Signature):
+class _chain(Signature[R_co]):
     """Steps as they are given; `chain` composes them."""
 
     tasks = getitem_property("kwargs.tasks", "The steps.")
@@ -48,6 +52,10 @@ class _chain(Signature):
 
     # ---- composing
 
+    @overload  # type: ignore[override]
+    def __or__(self, other: Signature[T]) -> "_chain[T]": ...
+    @overload
+    def __or__(self, other: Any) -> Any: ...
     def __or__(self, other: Any) -> Any:
         if kinds.is_empty_group(other):
             return self
@@ -97,7 +105,7 @@ class _chain(Signature):
                 task.link_error(errback)
         return tasks
 
-    def clone(self, *args: Any, **kwargs: Any) -> Any:
+    def clone(self, *args: Any, **kwargs: Any) -> Self:
         """A copy with copies of the steps."""
         copy = super().clone(*args, **kwargs)
         copy.kwargs["tasks"] = [maybe_signature(sig, app=self._app, clone=True) for sig in copy.kwargs["tasks"]]
@@ -135,9 +143,11 @@ class _chain(Signature):
                 tasks.append(task)
         self.tasks = tasks
 
-    def apply_async(  # type: ignore[override]
-        self, args: Any = None, kwargs: Any = None, **options: Any
-    ) -> Any:
+    @overload  # type: ignore[override]
+    def apply_async(self: "_chain[Unknown]", args: Any = None, kwargs: Any = None, **options: Any) -> Any: ...
+    @overload
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> "AsyncResult[R_co]": ...
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """
         Send the first step; the others follow it.
 
@@ -321,7 +331,7 @@ def _with_rest(options: Any, tasks: list[Any], links_steps: bool) -> Any:
     return ChainMap({"chain": [*(options["chain"] or ()), *tasks]}, options)
 
 
-class chain(_chain):
+class chain(_chain[R_co]):
     """
     A chain of these steps, or of an iterable of them; what is made is what `a | b | c` makes.
 
@@ -329,7 +339,17 @@ class chain(_chain):
         kwargs: Options of the chain.
     """
 
-    def __new__(cls, *tasks: Any, **kwargs: Any) -> Any:
+    @overload
+    def __new__(cls, a: Signature[T], /, **kwargs: Any) -> "chain[T]": ...
+    @overload
+    def __new__(cls, a: Any, b: Signature[T], /, **kwargs: Any) -> "chain[T]": ...
+    @overload
+    def __new__(cls, a: Any, b: Any, c: Signature[T], /, **kwargs: Any) -> "chain[T]": ...
+    @overload
+    def __new__(cls, a: Any, b: Any, c: Any, d: Signature[T], /, **kwargs: Any) -> "chain[T]": ...
+    @overload
+    def __new__(cls, /, *tasks: Any, **kwargs: Any) -> "chain[Any]": ...
+    def __new__(cls, /, *tasks: Any, **kwargs: Any) -> Any:
         if kwargs or not tasks or (len(tasks) == 1 and not is_list(tasks[0])):
             return super().__new__(cls, *tasks, **kwargs)
         folded = fold(tasks[0] if len(tasks) == 1 else tasks)

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import MutableSequence
 from functools import cached_property, partial
 from types import GeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.body_callbacks import with_callbacks
@@ -12,6 +12,7 @@ from sidekiq_celery._canvas.group import stamp_one
 from sidekiq_celery._canvas.headers import count_parts, part, strip_header_links
 from sidekiq_celery._canvas.signature import Signature, maybe_signature, signature
 from sidekiq_celery._state import get_current_app
+from sidekiq_celery._type_variables import R_co, T, Unknown
 from sidekiq_celery.exceptions import CPendingDeprecationWarning
 from sidekiq_celery.flow_store import keep_chord
 from sidekiq_celery.together import keep, together
@@ -21,6 +22,11 @@ from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.objects import getitem_property
 from sidekiq_celery.utils.text import remove_repeating_from_task
 
+if TYPE_CHECKING:
+    from sidekiq_celery._canvas.chain import _chain
+    from sidekiq_celery._canvas.group import group
+    from sidekiq_celery.result import AsyncResult
+
 __all__ = ("_chord",)
 
 # Of a chain's options what its own `run` uses; the others go to its first task.
@@ -29,7 +35,7 @@ _DELAYS = ("countdown", "eta")
 
 
 @Signature.register_type(name="chord")
-class _chord(Signature):
+class _chord(Signature[R_co]):
     """
     A group, the header, and a body that is called with the list of its results.
 
@@ -49,6 +55,10 @@ class _chord(Signature):
     def _unpack_args(header: Any = None, body: Any = None, **kwargs: Any) -> tuple[Any, Any]:
         return (header, body), kwargs
 
+    @overload
+    def __init__(self, header: Any, body: Signature[R_co], *args: Any, **options: Any) -> None: ...
+    @overload
+    def __init__(self: "_chord[Any]", header: Any, body: Any = None, *args: Any, **options: Any) -> None: ...
     def __init__(
         self,
         header: Any,
@@ -69,6 +79,12 @@ class _chord(Signature):
         """Send it, with *body* if it has none of its own."""
         return self.apply_async((), {"body": body} if body else {}, **options)
 
+    @overload  # type: ignore[override]
+    def __or__(self, other: "group | _chain[Any]") -> Any: ...
+    @overload
+    def __or__(self, other: Signature[T]) -> "_chord[T]": ...
+    @overload
+    def __or__(self, other: Any) -> Any: ...
     def __or__(self, other: Any) -> Any:
         if kinds.is_group(other) and len(other.tasks) == 1:
             other = kinds.maybe_unroll_group(other)
@@ -101,7 +117,7 @@ class _chord(Signature):
 
     # ---- composing
 
-    def clone(self, *args: Any, **kwargs: Any) -> Any:
+    def clone(self, *args: Any, **kwargs: Any) -> Self:
         """A copy with a copy of the body."""
         copy = super().clone(*args, **kwargs)
         if copy.kwargs.get("body") is not None:
@@ -189,7 +205,11 @@ class _chord(Signature):
 
     # ---- calling
 
-    def apply_async(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def apply_async(self: "_chord[Unknown]", args: Any = None, kwargs: Any = None, **options: Any) -> Any: ...
+    @overload
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> "AsyncResult[R_co]": ...
+    def apply_async(
         self,
         args: Any = None,
         kwargs: Any = None,

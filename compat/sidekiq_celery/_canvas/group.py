@@ -4,12 +4,13 @@ from collections import deque
 from collections.abc import Iterator, MutableSequence
 from functools import partial
 from itertools import tee
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.headers import count_parts, is_part, nth_part, shared
 from sidekiq_celery._canvas.signature import Signature, maybe_signature
 from sidekiq_celery._state import get_current_app
+from sidekiq_celery._type_variables import T
 from sidekiq_celery.flow_store import keep_chord
 from sidekiq_celery.together import keep, together
 from sidekiq_celery.utils import abstract
@@ -18,11 +19,15 @@ from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.objects import getitem_property
 from sidekiq_celery.utils.text import remove_repeating_from_task
 
+if TYPE_CHECKING:
+    from sidekiq_celery._canvas.chord import _chord
+    from sidekiq_celery.result import GroupResult
+
 __all__ = ("group",)
 
 
 @Signature.register_type()
-class group(Signature):
+class group(Signature[Any]):
     """
     Calls that are made side by side.
 
@@ -54,10 +59,18 @@ class group(Signature):
         super().__init__("celery.group", (), {"tasks": members}, **options)
         self.subtask_type = "group"
 
-    def __call__(self, *partial_args: Any, **options: Any) -> Any:
+    if TYPE_CHECKING:
+
+        def delay(self, *partial_args: Any, **partial_kwargs: Any) -> GroupResult: ...  # type: ignore[override]
+
+    def __call__(self, *partial_args: Any, **options: Any) -> "GroupResult":
         """Send it."""
         return self.apply_async(partial_args, **options)
 
+    @overload  # type: ignore[override]
+    def __or__(self, other: Signature[T]) -> "_chord[T]": ...
+    @overload
+    def __or__(self, other: Any) -> Any: ...
     def __or__(self, other: Any) -> Any:
         return self if kinds.is_empty_group(other) else kinds.chord_of(self, body=other, app=self._app)
 
@@ -82,7 +95,7 @@ class group(Signature):
                 app = None
         return get_current_app() if app is None else app
 
-    def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Any:
+    def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Self:
         """Let the members begin one after the other: *start* seconds from now, *step* more for each, *stop* at most."""
         from kombu.utils.functional import fxrange
 
@@ -131,12 +144,9 @@ class group(Signature):
         link: Any = None,
         link_error: Any = None,
         **options: Any,
-    ) -> Any:
+    ) -> "GroupResult":
         """
         Send every member.
-
-        Returns:
-            A `GroupResult`.
 
         Raises:
             TypeError: Callbacks are given: a group as a whole has no end; a chord has.
@@ -154,7 +164,7 @@ class group(Signature):
         with together(app):
             tasks = self._prepared(self.tasks, (), group_id, root_id, app)
             results = list(self._apply_tasks(tasks, producer, app, args=args or (), kwargs=kwargs, **options))
-        result = app.GroupResult(group_id, results)
+        result: GroupResult = app.GroupResult(group_id, results)
         if len(results) == 1 and isinstance(results[0], app.GroupResult):
             # Of a group with one member that ends in a group.
             result = results[0]
@@ -163,16 +173,18 @@ class group(Signature):
             parent.add_trail(result)
         return result
 
-    def apply(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+    def apply(  # type: ignore[override]
+        self, args: Any = None, kwargs: Any = None, **options: Any
+    ) -> "GroupResult":
         """Run every member here and now."""
         app = self.app
         if not self.tasks:
             return self.freeze()
         options, group_id, root_id = self._freeze_gid(options)
         tasks = self._prepared(self.tasks, (), group_id, root_id, app, freeze=False)
-        return app.GroupResult(
-            group_id, [sig.apply(args=args or (), kwargs=kwargs or {}, **options) for sig, _, _ in tasks]
-        )
+        results = [sig.apply(args=args or (), kwargs=kwargs or {}, **options) for sig, _, _ in tasks]
+        result: GroupResult = app.GroupResult(group_id, results)
+        return result
 
     def _prepared(
         self, tasks: Any, partial_args: Any, group_id: str, root_id: str | None, app: Any, *, freeze: bool = True
@@ -242,12 +254,12 @@ class group(Signature):
         root_id: str | None = None,
         parent_id: str | None = None,
         group_index: int | None = None,
-    ) -> Any:
+    ) -> "GroupResult":
         """Give it and its members their ids now; groups within become part of it."""
         if is_part(chord):
             # They end a part of a chord, and count for it together.
             self.tasks = list(self.tasks)
-        return self.app.GroupResult(
+        result: GroupResult = self.app.GroupResult(
             *self._freeze_group_tasks(
                 _id=_id,
                 group_id=group_id,
@@ -258,6 +270,7 @@ class group(Signature):
                 is_one_part=is_part(chord),
             )
         )
+        return result
 
     _freeze = freeze
 

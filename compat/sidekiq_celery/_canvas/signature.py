@@ -10,15 +10,20 @@ from copy import deepcopy
 from functools import cached_property, partial
 from importlib import import_module
 from types import GenericAlias
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, Self, overload
 
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.stamping import with_stamps
 from sidekiq_celery._state import get_current_app
+from sidekiq_celery._type_variables import R_co, T, Unknown
 from sidekiq_celery.utils import abstract
 from sidekiq_celery.utils.functional import maybe_list, seq_concat_seq
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.objects import getitem_property
+
+if TYPE_CHECKING:
+    from sidekiq_celery._canvas.chain import _chain
+    from sidekiq_celery.result import AsyncResult, EagerResult
 
 __all__ = ("Signature", "clone_with_members", "maybe_signature", "signature")
 
@@ -26,9 +31,10 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 @abstract.CallableSignature.register
-class Signature(dict[str, Any]):
+class Signature(dict[str, Any], Generic[R_co]):
     """
-    A call: task, arguments, options.
+    A call: task, arguments, options. To a type checker it has the type of what comes of it: an `AsyncResult` of that,
+    or, where this is not known, anything.
 
     Args:
         task: A task, its name, or a dict that was a signature.
@@ -44,11 +50,11 @@ class Signature(dict[str, Any]):
     _IMMUTABLE_OPTIONS: ClassVar[set[str]] = {"group_id", "stamped_headers"}
 
     @classmethod
-    def register_type(cls, name: str | None = None) -> Callable[[Any], Any]:
+    def register_type(cls, name: str | None = None) -> Callable[[T], T]:
         """A decorator that makes a class the kind *name*; by default its own name."""
 
-        def register(subclass: Any) -> Any:
-            cls.TYPES[name or subclass.__name__] = subclass
+        def register(subclass: T) -> T:
+            cls.TYPES[name or subclass.__name__] = subclass  # type: ignore[attr-defined]
             return subclass
 
         return register
@@ -102,15 +108,31 @@ class Signature(dict[str, Any]):
         args, kwargs, _ = self._merge(partial_args, partial_kwargs, None)
         return self.type(*args, **kwargs)
 
+    @overload
+    def delay(self: "Signature[Unknown]", *partial_args: Any, **partial_kwargs: Any) -> Any: ...
+    @overload
+    def delay(self, *partial_args: Any, **partial_kwargs: Any) -> "AsyncResult[R_co]": ...
     def delay(self, *partial_args: Any, **partial_kwargs: Any) -> Any:
         """Send it, with these arguments in front of its own."""
         return self.apply_async(partial_args, partial_kwargs)
 
+    @overload
+    def apply(self: "Signature[Unknown]", args: Any = None, kwargs: Any = None, **options: Any) -> Any: ...
+    @overload
+    def apply(self, args: Any = None, kwargs: Any = None, **options: Any) -> "EagerResult[R_co]": ...
     def apply(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """Run it here and now, as a worker would."""
         args, kwargs, options = self._merge(args, kwargs, _given(options))
         return self.type.apply(args, kwargs, **options)
 
+    @overload
+    def apply_async(
+        self: "Signature[Unknown]", args: Any = None, kwargs: Any = None, route_name: str | None = None, **options: Any
+    ) -> Any: ...
+    @overload
+    def apply_async(
+        self, args: Any = None, kwargs: Any = None, route_name: str | None = None, **options: Any
+    ) -> "AsyncResult[R_co]": ...
     def apply_async(self, args: Any = None, kwargs: Any = None, route_name: str | None = None, **options: Any) -> Any:
         """Send it; arguments and options are added to its own."""
         try:
@@ -122,7 +144,7 @@ class Signature(dict[str, Any]):
         return send(args, kwargs, **options)
 
     # By which `steps` sees whether a program or package has put something in its place.
-    _own_apply_async = apply_async
+    _own_apply_async: ClassVar[Any] = apply_async
 
     def election(self) -> Any:
         """Have one worker run it. Celery's workers agree by gossip on whom; here a job is one worker's anyway."""
@@ -156,7 +178,7 @@ class Signature(dict[str, Any]):
 
     # ---- making others of it
 
-    def clone(self, args: Any = None, kwargs: Any = None, **opts: Any) -> Any:
+    def clone(self, args: Any = None, kwargs: Any = None, **opts: Any) -> Self:
         """A copy, with these arguments and options added."""
         if args or kwargs or opts:
             args, kwargs, opts = self._merge(args, kwargs, opts)
@@ -165,7 +187,7 @@ class Signature(dict[str, Any]):
         if kwargs is self.kwargs:
             # What a chord or group does to its members' places must not reach the original.
             kwargs = dict(kwargs)
-        copy = Signature.from_dict(
+        copy: Self = Signature.from_dict(
             {
                 "task": self.task,
                 "args": tuple(args),
@@ -216,7 +238,7 @@ class Signature(dict[str, Any]):
 
     _freeze = freeze
 
-    def replace(self, args: Any = None, kwargs: Any = None, options: Any = None) -> Any:
+    def replace(self, args: Any = None, kwargs: Any = None, options: Any = None) -> Self:
         """A copy with other arguments or options in place of its own."""
         copy = self.clone()
         if args is not None:
@@ -229,7 +251,7 @@ class Signature(dict[str, Any]):
 
     # ---- changing it
 
-    def set(self, immutable: bool | None = None, **options: Any) -> Any:
+    def set(self, immutable: bool | None = None, **options: Any) -> Self:
         """Set options, as for `apply_async`; returns itself."""
         if immutable is not None:
             self.set_immutable(immutable)
@@ -265,7 +287,7 @@ class Signature(dict[str, Any]):
         """Call *errback* when it has failed; returns *errback*."""
         return self.append_to_list_option("link_error", errback)
 
-    def on_error(self, errback: Any) -> Any:
+    def on_error(self, errback: Any) -> Self:
         """`link_error` that returns this signature."""
         self.link_error(errback)
         return self
@@ -307,6 +329,14 @@ class Signature(dict[str, Any]):
 
     # ---- operators, texts, copies
 
+    if TYPE_CHECKING:
+        # A dict's would be taken for `|` where what is on the right is of a class derived from that on the left.
+        def __ror__(self, other: Never) -> Never: ...  # type: ignore[override]
+
+    @overload  # type: ignore[override]
+    def __or__(self, other: "Signature[T]") -> "_chain[T]": ...
+    @overload
+    def __or__(self, other: Any) -> Any: ...
     def __or__(self, other: Any) -> Any:
         if kinds.is_chain(other):
             return kinds.chain_of(seq_concat_seq((self,), other.unchain_tasks()), app=self._app)
@@ -316,11 +346,11 @@ class Signature(dict[str, Any]):
             return kinds.chain_of(self, other, app=self._app)
         return NotImplemented
 
-    def __ior__(self, other: Any) -> Any:
+    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
         # A dict's `|=` would add keys.
         return self.__or__(other)
 
-    def __invert__(self) -> Any:
+    def __invert__(self) -> R_co:
         """Send it and wait for its result."""
         return self.apply_async().get()
 

@@ -54,7 +54,7 @@ class EagerResult(AsyncResult[R]):
         disable_sync_subtasks: bool = True,
         callback: Callable[[str, Any], Any] | None = None,
         **kwargs: Any,
-    ) -> Any:
+    ) -> R:
         """
         What the task returned.
 
@@ -63,13 +63,15 @@ class EagerResult(AsyncResult[R]):
         """
         if disable_sync_subtasks:
             assert_will_not_block()
-        return self._value(propagate)
+        value: R = self._value(propagate)
+        return value
 
     wait = get  # type: ignore[assignment]
 
-    async def aget(self, timeout: float | None = None, propagate: bool = True) -> Any:
+    async def aget(self, timeout: float | None = None, propagate: bool = True) -> R:
         """The same for asyncio."""
-        return self._value(propagate)
+        value: R = self._value(propagate)
+        return value
 
     def _value(self, propagate: bool) -> Any:
         if self._state == states.SUCCESS:

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, overload
 
 from sidekiq_celery import _state
 from sidekiq_celery._state import app_or_default, pop_current_task, push_current_task
+from sidekiq_celery._type_variables import P, T
 from sidekiq_celery.local import Proxy
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery as Celery
     from sidekiq_celery.app.bug_report import bugreport as bugreport
     from sidekiq_celery.app.task import Task
+    from sidekiq_celery.app.typing_of_tasks import TaskOfClass
 
 __all__ = (
     "Celery",
@@ -22,9 +24,6 @@ __all__ = (
     "push_current_task",
     "shared_task",
 )
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 default_app: Any = Proxy(lambda: _state.default_app)
 """The app of threads that have none."""
@@ -39,13 +38,23 @@ def __getattr__(name: str) -> Any:
 
 
 @overload
-def shared_task(fun: Callable[P, R], /) -> "Task[P, R]": ...
+def shared_task(fun: Callable[Concatenate[Any, P], T], /, *, bind: Literal[True], **options: Any) -> "Task[P, T]": ...
+@overload
+def shared_task(fun: Callable[P, T], /, **options: Any) -> "Task[P, T]": ...
+@overload
+def shared_task(*, pydantic: Literal[True], **options: Any) -> Callable[[Callable[..., Any]], "TaskOfClass"]: ...
+@overload
+def shared_task(
+    *, bind: Literal[True], base: type[Any], **options: Any
+) -> Callable[[Callable[Concatenate[Any, P], T]], "TaskOfClass[P, T]"]: ...
+@overload
+def shared_task(*, base: type[Any], **options: Any) -> Callable[[Callable[P, T]], "TaskOfClass[P, T]"]: ...
 @overload
 def shared_task(
     *, bind: Literal[True], **options: Any
-) -> Callable[[Callable[Concatenate[Any, P], R]], "Task[P, R]"]: ...
+) -> Callable[[Callable[Concatenate[Any, P], T]], "Task[P, T]"]: ...
 @overload
-def shared_task(**options: Any) -> Callable[[Callable[P, R]], "Task[P, R]"]: ...
+def shared_task(**options: Any) -> Callable[[Callable[P, T]], "Task[P, T]"]: ...
 def shared_task(*args: Any, **options: Any) -> Any:
     """
     Make a task of a function for every app there is and will be; also as a decorator with options.

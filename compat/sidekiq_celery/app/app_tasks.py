@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, overload
 
 from sidekiq_celery import _state
+from sidekiq_celery._type_variables import P, T
 from sidekiq_celery.app import builtins as _builtins  # noqa: F401 - registers the tasks that every app has
 from sidekiq_celery.app import task_making
 from sidekiq_celery.app.app_settings import AppSettings
@@ -13,11 +14,9 @@ from sidekiq_celery.utils.imports import gen_task_name, symbol_by_name
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.task import Task
+    from sidekiq_celery.app.typing_of_tasks import TaskOfClass
 
 __all__ = ("AppTasks",)
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def _unpickle_appattr(reverse_name: str, args: Any) -> Any:
@@ -29,17 +28,24 @@ class AppTasks(AppSettings):
     """The tasks of an app."""
 
     @overload
-    def task(self, fun: Callable[P, R], /) -> "Task[P, R]": ...
-
+    def task(self, fun: Callable[Concatenate[Any, P], T], /, *, bind: Literal[True], **opts: Any) -> "Task[P, T]": ...
+    @overload
+    def task(self, fun: Callable[P, T], /, **opts: Any) -> "Task[P, T]": ...
+    @overload
+    def task(self, /, *, pydantic: Literal[True], **opts: Any) -> "Callable[[Callable[..., Any]], TaskOfClass]": ...
     @overload
     def task(
-        self, *, bind: Literal[True], **opts: Any
-    ) -> "Callable[[Callable[Concatenate[Any, P], R]], Task[P, R]]": ...
-
+        self, /, *, bind: Literal[True], base: type[Any], **opts: Any
+    ) -> "Callable[[Callable[Concatenate[Any, P], T]], TaskOfClass[P, T]]": ...
     @overload
-    def task(self, **opts: Any) -> "Callable[[Callable[P, R]], Task[P, R]]": ...
-
-    def task(self, *args: Any, **opts: Any) -> Any:
+    def task(self, /, *, base: type[Any], **opts: Any) -> "Callable[[Callable[P, T]], TaskOfClass[P, T]]": ...
+    @overload
+    def task(
+        self, /, *, bind: Literal[True], **opts: Any
+    ) -> "Callable[[Callable[Concatenate[Any, P], T]], Task[P, T]]": ...
+    @overload
+    def task(self, /, **opts: Any) -> "Callable[[Callable[P, T]], Task[P, T]]": ...
+    def task(self, /, *args: Any, **opts: Any) -> Any:
         """
         Make a task of a function; also as a decorator with options, which become its attributes.
 

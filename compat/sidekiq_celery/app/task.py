@@ -5,12 +5,13 @@ How it is sent stands in `app.publish`, how it runs in `app.run`, when it runs a
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from sidekiq_celery._state import _task_stack
+from sidekiq_celery._type_variables import P, R_co, T
 from sidekiq_celery.app.bug_report import appstr
 from sidekiq_celery.app.context import Context, get_actual_ignore_result
 from sidekiq_celery.app.registry import _unpickle_task_v2
@@ -22,12 +23,10 @@ from sidekiq_celery.utils.functional import mattrgetter
 from sidekiq_celery.utils.ids import uuid
 
 if TYPE_CHECKING:
+    from sidekiq_celery.canvas import Signature, chunks, xmap, xstarmap
     from sidekiq_celery.result import AsyncResult, EagerResult
 
 __all__ = ("Context", "Task", "get_actual_ignore_result")
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 TaskType = type
 
@@ -55,13 +54,16 @@ def _reprtask(task: Any, fmt: str | None = None, flags: Iterable[str] | None = N
 
 
 @abstract.CallableTask.register
-class Task(TaskOptions, TaskHooks, Generic[P, R]):
+class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     """
     A task. The decorator makes one of a function; classes derive from it for hooks and for state that lasts as long as
     the process. Its attributes stand in `TaskOptions`.
+
+    To a type checker it has the function's parameters and what the function returns; of an `async def` that is a
+    coroutine, and what comes of awaiting it is the result of a call that is sent.
     """
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the task here, as a function."""
         top = self.request_stack.top
         if top is not None and not top.called_directly and not top._protected and len(self.request_stack) == 1:
@@ -87,8 +89,8 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
         with self._called_with(args, kwargs):
             return await coroutine
 
-    def _run(self, *args: Any, **kwargs: Any) -> R:
-        returned: R = self.run(*args, **kwargs)
+    def _run(self, *args: Any, **kwargs: Any) -> R_co:
+        returned: R_co = self.run(*args, **kwargs)
         return returned
 
     def __reduce__(self) -> Any:
@@ -101,10 +103,27 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
 
     # ---- sending it
 
-    def delay(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncResult[R]":
+    @overload
+    def delay(self: "Task[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs) -> "AsyncResult[T]": ...
+    @overload
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncResult[R_co]": ...
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Send it with these arguments."""
         return self.apply_async(args, kwargs)
 
+    @overload
+    def apply_async(
+        self: "Task[P, Coroutine[Any, Any, T]]",
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        shadow: str | None = None,
+        **options: Any,
+    ) -> "AsyncResult[T]": ...
+    @overload
     def apply_async(
         self,
         args: Sequence[Any] | None = None,
@@ -115,7 +134,18 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
         link_error: Any = None,
         shadow: str | None = None,
         **options: Any,
-    ) -> "AsyncResult[R]":
+    ) -> "AsyncResult[R_co]": ...
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        shadow: str | None = None,
+        **options: Any,
+    ) -> Any:
         """
         Send it.
 
@@ -145,9 +175,9 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
         options.setdefault("ignore_result", self.ignore_result)
         app = self._get_app()
         if app.conf.task_always_eager:
-            eager: AsyncResult[R] = self._apply_as_sent(args, kwargs, task_id, link, link_error, options)
+            eager: AsyncResult[R_co] = self._apply_as_sent(args, kwargs, task_id, link, link_error, options)
             return eager
-        result: AsyncResult[R] = app.send_task(
+        result: AsyncResult[R_co] = app.send_task(
             self.name,
             args,
             kwargs,
@@ -248,6 +278,22 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
 
         return retrying.retry(self, args, kwargs, exc, throw, eta, countdown, max_retries, options)
 
+    @overload
+    def apply(
+        self: "Task[P, Coroutine[Any, Any, T]]",
+        args: Any = None,
+        kwargs: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        task_id: str | None = None,
+        retries: int | None = None,
+        throw: bool | None = None,
+        logfile: Any = None,
+        loglevel: Any = None,
+        headers: Any = None,
+        **options: Any,
+    ) -> "EagerResult[T]": ...
+    @overload
     def apply(
         self,
         args: Any = None,
@@ -261,7 +307,21 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
         loglevel: Any = None,
         headers: Any = None,
         **options: Any,
-    ) -> "EagerResult[R]":
+    ) -> "EagerResult[R_co]": ...
+    def apply(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        task_id: str | None = None,
+        retries: int | None = None,
+        throw: bool | None = None,
+        logfile: Any = None,
+        loglevel: Any = None,
+        headers: Any = None,
+        **options: Any,
+    ) -> Any:
         """
         Run it here and now, as a worker would.
 
@@ -275,15 +335,25 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
             self, args, kwargs, link, link_error, task_id, retries, throw, logfile, loglevel, headers, options
         )
 
-    def AsyncResult(self, task_id: str, **kwargs: Any) -> "AsyncResult[R]":
+    @overload
+    def AsyncResult(self: "Task[P, Coroutine[Any, Any, T]]", task_id: str, **kwargs: Any) -> "AsyncResult[T]": ...
+    @overload
+    def AsyncResult(self, task_id: str, **kwargs: Any) -> "AsyncResult[R_co]": ...
+    def AsyncResult(self, task_id: str, **kwargs: Any) -> Any:
         """The result of a call."""
-        result: AsyncResult[R] = self._get_app().AsyncResult(
+        result: AsyncResult[R_co] = self._get_app().AsyncResult(
             task_id, backend=self.backend, task_name=self.name, **kwargs
         )
         return result
 
     # ---- signatures
 
+    @overload
+    def signature(
+        self: "Task[P, Coroutine[Any, Any, T]]", args: Any = None, *starargs: Any, **starkwargs: Any
+    ) -> "Signature[T]": ...
+    @overload
+    def signature(self, args: Any = None, *starargs: Any, **starkwargs: Any) -> "Signature[R_co]": ...
     def signature(self, args: Any = None, *starargs: Any, **starkwargs: Any) -> Any:
         """A signature of this task: arguments and options of a call, to be made later."""
         from sidekiq_celery.canvas import signature
@@ -293,27 +363,35 @@ class Task(TaskOptions, TaskHooks, Generic[P, R]):
 
     subtask = signature
 
+    @overload
+    def s(self: "Task[P, Coroutine[Any, Any, T]]", *args: Any, **kwargs: Any) -> "Signature[T]": ...
+    @overload
+    def s(self, *args: Any, **kwargs: Any) -> "Signature[R_co]": ...
     def s(self, *args: Any, **kwargs: Any) -> Any:
-        """A signature with these arguments; those of a caller come before them."""
+        """A signature with these arguments; those of a caller come before them, so any part of them may be given."""
         return self.signature(args, kwargs)
 
-    def si(self, *args: Any, **kwargs: Any) -> Any:
+    @overload
+    def si(self: "Task[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs) -> "Signature[T]": ...
+    @overload
+    def si(self, *args: P.args, **kwargs: P.kwargs) -> "Signature[R_co]": ...
+    def si(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """A signature with these arguments and no others."""
         return self.signature(args, kwargs, immutable=True)
 
-    def chunks(self, it: Any, n: int) -> Any:
+    def chunks(self, it: Any, n: int) -> "chunks":
         """Calls with the arguments in *it*, each task making *n* of them."""
         from sidekiq_celery.canvas import chunks
 
         return chunks(self.s(), it, n, app=self.app)
 
-    def map(self, it: Any) -> Any:
+    def map(self, it: Any) -> "xmap":
         """One task that makes a call for each item of *it*."""
         from sidekiq_celery.canvas import xmap
 
         return xmap(self.s(), it, app=self.app)
 
-    def starmap(self, it: Any) -> Any:
+    def starmap(self, it: Any) -> "xstarmap":
         """One task that makes a call for each list of arguments in *it*."""
         from sidekiq_celery.canvas import xstarmap
 

@@ -22,6 +22,7 @@ from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Link
 from sidekiq_py.wire import keys
@@ -104,8 +105,11 @@ class Settler:
         return gathered
 
     def restore(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
-        """What was drained could not be handed in: keep it for the next time."""
+        """What was drained could not be handed in: keep it for the next time, so that it can be."""
         for units in gathered.values():
+            for unit in units:
+                if unit.end is not None:
+                    self._make_sendable(unit)
             self._done.extend(units)
 
     def flush(self) -> None:
@@ -120,7 +124,7 @@ class Settler:
             try:
                 for owner, units in gathered.items():
                     self._acknowledge(owner, units)
-            except RedisError as error:
+            except BaseException as error:
                 self.restore(gathered)
                 if isinstance(error, ReplyLostError | RedisConnectionError):
                     self._on_trouble()
@@ -231,6 +235,21 @@ class Settler:
         fields = [unit.field for unit in units if unit.end is None]
         in_flight.acknowledge(self._link, owner.name, fields, utc_day(now_seconds()))
         forget(owner, fields)
+
+    def _make_sendable(self, unit: UnitOfWork) -> None:
+        """
+        An end with a word that no command can carry would keep back all that is handed in beside it, again and again:
+        its job is kept in `dead` instead.
+        """
+        # That is no part of the end, and may be what cannot be sent.
+        unit.question = None
+        assert unit.owner is not None
+        try:
+            self._link.pack([end_call(unit.owner, unit)])
+        except (TypeError, ValueError) as error:
+            _log.error("the end of a job cannot be sent to Redis, the job is kept in dead: %s; %s", error, unit)
+            now = now_seconds()
+            unit.end = ([add_to_dead(unit.raw, now)], in_flight.count_commands(utc_day(now), failed=True))
 
     def note_ends(self, link: Link, owner: Owner, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
         """

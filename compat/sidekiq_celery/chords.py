@@ -11,11 +11,13 @@ from sidekiq_celery import flow_store, gathering, signals
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.headers import NUMBER, enclosed, is_part
 from sidekiq_celery._canvas.signature import maybe_signature
+from sidekiq_celery.json_values import for_payload
 from sidekiq_celery.links import lineage
 from sidekiq_celery.never import chord_failed
 from sidekiq_celery.own_routes import route_of
 from sidekiq_celery.steps import call_step
 from sidekiq_celery.utils.ids import uuid
+from sidekiq_py.errors import JsonParseError
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.in_flight import Effect, Join
 
@@ -48,7 +50,7 @@ class Chords:
         else:
             number, parts, body = request.group_index or 0, _celerys_size(app, chord, chord_id), chord
         key = flow_store.chord_key(chord_id)
-        effects: list[Effect] = [("HSET", key, number, enclosed(chord, _text(app, retval)))]
+        effects: list[Effect] = [("HSET", key, number, _part(app, chord, retval))]
         if not is_part(chord):
             effects.append(("EXPIRE", key, flow_store.TTL_SECONDS))
         if parts and body is not None:
@@ -71,19 +73,21 @@ def _id_of(request: "Context") -> str | None:
     return chord_id
 
 
-def _text(app: "Celery", retval: Any) -> str:
+def _part(app: "Celery", chord: dict[str, Any], retval: Any) -> bytes:
     """
     A part's result as it stands in the body's arguments.
 
     Raises:
-        kombu.exceptions.EncodeError: JSON cannot carry it.
+        kombu.exceptions.EncodeError: The JSON of payloads, which Ruby reads, cannot carry it.
     """
     try:
-        return flow_store.as_text(app.backend.prepare_value(retval) if hasattr(retval, "as_tuple") else retval)
-    except TypeError as error:
+        value = app.backend.prepare_value(retval) if hasattr(retval, "as_tuple") else retval
+        text = for_payload(flow_store.as_text(value))
+    except (TypeError, UnicodeEncodeError, JsonParseError) as error:
         from kombu.exceptions import EncodeError
 
-        raise EncodeError(str(error)) from error
+        raise EncodeError(f"the result cannot be a part of a chord: {error}") from error
+    return enclosed(chord, text)
 
 
 def _body_commands(app: "Celery", request: "Context", body: Any) -> list[Command]:

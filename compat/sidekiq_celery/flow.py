@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sidekiq_celery import chains, chords, gathering, links
+from sidekiq_celery.handing_on import handed_on
 from sidekiq_py.redis_access.in_flight import Effect
 
 if TYPE_CHECKING:
@@ -55,12 +56,23 @@ def is_part(marks: Mapping[str, Any]) -> bool:
 
 
 def after_success(app: "Celery", request: "Context", retval: Any) -> list[Effect]:
-    """All that a success sets off."""
-    effects: list[Effect] = []
-    with gathering.gathering() as jobs:
-        for flow in FLOWS:
-            effects += flow.after_success(app, request, retval)
-    return [*gathering.commands(jobs), *effects]
+    """
+    All that a success sets off.
+
+    Raises:
+        Exception: The task has failed by that.
+    """
+    count = len(request.children)
+
+    def effects_of(result: Any) -> list[Effect]:
+        del request.children[count:]
+        effects: list[Effect] = []
+        with gathering.gathering() as jobs:
+            for flow in FLOWS:
+                effects += flow.after_success(app, request, result)
+        return [*gathering.commands(jobs), *effects]
+
+    return handed_on(effects_of, retval)
 
 
 def after_failure(app: "Celery", request: "Context", exc: BaseException, traceback: str | None) -> list[Effect]:

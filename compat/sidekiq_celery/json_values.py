@@ -3,17 +3,28 @@ Values that JSON lacks, as kombu's json writes them: `{"__type__": "datetime", "
 
 Types that a program registers with kombu (`kombu.utils.json.register_type`) are known here. kombu is imported for the
 first value that JSON lacks, and never for others.
+
+NaN and Infinity, which Python's json writes bare and no other reads, have a mark of ours where a workflow hands them
+on: `{"__type__": "float", "__value__": "nan"}`.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-__all__ = ("beyond_json", "from_plain", "to_plain")
+from sidekiq_py.wire.json_dialect import loads
+
+__all__ = ("beyond_json", "for_payload", "from_plain", "to_plain", "with_bare_floats", "with_marked_floats")
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS = frozenset({list, dict})
 _MARKED = {"__type__", "__value__"}
+# Of a payload, around a value: its object, the arguments, a chord's results, and what groups within groups add.
+_LEVELS_AROUND = 10
+# With so few lists and objects no text is nested too deep.
+_SURELY_FLAT = 90
+_FLOAT = "float"
+_FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
 def to_plain(value: Any) -> Any:
@@ -41,7 +52,24 @@ def from_plain(value: Any) -> Any:
     if kind is not dict:
         return value
     read = {key: from_plain(item) if type(item) in _CONTAINERS else item for key, item in value.items()}
-    return _object_hook()(read) if read.keys() == _MARKED else read
+    return _unmarked(read) if read.keys() == _MARKED else read
+
+
+def with_marked_floats(value: Any) -> Any:
+    """
+    `to_plain`, with marks for NaN and Infinity; None where there are none.
+
+    Raises:
+        TypeError: As `to_plain`.
+    """
+    plain = to_plain(value)
+    marked = _mapped(plain, lambda one: _marked(one) if type(one) is float and one - one != 0.0 else one)
+    return None if marked == plain else marked
+
+
+def with_bare_floats(plain: Any) -> Any:
+    """Plain values as Celery writes them, whose json has NaN and Infinity, and knows no mark of ours."""
+    return _mapped(plain, lambda one: _float_of(one, one) if type(one) is dict else one)
 
 
 def beyond_json(value: Any) -> Any:
@@ -52,6 +80,45 @@ def beyond_json(value: Any) -> Any:
         TypeError: kombu's json cannot write it either.
     """
     return _encoder()(value)
+
+
+def for_payload(text: str) -> bytes:
+    """
+    JSON that Python has written, to be put into the arguments of a payload, which Ruby reads, too.
+
+    Raises:
+        UnicodeEncodeError: It holds a lone surrogate.
+        JsonParseError: It holds NaN or Infinity, or is nested too deep.
+    """
+    raw = text.encode()
+    if b"NaN" in raw or b"Infinity" in raw or raw.count(b"[") + raw.count(b"{") > _SURELY_FLAT:
+        loads(b"[" * _LEVELS_AROUND + raw + b"]" * _LEVELS_AROUND)
+    return raw
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """*value* with every part changed, the inner ones first."""
+    if type(value) is list:
+        return [_mapped(item, change) for item in value]
+    if type(value) is dict:
+        return change({key: _mapped(item, change) for key, item in value.items()})
+    return change(value)
+
+
+def _marked(value: float) -> dict[str, str]:
+    return {"__type__": _FLOAT, "__value__": str(value)}
+
+
+def _unmarked(read: dict[str, Any]) -> Any:
+    found = _float_of(read, None)
+    return _object_hook()(read) if found is None else found
+
+
+def _float_of(read: dict[str, Any], default: Any) -> Any:
+    """What stands in our own mark; a program may have registered a type of the same name, with other values."""
+    if read.keys() != _MARKED or read["__type__"] != _FLOAT or type(read["__value__"]) is not str:
+        return default
+    return _FLOATS.get(read["__value__"], default)
 
 
 def _other(value: Any) -> Any:

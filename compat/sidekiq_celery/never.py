@@ -6,6 +6,7 @@ from sidekiq_celery import flow_store, gathering, states
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.headers import is_part
 from sidekiq_celery._canvas.signature import maybe_signature
+from sidekiq_celery.json_values import for_payload, with_marked_floats
 from sidekiq_celery.own_routes import route_of
 from sidekiq_py.redis_access.in_flight import Effect, Once
 
@@ -86,7 +87,7 @@ def chord_failed(
     failing = app.tasks[FAIL_TASK]
     with gathering.gathering() as jobs:
         failing.apply_async(
-            (body, f"Dependency {task_id} raised {exc!r}", _plain(exc)),
+            (with_marked_floats(body) or body, _reason(task_id, exc), _plain(exc)),
             **route_of(app, body, request),
             add_to_parent=False,
         )
@@ -94,8 +95,13 @@ def chord_failed(
     return [Once(key, flow_store.DONE, (*gathering.commands(jobs), ("EXPIRE", key, flow_store.AFTERGLOW_SECONDS)))]
 
 
+def _reason(task_id: str | None, exc: BaseException) -> str:
+    """A `__repr__` of a program's own may hold what UTF-8 cannot write."""
+    return f"Dependency {task_id} raised {exc!r}".encode(errors="backslashreplace").decode()
+
+
 def _plain(exc: BaseException) -> dict[str, Any]:
     from sidekiq_celery.backends import failures
 
-    plain: dict[str, Any] = failures.as_plain(exc, "json", flow_store.as_text)
+    plain: dict[str, Any] = failures.as_plain(exc, "json", lambda value: for_payload(flow_store.as_text(value)))
     return plain

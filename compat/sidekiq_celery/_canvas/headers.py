@@ -65,11 +65,11 @@ def shared(chord: Any, counts: list[int]) -> list[Any]:
     return shares
 
 
-def enclosed(chord: dict[str, Any], text: str) -> str:
-    """A part's result with the beginnings and ends of lists that it stands at."""
+def enclosed(chord: dict[str, Any], text: bytes) -> bytes:
+    """A part's result, as JSON, with the beginnings and ends of lists that it stands at."""
     opening: int = chord.get("open", 0)
     closing: int = chord.get("close", 0)
-    return "[" * opening + text + "]" * closing
+    return b"[" * opening + text + b"]" * closing
 
 
 def count_parts(sig: Any) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery.exceptions import Reject, Retry
+from sidekiq_celery.handing_on import handed_on
 from sidekiq_celery.utils.serialization import raise_with_context
 
 if TYPE_CHECKING:
@@ -61,12 +62,19 @@ def retry(
             if run is None:
                 signature.apply_async()
             else:
-                run.gather_retry(signature.apply_async, again)
+                given = [signature.args, signature.kwargs]
+                run.gather_retry(lambda: handed_on(lambda carried: _called(signature, *carried), given), again)
         except Exception as problem:
             raise Reject(problem, requeue=False) from problem
     if throw:
         raise again
     return again
+
+
+def _called(signature: Any, args: Any, kwargs: Any) -> Any:
+    again = signature.clone()
+    again.args, again.kwargs = args, kwargs
+    return again.apply_async()
 
 
 def arguments_of_retry(task: Any, request: "Context", args: Any, kwargs: Any) -> tuple[Any, Any]:

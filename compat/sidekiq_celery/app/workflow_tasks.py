@@ -18,6 +18,7 @@ from sidekiq_celery.app.context import Context
 from sidekiq_celery.app.running_task import current
 from sidekiq_celery.chords import START_TASK
 from sidekiq_celery.exceptions import ChordError
+from sidekiq_celery.handing_on import handed_on
 from sidekiq_celery.links import Links
 from sidekiq_celery.never import FAIL_TASK, never_runs, result_stored
 from sidekiq_celery.payload import request_fields
@@ -42,7 +43,10 @@ def add_start_task(app: "Celery") -> Any:
         sig = maybe_signature(body, app=app)
         options = {"parent_id": request.parent_id, "root_id": request.root_id}
         try:
-            _with_the_end(self, lambda: sig.apply_async((results,), **options))
+            handed_on(
+                lambda value: _with_the_end(self, lambda: sig.apply_async((value,), **options)),
+                results,
+            )
         except Exception as error:
             # It does not fail itself: what a failed task has gathered is not written.
             logger.exception("The body of chord %s cannot be called", sig.id)

@@ -17,7 +17,7 @@ from sidekiq_celery.bridge.envelope import Envelope
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.exceptions import InvalidTaskError
-from sidekiq_celery.json_values import to_plain
+from sidekiq_celery.json_values import to_plain, with_bare_floats
 from sidekiq_celery.message import shown
 from sidekiq_celery.payload import EMBEDS, marks_of
 from sidekiq_py.errors import PayloadError
@@ -92,7 +92,7 @@ class Backward:
         )
 
     def _open(self, payload: Mapping[str, Any], marks: Mapping[str, Any], chain: Sequence[Any], found: Found) -> Fate:
-        args: list[Any] = payloads.args_of(payload)
+        args: list[Any] = with_bare_floats(payloads.args_of(payload))
         kwargs: Any = {}
         if marks.get("kw"):
             *args, kwargs = args or [None]

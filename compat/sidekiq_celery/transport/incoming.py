@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sidekiq_celery.flow_store import flow_key
-from sidekiq_celery.json_values import from_plain
+from sidekiq_celery.json_values import from_plain, with_bare_floats
 from sidekiq_celery.message import shown
 from sidekiq_celery.payload import EMBEDDED, marks_of
 from sidekiq_celery.transport.outgoing import FOREIGN_KEY, REDELIVERED
@@ -130,8 +130,8 @@ def _body(payload: Mapping[str, Any], marks: Mapping[str, Any], read_field: Read
 
 
 def _arguments(payload: Mapping[str, Any], marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """As JSON has them: what it lacks stays marked, as Celery marks it."""
-    args = args_of(payload)
+    """As Celery's json has them: what that lacks stays marked."""
+    args = with_bare_floats(args_of(payload))
     if not marks.get("kw"):
         return args, {}
     if not args or type(args[-1]) is not dict:

@@ -182,6 +182,18 @@ def test_what_only_sidekiq_celery_can_finish_stays(
     assert redis_client.llen("queue:celery") == 6
 
 
+def test_numbers_that_a_workflow_hands_on_go_bare(
+    app: Celery, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """Celery's json has them, and no type by the name of our mark."""
+    marked = {"__type__": "float", "__value__": "inf"}
+    redis_client.lpush("queue:celery", json.dumps({"class": "side.note", "args": [[marked]], "jid": "j"}))
+
+    assert run_bridge(is_reverse=True).count_moved == 1
+    [message] = [json.loads(text) for text in redis_client.lrange("celery", 0, -1)]
+    assert json.loads(b64decode(message["body"]))[0] == [[float("inf")]]
+
+
 def test_jobs_of_other_queues_stay_in_the_sets(app: Celery, redis_client: redis.Redis, run_bridge: RunBridge) -> None:
     """However many there are."""
     note = app.tasks["side.note"]

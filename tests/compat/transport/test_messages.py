@@ -145,6 +145,15 @@ def test_numbers_that_json_lacks_come_back(connection: Connection) -> None:
     assert received(connection).payload[0] == [float("inf"), 2**70]
 
 
+def test_numbers_that_a_workflow_of_ours_hands_on_come_bare(connection: Connection, redis_client: redis.Redis) -> None:
+    """Our mark is no type of kombu's."""
+    marked = {"__type__": "float", "__value__": "-inf"}
+    job = {"class": "proj.add", "jid": "j", "args": [[1, marked], {"b": marked}], "celery": {"kw": True}}
+    redis_client.lpush("queue:celery", json.dumps(job))
+
+    assert received(connection).payload[:2] == [[[1, float("-inf")]], {"b": float("-inf")}]
+
+
 def test_a_job_of_ruby_is_a_task(connection: Connection, redis_url: str) -> None:
     """Its class is the name, its jid the id, and all its arguments are positional."""
     client = Client(redis_url, sidekiq_version="6.4.1")

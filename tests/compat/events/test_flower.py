@@ -1,15 +1,18 @@
 """The real Flower beside a worker of ours; both start once for all tests here."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
+import redis
 from sidekiq_celery import Celery
 
 from tests.compat.events.conftest import PROJECT
@@ -19,7 +22,7 @@ from tests.support.missing_tools import skip_or_fail
 from tests.support.real_celery import python_with_celery
 from tests.support.redis_server import RedisServer, free_port
 from tests.support.waiting import eventually
-from tests.support.worker_process import SidekiqProcess
+from tests.support.worker_process import SOURCE_ROOTS, SidekiqProcess
 
 NODE = "w1@here"
 
@@ -53,9 +56,9 @@ class Flower:
         text = self.page(path)
         return json.loads(text) if text else None
 
-    def post(self, path: str) -> Any:
+    def post(self, path: str, data: bytes = b"") -> Any:
         """Press a button."""
-        request = Request(self.address + path, data=b"", method="POST")
+        request = Request(self.address + path, data=data, method="POST")
         with urlopen(request, timeout=LONG) as reply:
             return json.loads(reply.read())
 
@@ -80,18 +83,24 @@ class Flower:
 
 
 @pytest.fixture(scope="module")
-def flower() -> Iterator[Flower]:
-    """Flower, which has seen the worker."""
+def flower_python() -> str:
+    """A Python that has Flower."""
     python = python_with_celery()
     if subprocess.run([python, "-c", "import flower"], check=False, capture_output=True).returncode:
         skip_or_fail(f"no Flower for {python}: pip install -e '.[dev]'", switch="SIDEKIQ_PY_REQUIRE_CELERY")
+    return python
+
+
+@pytest.fixture(scope="module")
+def flower(flower_python: str) -> Iterator[Flower]:
+    """Flower, which has seen the worker."""
     with ExitStack() as stack:
         url = stack.enter_context(RedisServer()).url
         arguments = ["-A", PROJECT, "worker", "-P", "prefork", "-c", "1", "-E", "-n", NODE]
         worker = SidekiqProcess(command(*arguments), redis_url=url, environment=environment())
         stack.callback(worker.print_log_tail)
         stack.callback(lambda: worker.kill() if worker.is_running else None)
-        address = _start_flower(stack, python, url)
+        address = _start_flower(stack, flower_python, url, f"--broker={url}")
         worker.start().wait_until_ready()
         app = stack.enter_context(Celery("sender", broker=url, backend=url, set_as_current=False, fixups=[]))
         found = Flower(address, app, worker)
@@ -175,6 +184,33 @@ def test_a_task_that_runs_is_ended_by_a_button(flower: Flower) -> None:
     flower.task(running, "REVOKED")
 
 
+def test_what_flower_sends_goes_to_celerys_list(flower: Flower) -> None:
+    """Where no worker of ours looks: the bridge would move it."""
+    task_id = flower.post("/api/task/send-task/shop.pay", b'{"args": [1]}')["task-id"]
+
+    with redis.Redis.from_url(flower.app.conf.broker_url) as client:
+        assert any(task_id.encode() in message for message in client.lrange("celery", 0, -1))
+
+
+def test_a_flower_on_sidekiqs_queues_sends_jobs(
+    flower_python: str, redis_url: str, redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    """Its app has our transport for a broker."""
+    url = redis_url.replace("redis://", "sidekiq://", 1)
+    (tmp_path / "monitored.py").write_text(
+        f"import sidekiq_celery.transport\nfrom celery import Celery\napp = Celery('monitored', broker={url!r})\n"
+    )
+    roots = os.pathsep.join(map(str, [tmp_path, *SOURCE_ROOTS]))
+    with ExitStack() as stack:
+        address = _start_flower(stack, flower_python, redis_url, "-A", "monitored", PYTHONPATH=roots)
+        request = Request(f"{address}/api/task/send-task/shop.pay", data=b'{"args": [1]}', method="POST")
+        with urlopen(request, timeout=LONG) as reply:
+            task_id = json.loads(reply.read())["task-id"]
+
+    [job] = redis_client.lrange("queue:celery", 0, -1)
+    assert (json.loads(job)["class"], json.loads(job)["jid"]) == ("shop.pay", task_id)
+
+
 def test_a_worker_is_shut_down_by_a_button(flower: Flower) -> None:
     """The last test here: it ends warmly, and Flower sees that it is gone."""
     flower.post(f"/api/worker/shutdown/{NODE}")
@@ -183,12 +219,13 @@ def test_a_worker_is_shut_down_by_a_button(flower: Flower) -> None:
     eventually(lambda: flower.get("/api/workers?status=1") == {NODE: False}, LONG)
 
 
-def _start_flower(stack: ExitStack, python: str, url: str) -> str:
-    """Its address, once it answers there."""
+def _start_flower(stack: ExitStack, python: str, url: str, *options: str, **variables: str) -> str:
+    """Its address, once it answers there; *options* are those of `celery`."""
     for _ in range(5):
         port = free_port()
-        command = [python, "-m", "celery", f"--broker={url}", "flower", f"--port={port}", "--address=127.0.0.1"]
-        monitor = SidekiqProcess(command, redis_url=url, environment={"FLOWER_UNAUTHENTICATED_API": "true"}).start()
+        command = [python, "-m", "celery", *options, "flower", f"--port={port}", "--address=127.0.0.1"]
+        surroundings = {"FLOWER_UNAUTHENTICATED_API": "true", **variables}
+        monitor = SidekiqProcess(command, redis_url=url, environment=surroundings).start()
         stack.callback(monitor.print_log_tail)
         stack.callback(lambda monitor=monitor: monitor.kill() if monitor.is_running else None)
         address = f"http://127.0.0.1:{port}"

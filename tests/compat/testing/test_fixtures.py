@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sidekiq_celery import Celery
+
+from sidekiq_py import testing
+from sidekiq_py.errors import JobNotFoundError
 
 ROOT = Path(__file__).parents[3]
 
@@ -157,3 +161,24 @@ def test_the_marker_is_explained(suite: Suite) -> None:
     done = suite("--markers")
 
     assert "@pytest.mark.celery(**settings)" in done.stdout
+
+
+def test_the_modes_of_sidekiq_py_keep_tasks_and_run_none() -> None:
+    """They can be asserted; to run them there are `apply`, `task_always_eager` and a worker."""
+    with Celery("modes", broker="redis://127.0.0.1:1/0", set_as_current=False, fixups=[]) as app:
+
+        @app.task(name="modes.multiply")
+        def multiply(x: int, y: int) -> int:
+            return x * y
+
+        with testing.fake() as enqueued:
+            multiply.delay(4, 4)
+            enqueued.assert_enqueued("modes.multiply", args=[4, 4])
+            with pytest.raises(JobNotFoundError):
+                enqueued.drain()
+
+        with testing.inline(), pytest.raises(JobNotFoundError):
+            multiply.delay(4, 4)
+
+        app.conf.task_always_eager = True
+        assert multiply.delay(4, 4).get() == multiply.apply(args=(4, 4)).get() == 16

@@ -85,9 +85,12 @@ def without_exits(error: Any) -> Any:
     """
     if not isinstance(error, BaseException) or isinstance(error, Exception):
         return error
-    lost = WorkerLostError(f"The task raised {safe_repr(error)}, which would end the program that reads its result")
+    lost = WorkerLostError(
+        f"The task raised {safe_repr(error)}, which is no Exception and would end the program that reads the result"
+    )
+    # Its traceback is that of its cause, which is printed with it.
     lost.__cause__ = error
-    return lost.with_traceback(error.__traceback__)
+    return lost
 
 
 def _made(name: str, module: str | None, message: Any) -> BaseException:

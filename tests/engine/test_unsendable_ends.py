@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from inspect import iscoroutinefunction
 from typing import Any
 
 import pytest
@@ -59,10 +60,18 @@ def test_a_question_that_cannot_be_asked_costs_the_end_nothing(redis_client: red
     assert redis_client.zcard("dead") == 0
 
 
+async def _run_by_the_loop(_: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize("function", [lambda _: None, _run_by_the_loop])
 @pytest.mark.parametrize("kind", ["dead", "discarded"])
-def test_an_end_that_is_no_success_becomes_a_failure(redis_client: redis.Redis, worker: Worker, kind: Any) -> None:
+def test_an_end_that_is_no_success_becomes_a_failure(
+    redis_client: redis.Redis, worker: Worker, kind: Any, function: Any
+) -> None:
     """It is written at once, and says there and then that it cannot be: the job fails by that, and waits for a try."""
-    worker.declare("odd", lambda _: None).conclude = lambda attempt: Outcome(
+    is_async = iscoroutinefunction(function)
+    worker.declare("odd", function, is_async=is_async).conclude = lambda attempt: Outcome(
         kind, attempt.payload, vital=(("RPUSH", "words", "\ud800"),)
     )
     push_jobs(redis_client, [job_text(1, "odd")])

@@ -192,6 +192,7 @@ class EventLoop:
         started = monotonic()
         around = self._around
         around.state.running[name] = (run.unit, started)
+        has_ended = False
         try:
             if run.definition.is_acknowledged_early and not await self._surrendered(run):
                 return
@@ -201,12 +202,16 @@ class EventLoop:
             around.metrics.record(run.payload, seconds, is_success(failure))
             if failure is None:
                 await self._acknowledge(run)
+                has_ended = True
                 around.logger.done(seconds)
             else:
                 await self._settle(run, failure)
+                has_ended = True
                 around.logger.fail(seconds)
         except BaseException as error:  # noqa: BLE001 — whatever goes wrong beside the job, its slot must come free
             around.hooks.report(error, {"context": "Internal error", "jobstr": run.unit.raw})
+            if not has_ended and isinstance(error, Exception):
+                await self._rescue(run, error)
         finally:
             around.logger.leave()
             around.state.running.pop(name, None)
@@ -261,6 +266,14 @@ class EventLoop:
 
     async def _settle(self, run: _Run, failure: BaseException) -> None:
         await self._aside(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure), run.unit)
+
+    async def _rescue(self, run: _Run, error: Exception) -> None:
+        """As in a thread: the job must not stay in flight for as long as this process lives."""
+        try:
+            await self._aside(lambda: run.ending.failed(run.unit, {}, None, error), run.unit)
+        except Exception as failure:  # noqa: BLE001 — as above
+            context = {"context": "Internal error; the job stays in flight", "jobstr": run.unit.raw}
+            self._around.hooks.report(failure, context)
 
     async def _aside(self, settle: Callable[[], None], unit: UnitOfWork) -> None:
         """What waits for Redis would stop all other jobs of the loop."""

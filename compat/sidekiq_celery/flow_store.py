@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery.json_values import beyond_json, from_plain
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.errors import RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.outcome import Question
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.failed_jobs import Command
@@ -239,7 +239,7 @@ def add_parts(app: "Celery", chord_id: str, count: int) -> int:
 
 def _ask(app: "Celery", *command: Any, idempotent: bool = True) -> Any:
     """
-    Redis's answer; what may be repeated is, for as long as a failover or a restart takes.
+    Redis's answer; it is asked again, unless that might be done twice, for as long as a failover or a restart takes.
 
     A task whose end needs it has not failed because of them.
     """
@@ -253,7 +253,8 @@ def _ask(app: "Celery", *command: Any, idempotent: bool = True) -> Any:
             return pool.run(lambda link: link.command(*command), idempotent=idempotent)
         except RedisError as error:
             is_lasting = isinstance(error, RedisReplyError) and error.is_lasting
-            if not idempotent or is_lasting or monotonic() > give_up_at:
+            is_doubtful = not idempotent and isinstance(error, ReplyLostError)
+            if is_lasting or is_doubtful or monotonic() > give_up_at:
                 raise
         sleep(pause)
         pause = min(2 * pause, 1.0)

@@ -531,12 +531,12 @@ class ReliableFetcher:
             for owner, units in gathered.items()
             for part in sliced([unit for unit in units if unit.end is None])
         ]
-        ends = [end_call(owner, unit) for owner, units in ended.items() for unit in units]
         parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
         questions = [unit.question for units in ended.values() for unit in units if unit.question is not None]
-        commands = [*ends, *[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch]
-        commands += [question.command for question in questions]
         try:
+            ends = [end_call(owner, unit) for owner, units in ended.items() for unit in units]
+            commands = [*ends, *[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch]
+            commands += [question.command for question in questions]
             # The ends come first: what they push can be fetched right behind them. Of a few, such as a chain's step, it
             # is fetched here before one who waits is served: going on costs less than waking him.
             together = 0 < len(ends) <= _MOST_ENDS_IN_A_TURN
@@ -546,8 +546,7 @@ class ReliableFetcher:
             raise
         ended_replies, replies, answers = _parted(replies, len(ends), len(questions))
         for question, answer in zip(questions, answers, strict=True):
-            if not isinstance(answer, RedisReplyError):
-                question.tell(answer)
+            _tell(question, answer)
         for owner, units in ended.items():
             self._settler.note_ends(self._link, owner, units, ended_replies[: len(units)])
             del ended_replies[: len(units)]
@@ -739,6 +738,15 @@ class ReliableFetcher:
             self._offline_since.pop(work, None)
             if not self._offline_since:
                 _log.info("Redis is online, %.1f sec downtime", monotonic() - since)
+
+
+def _tell(question: Question, answer: Any) -> None:
+    if isinstance(answer, RedisReplyError):
+        return
+    try:
+        question.tell(answer)
+    except Exception:  # noqa: BLE001 — the fetch beside it may have brought jobs
+        _log.exception("an answer could not be taken in")
 
 
 def _parted(replies: list[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:

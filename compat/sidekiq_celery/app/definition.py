@@ -167,7 +167,7 @@ class JobRun(TaskRun):
         )
         if request.chain:
             request._next_step = flow_store.answered(payload)
-        if request.timelimit and definition.has_outlived(request.timelimit):
+        if "timelimit" in marks and definition.has_outlived(request.timelimit):
             request.time_limit = request.soft_time_limit = None
         return request
 

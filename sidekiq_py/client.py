@@ -22,7 +22,8 @@ from sidekiq_py.outgoing import ClientChain, Order
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access import push as redis_push
 from sidekiq_py.redis_access import versions
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_dialect import dump_args

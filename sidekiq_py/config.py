@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.extensions import EXTENSION_KEYS
 

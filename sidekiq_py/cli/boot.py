@@ -22,7 +22,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.job_class import unfinished
 from sidekiq_py.logs import counted
-from sidekiq_py.redis_access.pool import place
+from sidekiq_py.redis_access.settings import place
 from sidekiq_py.registry import registry
 
 _log = logging.getLogger("sidekiq")

@@ -13,7 +13,8 @@ from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access import recover as left_behind
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
 
 
 @click.command()

@@ -18,7 +18,8 @@ from sidekiq_py.demo.tape import Tape
 from sidekiq_py.embedded import PrivateRedis
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.redis_access import in_flight_counts
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 
 
 def play(*, pace_seconds: float, with_ruby: bool) -> bool:

@@ -13,7 +13,7 @@ from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, Level, unseen
 from sidekiq_py.doctor.keyspace import Part
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import place
+from sidekiq_py.redis_access.settings import place
 from sidekiq_py.registry import JobDefinition
 
 _ADVICE = {

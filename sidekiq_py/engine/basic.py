@@ -19,7 +19,8 @@ from sidekiq_py.errors import RedisError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Effect
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")

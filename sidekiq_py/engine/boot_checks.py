@@ -11,8 +11,9 @@ from dataclasses import replace
 from sidekiq_py.detection import dialect_of
 from sidekiq_py.errors import ConfigError, RedisError, RedisReplyError, UnsupportedRedisError
 from sidekiq_py.redis_access import in_flight, server_info, versions
-from sidekiq_py.redis_access.pool import Pool, place
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.server_info import OLDEST_REDIS, ServerInfo
+from sidekiq_py.redis_access.settings import place
 from sidekiq_py.wire import keys
 
 _SHARED_KEYS = (

@@ -15,7 +15,7 @@ from sidekiq_py.clock import Wakeable
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.link import Link
 
 _log = logging.getLogger("sidekiq")
 

@@ -13,7 +13,8 @@ from sidekiq_py.engine.settle import utc_day
 from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError, SidekiqError, TerminatedError
 from sidekiq_py.logs import speaking_of
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire.payload import parse_job
 
 

@@ -16,7 +16,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.host import ProcessPlace, registration
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access import in_flight, recover
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.link import Link
 
 if TYPE_CHECKING:
     from sidekiq_py.engine.fetcher import UnitOfWork

@@ -15,7 +15,8 @@ from typing import Self
 
 from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
 
 _MOST_PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.25

@@ -24,7 +24,7 @@ from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError,
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.in_flight import Effect
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.link import Link
 from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")

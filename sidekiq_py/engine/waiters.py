@@ -15,7 +15,8 @@ from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.registry import OnTold
 from sidekiq_py.wire import keys
 

@@ -8,7 +8,9 @@ from redis.asyncio import connection as aio
 from redis.connection import AbstractConnection
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.pool import Pool, RedisSettings, _common_options
+from sidekiq_py.redis_access.connections import common_options
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 
 # What decides how commands are sent and replies are read: that is ours to say.
 _OURS = ("decode_responses", "protocol", "retry", "retry_on_error", "retry_on_timeout", "health_check_interval")
@@ -44,7 +46,7 @@ class AdoptedPool(Pool):
         return f"<AdoptedPool of {self.connection_class.__name__} free={len(self._free)}>"
 
     def _make_connection(self, timeout_seconds: float) -> AbstractConnection:
-        return self.connection_class(**{**self.connection_options, **_common_options(self.settings, timeout_seconds)})
+        return self.connection_class(**{**self.connection_options, **common_options(self.settings, timeout_seconds)})
 
 
 def pool_of(value: Any, namespace: str = "") -> Pool:

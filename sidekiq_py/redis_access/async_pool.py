@@ -20,16 +20,12 @@ from redis.backoff import NoBackoff
 
 from sidekiq_py.errors import ConfigError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.adopted_pool import AWAITED, AdoptedPool
-from sidekiq_py.redis_access.pool import (
-    Command,
-    Pool,
-    RedisSettings,
-    out_of_reach,
-    reply_error,
-    tls_options,
-    unknown_option,
-)
+from sidekiq_py.redis_access.connections import tls_options, unknown_option
+from sidekiq_py.redis_access.link import Command
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.push import refused_for_good, refused_twice
+from sidekiq_py.redis_access.replies import out_of_reach, reply_error
+from sidekiq_py.redis_access.settings import RedisSettings
 
 _SUSPECT_IDLE_SECONDS = 0.25
 

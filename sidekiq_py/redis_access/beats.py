@@ -8,7 +8,9 @@ from typing import Any
 
 import redis
 
-from sidekiq_py.redis_access.pool import Command, Link, Pool, raise_first, reply_error
+from sidekiq_py.redis_access.link import Command, Link
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.replies import raise_first, reply_error
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import score_text

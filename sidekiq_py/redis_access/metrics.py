@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sidekiq_py.redis_access.pool import Command, Pool
+from sidekiq_py.redis_access.link import Command
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire import metrics_keys
 
 # Commands in one round trip.

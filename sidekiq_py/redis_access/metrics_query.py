@@ -6,7 +6,8 @@ Sidekiq 7 and 8 write them under names of their own, so a fleet of both has two 
 
 from collections.abc import Sequence
 
-from sidekiq_py.redis_access.pool import Command, Pool
+from sidekiq_py.redis_access.link import Command
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.transaction import transact
 from sidekiq_py.wire import metrics_keys
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.link import Link
 
 _LINE = re.compile(rb"(\d+\.\d+) \[\d+ (.*?)\] (.*)", re.DOTALL)
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"(?: |$)', re.DOTALL)

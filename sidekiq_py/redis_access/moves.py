@@ -9,7 +9,8 @@ both are one server.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sidekiq_py.redis_access.pool import Command, Link, Pool
+from sidekiq_py.redis_access.link import Command, Link
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.scripts import Script
 
 __all__ = ("Entry", "is_same_server", "move", "read_tail", "server_seconds")

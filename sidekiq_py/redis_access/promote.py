@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import score_text

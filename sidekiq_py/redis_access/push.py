@@ -14,7 +14,9 @@ from types import TracebackType
 from typing import Self
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import FAILOVER_CODES, Link, Pool, pack_command
+from sidekiq_py.redis_access.link import Link, pack_command
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.replies import FAILOVER_CODES
 from sidekiq_py.wire import keys
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.link import Link
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
 

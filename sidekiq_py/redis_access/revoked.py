@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import parse_job

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.link import Link
 
 _FOLDER = Path(__file__).parent / "lua"
 

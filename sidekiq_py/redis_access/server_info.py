@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
 
 # LMOVE and BLMOVE, by which a job is never in no place at all.
 OLDEST_REDIS = (6, 2)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import Command, Pool
+from sidekiq_py.redis_access.link import Command
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.integer_text import to_i
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import redis
 
-from sidekiq_py.redis_access.pool import Command, Pool, reply_error
+from sidekiq_py.redis_access.link import Command
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.replies import reply_error
 
 
 def transact(pool: Pool, commands: Sequence[Command]) -> list[Any]:

@@ -7,7 +7,8 @@ one that was read, and what the turn calls for is written in the same step: of t
 
 from collections.abc import Sequence
 
-from sidekiq_py.redis_access.pool import Command, Pool
+from sidekiq_py.redis_access.link import Command
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.scripts import Script
 
 __all__ = ("Place", "add", "hold", "read", "read_one", "release", "remove", "start", "take")

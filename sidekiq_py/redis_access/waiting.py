@@ -6,7 +6,8 @@ from typing import Any
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.redis_access import promote
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import for_queue, parse_job

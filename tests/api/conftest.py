@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sidekiq_py import client, program
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 
 T0 = 1_700_000_000.5
 

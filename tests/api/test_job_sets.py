@@ -9,7 +9,8 @@ from sidekiq_py import program
 from sidekiq_py.api import DeadSet, JobSet, RetrySet, ScheduledSet
 from sidekiq_py.errors import ArgumentTypeError, PayloadError, RedisReplyError, SidekiqError
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from tests.api.conftest import T0
 
 

@@ -7,7 +7,8 @@ import pytest
 import redis
 from click.testing import Result
 
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from tests.engine.in_flight_jobs import fetch, push
 
 

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.companion import Role
 from sidekiq_py.engine.family import Message, Parent
 from sidekiq_py.engine.supervisor import Supervisor
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 
 
 def append(path: Path, line: str) -> None:

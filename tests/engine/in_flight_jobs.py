@@ -7,7 +7,7 @@ import redis
 
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import FETCH, FetchPlan
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.link import Link
 
 OWNER = "host:1:abc:1"
 ABOUT = '{"boot":"b","pidns":"n","pid":1,"start":2,"queues":["default","low"]}'

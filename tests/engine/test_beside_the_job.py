@@ -20,7 +20,7 @@ from sidekiq_py.iterable import Interrupted
 from sidekiq_py.logs import LineFormatter, PlainFormatter
 from sidekiq_py.middleware import Chain, ClientMiddleware, ServerMiddleware
 from sidekiq_py.redis_access.in_flight import SETTLE
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.engine.in_flight_jobs import ABOUT, OWNER, digest, fetch, held
 from tests.support.cutting_proxy import CuttingProxy

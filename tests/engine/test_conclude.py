@@ -12,7 +12,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Attempt, Outcome, Question
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Join, Once, Unless
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.link import Link
 from tests.engine.in_flight_jobs import OWNER, fetch, held, push
 from tests.engine.test_beside_the_job import Worker
 from tests.support.ledger import job_text, push_jobs

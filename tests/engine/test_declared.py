@@ -10,7 +10,8 @@ from sidekiq_py.active_job import active_job
 from sidekiq_py.active_job.declared import forget_active_jobs
 from sidekiq_py.engine.declared import Declared
 from sidekiq_py.redis_access import declared_classes
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry, registry
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually

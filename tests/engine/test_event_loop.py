@@ -15,7 +15,7 @@ from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain, ServerMiddleware
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.support.waiting import eventually
 

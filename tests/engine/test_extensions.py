@@ -17,7 +17,7 @@ from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import ExtensionKeyError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from sidekiq_py.wire.process_info import ProcessInfo, parse_info
 from tests.engine.in_flight_jobs import digest

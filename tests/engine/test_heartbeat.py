@@ -13,7 +13,8 @@ from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.heartbeat import Heartbeat
 from sidekiq_py.engine.work_state import RunningJob
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
 from tests.support.missing_tools import skip_or_fail

@@ -9,7 +9,9 @@ import redis
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import FetchPlan
-from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from tests.engine.in_flight_jobs import ABOUT, OWNER, claim, digest, fetch, held, jobs_of, push
 from tests.support.redis_server import RedisServer
 

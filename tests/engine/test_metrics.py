@@ -9,7 +9,8 @@ import redis
 
 from sidekiq_py.engine.metrics import ExecutionMetrics
 from sidekiq_py.errors import RedisConnectionError
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect
 from tests.support.redis_server import RedisServer
 

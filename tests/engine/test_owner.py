@@ -7,7 +7,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.link import Link
 from tests.engine.in_flight_jobs import fetch, held, push
 
 

@@ -14,7 +14,8 @@ import redis
 from sidekiq_py.config import Config
 from sidekiq_py.engine.poller import Poller, initial_wait_seconds, poll_interval_seconds
 from sidekiq_py.program import Outgoing
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import for_queue, prepare_repush
 from tests.support.missing_tools import skip_or_fail

@@ -8,8 +8,9 @@ import redis
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import promote
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.promote import Move
+from sidekiq_py.redis_access.settings import RedisSettings
 from tests.support.redis_server import RedisServer
 
 NOW = 1_700_000_000.5

@@ -17,7 +17,8 @@ from sidekiq_py.engine import recovery as recovery_module
 from sidekiq_py.engine.host import ProcessPlace, parse_registration, registration
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.recovery import DEATHS_WINDOW_SECONDS, PoisonPillError, Recovery
-from sidekiq_py.redis_access.pool import Link, Pool
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.recover import FORGET_SUSPECTS
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect

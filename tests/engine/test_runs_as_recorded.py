@@ -10,7 +10,8 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine import retry
 from sidekiq_py.engine.retry import after_failure, bury_untouched
 from sidekiq_py.outcome import Outcome
-from sidekiq_py.redis_access.pool import Command, Pool
+from sidekiq_py.redis_access.link import Command
+from sidekiq_py.redis_access.pool import Pool
 from tests.engine.failing import FailingJob
 
 # What `rand` gave, and the draw from [0, 1) that gives the same.

@@ -12,7 +12,7 @@ from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain, ServerMiddleware
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer

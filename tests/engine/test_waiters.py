@@ -9,7 +9,8 @@ import redis
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.waiters import Waiters
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire import keys
 from tests.support.waiting import eventually
 

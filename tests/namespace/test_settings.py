@@ -15,7 +15,8 @@ from sidekiq_py.cli.settings import make_config, read_all
 from sidekiq_py.config import Config
 from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 
 ELSEWHERE = "redis://127.0.0.1:1/5"
 

@@ -22,7 +22,8 @@ from click.testing import CliRunner, Result
 import sidekiq_py as sidekiq
 from sidekiq_py import api, program
 from sidekiq_py.cli import main
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from tests.namespace import jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually

@@ -10,7 +10,9 @@ import pytest
 import redis
 
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
-from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 

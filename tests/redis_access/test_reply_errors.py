@@ -6,7 +6,8 @@ import pytest
 import redis
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 

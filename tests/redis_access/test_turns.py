@@ -7,7 +7,8 @@ import redis
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import turns
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 
 PLACE = turns.Place("turns")
 PUSH = [("SADD", "queues", "q"), ("LPUSH", "queue:q", "a", "b")]

@@ -30,8 +30,9 @@ from sidekiq_py.engine.supervisor import Supervisor
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain, ServerMiddleware
 from sidekiq_py.redis_access import in_flight, promote, recover
-from sidekiq_py.redis_access.pool import Link, RedisSettings
+from sidekiq_py.redis_access.link import Link
 from sidekiq_py.redis_access.scripts import Script
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.support.ledger import CUT_OFF, DIED, ENDED, GOES_ON, STARTED, LedgerWriter
 

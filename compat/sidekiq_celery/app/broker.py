@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.config import redis_url_from_environment
-from sidekiq_py.redis_access.pool import RedisSettings, redact
+from sidekiq_py.redis_access.settings import RedisSettings, redact
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

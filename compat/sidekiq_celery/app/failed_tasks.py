@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery.app.pushing import client_of
 from sidekiq_py.clock import monotonic
 from sidekiq_py.redis_access.failed_jobs import Command, add_to_dead
-from sidekiq_py.redis_access.pool import Link
+from sidekiq_py.redis_access.link import Link
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import score_text
 

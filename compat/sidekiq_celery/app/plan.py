@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery.app.task import BaseTask
 from sidekiq_celery.utils.nodenames import gethostname
 from sidekiq_celery.utils.objects import mro_lookup
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

@@ -21,7 +21,7 @@ from sidekiq_celery.backends.retrying import Retrying
 from sidekiq_celery.backends.values import Values
 from sidekiq_celery.exceptions import BackendGetMetaError, BackendStoreError, TaskRevokedError, TimeoutError
 from sidekiq_py.redis_access.in_flight import Effect
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from sidekiq_celery.app.broker import own_url
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

@@ -24,8 +24,10 @@ from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.in_flight import Effect, Unless
+from sidekiq_py.redis_access.link import Link
 from sidekiq_py.redis_access.namespace import prefix_of
-from sidekiq_py.redis_access.pool import Link, Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 
 __all__ = ("RedisBackend", "SentinelBackend")
 

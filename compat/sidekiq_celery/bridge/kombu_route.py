@@ -27,7 +27,7 @@ from sidekiq_celery.bridge.transfer import (
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py.clock import monotonic
 from sidekiq_py.redis_access import moves
-from sidekiq_py.redis_access.pool import Command
+from sidekiq_py.redis_access.link import Command
 
 __all__ = ("KombuRoute",)
 

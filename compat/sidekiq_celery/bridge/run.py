@@ -20,7 +20,8 @@ from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.clock import monotonic
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import moves
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire import keys
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.places import Side
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.redis_access import moves
+from sidekiq_py.redis_access.link import Command
 from sidekiq_py.redis_access.moves import Entry
-from sidekiq_py.redis_access.pool import Command
 from sidekiq_py.wire import keys
 
 __all__ = (

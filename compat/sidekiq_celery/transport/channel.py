@@ -29,7 +29,7 @@ from sidekiq_celery.transport.station import Station
 from sidekiq_celery.transport.stations import enter
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import parse_job
 

@@ -10,7 +10,8 @@ from redis.sentinel import Sentinel
 
 from sidekiq_celery.app.broker import REDIS_SCHEMES, of_redis, own_url
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_py.redis_access.pool import RedisSettings, tls_options
+from sidekiq_py.redis_access.connections import tls_options
+from sidekiq_py.redis_access.settings import RedisSettings
 
 __all__ = ("redis_pool", "settings_of")
 

@@ -31,7 +31,8 @@ from sidekiq_py.engine.settle import utc_day
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.redis_access import in_flight, revoked
 from sidekiq_py.redis_access.failed_jobs import DeadLimits, add_to_dead, trim_dead
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import dump, parse_job
 

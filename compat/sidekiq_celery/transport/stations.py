@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sidekiq_celery.transport.station import Station
-from sidekiq_py.redis_access.pool import RedisSettings
+from sidekiq_py.redis_access.settings import RedisSettings
 
 __all__ = ("enter",)
 

@@ -22,7 +22,8 @@ from sidekiq_celery.payload import KEY
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import moves
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from tests.compat.bridge.conftest import Recorded, RunBridge, job_set, jobs
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.redis_server import RedisServer

@@ -7,7 +7,8 @@ import pytest
 import redis
 
 from sidekiq_py.redis_access import rates
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 
 KEY = "sidekiq_py:rate:x"
 

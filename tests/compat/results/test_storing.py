@@ -16,7 +16,8 @@ from sidekiq_celery.app.context import Context
 from sidekiq_celery.exceptions import BackendStoreError
 
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 
 MakeApp = Callable[..., Celery]
 

@@ -14,7 +14,8 @@ from sidekiq_celery.exceptions import Ignore, InvalidTaskError, Reject
 from sidekiq_py.engine.recovery import PoisonPillError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Held
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 from tests.compat.beat.beats import jobs
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually

@@ -12,7 +12,8 @@ from sidekiq_celery.app import broker
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.embedded import PrivateRedis
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.pool import Pool, RedisSettings
+from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.settings import RedisSettings
 
 __all__ = ("empty", "url", "use_for_memory")
 

@@ -1,0 +1,318 @@
+"""
+One connection, used by one thread at a time: commands out, replies in, nothing repeated behind the caller's back.
+"""
+
+import select
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import hiredis
+import redis
+from redis.connection import AbstractConnection
+
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.redis_access.namespace import Namespace
+from sidekiq_py.redis_access.replies import FAILOVER_CODES, out_of_reach, reply_error
+
+Command = Sequence[Any]
+
+# Its own annotation says "a tuple of one part".
+pack_command: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
+
+_SystemSocket = socket.socket
+
+# Up to here a copy costs less than another send.
+_ONE_PIECE_BYTES = 65_536
+
+
+class Link:
+    """
+    One connection.
+
+    Args:
+        connection: Its first; not connected yet.
+        timeout_seconds: For a reply.
+        find_again: Makes the connections after the first, where the server may have moved.
+
+    Raises from every call:
+        RedisConnectionError: Nothing was executed.
+        ReplyLostError: The command was sent, its reply was not read: it may have been executed.
+        RedisReplyError: Redis answered with an error.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_connection",
+        "_find_again",
+        "_is_abandoned",
+        "_is_refused",
+        "generation",
+        "released_at",
+        "timeout_seconds",
+    )
+
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        timeout_seconds: float,
+        find_again: Callable[[float], AbstractConnection] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._find_again = find_again
+        # The server has said that it is no longer the primary: the next command goes to another one.
+        self._is_refused = False
+        self._is_abandoned = False
+        self.timeout_seconds = timeout_seconds
+        self.released_at = 0.0
+        # Goes up with every new socket, so that a caller can tell an unbroken connection.
+        self.generation = 0
+
+    def command(self, *args: Any) -> Any:
+        """One command, one reply."""
+        self.send(self.pack((args,)))
+        return self.receive()
+
+    def batch(self, commands: Sequence[Command]) -> list[Any]:
+        """
+        Several commands in one round trip.
+
+        Returns:
+            A reply for each; an error reply stands in the list as a `RedisReplyError`.
+        """
+        packed = self.pack(commands)
+        self.connect()
+        try:
+            self.send(packed)
+        except RedisConnectionError as error:
+            if len(commands) > 1:
+                raise ReplyLostError(
+                    f"{error}; the first of {len(commands)} commands may have been executed"
+                ) from error
+            raise
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(self.receive())
+            except RedisReplyError as error:
+                replies.append(error)
+        return replies
+
+    def transaction(self, commands: Sequence[Command]) -> list[Any]:
+        """
+        Several commands in one round trip, with nothing of others in between; where Redis allows no transaction, as
+        `batch`. Their replies hold no keys: under a namespace none would be taken off.
+
+        Returns:
+            A reply for each, as `batch`.
+        """
+        begun, *replies, done = self.batch([("MULTI",), *commands, ("EXEC",)])
+        if isinstance(begun, RedisReplyError):
+            return replies
+        if isinstance(done, RedisReplyError):
+            # One could not even be queued, so none was executed; now each says what is wrong with it.
+            return self.batch(commands)
+        return [self._refusal(reply) if isinstance(reply, redis.ResponseError) else reply for reply in done]
+
+    def pack(self, commands: Sequence[Command]) -> list[bytes]:
+        """The bytes to send; small ones in one piece."""
+        # The connection's own pack_commands looks at each word by itself; a job's end has some eighty.
+        packed = [pack_command(tuple(command)) for command in commands]
+        return [b"".join(packed)] if sum(map(len, packed)) <= _ONE_PIECE_BYTES else packed
+
+    def send(self, packed: Sequence[bytes] | bytes) -> None:
+        """Send packed commands; read as many replies as there were."""
+        if self._is_refused:
+            self.close()
+        if _socket_of(self._connection) is None:
+            self.connect()
+        try:
+            self._connection.send_packed_command(packed, check_health=False)
+        except (redis.RedisError, OSError) as error:
+            self.close()
+            raise RedisConnectionError(f"Redis is out of reach: {self._reason(error)}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def send_whole(self, packed: bytes) -> None:
+        """
+        Send what is done only when all of it has arrived, but for what may be repeated.
+
+        It is sent once more, on a fresh socket, where an open one breaks: the end was not sent, so not executed.
+        """
+        sock = _socket_of(self._connection)
+        if sock is not None:
+            try:
+                sock.sendall(packed)
+                return
+            except OSError:
+                self.close()
+            except BaseException:
+                self.close()
+                raise
+        self.send([packed])
+
+    def receive(self) -> Any:
+        """The next reply."""
+        try:
+            # The connection's own read_response only adds health checks and a second net for the same errors.
+            reply = self._connection._parser.read_response()
+        except (redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError) as error:
+            raise reply_error(error) from None
+        except (redis.ConnectionError, redis.TimeoutError, redis.InvalidResponse, OSError) as error:
+            self.close()
+            raise ReplyLostError(f"the connection broke before Redis answered: {self._reason(error)}") from error
+        except BaseException:
+            # Half a reply may be in the buffer: nothing that comes after could be told apart.
+            self.close()
+            raise
+        if isinstance(reply, redis.ResponseError):
+            raise self._refusal(reply)
+        return reply
+
+    def _refusal(self, error: redis.ResponseError) -> RedisReplyError:
+        refusal = reply_error(error)
+        self._is_refused = refusal.code in FAILOVER_CODES
+        return refusal
+
+    def connect(self) -> None:
+        """Open the socket if it is closed."""
+        if _socket_of(self._connection) is not None:
+            return
+        self._refuse_if_abandoned()
+        if self._find_again is not None and self.generation > 0:
+            self._connection = self._find_again(self.timeout_seconds)
+        try:
+            self._connection.connect()
+        except (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError) as error:
+            raise RedisReplyError(f"NOAUTH {str(error).rstrip('.')}; check the user and password in the URL") from error
+        except redis.ResponseError as error:
+            self.close()
+            raise reply_error(error) from None
+        except (redis.RedisError, OSError) as error:
+            self.close()
+            raise out_of_reach(error) from error
+        except BaseException:
+            self.close()
+            raise
+        self._refuse_if_abandoned()
+        _let_the_kernel_wait(_socket_of(self._connection), self.timeout_seconds)
+        self.generation += 1
+
+    def abandon(self) -> None:
+        """Whoever waits for a reply gets `ReplyLostError` now, and nothing is sent any more. From any thread."""
+        self._is_abandoned = True
+        sock = _socket_of(self._connection)
+        if sock is not None:
+            # TLS would say goodbye first, in the midst of another thread's read.
+            plain = _SystemSocket if isinstance(sock, _SystemSocket) else type(sock)
+            with suppress(OSError):
+                plain.shutdown(sock, socket.SHUT_RDWR)
+
+    def forget_inherited(self) -> None:
+        """In a forked child: close the socket here alone; the parent, whose it is, would feel a QUIT or a shutdown."""
+        sock = _socket_of(self._connection)
+        if sock is not None:
+            sock.close()
+            setattr(self._connection, "_sock", None)  # noqa: B010
+
+    def _refuse_if_abandoned(self) -> None:
+        if self._is_abandoned:
+            self.close()
+            raise RedisConnectionError("Redis has not answered for too long: it is not asked any more")
+
+    def _reason(self, error: BaseException) -> str:
+        """In words; the kernel calls a timeout a resource that is temporarily unavailable."""
+        if isinstance(error.__context__, BlockingIOError):
+            return f"nothing came within {self.timeout_seconds:g} seconds"
+        return str(error)
+
+    def close(self) -> None:
+        """Close the socket; the next command opens a new one."""
+        self._is_refused = False
+        self._connection.disconnect()
+
+    @property
+    def is_open(self) -> bool:
+        """A socket is there; whether the other side still is shows only in use."""
+        return _socket_of(self._connection) is not None
+
+    def fileno(self) -> int:
+        """For `select`."""
+        sock = _socket_of(self._connection)
+        if sock is None:
+            raise RedisConnectionError("this link has no open socket")
+        return sock.fileno()
+
+    def wait_readable(self, seconds: float) -> bool:
+        """True when a reply (or the end of the connection) can be read within *seconds*."""
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    @property
+    def has_unread(self) -> bool:
+        """More has come than was asked for, and is not in the socket any more."""
+        return bool(self._connection._parser._reader.has_data())
+
+    def drop_if_stale(self) -> None:
+        """Close a socket that the server has closed, or on which something unasked for has come."""
+        if self.is_open and self.wait_readable(0):
+            self.close()
+
+
+class NamespacedLink(Link):
+    """A link whose commands and replies name keys without their namespace."""
+
+    __slots__ = ("_namespace",)
+
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        timeout_seconds: float,
+        find_again: Callable[[float], AbstractConnection] | None,
+        namespace: Namespace,
+    ) -> None:
+        super().__init__(connection, timeout_seconds, find_again)
+        self._namespace = namespace
+
+    def command(self, *args: Any) -> Any:
+        """One command, one reply."""
+        return self._namespace.reply(args, super().command(*args))
+
+    def batch(self, commands: Sequence[Command]) -> list[Any]:
+        """Several commands in one round trip."""
+        replies = super().batch(commands)
+        return [
+            reply if isinstance(reply, RedisReplyError) else self._namespace.reply(command, reply)
+            for command, reply in zip(commands, replies, strict=True)
+        ]
+
+    def pack(self, commands: Sequence[Command]) -> list[bytes]:
+        """The bytes to send."""
+        return super().pack([self._namespace.command(command) for command in commands])
+
+
+def _socket_of(connection: AbstractConnection) -> socket.socket | None:
+    # redis-py has no public name for it; its own code annotates it as never set.
+    sock: socket.socket | None = getattr(connection, "_sock", None)
+    return sock
+
+
+def _let_the_kernel_wait(sock: socket.socket | None, seconds: float) -> None:
+    """
+    Have the kernel end a read or write that takes too long.
+
+    Python's own timeout costs a `poll` before each of them: a tenth of a round trip on one machine. TLS and the sockets
+    of gevent and eventlet, which are classes of their own, keep it.
+    """
+    if type(sock) is not _SystemSocket or _SystemSocket.__module__ != "socket":
+        return
+    whole = int(seconds)
+    timeval = struct.pack("ll", whole, int((seconds - whole) * 1_000_000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+    sock.settimeout(None)

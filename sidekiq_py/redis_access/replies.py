@@ -1,0 +1,57 @@
+"""The one place where redis-py's errors become ours."""
+
+import re
+from typing import Any
+
+import redis
+
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError
+
+# Error replies after which the same command may be sent again on a fresh connection: it was not executed, the server
+# that answered is no longer the primary. Source: Sidekiq 6.4.1 and later, redis_connection.rb / config.rb.
+FAILOVER_CODES = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
+
+# Redis 6.2 wraps what a command within a script was answered in sentences of its own, with or without a dash.
+_WITHIN_A_SCRIPT = re.compile(r"Error running script \(call to \w+\): @user_script:\d+: (?:@user_script: \d+: )?-?")
+# What Redis and Valkey say, without a code, when an ACL forbids a command within a script.
+_FORBIDDEN_WITHIN_A_SCRIPT = ("The user executing the script can't", "ACL failure in script")
+
+
+def reply_error(error: redis.RedisError) -> RedisReplyError:
+    """Our error for an error reply. redis-py has cut the code from some of them, Redis 6.2 has put words before it."""
+    codes = {
+        redis.exceptions.ReadOnlyError: "READONLY",
+        redis.exceptions.NoScriptError: "NOSCRIPT",
+        redis.exceptions.BusyLoadingError: "LOADING",
+        redis.exceptions.OutOfMemoryError: "OOM",
+        redis.exceptions.NoPermissionError: "NOPERM",
+        redis.exceptions.ExecAbortError: "EXECABORT",
+        redis.exceptions.AuthenticationError: "NOAUTH",
+        redis.exceptions.MasterDownError: "MASTERDOWN",
+    }
+    text = _WITHIN_A_SCRIPT.sub("", str(error), count=1)
+    code = next((code for kind, code in codes.items() if isinstance(error, kind)), None)
+    if text.startswith(_FORBIDDEN_WITHIN_A_SCRIPT):
+        code = "NOPERM"
+    if code and not text.startswith(code):
+        text = f"{code} {text}"
+    return RedisReplyError(text)
+
+
+def out_of_reach(error: Exception) -> RedisConnectionError:
+    """For a connection that could not be made, with what to do about a certificate."""
+    text = f"Redis is out of reach: {error}"
+    if "certificate verify failed" in text:
+        text = (
+            f"{text.rstrip('.')}. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "
+            "or in SSL_CERT_FILE"
+        )
+    return RedisConnectionError(text)
+
+
+def raise_first(replies: list[Any]) -> list[Any]:
+    """*replies*, unless one of them is an error."""
+    for reply in replies:
+        if isinstance(reply, RedisReplyError):
+            raise reply
+    return replies

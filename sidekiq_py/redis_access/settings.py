@@ -1,0 +1,54 @@
+"""Where Redis is."""
+
+from dataclasses import dataclass
+
+from sidekiq_py.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """
+    Where Redis is and how long to wait for it.
+
+    Args:
+        url: `redis://`, `rediss://`, `unix://`, or `redis+sentinel://[:password@]host:port,host:port/service[/db]`.
+        socket_timeout_seconds: For a reply; blocking commands add their own time.
+        connect_timeout_seconds: For a new connection.
+        pool_size: How many links stay open when nobody uses them.
+        namespace: Every key is `<namespace>:<key>` there, as by the redis-namespace gem; empty for none.
+    """
+
+    url: str = "redis://localhost:6379/0"
+    socket_timeout_seconds: float = 5.0
+    connect_timeout_seconds: float = 3.0
+    pool_size: int = 10
+    namespace: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.namespace, str):
+            raise ConfigError(f"namespace is {self.namespace!r}; it must be a text, as 'myapp', or '' for none")
+        if any("\ud800" <= letter <= "\udfff" for letter in self.namespace):
+            raise ConfigError(
+                f"namespace is {self.namespace!a}, of which UTF-8 cannot write every letter; name it in whole letters, "
+                "as 'myapp'"
+            )
+        scheme = self.url.split("://", 1)[0]
+        if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
+            raise ConfigError(
+                f"redis_url is {redact(self.url)!r}; it must start with "
+                "redis://, rediss://, unix:// or redis+sentinel://"
+            )
+
+
+def redact(url: str) -> str:
+    """*url* without its password, fit for a log line."""
+    head, at, tail = url.rpartition("@")
+    if not at:
+        return url
+    scheme, sep, user = head.partition("://")
+    return f"{scheme}{sep}{user.split(':', 1)[0]}:***@{tail}"
+
+
+def place(settings: RedisSettings) -> str:
+    """The URL without its password, and the namespace behind a `#`, as Ruby's Web UI shows it."""
+    return redact(settings.url) + (f"#{settings.namespace}" if settings.namespace else "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 from sidekiq_celery import Celery
-from sidekiq_celery.app.publish import client_of
+from sidekiq_celery.app.pushing import client_of
 
 from interop_tests.conftest import RunRuby, StartPython, StartRuby
 from interop_tests.support.ledger import LEDGER

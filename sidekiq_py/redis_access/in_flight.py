@@ -225,6 +225,8 @@ class Held:
     then: tuple[Command, ...]
 
 
+_CONDITIONS = (Once, Unless, Held, Join)
+
 Effect = Command | Once | Join | Unless | Held
 """What a job's end writes."""
 
@@ -302,7 +304,7 @@ def _flat(effects: Sequence[Effect]) -> list[Command]:
     """Each condition as a command of its own, followed by the commands that hang on it."""
     commands: list[Command] = []
     for effect in effects:
-        if isinstance(effect, Once | Unless | Held | Join):
+        if isinstance(effect, _CONDITIONS):
             then = [part for command in effect.then for part in _short(command)]
             if isinstance(effect, Once):
                 commands.append(("ONCE", effect.key, effect.mark, len(then)))

@@ -180,21 +180,23 @@ class Signature(dict[str, Any], Generic[R_co]):
 
     def clone(self, args: Any = None, kwargs: Any = None, **opts: Any) -> Self:
         """A copy, with these arguments and options added."""
+        # By its keys: a large canvas makes a copy of each of its members, and attributes take a call each.
+        own: Any = self.get
         if args or kwargs or opts:
             args, kwargs, opts = self._merge(args, kwargs, opts)
         else:
-            args, kwargs, opts = self.args, self.kwargs, self.options
-        if kwargs is self.kwargs:
+            args, kwargs, opts = own("args"), own("kwargs"), own("options")
+        if kwargs is own("kwargs"):
             # What a chord or group does to its members' places must not reach the original.
             kwargs = dict(kwargs)
         copy: Self = Signature.from_dict(
             {
-                "task": self.task,
+                "task": own("task"),
                 "args": tuple(args),
                 "kwargs": kwargs,
                 "options": _copied(opts),
-                "subtask_type": self.subtask_type,
-                "immutable": self.immutable,
+                "subtask_type": own("subtask_type"),
+                "immutable": own("immutable"),
             },
             app=self._app,
         )

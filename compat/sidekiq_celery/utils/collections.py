@@ -238,9 +238,9 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
         return known
 
     def __getitem__(self, key: str) -> Any:
-        keys = self.names_of(key)
+        # Sending a task reads a dozen settings, most of them defaults.
+        keys = self._names.get(key) or self.names_of(key)
         for mapping in self.maps:
-            # Sending a task reads a dozen settings, most of them defaults.
             if type(mapping) is dict:
                 for name in keys:
                     if name in mapping:

@@ -42,9 +42,12 @@ if redis.call('EXISTS', lease) == 0 then
   redis.call('SET', lease, '1', 'PX', ARGV[3])
 end
 
+-- As a rule nothing is paused, suspect or revoked: one question for all three.
+local is_special = redis.call('EXISTS', KEYS[5], suspects, KEYS[7]) > 0
+
 local paused = {}
 local is_paused = {}
-if redis.call('EXISTS', KEYS[5]) == 1 then
+if is_special and redis.call('EXISTS', KEYS[5]) == 1 then
   for i = FIRST, #KEYS do
     if redis.call('SISMEMBER', KEYS[5], string.sub(KEYS[i], NAME)) == 1 then
       paused[#paused + 1] = i - FIRST
@@ -106,7 +109,7 @@ local function peek(i)
   return chunk[#chunk - (n - tail_from[i])]
 end
 
-local has_revoked = redis.call('EXISTS', KEYS[7]) == 1
+local has_revoked = is_special and redis.call('EXISTS', KEYS[7]) == 1
 -- Where it is of another type, that is to come out before anything has moved.
 if has_revoked then redis.call('ZSCORE', KEYS[7], '') end
 local orders = {redis.call('GET', KEYS[8]) or ''}
@@ -130,7 +133,7 @@ local function write()
   entries = {}
 end
 
-local has_suspects = redis.call('EXISTS', suspects) == 1
+local has_suspects = is_special and redis.call('EXISTS', suspects) == 1
 local rotations = 0
 while count < wanted do
   local i = draw()

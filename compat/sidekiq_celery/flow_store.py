@@ -51,8 +51,7 @@ _SLICE = 2000
 
 _PATIENCE_SECONDS = 60.0
 
-RECALLED_SECONDS = 5.0
-"""How long a process goes by what it has read."""
+_RECALLED_SECONDS = 5.0
 _MOST_RECALLED = 64
 _recalled: dict[str, tuple[float, "ChordRecord"]] = {}
 
@@ -185,7 +184,8 @@ def _keep_answer(job: Outgoing, text: bytes | None) -> None:
 
 def answered(payload: dict[str, Any]) -> bytes | None:
     """How the step behind a job is kept, if that was asked when this very job was pushed."""
-    known = _answers.pop(payload.get("jid", ""), None)
+    jid = payload.get("jid")
+    known = _answers.pop(jid, None) if isinstance(jid, str) else None
     if known is None:
         return None
     # The last that a push writes; the same chain may be called again under the same ids.
@@ -224,7 +224,7 @@ def recall_chord(app: "Celery", chord_id: str) -> ChordRecord:
     """The same, as it was a few seconds ago at most: what a thousand parts would ask for, one after the other."""
     now = monotonic()
     read_at, record = _recalled.get(chord_id, (0.0, None))
-    if record is None or now - read_at > RECALLED_SECONDS:
+    if record is None or now - read_at > _RECALLED_SECONDS:
         record = read_chord(app, chord_id)
         if record.body is not None and not record.is_done:
             if len(_recalled) >= _MOST_RECALLED:

@@ -24,8 +24,14 @@ pack_command: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
 _SystemSocket = socket.socket
 
+_OF_THE_SERVER = (redis.ResponseError, redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError)
+
 # Up to here a copy costs less than another send.
 _ONE_PIECE_BYTES = 65_536
+
+_MULTI, _EXEC = pack_command(("MULTI",)), pack_command(("EXEC",))
+# What a reply is, unless it is an error.
+_VALUES = frozenset({bytes, int, list, type(None)})
 
 
 class Link:
@@ -82,23 +88,42 @@ class Link:
         Returns:
             A reply for each; an error reply stands in the list as a `RedisReplyError`.
         """
-        packed = self.pack(commands)
+        return self._exchange(self.pack(commands), len(commands)) if commands else []
+
+    def _exchange(self, packed: Sequence[bytes], count: int) -> list[Any]:
+        """Send packed commands, so many of them, and read their replies."""
         self.connect()
         try:
             self.send(packed)
         except RedisConnectionError as error:
-            if len(commands) > 1:
-                raise ReplyLostError(
-                    f"{error}; the first of {len(commands)} commands may have been executed"
-                ) from error
+            if count > 1:
+                raise ReplyLostError(f"{error}; the first of {count} commands may have been executed") from error
             raise
-        replies: list[Any] = []
-        for _ in commands:
-            try:
-                replies.append(self.receive())
-            except RedisReplyError as error:
-                replies.append(error)
+        try:
+            return self._replies(count)
+        except redis.InvalidResponse as error:
+            raise self._refusal(error) from None
+        except BaseException:
+            # What is unread would be taken for replies to what is asked next.
+            self.close()
+            raise
+
+    def _replies(self, count: int) -> list[Any]:
+        replies = [self._reply_or_error()]
+        gets = self._connection._parser._reader.gets
+        while len(replies) < count:
+            # As a rule it came with the one before: taken as it is, without redis-py's look at each of them.
+            reply = gets()
+            if type(reply) not in _VALUES:
+                reply = self._refusal(reply) if isinstance(reply, redis.RedisError) else self._reply_or_error()
+            replies.append(reply)
         return replies
+
+    def _reply_or_error(self) -> Any:
+        try:
+            return self.receive()
+        except RedisReplyError as error:
+            return error
 
     def transaction(self, commands: Sequence[Command]) -> list[Any]:
         """
@@ -108,13 +133,15 @@ class Link:
         Returns:
             A reply for each, as `batch`.
         """
-        begun, *replies, done = self.batch([("MULTI",), *commands, ("EXEC",)])
+        packed = self.pack(commands)
+        packed = [_MULTI + packed[0] + _EXEC] if len(packed) == 1 else [_MULTI, *packed, _EXEC]
+        begun, *replies, done = self._exchange(packed, len(commands) + 2)
         if isinstance(begun, RedisReplyError):
             return replies
         if isinstance(done, RedisReplyError):
             # One could not even be queued, so none was executed; now each says what is wrong with it.
             return self.batch(commands)
-        return [self._refusal(reply) if isinstance(reply, redis.ResponseError) else reply for reply in done]
+        return [reply if type(reply) in _VALUES else self._refusal(reply) for reply in done]
 
     def pack(self, commands: Sequence[Command]) -> list[bytes]:
         """The bytes to send; small ones in one piece."""
@@ -160,11 +187,8 @@ class Link:
         try:
             # The connection's own read_response only adds health checks and a second net for the same errors.
             reply = self._connection._parser.read_response()
-        except (redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError) as error:
-            raise reply_error(error) from None
         except (redis.ConnectionError, redis.TimeoutError, redis.InvalidResponse, OSError) as error:
-            self.close()
-            raise ReplyLostError(f"the connection broke before Redis answered: {self._reason(error)}") from error
+            raise self._refusal(error) from None
         except BaseException:
             # Half a reply may be in the buffer: nothing that comes after could be told apart.
             self.close()
@@ -173,7 +197,16 @@ class Link:
             raise self._refusal(reply)
         return reply
 
-    def _refusal(self, error: redis.ResponseError) -> RedisReplyError:
+    def _refusal(self, error: Exception) -> RedisReplyError:
+        """
+        Our error for one that stands in a reply's place.
+
+        Raises:
+            ReplyLostError: It is none of the server's, or one after which it hangs up.
+        """
+        if not isinstance(error, _OF_THE_SERVER):
+            self.close()
+            raise ReplyLostError(f"the connection broke before Redis answered: {self._reason(error)}") from error
         refusal = reply_error(error)
         self._is_refused = refusal.code in FAILOVER_CODES
         return refusal

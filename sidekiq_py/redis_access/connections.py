@@ -7,6 +7,8 @@ was lost may have been executed.
 
 import re
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -74,7 +76,19 @@ def _fixed_options() -> dict[str, Any]:
         "decode_responses": False,
         "encoding": "utf-8",
         "encoding_errors": "strict",
+        **_names_of_the_library(),
     }
+
+
+@cache
+def _names_of_the_library() -> dict[str, Any]:
+    """What redis-py tells the server about itself; it reads its own metadata for that, at each connection anew."""
+    try:
+        driver_info: Any = import_module("redis.driver_info")
+    except ImportError:
+        # A release that has no name for it.
+        return {}
+    return {"driver_info": driver_info.DriverInfo()}
 
 
 def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:

@@ -47,17 +47,17 @@ class JobLogger:
         running_payload.set(payload)
         if "log_level" in payload:
             self._use_level(payload["log_level"])
-        if self._is_on:
+        if self._is_on and self._logger.isEnabledFor(logging.INFO):
             self._say("start", payload, None)
 
     def done(self, elapsed_seconds: float) -> None:
         """It ended well."""
-        if self._is_on:
+        if self._is_on and self._logger.isEnabledFor(logging.INFO):
             self._say("done", running_payload.get() or {}, round(elapsed_seconds, 3))
 
     def fail(self, elapsed_seconds: float) -> None:
         """It raised, or was cut off."""
-        if self._is_on:
+        if self._is_on and self._logger.isEnabledFor(logging.INFO):
             self._say("fail", running_payload.get() or {}, round(elapsed_seconds, 3))
 
     def leave(self) -> None:
@@ -70,8 +70,6 @@ class JobLogger:
         now = time.time()
         if int(now) != self._looked_at:
             self._look(int(now))
-        if not self._logger.isEnabledFor(logging.INFO):
-            return
         if self._gate is not None and not self._gate.allows(logging.INFO):
             return
         handler = self._handler

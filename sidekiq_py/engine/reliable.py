@@ -468,7 +468,7 @@ class ReliableFetcher:
         buffered = len(self._jobs)
         ahead = self._size.refilled(max(0, self._left - buffered), now - self._refilled_at)
         full = self._full_queues()
-        queues = [entry for entry in self._queues if entry[0] not in full]
+        queues = [entry for entry in self._queues if entry[0] not in full] if full else self._queues
         wanted = self._within_room(idle, ahead) - buffered
         if wanted <= 0 or not queues or self._is_quiet:
             self._low_water = 0
@@ -524,32 +524,33 @@ class ReliableFetcher:
 
     def _exchange(self, gathered: dict[Owner, list[UnitOfWork]], fetch: tuple[Any, ...]) -> Any:
         """Acknowledgements and fetch in one round trip; the fetch's reply. What is not taken is kept for later."""
-        day = utc_day(now_seconds())
-        ended = {owner: [unit for unit in units if unit.end is not None] for owner, units in gathered.items()}
+        ended = [unit for units in gathered.values() for unit in units if unit.end is not None]
         slices = [
             (owner, part, [unit.field for unit in part])
             for owner, units in gathered.items()
             for part in sliced([unit for unit in units if unit.end is None])
         ]
-        parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
-        questions = [unit.question for units in ended.values() for unit in units if unit.question is not None]
+        questions = [unit.question for unit in ended if unit.question is not None]
         try:
-            ends = [end_call(owner, unit) for owner, units in ended.items() for unit in units]
-            commands = [*ends, *[in_flight.ACKNOWLEDGE.call(*part) for part in parts], fetch]
+            commands = [end_call(unit) for unit in ended]
+            if slices:
+                day = utc_day(now_seconds())
+                parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
+                commands += [in_flight.ACKNOWLEDGE.call(*part) for part in parts]
+            commands.append(fetch)
             commands += [question.command for question in questions]
             # The ends come first: what they push can be fetched right behind them. Of a few, such as a chain's step, it
             # is fetched here before one who waits is served: going on costs less than waking him.
-            together = 0 < len(ends) <= _MOST_ENDS_IN_A_TURN
+            together = 0 < len(ended) <= _MOST_ENDS_IN_A_TURN
             replies = self._link.transaction(commands) if together else self._link.batch(commands)
         except BaseException:
             self._settler.restore(gathered)
             raise
-        ended_replies, replies, answers = _parted(replies, len(ends), len(questions))
+        ended_replies, replies, answers = _parted(replies, len(ended), len(questions))
         for question, answer in zip(questions, answers, strict=True):
             _tell(question, answer)
-        for owner, units in ended.items():
-            self._settler.note_ends(self._link, owner, units, ended_replies[: len(units)])
-            del ended_replies[: len(units)]
+        if ended:
+            self._settler.note_ends(self._link, ended, ended_replies)
         for (owner, units, fields), reply in zip(slices, replies, strict=False):
             if isinstance(reply, RedisReplyError):
                 # The settler hands them in by itself; the fetch beside them may have brought jobs.
@@ -572,8 +573,10 @@ class ReliableFetcher:
         if owner.told == owner.about:
             self._fresh.clear()
         names, queues = self._names, plan.queues
-        self._paused = [queues[number if number >= 0 else ~number][0] for number in reply[0]]
-        self._note_foreign({queues[~number][0] for number in reply[0] if number < 0})
+        shut = reply[0]
+        self._paused = [queues[number if number >= 0 else ~number][0] for number in shut]
+        if shut or self._foreign:
+            self._note_foreign({queues[~number][0] for number in shut if number < 0})
         table = owner.units
         now = monotonic()
         units = []

@@ -231,7 +231,7 @@ class Settler:
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
         for part in sliced([unit for unit in units if unit.end is not None]):
-            self.note_ends(self._link, owner, part, self._link.batch([end_call(owner, unit) for unit in part]))
+            self.note_ends(self._link, part, self._link.batch([end_call(unit) for unit in part]))
         fields = [unit.field for unit in units if unit.end is None]
         in_flight.acknowledge(self._link, owner.name, fields, utc_day(now_seconds()))
         forget(owner, fields)
@@ -243,15 +243,14 @@ class Settler:
         """
         # That is no part of the end, and may be what cannot be sent.
         unit.question = None
-        assert unit.owner is not None
         try:
-            self._link.pack([end_call(unit.owner, unit)])
+            self._link.pack([end_call(unit)])
         except (TypeError, ValueError) as error:
             _log.error("the end of a job cannot be sent to Redis, the job is kept in dead: %s; %s", error, unit)
             now = now_seconds()
             unit.end = ([add_to_dead(unit.raw, now)], in_flight.count_commands(utc_day(now), failed=True))
 
-    def note_ends(self, link: Link, owner: Owner, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
+    def note_ends(self, link: Link, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
         """
         What became of ends that were handed in.
 
@@ -260,14 +259,15 @@ class Settler:
             replies: To the `end_call` of each of *units*.
         """
         for unit, answer in zip(units, replies, strict=True):
-            reply = answer
+            owner, reply = unit.owner, answer
+            assert owner is not None
             if isinstance(reply, RedisReplyError):
                 reply = self._ended_by_itself(link, owner, unit, reply)
             if reply is not None and not reply:
                 _log.info("a job's end was written before, or it was given to somebody else meanwhile: %s", unit)
             if reply is not None:
                 self._told.clear()
-                forget(owner, [unit.field])
+                owner.units.pop(unit.field, None)
 
     def _ended_by_itself(self, link: Link, owner: Owner, unit: UnitOfWork, refusal: RedisError) -> bool | None:
         """An end was refused: perhaps its script has to be brought along; None: it is tried until it is accepted."""
@@ -282,8 +282,10 @@ class Settler:
         return None
 
 
-def end_call(owner: Owner, unit: UnitOfWork) -> tuple[Any, ...]:
+def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
     """The command that ends a job as its `end` says."""
+    owner = unit.owner
+    assert owner is not None
     assert unit.end is not None
     return in_flight.settle_call(owner.name, unit.field, *unit.end)
 

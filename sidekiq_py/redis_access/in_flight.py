@@ -10,7 +10,8 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.link import Link
@@ -65,8 +66,7 @@ def sorted_by_batch(fields: Iterable[bytes]) -> list[bytes]:
     return sorted(fields, key=order)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPlan:
+class FetchPlan(NamedTuple):
     """
     What one fetch asks for.
 
@@ -88,19 +88,8 @@ class FetchPlan:
     seed: int
     may_take_marked: bool
 
-    def command_parts(self) -> tuple[list[str], list[Any]]:
+    def command_parts(self) -> tuple[Sequence[str], list[Any]]:
         """KEYS and ARGV of `fetch.lua`."""
-        names = [
-            keys.in_flight(self.owner),
-            keys.OWNERS,
-            keys.lease(self.owner),
-            keys.SUSPECTS,
-            keys.PAUSED,
-            keys.DEPARTED,
-            keys.REVOKED,
-            keys.ORDERS,
-            *[keys.queue(name) for name, _ in self.queues],
-        ]
         arguments: list[Any] = [
             self.owner,
             self.registration,
@@ -112,7 +101,22 @@ class FetchPlan:
             "1" if self.may_take_marked else "0",
             *[weight for _, weight in self.queues],
         ]
-        return names, arguments
+        return _fetch_keys(self.owner, tuple([name for name, _ in self.queues])), arguments
+
+
+@lru_cache(maxsize=64)
+def _fetch_keys(owner: str, queues: tuple[str, ...]) -> Sequence[str]:
+    return (
+        keys.in_flight(owner),
+        keys.OWNERS,
+        keys.lease(owner),
+        keys.SUSPECTS,
+        keys.PAUSED,
+        keys.DEPARTED,
+        keys.REVOKED,
+        keys.ORDERS,
+        *[keys.queue(name) for name in queues],
+    )
 
 
 def claim_parts(owner: str, batch: int, queue_name: str, *, may_take_marked: bool) -> tuple[list[str], list[Any]]:
@@ -149,13 +153,14 @@ def acknowledge(link: Link, owner: str, fields: Sequence[bytes], day: str) -> in
     return removed
 
 
-def count_commands(day: str, *, failed: bool) -> list[tuple[Any, ...]]:
+@lru_cache(maxsize=4)
+def count_commands(day: str, *, failed: bool) -> Sequence[Command]:
     """The commands that count one finished attempt, as Sidekiq does: a failure counts in both."""
     names = [keys.STAT_PROCESSED, keys.stat_processed_on(day)]
     if failed:
         names += [keys.STAT_FAILED, keys.stat_failed_on(day)]
-    commands: list[tuple[Any, ...]] = [("INCRBY", name, 1) for name in names]
-    return commands + [("EXPIRE", name, STAT_TTL_SECONDS) for name in names[1::2]]
+    counts = [("INCRBY", name, 1) for name in names]
+    return (*counts, *[("EXPIRE", name, STAT_TTL_SECONDS) for name in names[1::2]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +230,6 @@ class Held:
     then: tuple[Command, ...]
 
 
-_CONDITIONS = (Once, Unless, Held, Join)
-
 Effect = Command | Once | Join | Unless | Held
 """What a job's end writes."""
 
@@ -295,8 +298,13 @@ def _settle_parts(
     # From each key to its number; an end may name thousands.
     names = {in_flight_key: 1}
     arguments: list[Any] = [field, len(needed)]
-    for name, key, *rest in (*needed, *optional):
-        arguments += [2 + len(rest), name, names.setdefault(key, len(names) + 1), *rest]
+    for commands in (needed, optional):
+        for command in commands:
+            verb, key, *rest = command
+            number = names.get(key)
+            if number is None:
+                number = names[key] = len(names) + 1
+            arguments += (len(command), verb, number, *rest)
     return list(names), arguments
 
 
@@ -304,7 +312,9 @@ def _flat(effects: Sequence[Effect]) -> list[Command]:
     """Each condition as a command of its own, followed by the commands that hang on it."""
     commands: list[Command] = []
     for effect in effects:
-        if isinstance(effect, _CONDITIONS):
+        if isinstance(effect, tuple):
+            commands += (effect,) if len(effect) <= _SLICE else _short(effect)
+        else:
             then = [part for command in effect.then for part in _short(command)]
             if isinstance(effect, Once):
                 commands.append(("ONCE", effect.key, effect.mark, len(then)))
@@ -315,10 +325,6 @@ def _flat(effects: Sequence[Effect]) -> list[Command]:
             else:
                 commands.append(("JOIN", effect.key, effect.mark, len(then), effect.parts, effect.seam))
             commands += then
-        elif len(effect) > _SLICE:
-            commands += _short(effect)
-        else:
-            commands.append(effect)
     return commands
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sidekiq_celery._canvas import kinds
 from sidekiq_celery._canvas.headers import strip_header_links
+from sidekiq_celery._canvas.signature import Signature
 from sidekiq_celery.utils import abstract
 
 __all__ = ("Preparation",)
@@ -46,24 +47,13 @@ class Preparation:
         is_last = True
         while waiting:
             task = self._signature(waiting.pop())
-            is_first = not waiting
-            if kinds.is_group(task):
-                task = kinds.maybe_unroll_group(task)
-                if kinds.is_empty_group(task) and (waiting or steps):
+            if type(task) is Signature:
+                # Most are: there is nothing to ask of a single task.
+                task = self._with_arguments(task, is_first=not waiting)
+            else:
+                task, open_end = self._composed(task, waiting, steps, results, open_end)
+                if task is None:
                     continue
-            if self.clones and kinds.is_chord(task) and kinds.is_led_by_task(task.body):
-                waiting.extend(task._unroll_body())
-                continue
-            task = self._with_arguments(task, is_first)
-            if kinds.is_chain(task):
-                waiting.extend(task.tasks)
-                continue
-            if kinds.is_group(task) and steps:
-                task, open_end = self._as_chord(task, steps, results, open_end)
-            elif kinds.is_chord(task) and kinds.is_group(task.body) and steps:
-                # Otherwise each member of that group would be followed by all the rest.
-                body, open_end = self._as_chord(task.body, steps, results, open_end)
-                task = self._with_body(task, body)
             result = task.freeze(**(self.last_options if is_last else {"root_id": self.root_id}))
             is_last = False
             self._connect(task, result, steps, open_end)
@@ -76,8 +66,33 @@ class Preparation:
                     open_end = open_end.parent
         if self.clones:
             for step in steps:
-                strip_header_links(step)
+                if type(step) is not Signature:
+                    strip_header_links(step)
         return steps, results
+
+    def _composed(
+        self, task: Any, waiting: deque[Any], steps: list[Any], results: list[Any], open_end: Any
+    ) -> tuple[Any, Any]:
+        """A step of several tasks as it is to be sent, None where it gives way to its members; and the open end."""
+        is_first = not waiting
+        if kinds.is_group(task):
+            task = kinds.maybe_unroll_group(task)
+            if kinds.is_empty_group(task) and (waiting or steps):
+                return None, open_end
+        if self.clones and kinds.is_chord(task) and kinds.is_led_by_task(task.body):
+            waiting.extend(task._unroll_body())
+            return None, open_end
+        task = self._with_arguments(task, is_first)
+        if kinds.is_chain(task):
+            waiting.extend(task.tasks)
+            return None, open_end
+        if kinds.is_group(task) and steps:
+            return self._as_chord(task, steps, results, open_end)
+        if kinds.is_chord(task) and kinds.is_group(task.body) and steps:
+            # Otherwise each member of that group would be followed by all the rest.
+            body, open_end = self._as_chord(task.body, steps, results, open_end)
+            task = self._with_body(task, body)
+        return task, open_end
 
     def _signature(self, task: Any) -> Any:
         return task if isinstance(task, abstract.CallableSignature) else self.from_dict(task, app=self.app)

@@ -189,19 +189,18 @@ class Signature(dict[str, Any], Generic[R_co]):
         if kwargs is own("kwargs"):
             # What a chord or group does to its members' places must not reach the original.
             kwargs = dict(kwargs)
-        copy: Self = Signature.from_dict(
-            {
-                "task": own("task"),
-                "args": tuple(args),
-                "kwargs": kwargs,
-                "options": _copied(opts),
-                "subtask_type": own("subtask_type"),
-                "immutable": own("immutable"),
-            },
-            app=self._app,
-        )
+        kind = own("subtask_type")
+        fields = {
+            "task": own("task"),
+            "args": tuple(args),
+            "kwargs": kwargs,
+            "options": _copied(opts),
+            "subtask_type": kind,
+            "immutable": own("immutable"),
+        }
+        copy: Any = Signature.from_dict(fields, app=self._app) if kind else Signature(fields, app=self._app)
         copy._type = self._type
-        return copy
+        return copy  # type: ignore[no-any-return]
 
     partial = clone
 
@@ -227,11 +226,14 @@ class Signature(dict[str, Any], Generic[R_co]):
         options = self.options
         if "task_id" not in options:
             options["task_id"] = _id or uuid()
-        for key, value in (("root_id", root_id), ("parent_id", parent_id), ("chord", chord)):
-            if value:
-                options[key] = value
+        if root_id:
+            options["root_id"] = root_id
+        if parent_id:
+            options["parent_id"] = parent_id
+        if chord:
+            options["chord"] = chord
         if "reply_to" not in options:
-            options["reply_to"] = self.app.thread_oid
+            options["reply_to"] = (self._app or self.app).thread_oid
         if group_id:
             options.setdefault("group_id", group_id)
         if group_index is not None:
@@ -477,7 +479,7 @@ def maybe_signature(d: Any, app: Any = None, clone: bool = False) -> Any:
 
 def _copied(options: dict[str, Any]) -> dict[str, Any]:
     """As `deepcopy`; without its book-keeping where there is none to do, as two options may hold the same object."""
-    return {**options} if all(type(value) in _SCALARS for value in options.values()) else deepcopy(options)
+    return {**options} if _SCALARS.issuperset(map(type, options.values())) else deepcopy(options)
 
 
 def clone_with_members(sig: Any) -> Any:

@@ -18,12 +18,13 @@ from functools import partial
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sidekiq_celery.json_values import beyond_json, from_plain
+from sidekiq_celery.json_values import beyond_json, encoder, from_plain
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py.errors import RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import JsonParseError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.outcome import Question
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.failed_jobs import Command
+from sidekiq_py.wire.json_dialect import loads
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -40,8 +41,7 @@ AFTERGLOW_SECONDS = 24 * 3600
 
 DONE = "done"
 
-# One encoder for all: json.dumps makes a new one at each call that asks for another spelling.
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=beyond_json).encode
+_encode = encoder(json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=beyond_json))
 
 # Without it nothing in a text is more than JSON.
 _MARK = b"__type__"
@@ -109,7 +109,11 @@ def as_text(value: Any) -> str:
 
 def _from_text(text: bytes) -> Any:
     """What `as_text` was given."""
-    value = json.loads(text.decode("utf-8"))
+    try:
+        value = loads(text)
+    except JsonParseError:
+        # Python's writes what no other reads, such as NaN.
+        value = json.loads(text.decode("utf-8"))
     return from_plain(value) if _MARK in text else value
 
 
@@ -130,7 +134,8 @@ def keep_steps(flow_id: str, chain: Any) -> tuple[Place | None, list[Command]]:
             place = dict(step)
             continue
         step_id = step["options"].get("task_id") or uuid()
-        fields += [step_id, as_text({"s": step, "n": place})]
+        # json would ask a signature for its items, one by one.
+        fields += [step_id, as_text({"s": dict(step), "n": place})]
         place = {"id": flow_id, "next": step_id}
     if not fields:
         return place, []
@@ -189,7 +194,7 @@ def answered(payload: dict[str, Any]) -> bytes | None:
     if known is None:
         return None
     # The last that a push writes; the same chain may be called again under the same ids.
-    pushed_at = b'"enqueued_at":%b}' % json.dumps(payload.get("enqueued_at")).encode()
+    pushed_at = f'"enqueued_at":{payload.get("enqueued_at")!r}}}'.encode()
     return known[1] if known[0].endswith(pushed_at) else None
 
 

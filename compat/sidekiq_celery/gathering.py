@@ -8,7 +8,7 @@ end writes: so it is enqueued once, or not at all and the job is still in flight
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.failed_jobs import Command
@@ -41,15 +41,22 @@ class Gathered(list[Wanted]):
 _gathered: ContextVar[Gathered | None] = ContextVar("sidekiq_celery.gathered", default=None)
 
 
-@contextmanager
-def gathering(*, takes_locks: bool = False) -> Iterator[Gathered]:
+# A context manager, as those of contextlib; made of a generator it would cost each task more.
+class gathering:
     """Keep what is published within; the list grows as it comes."""
-    jobs = Gathered(takes_locks)
-    token = _gathered.set(jobs)
-    try:
-        yield jobs
-    finally:
-        _gathered.reset(token)
+
+    __slots__ = ("_jobs", "_token")
+    _token: Token[Gathered | None]
+
+    def __init__(self, *, takes_locks: bool = False) -> None:
+        self._jobs = Gathered(takes_locks)
+
+    def __enter__(self) -> Gathered:
+        self._token = _gathered.set(self._jobs)
+        return self._jobs
+
+    def __exit__(self, *failure: object) -> None:
+        _gathered.reset(self._token)
 
 
 @contextmanager

@@ -8,13 +8,15 @@ NaN and Infinity, which Python's json writes bare and no other reads, have a mar
 on: `{"__type__": "float", "__value__": "nan"}`.
 """
 
+import json
+import json.encoder
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 from sidekiq_py.wire.json_dialect import loads
 
-__all__ = ("beyond_json", "for_payload", "from_plain", "to_plain", "with_bare_floats", "with_marked_floats")
+__all__ = ("beyond_json", "encoder", "for_payload", "from_plain", "to_plain", "with_bare_floats", "with_marked_floats")
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS = frozenset({list, dict})
@@ -80,6 +82,31 @@ def beyond_json(value: Any) -> Any:
         TypeError: kombu's json cannot write it either.
     """
     return _encoder()(value)
+
+
+def encoder(spelling: json.JSONEncoder) -> Callable[[Any], str]:
+    """
+    `spelling.encode`, made ready once: json makes it ready anew at each call.
+
+    What contains itself raises RecursionError, and not ValueError.
+    """
+    # Of CPython alone.
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    text = json.encoder.encode_basestring_ascii if spelling.ensure_ascii else json.encoder.encode_basestring
+    if make is None:
+        return spelling.encode
+    write = make(
+        None,
+        spelling.default,
+        text,
+        None,
+        spelling.key_separator,
+        spelling.item_separator,
+        spelling.sort_keys,
+        spelling.skipkeys,
+        spelling.allow_nan,
+    )
+    return lambda value: "".join(write(value, 0))
 
 
 def for_payload(text: str) -> bytes:

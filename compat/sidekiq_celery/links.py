@@ -31,7 +31,9 @@ class Links:
 
     def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
         """Publish the callbacks, each with the result in front of its arguments; several tasks as one group."""
-        for callback in _grouped(app, [app.signature(each) for each in request.callbacks or ()]):
+        if not request.callbacks:
+            return []
+        for callback in _grouped(app, [app.signature(each) for each in request.callbacks]):
             callback.apply_async((retval,), **lineage(app, request))
         return []
 

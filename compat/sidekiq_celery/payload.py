@@ -269,7 +269,7 @@ def _with_marks(fields: dict[str, Any], marks: Mapping[str, Any]) -> dict[str, A
     for key, value in marks.items():
         if key not in _OF_THE_BODY:
             # Signatures may hold what JSON lacks.
-            fields[key] = from_plain(value)
+            fields[key] = value if type(value) is str else from_plain(value)
     own = fields.pop("headers", None)
     if own:
         # As in Celery, where they are fields of the request; but none of a task's own is given away for them.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._canvas.signature import Signature, maybe_signature
+from sidekiq_celery.app import plain_calls
 from sidekiq_celery.links import lineage
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ def _is_sent_plainly(app: "Celery", signature: Any, result: Any, request: "Conte
     options = _options_of_a_plain_call(app, signature)
     if options is None:
         return False
-    from sidekiq_celery.app import plain_calls
-
     task = app._tasks[signature["task"]]
     args = tuple(signature["args"]) if signature.get("immutable") else (result, *signature["args"])
     kwargs = signature["kwargs"]

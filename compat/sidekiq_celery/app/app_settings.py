@@ -1,7 +1,7 @@
 """How an app is configured: where settings come from, which modules are imported, its time."""
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -151,4 +151,4 @@ class AppSettings(AppState):
 
     def now(self) -> datetime:
         """The time in the app's time zone."""
-        return datetime.now(UTC).astimezone(self.timezone)
+        return datetime.now(self.timezone)

@@ -275,9 +275,12 @@ class Celery(AppTasks):
     @property
     def backend(self) -> Any:
         """Where results are."""
-        if self._backend is None:
-            self._backend = self._get_backend()
-        return self._backend
+        found = self._backend_cache
+        if found is None:
+            found = self._backend
+        if found is None:
+            found = self._backend = self._get_backend()
+        return found
 
     @property
     def _backend(self) -> Any:

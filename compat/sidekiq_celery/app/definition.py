@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from inspect import iscoroutinefunction
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import flow, flow_store, signals, states, unique
@@ -174,7 +175,7 @@ class JobRun(TaskRun):
     def _may_start(self, args: tuple[Any, ...]) -> bool:
         """Take over what middleware has made of the arguments, and see whether the task is still wanted."""
         given = self.payload.get("args") or []
-        if len(args) != len(given) or any(one is not other for one, other in zip(args, given, strict=True)):
+        if len(args) != len(given) or not all(map(is_, args, given)):
             self._read_again(list(args))
         task_log.log_received(self.plan.task, self.request)
         if signals.task_received.receivers:

@@ -9,7 +9,7 @@ arguments, and where something is wrong with the call.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery import flow_store, gathering, signals, together
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ("Manner", "Place", "result_of", "send")
 
+# Settings that say whether the short way may be taken, and what is sent.
+_SETTINGS = (
+    *("task_always_eager", "task_inherit_parent_priority", "task_compression", "task_send_sent_event"),
+    *("task_serializer", "task_default_queue"),
+)
 # Options of a task from which what is sent follows for all its calls.
 _CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_limit")
 # Of calls of one task that differ in these so many kinds are kept.
@@ -113,25 +118,21 @@ def send(app: "Celery", task: Any, args: Any, kwargs: Any, place: Place, options
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or nobody knows.
     """
-    conf = app.conf
     if signals.before_task_publish.receivers or signals.after_task_publish.receivers or not program.is_plain:
         return None
     parent = app.current_worker_task
-    if (
-        conf.task_always_eager
-        or getattr(task, "unique_for", None)
-        or (parent is not None and conf.task_inherit_parent_priority)
-    ):
+    is_eager, hands_priority_on, *settings = map(app.conf.__getitem__, _SETTINGS)
+    if is_eager or getattr(task, "unique_for", None) or (parent is not None and hands_priority_on):
         return None
     client = pushing_client(app, task.__sidekiq_job__)
     if client.middleware:
         return None
-    if parent is not None:
+    if parent is not None and not (place.root_id and place.parent_id):
         request = parent.request
         root_id = place.root_id or request.root_id or request.id
         place = place._replace(root_id=root_id, parent_id=place.parent_id or request.id)
     try:
-        call = _call_of(app, client, task, options)
+        call = _call_of(app, client, task, options, settings)
         job = None if call is None else _job_of(call, args, kwargs, place)
         ready = None if job is None else job.template.job(job.task_id, job.arguments, job.marks)
     except (TypeError, AttributeError, ArgumentTypeError, ArgumentValueError):
@@ -201,17 +202,23 @@ def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | No
     return _Job(call.template, task_id, arguments, marks_json(marks, call.template), kept)
 
 
-def _call_of(app: "Celery", client: "Client", task: Any, options: dict[str, Any]) -> _PlainCall | None:
-    """What is common to the plain calls of *task*, as things are now; None if they cannot be told from that."""
-    conf = app.conf
-    serializer = options.get("serializer") or conf.task_serializer
-    if serializer != "json" or conf.task_compression or conf.task_send_sent_event:
+def _call_of(
+    app: "Celery", client: "Client", task: Any, options: dict[str, Any], settings: Sequence[Any]
+) -> _PlainCall | None:
+    """
+    What is common to the plain calls of *task*, as things are now; None if they cannot be told from that.
+
+    Args:
+        settings: The last of `_SETTINGS`.
+    """
+    compression, tells_monitors, serializer, default_queue = settings
+    if (options.get("serializer") or serializer) != "json" or compression or tells_monitors:
         return None
     router = app.amqp.destinations
     # Programs may change what a route says, and not only which there are.
     routes = [route(task.name) if type(route) is MapRoute else route for route in router.routes]
     # The origin names the process.
-    made_from = (conf.task_default_queue, router, routes, task.max_retries, task.ignore_result, os.getpid())
+    made_from = (default_queue, router, routes, task.max_retries, task.ignore_result, os.getpid())
     calls: dict[Any, _PlainCall] = task.__dict__.setdefault("_plain_calls", {})
     key = tuple(map(options.get, _CONSTANT))
     known = calls.get(key)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_celery.json_values import beyond_json, from_plain
+from sidekiq_celery.json_values import beyond_json, encoder, from_plain
 
 __all__ = ("COMPRESSED_PAYLOAD_MAGIC", "Codec", "compress_payload", "decompress_payload")
 
@@ -168,5 +168,5 @@ def _json_is_kombus() -> bool:
     return bool(known.encoder is dumps)
 
 
-# One encoder for all: json.dumps makes a new one at each call that names what to do with other types.
-_encode_json = json.JSONEncoder(default=beyond_json).encode
+# One for all calls; json makes a new one at each, which costs more than to write a small result.
+_encode_json = encoder(json.JSONEncoder(default=beyond_json))

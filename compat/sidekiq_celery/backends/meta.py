@@ -37,11 +37,12 @@ def result_meta(
     }
     if not request:
         return meta
-    if getattr(request, "group", None):
-        meta["group_id"] = request.group
-    if getattr(request, "parent_id", None):
-        meta["parent_id"] = request.parent_id
-    if app.conf.result_extended:
+    group_id, parent_id = getattr(request, "group", None), getattr(request, "parent_id", None)
+    if group_id:
+        meta["group_id"] = group_id
+    if parent_id:
+        meta["parent_id"] = parent_id
+    if app.conf["result_extended"]:
         meta |= _of_the_call(backend, request, encode=encode)
     return meta
 

@@ -546,14 +546,14 @@ class Launcher:
         """
         The very last step: what still runs goes back to its queue, and in the same breath its threads end.
 
-        Somebody else may start these jobs as soon as Redis has read the command, so its reply is not waited for; if the
-        command is lost, whoever looks after this owner brings them back.
+        Somebody else may start these jobs as soon as Redis has read the command, so it is to read it when all threads
+        have ended; if the command is lost, whoever looks after this owner brings them back.
         """
         link = self._pool.new_link()
         try:
             link.connect()
             logging.shutdown()
-            # The threads that are about to end must not get a turn between the command and the exit.
+            # Where the kernel keeps nothing back, other threads are to get no turn between the command and the exit.
             sys.setswitchinterval(1e-6)
             if self.config.fetcher == "reliable":
                 self._ownership.let_go(link, [unit.field for unit in self._left])

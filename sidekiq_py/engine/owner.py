@@ -199,9 +199,9 @@ class Ownership:
         recover.empty_inboxes(link, owner.name, self._queues)
 
     def let_go(self, link: Link, fields: Sequence[bytes]) -> None:
-        """Give jobs back without waiting for the reply: this process is about to end, and they with it."""
+        """Give jobs back as this process ends, which must be at once, and they with it."""
         if fields:
-            in_flight.give_back_unanswered(link, self.current.name, fields)
+            in_flight.give_back_at_process_end(link, self.current.name, fields)
 
     def _next_owner(self) -> Owner:
         self._epoch += 1

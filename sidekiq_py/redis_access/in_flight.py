@@ -367,9 +367,9 @@ def give_back(link: Link, owner: str, fields: Iterable[bytes]) -> list[bytes]:
     return moved
 
 
-def give_back_unanswered(link: Link, owner: str, fields: Sequence[bytes]) -> None:
-    """Send `give_back` and read no reply: nothing more can be done with *link*."""
-    link.send(link.pack([GIVE_BACK.full_call(*_give_back_parts(owner, list(fields)[::-1]))]))
+def give_back_at_process_end(link: Link, owner: str, fields: Sequence[bytes]) -> None:
+    """Send `give_back`, for Redis to do as this process ends."""
+    link.send_as_process_ends(b"".join(link.pack([GIVE_BACK.full_call(*_give_back_parts(owner, list(fields)[::-1]))])))
 
 
 def _give_back_parts(owner: str, fields: Sequence[bytes]) -> tuple[list[str], list[Any]]:

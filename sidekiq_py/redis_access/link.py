@@ -29,6 +29,8 @@ _OF_THE_SERVER = (redis.ResponseError, redis.exceptions.BusyLoadingError, redis.
 # Up to here a copy costs less than another send.
 _ONE_PIECE_BYTES = 65_536
 
+# Linux's name for it, and that of macOS and BSD, which Python does not know.
+_KEEP_BACK = getattr(socket, "TCP_CORK", 4)
 _MULTI, _EXEC = pack_command(("MULTI",)), pack_command(("EXEC",))
 # What a reply is, unless it is an error.
 _VALUES = frozenset({bytes, int, list, type(None)})
@@ -181,6 +183,19 @@ class Link:
                 self.close()
                 raise
         self.send([packed])
+
+    def send_as_process_ends(self, packed: bytes) -> None:
+        """
+        Send what nobody is to act upon before this process has ended, which must be at once; a reply cannot be read.
+
+        Over TCP the kernel keeps the last byte until the socket closes, which comes after the end of all threads; or
+        until 200 ms have passed.
+        """
+        self.send([packed[:-1]])
+        sock = _socket_of(self._connection)
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, _KEEP_BACK, 1)
+        self.send([packed[-1:]])
 
     def receive(self) -> Any:
         """The next reply."""

@@ -6,7 +6,6 @@ written rides in the script that ends the job, so that it is written once, or no
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sidekiq_py.redis_access.failed_jobs import Command
@@ -58,8 +57,7 @@ class Question(NamedTuple):
     tell: Callable[[Any], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """
     What is to be done with a job after an attempt.
 

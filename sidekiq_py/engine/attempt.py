@@ -8,7 +8,7 @@ declared job, then settle success, failure, interruption or shutdown.
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sidekiq_py.clock import now_seconds
@@ -112,7 +112,7 @@ class Ending:
         context = {"context": "A job is kept in dead, unread", "jobstr": unit.raw[:_SHOWN_BYTES]}
         around.hooks.report(JobTooLargeError(text), context)
         outcome = retry.bury_untouched(unit.raw, {}, around.config, now)
-        outcome = replace(outcome, announce_death=False, vital=(*effects, *outcome.vital))
+        outcome = outcome._replace(announce_death=False, vital=(*effects, *outcome.vital))
         self._carry_out(unit, {}, None, outcome, now)
 
     def failed(

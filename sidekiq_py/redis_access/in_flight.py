@@ -8,9 +8,10 @@ settled. Every function here is one script, or the part of one that reads its re
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.failed_jobs import Command
@@ -163,8 +164,7 @@ def count_commands(day: str, *, failed: bool) -> Sequence[Command]:
     return (*counts, *[("EXPIRE", name, STAT_TTL_SECONDS) for name in names[1::2]])
 
 
-@dataclass(frozen=True, slots=True)
-class Once:
+class Once(NamedTuple):
     """
     Commands of a job's end that are to be done by whichever job comes first.
 
@@ -178,8 +178,7 @@ class Once:
     then: tuple[Command, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(NamedTuple):
     """
     Commands that are to be done once, by the job that completes a hash.
 
@@ -200,8 +199,7 @@ class Join:
     then: tuple[Command, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Unless:
+class Unless(NamedTuple):
     """
     Commands of a job's end that are not to be done where a text says so already.
 
@@ -215,8 +213,7 @@ class Unless:
     then: tuple[Command, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """
     Commands of a job's end that are to be done where it holds a lock.
 
@@ -294,38 +291,37 @@ def _settle_parts(
     in_flight_key: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect]
 ) -> tuple[list[str], list[Any]]:
     """KEYS and ARGV of `settle.lua`."""
-    needed, optional = _flat(vital), _flat(counters)
-    # From each key to its number; an end may name thousands.
-    names = {in_flight_key: 1}
-    arguments: list[Any] = [field, len(needed)]
-    for commands in (needed, optional):
-        for command in commands:
-            verb, key, *rest = command
-            number = names.get(key)
-            if number is None:
-                number = names[key] = len(names) + 1
-            arguments += (len(command), verb, number, *rest)
-    return list(names), arguments
+    # From each key to its number, as it comes; an end may name thousands.
+    numbers: defaultdict[Any, int] = defaultdict(count(2).__next__, {in_flight_key: 1})
+    needed = _worded(vital, numbers)
+    arguments = [field, len(needed), *chain.from_iterable(needed)]
+    arguments += chain.from_iterable(_worded(counters, numbers))
+    return list(numbers), arguments
 
 
-def _flat(effects: Sequence[Effect]) -> list[Command]:
-    """Each condition as a command of its own, followed by the commands that hang on it."""
-    commands: list[Command] = []
+def _worded(effects: Sequence[Effect], numbers: Mapping[Any, int]) -> list[tuple[Any, ...]]:
+    """The words of each command in ARGV; a condition is a command of its own, before those that hang on it."""
+    words: list[tuple[Any, ...]] = []
     for effect in effects:
-        if isinstance(effect, tuple):
-            commands += (effect,) if len(effect) <= _SLICE else _short(effect)
+        if type(effect) is tuple and len(effect) <= _SLICE:
+            words.append((len(effect), effect[0], numbers[effect[1]], *effect[2:]))
         else:
-            then = [part for command in effect.then for part in _short(command)]
-            if isinstance(effect, Once):
-                commands.append(("ONCE", effect.key, effect.mark, len(then)))
-            elif isinstance(effect, Unless):
-                commands.append(("UNLESS", effect.key, effect.start, len(then)))
-            elif isinstance(effect, Held):
-                commands.append(("HELD", effect.key, effect.text, len(then)))
-            else:
-                commands.append(("JOIN", effect.key, effect.mark, len(then), effect.parts, effect.seam))
-            commands += then
-    return commands
+            words += [(len(part), part[0], numbers[part[1]], *part[2:]) for part in _parts_of(effect)]
+    return words
+
+
+def _parts_of(effect: Effect) -> list[Command]:
+    if type(effect) is tuple:
+        return _short(effect)
+    assert isinstance(effect, Once | Unless | Held | Join)
+    then = [part for command in effect.then for part in _short(command)]
+    if isinstance(effect, Once):
+        return [("ONCE", effect.key, effect.mark, len(then)), *then]
+    if isinstance(effect, Unless):
+        return [("UNLESS", effect.key, effect.start, len(then)), *then]
+    if isinstance(effect, Held):
+        return [("HELD", effect.key, effect.text, len(then)), *then]
+    return [("JOIN", effect.key, effect.mark, len(then), effect.parts, effect.seam), *then]
 
 
 def _short(command: Command) -> list[Command]:
@@ -344,7 +340,7 @@ def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
         key: A hash that nobody else uses. What would add up, as a push, hangs on a mark in it, which lasts a day.
     """
     marked: list[Effect] = [
-        Once(key, str(number), (effect,)) if isinstance(effect, tuple) and effect[0] in _ADDS_UP else effect
+        Once(key, str(number), (effect,)) if type(effect) is tuple and effect[0] in _ADDS_UP else effect
         for number, effect in enumerate(effects)
     ]
     return marked if marked == list(effects) else [*marked, ("EXPIRE", key, _DAY_SECONDS)]

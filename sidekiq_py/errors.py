@@ -120,6 +120,11 @@ class JobDeclarationError(SidekiqError, ValueError):
 class RedisError(SidekiqError):
     """Redis, or the way to it, refused."""
 
+    @property
+    def is_lasting(self) -> bool:
+        """Somebody has to repair something first; an outage, for one, passes by itself."""
+        return False
+
 
 class RedisConnectionError(RedisError):
     """No connection: the command was not sent."""
@@ -178,7 +183,7 @@ class RedisReplyError(RedisError):
 
     @property
     def is_lasting(self) -> bool:
-        """Somebody has to repair something first; a failover, for one, passes by itself."""
+        """As of any of them; a failover passes by itself."""
         return self.code not in _PASSING_CODES
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery.json_values import beyond_json, encoder, from_plain
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py.errors import JsonParseError, RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import JsonParseError, RedisError, ReplyLostError
 from sidekiq_py.outcome import Question
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.failed_jobs import Command
@@ -260,9 +260,8 @@ def _ask(app: "Celery", *command: Any, idempotent: bool = True) -> Any:
         try:
             return pool.run(lambda link: link.command(*command), idempotent=idempotent)
         except RedisError as error:
-            is_lasting = isinstance(error, RedisReplyError) and error.is_lasting
             is_doubtful = not idempotent and isinstance(error, ReplyLostError)
-            if is_lasting or is_doubtful or monotonic() > give_up_at:
+            if error.is_lasting or is_doubtful or monotonic() > give_up_at:
                 raise
         sleep(pause)
         pause = min(2 * pause, 1.0)

@@ -11,16 +11,10 @@ import threading
 from collections.abc import Callable
 
 from sidekiq_py.clock import Wakeable
-from sidekiq_py.errors import RedisReplyError
 
 _log = logging.getLogger("sidekiq")
 
 _PAUSE_SECONDS = 1.0
-
-
-def is_lasting(error: BaseException) -> bool:
-    """Somebody has to repair something first."""
-    return isinstance(error, RedisReplyError) and error.is_lasting
 
 
 class Deferred:

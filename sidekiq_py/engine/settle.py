@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
-from sidekiq_py.engine.deferred import Deferred, is_lasting
+from sidekiq_py.engine.deferred import Deferred
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
@@ -161,7 +161,7 @@ class Settler:
                     self._on_trouble()
                 time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
                 tries += 1
-                if tries == _TRIES_BEFORE_DEFERRING and is_lasting(error):
+                if tries == _TRIES_BEFORE_DEFERRING and error.is_lasting:
                     self._put_off(unit, end, error)
                     return True
         self._told.clear()
@@ -218,7 +218,7 @@ class Settler:
 
     def _put_off(self, unit: UnitOfWork, end: Callable[[], object], refusal: RedisError) -> None:
         """Try *end* aside from now on; of a run of refusals of one kind the log says it once."""
-        is_here_to_stay = is_lasting(refusal)
+        is_here_to_stay = refusal.is_lasting
         what = str(refusal) if is_here_to_stay else type(refusal).__name__ + getattr(refusal, "code", "")
         if what not in self._told:
             self._told.add(what)

@@ -183,7 +183,10 @@ class Ending:
         if outcome.announce_death and error is not None:
             around.hooks.announce_death(outcome.payload, error)
         if outcome.afterwards is not None:
-            outcome.afterwards()
+            try:
+                outcome.afterwards()
+            except RedisError as failure:
+                _log.warning("a job has ended, and what was to follow its end was not done: %s", failure)
 
     def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[in_flight.Effect, ...]) -> None:
         """

@@ -161,6 +161,26 @@ def test_a_success_writes_what_its_job_wants(redis_client: redis.Redis, worker: 
     assert (redis_client.get("stat:failed"), redis_client.zcard("retry")) == (None, 0)
 
 
+def test_what_follows_an_end_may_be_refused(
+    redis_client: redis.Redis, worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job has ended all the same, and the log does not say otherwise."""
+
+    def refuse() -> None:
+        raise RedisReplyError("NOPERM not for you")
+
+    worker.declare("answer", lambda _: 42).conclude = lambda attempt: Outcome(
+        "done", attempt.payload, vital=(("SET", "result", "42"),), afterwards=refuse
+    )
+    worker.start()
+    push_jobs(redis_client, [job_text(1, "answer"), job_text(2, "run")])
+
+    eventually(lambda: worker.ran == [2])
+    assert redis_client.get("result") == b"42"
+    [said] = [record.getMessage() for record in caplog.records if "NOPERM" in record.getMessage()]
+    assert said == "a job has ended, and what was to follow its end was not done: NOPERM not for you"
+
+
 @pytest.mark.parametrize("error", [ValueError("boom"), SystemExit(3)])
 def test_a_failure_goes_where_its_job_wants(redis_client: redis.Redis, worker: Worker, error: BaseException) -> None:
     """Sidekiq's own rules, by which it would wait in the retry set, are not asked."""

@@ -4,6 +4,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery.app.pushing import refuse
+from sidekiq_celery.mark_checks import sorted_out
 from sidekiq_celery.message import TaskMessage, aware
 from sidekiq_celery.payload import KEY, encoded_arguments, marks_of_message
 from sidekiq_celery.priorities import priority_queue
@@ -52,6 +53,9 @@ def item_of_call(
         item |= of_ruby
         marks["report"] = report_of(app, headers["id"], bool(headers.get("ignore_result")))
     if marks:
+        _, refusal = sorted_out(marks)
+        if refusal is not None:
+            refuse(TypeError(f"no worker would run this call of {name}: {refusal}"))
         item[KEY] = marks
     return item
 

@@ -116,6 +116,26 @@ def test_an_app_may_order_priorities(app: Celery, redis_client: redis.Redis, add
     assert set(redis_client.keys("queue:*")) == {b"queue:celery", b"queue:celery:3", b"queue:celery:9"}
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"priority": "high"}, "celery.priority is 'high', where a number should stand"),
+        ({"time_limit": "9"}, "celery.timelimit is ['9', None], where a list of two numbers of seconds should stand"),
+        ({"shadow": 5}, "celery.shadow is 5, where a text should stand"),
+        ({"retries": -1}, "celery.retries is -1, where a whole number from 0 should stand"),
+    ],
+)
+def test_an_option_that_a_worker_would_not_take_is_refused_by_the_caller(
+    redis_client: redis.Redis, add: Any, options: dict[str, Any], said: str
+) -> None:
+    """Nothing is sent."""
+    with pytest.raises(EncodeError) as refused:
+        add.apply_async((1,), **options)
+
+    assert str(refused.value) == f"no worker would run this call of proj.add: {said}"
+    assert waiting(redis_client) == []
+
+
 def test_arguments_that_do_not_fit_are_refused_by_the_caller(app: Celery, redis_client: redis.Redis, add: Any) -> None:
     """Not by a worker, later; unless the task says so."""
 

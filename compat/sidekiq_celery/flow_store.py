@@ -104,7 +104,11 @@ def as_text(value: Any) -> str:
     Raises:
         TypeError: It cannot be written.
     """
-    return _encode(value)
+    try:
+        return _encode(value)
+    except (ValueError, RecursionError) as error:
+        # It contains itself, or is nested too deep.
+        raise TypeError(str(error)) from None
 
 
 def _from_text(text: bytes) -> Any:
@@ -145,9 +149,20 @@ def keep_steps(flow_id: str, chain: Any) -> tuple[Place | None, list[Command]]:
 
 
 def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
-    """What to write to keep a chord of so many parts; one that was called before begins anew."""
+    """
+    What to write to keep a chord of so many parts; one that was called before begins anew.
+
+    Raises:
+        kombu.exceptions.EncodeError: Its body cannot be written.
+    """
     key = chord_key(chord_id)
-    return [("DEL", key), ("HSET", key, "parts", parts, "body", as_text(body)), ("EXPIRE", key, TTL_SECONDS)]
+    try:
+        text = as_text(body)
+    except TypeError as error:
+        from kombu.exceptions import EncodeError
+
+        raise EncodeError(str(error)) from error
+    return [("DEL", key), ("HSET", key, "parts", parts, "body", text), ("EXPIRE", key, TTL_SECONDS)]
 
 
 def read_step(app: "Celery", place: Place, text: bytes | None = None) -> Step | None:

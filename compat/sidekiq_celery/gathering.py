@@ -41,21 +41,27 @@ class Gathered(list[Wanted]):
 _gathered: ContextVar[Gathered | None] = ContextVar("sidekiq_celery.gathered", default=None)
 
 
-# A context manager, as those of contextlib; made of a generator it would cost each task more.
 class gathering:
-    """Keep what is published within; the list grows as it comes."""
+    """
+    A context manager: keep what is published within; the list grows as it comes.
+
+    Each is used once. It is no generator, which would cost each task more.
+    """
 
     __slots__ = ("_jobs", "_token")
-    _token: Token[Gathered | None]
 
     def __init__(self, *, takes_locks: bool = False) -> None:
         self._jobs = Gathered(takes_locks)
+        self._token: Token[Gathered | None] | None = None
 
     def __enter__(self) -> Gathered:
+        if self._token is not None:
+            raise RuntimeError("this gathering was entered before; make another one")
         self._token = _gathered.set(self._jobs)
         return self._jobs
 
     def __exit__(self, *failure: object) -> None:
+        assert self._token is not None
         _gathered.reset(self._token)
 
 

@@ -36,13 +36,20 @@ def to_plain(value: Any) -> Any:
     Raises:
         TypeError: kombu's json cannot write it either.
     """
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise TypeError("a value contains itself, or is nested too deep for JSON") from None
+
+
+def _plain(value: Any) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
     if kind is list or kind is tuple:
-        return [to_plain(item) for item in value]
+        return [_plain(item) for item in value]
     if kind is dict:
-        return {key if type(key) is str else _key(key): to_plain(item) for key, item in value.items()}
+        return {key if type(key) is str else _key(key): _plain(item) for key, item in value.items()}
     return _other(value)
 
 
@@ -85,28 +92,18 @@ def beyond_json(value: Any) -> Any:
 
 
 def encoder(spelling: json.JSONEncoder) -> Callable[[Any], str]:
-    """
-    `spelling.encode`, made ready once: json makes it ready anew at each call.
-
-    What contains itself raises RecursionError, and not ValueError.
-    """
+    """`spelling.encode` without its layers, which cost more than to write a small value."""
     # Of CPython alone.
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     text = json.encoder.encode_basestring_ascii if spelling.ensure_ascii else json.encoder.encode_basestring
     if make is None:
         return spelling.encode
-    write = make(
-        None,
-        spelling.default,
-        text,
-        None,
-        spelling.key_separator,
-        spelling.item_separator,
-        spelling.sort_keys,
-        spelling.skipkeys,
-        spelling.allow_nan,
+    how = (
+        *(spelling.default, text, None, spelling.key_separator, spelling.item_separator),
+        *(spelling.sort_keys, spelling.skipkeys, spelling.allow_nan),
     )
-    return lambda value: "".join(write(value, 0))
+    # The dict is where it keeps what it is within, to know circles.
+    return lambda value: "".join(make({}, *how)(value, 0))
 
 
 def for_payload(text: str) -> bytes:
@@ -156,10 +153,10 @@ def _other(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return to_plain(dict(value))
-    return to_plain(beyond_json(value))
+        return _plain(dict(value))
+    return _plain(beyond_json(value))
 
 
 def _key(key: Any) -> str:

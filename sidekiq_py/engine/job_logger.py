@@ -47,18 +47,22 @@ class JobLogger:
         running_payload.set(payload)
         if "log_level" in payload:
             self._use_level(payload["log_level"])
-        if self._is_on and self._logger.isEnabledFor(logging.INFO):
+        if self._is_heard:
             self._say("start", payload, None)
 
     def done(self, elapsed_seconds: float) -> None:
         """It ended well."""
-        if self._is_on and self._logger.isEnabledFor(logging.INFO):
+        if self._is_heard:
             self._say("done", running_payload.get() or {}, round(elapsed_seconds, 3))
 
     def fail(self, elapsed_seconds: float) -> None:
         """It raised, or was cut off."""
-        if self._is_on and self._logger.isEnabledFor(logging.INFO):
+        if self._is_heard:
             self._say("fail", running_payload.get() or {}, round(elapsed_seconds, 3))
+
+    @property
+    def _is_heard(self) -> bool:
+        return self._is_on and self._logger.isEnabledFor(logging.INFO)
 
     def leave(self) -> None:
         """The thread or task has nothing to do with the job any more."""

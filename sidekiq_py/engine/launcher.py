@@ -544,7 +544,7 @@ class Launcher:
 
     def _let_go_and_exit(self, code: int) -> None:
         """
-        The very last step: what still runs goes back to its queue, and in the same breath its threads end.
+        The very last step: its threads end, and what still runs goes back to its queue.
 
         Somebody else may start these jobs as soon as Redis has read the command, so it is to read it when all threads
         have ended; if the command is lost, whoever looks after this owner brings them back.

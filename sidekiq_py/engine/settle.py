@@ -245,7 +245,7 @@ class Settler:
         unit.question = None
         try:
             self._link.pack([end_call(unit)])
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 — what a job wants written may be anything
             _log.error("the end of a job cannot be sent to Redis, the job is kept in dead: %s; %s", error, unit)
             now = now_seconds()
             unit.end = ([add_to_dead(unit.raw, now)], in_flight.count_commands(utc_day(now), failed=True))

@@ -167,11 +167,7 @@ class Waiters:
     @property
     def any_open(self) -> bool:
         """Some reply is still to come."""
-        # By a loop: asked after each fetch, where a generator would be most of the cost.
-        for waiter in self._waiters:  # noqa: SIM110
-            if waiter.owner is not None:
-                return True
-        return False
+        return any(waiter.is_open for waiter in self._waiters)
 
     @property
     def cool_until(self) -> float:

@@ -6,7 +6,7 @@ was lost may have been executed.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -20,6 +20,8 @@ from redis.sentinel import Sentinel
 
 from sidekiq_py.errors import ConfigError, RedisConnectionError
 from sidekiq_py.redis_access.settings import RedisSettings, redact
+
+_NAMES_OF_A_LIBRARY = frozenset({"driver_info", "lib_name", "lib_version"})
 
 
 def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
@@ -40,7 +42,8 @@ def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConne
 
     def make(timeout_seconds: float) -> AbstractConnection:
         try:
-            return kind(**{**_timeouts(settings, timeout_seconds), **options, **_fixed_options()})
+            usual = {**_timeouts(settings, timeout_seconds), **_library(options)}
+            return kind(**{**usual, **options, **_fixed_options()})
         except TypeError as error:
             raise unknown_option(settings.url, error) from error
 
@@ -62,9 +65,9 @@ def _timeouts(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]
     return {"socket_timeout": timeout_seconds, "socket_connect_timeout": settings.connect_timeout_seconds}
 
 
-def common_options(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
-    """The options of every connection."""
-    return {**_timeouts(settings, timeout_seconds), **_fixed_options()}
+def with_common_options(options: Mapping[str, Any], settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
+    """*options* with those of every connection."""
+    return {**_library(options), **options, **_timeouts(settings, timeout_seconds), **_fixed_options()}
 
 
 def _fixed_options() -> dict[str, Any]:
@@ -76,19 +79,23 @@ def _fixed_options() -> dict[str, Any]:
         "decode_responses": False,
         "encoding": "utf-8",
         "encoding_errors": "strict",
-        **_names_of_the_library(),
     }
 
 
+def _library(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The option by which redis-py tells the server its name, unless *options* say another one."""
+    info = None if _NAMES_OF_A_LIBRARY & options.keys() else _driver_info()
+    return {} if info is None else {"driver_info": info}
+
+
 @cache
-def _names_of_the_library() -> dict[str, Any]:
-    """What redis-py tells the server about itself; it reads its own metadata for that, at each connection anew."""
+def _driver_info() -> Any:
+    """redis-py's own, kept: it reads its metadata for it, at each connection anew. None: a release without."""
     try:
         driver_info: Any = import_module("redis.driver_info")
     except ImportError:
-        # A release that has no name for it.
-        return {}
-    return {"driver_info": driver_info.DriverInfo()}
+        return None
+    return driver_info.DriverInfo()
 
 
 def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
@@ -116,9 +123,9 @@ def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], Abs
             host, port = sentinel.discover_master(service)
         except (redis.RedisError, OSError) as error:
             raise RedisConnectionError(f"no sentinel knows a primary for {service!r}: {error}") from error
-        common = common_options(settings, timeout_seconds)
+        place = {"host": host, "port": port, "db": int(db or 0), **credentials, **secrecy}
         try:
-            return kind(host=host, port=port, db=int(db or 0), **credentials, **secrecy, **common)
+            return kind(**with_common_options(place, settings, timeout_seconds))
         except TypeError as error:
             raise unknown_option(settings.url, error) from error
 

@@ -228,7 +228,7 @@ class Held(NamedTuple):
 
 
 Effect = Command | Once | Join | Unless | Held
-"""What a job's end writes."""
+"""What a job's end writes. All are tuples; a command is one of no class of its own."""
 
 
 def clear_suspect_command(raw: bytes) -> tuple[Any, ...]:
@@ -311,9 +311,10 @@ def _worded(effects: Sequence[Effect], numbers: Mapping[Any, int]) -> list[tuple
 
 
 def _parts_of(effect: Effect) -> list[Command]:
-    if type(effect) is tuple:
-        return _short(effect)
-    assert isinstance(effect, Once | Unless | Held | Join)
+    if not isinstance(effect, Once | Unless | Held | Join):
+        if not isinstance(effect, tuple | list):
+            raise TypeError(f"{effect!r} is no command to Redis")
+        return _short(tuple(effect))
     then = [part for command in effect.then for part in _short(command)]
     if isinstance(effect, Once):
         return [("ONCE", effect.key, effect.mark, len(then)), *then]

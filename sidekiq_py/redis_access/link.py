@@ -5,6 +5,7 @@ One connection, used by one thread at a time: commands out, replies in, nothing 
 import select
 import socket
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -24,13 +25,14 @@ pack_command: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
 _SystemSocket = socket.socket
 
+# redis-py takes two of the server's answers for lost connections.
 _OF_THE_SERVER = (redis.ResponseError, redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError)
 
 # Up to here a copy costs less than another send.
 _ONE_PIECE_BYTES = 65_536
 
-# Linux's name for it, and that of macOS and BSD, which Python does not know.
-_KEEP_BACK = getattr(socket, "TCP_CORK", 4)
+# By Linux's name; macOS has the same under one that Python does not know.
+_KEEP_BACK: int | None = getattr(socket, "TCP_CORK", 4 if sys.platform == "darwin" else None)
 _MULTI, _EXEC = pack_command(("MULTI",)), pack_command(("EXEC",))
 # What a reply is, unless it is an error.
 _VALUES = frozenset({bytes, int, list, type(None)})
@@ -142,7 +144,7 @@ class Link:
             return replies
         if isinstance(done, RedisReplyError):
             # One could not even be queued, so none was executed; now each says what is wrong with it.
-            return self.batch(commands)
+            return self.batch(commands) if done.code == "EXECABORT" else [done] * len(commands)
         return [reply if type(reply) in _VALUES else self._refusal(reply) for reply in done]
 
     def pack(self, commands: Sequence[Command]) -> list[bytes]:
@@ -186,15 +188,17 @@ class Link:
 
     def send_as_process_ends(self, packed: bytes) -> None:
         """
-        Send what nobody is to act upon before this process has ended, which must be at once; a reply cannot be read.
+        Send what nobody is to act upon before this process has ended, which must be at once.
 
         Over TCP the kernel keeps the last byte until the socket closes, which comes after the end of all threads; or
-        until 200 ms have passed.
+        until 200 ms have passed. No reply may be unread, or it throws that byte away; its own cannot be read.
         """
         self.send([packed[:-1]])
         sock = _socket_of(self._connection)
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, _KEEP_BACK, 1)
+        if sock is not None and _KEEP_BACK is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            # A kernel that refuses leaves a moment in which threads may go on.
+            with suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, _KEEP_BACK, 1)
         self.send([packed[-1:]])
 
     def receive(self) -> Any:
@@ -223,7 +227,7 @@ class Link:
             self.close()
             raise ReplyLostError(f"the connection broke before Redis answered: {self._reason(error)}") from error
         refusal = reply_error(error)
-        self._is_refused = refusal.code in FAILOVER_CODES
+        self._is_refused |= refusal.code in FAILOVER_CODES
         return refusal
 
     def connect(self) -> None:

@@ -32,12 +32,26 @@ def declare(worker: Worker, word: Any, question: Question | None = None) -> None
     )
 
 
-@pytest.mark.parametrize("word", ["\ud800", None, object()])
+def declare_end(worker: Worker, vital: Any) -> None:
+    """The jobs, `odd` with that end."""
+    declare(worker, "word")
+    odd = worker.registry.find("odd")
+    assert odd is not None
+    odd.conclude = lambda attempt: Outcome("done", attempt.payload, vital=vital)
+
+
+@pytest.mark.parametrize(
+    "vital",
+    [
+        *[(("INCR", "odd"), ("RPUSH", "words", word)) for word in ("\ud800", None, object())],
+        *[(("INCR", "odd"), effect) for effect in (("INCR",), (), [], None, 5, "INCR")],
+    ],
+)
 def test_such_a_job_is_kept_in_dead_and_no_other_is_held_up(
-    redis_client: redis.Redis, worker: Worker, word: Any
+    redis_client: redis.Redis, worker: Worker, vital: Any
 ) -> None:
     """Nothing of its end is written; those handed in beside it are ended once, and none is in flight any more."""
-    declare(worker, word)
+    declare_end(worker, vital)
     push_jobs(redis_client, [job_text(n, "odd" if n in (3, 7) else ("fine" if n % 2 else "run")) for n in range(20)])
     worker.start()
 

@@ -69,6 +69,56 @@ def test_the_replies_behind_a_refusal_are_still_read(two_servers: tuple[RedisSer
     link.close()
 
 
+def test_a_link_leaves_whatever_comes_behind_the_refusal(two_servers: tuple[RedisServer, RedisServer]) -> None:
+    """Another error in the same batch is no word of a primary."""
+    first, second = two_servers
+    link = Link(make(first), 5, lambda seconds: make(second))
+    link.command("SET", "a", "1")
+    demote(first, second)
+
+    refusals = link.batch([("SET", "a", "1"), ("HGET", "a", "field")])
+    link.command("SET", "a", "2")
+
+    assert [refusal.code for refusal in refusals] == ["READONLY", "WRONGTYPE"]
+    with ExitStack() as exits:
+        client = second.client()
+        exits.callback(client.close)
+        assert client.get("a") == b"2"
+    link.close()
+
+
+def test_a_batch_of_nothing_asks_nothing(redis_url: str) -> None:
+    """Nor does it wait for a reply."""
+    link = Pool(RedisSettings(redis_url)).new_link()
+
+    assert link.batch([]) == []
+    assert not link.is_open
+
+
+def test_replies_that_come_in_pieces_are_those_of_their_commands(redis_url: str) -> None:
+    """More than the parser reads at a time, with errors in between."""
+    link = Pool(RedisSettings(redis_url)).new_link()
+    texts = [str(number) * (number * 37 % 5000) for number in range(500)]
+    commands: list[tuple[str, ...]] = []
+    for text in texts:
+        commands += [("ECHO", text), ("NONSENSE", text[:9])]
+
+    for replies in (link.batch(commands), link.transaction([("ECHO", text) for text in texts])):
+        echoes = replies[::2] if len(replies) == len(commands) else replies
+        assert echoes == [text.encode() for text in texts]
+    assert link.command("PING") == b"PONG"
+    link.close()
+
+
+@pytest.mark.filterwarnings("ignore:Call to '__init__':DeprecationWarning")
+@pytest.mark.parametrize(("query", "named"), [("", "redis-py"), ("?lib_name=shop&lib_version=9", "shop")])
+def test_a_program_may_name_itself_to_the_server(redis_url: str, query: str, named: str) -> None:
+    """As redis-py lets it; else it is redis-py that is named."""
+    link = Pool(RedisSettings(redis_url + query)).new_link()
+
+    assert getattr(link._connection, "driver_info").formatted_name == named  # noqa: B009 — not in every release's types
+
+
 class BreaksWhileSending(redis.Connection):
     """Its socket takes the first bytes and then no more."""
 

@@ -189,18 +189,19 @@ class Signature(dict[str, Any], Generic[R_co]):
         if kwargs is own("kwargs"):
             # What a chord or group does to its members' places must not reach the original.
             kwargs = dict(kwargs)
-        kind = own("subtask_type")
-        fields = {
-            "task": own("task"),
-            "args": tuple(args),
-            "kwargs": kwargs,
-            "options": _copied(opts),
-            "subtask_type": kind,
-            "immutable": own("immutable"),
-        }
-        copy: Any = Signature.from_dict(fields, app=self._app) if kind else Signature(fields, app=self._app)
+        copy: Self = Signature.from_dict(
+            {
+                "task": own("task"),
+                "args": tuple(args),
+                "kwargs": kwargs,
+                "options": _copied(opts),
+                "subtask_type": own("subtask_type"),
+                "immutable": own("immutable"),
+            },
+            app=self._app,
+        )
         copy._type = self._type
-        return copy  # type: ignore[no-any-return]
+        return copy
 
     partial = clone
 
@@ -233,7 +234,7 @@ class Signature(dict[str, Any], Generic[R_co]):
         if chord:
             options["chord"] = chord
         if "reply_to" not in options:
-            options["reply_to"] = (self._app or self.app).thread_oid
+            options["reply_to"] = self.app.thread_oid
         if group_id:
             options.setdefault("group_id", group_id)
         if group_index is not None:

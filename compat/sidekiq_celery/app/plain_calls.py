@@ -9,7 +9,7 @@ arguments, and where something is wrong with the call.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery import flow_store, gathering, signals, together
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Manner", "Place", "result_of", "send")
 
-# Settings that say whether the short way may be taken, and what is sent.
-_SETTINGS = (
-    *("task_always_eager", "task_inherit_parent_priority", "task_compression", "task_send_sent_event"),
-    *("task_serializer", "task_default_queue"),
-)
 # Options of a task from which what is sent follows for all its calls.
 _CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_limit")
 # Of calls of one task that differ in these so many kinds are kept.
@@ -69,6 +64,17 @@ class Manner(NamedTuple):
     result_cls: Any
     producer: Any
     add_to_parent: bool
+
+
+class _Settings(NamedTuple):
+    """Those that say whether the short way may be taken, and what is sent."""
+
+    task_always_eager: Any
+    task_inherit_parent_priority: Any
+    task_compression: Any
+    task_send_sent_event: Any
+    task_serializer: Any
+    task_default_queue: Any
 
 
 class _PlainCall(NamedTuple):
@@ -121,8 +127,13 @@ def send(app: "Celery", task: Any, args: Any, kwargs: Any, place: Place, options
     if signals.before_task_publish.receivers or signals.after_task_publish.receivers or not program.is_plain:
         return None
     parent = app.current_worker_task
-    is_eager, hands_priority_on, *settings = map(app.conf.__getitem__, _SETTINGS)
-    if is_eager or getattr(task, "unique_for", None) or (parent is not None and hands_priority_on):
+    # By their names: attributes, which are looked for elsewhere first, would cost twice as much.
+    settings = _Settings._make(map(app.conf.__getitem__, _Settings._fields))
+    if (
+        settings.task_always_eager
+        or getattr(task, "unique_for", None)
+        or (parent is not None and settings.task_inherit_parent_priority)
+    ):
         return None
     client = pushing_client(app, task.__sidekiq_job__)
     if client.middleware:
@@ -203,22 +214,17 @@ def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | No
 
 
 def _call_of(
-    app: "Celery", client: "Client", task: Any, options: dict[str, Any], settings: Sequence[Any]
+    app: "Celery", client: "Client", task: Any, options: dict[str, Any], settings: _Settings
 ) -> _PlainCall | None:
-    """
-    What is common to the plain calls of *task*, as things are now; None if they cannot be told from that.
-
-    Args:
-        settings: The last of `_SETTINGS`.
-    """
-    compression, tells_monitors, serializer, default_queue = settings
-    if (options.get("serializer") or serializer) != "json" or compression or tells_monitors:
+    """What is common to the plain calls of *task*, as things are now; None if they cannot be told from that."""
+    serializer = options.get("serializer") or settings.task_serializer
+    if serializer != "json" or settings.task_compression or settings.task_send_sent_event:
         return None
     router = app.amqp.destinations
     # Programs may change what a route says, and not only which there are.
     routes = [route(task.name) if type(route) is MapRoute else route for route in router.routes]
     # The origin names the process.
-    made_from = (default_queue, router, routes, task.max_retries, task.ignore_result, os.getpid())
+    made_from = (settings.task_default_queue, router, routes, task.max_retries, task.ignore_result, os.getpid())
     calls: dict[Any, _PlainCall] = task.__dict__.setdefault("_plain_calls", {})
     key = tuple(map(options.get, _CONSTANT))
     known = calls.get(key)

@@ -168,5 +168,4 @@ def _json_is_kombus() -> bool:
     return bool(known.encoder is dumps)
 
 
-# One for all calls; json makes a new one at each, which costs more than to write a small result.
 _encode_json = encoder(json.JSONEncoder(default=beyond_json))

@@ -29,7 +29,10 @@ def odd(tasks: SimpleNamespace, worker: TaskWorker, app: Celery) -> SimpleNamesp
         deep: Any = []
         for _ in range(200):
             deep = [deep]
+        circle: list[Any] = []
+        circle.append(circle)
         return {
+            "circle": circle,
             "nan": NAN,
             "within": {"a": [INF, -INF, 1.5], "NaN": ("Infinity", NAN)},
             "surrogate": "\ud800",
@@ -108,6 +111,34 @@ def test_a_part_that_cannot_be_carried_says_why(odd: SimpleNamespace) -> None:
     assert isinstance(first.result, EncodeError)
     assert "cannot be a part of a chord" in str(first.result)
     assert second.get(timeout=WAIT_SECONDS) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_result_that_contains_itself_fails_its_task(odd: SimpleNamespace, way: str) -> None:
+    """And not its process."""
+    result = workflows(odd, "circle")[way][0].apply_async()
+
+    error = failure(result)
+    assert isinstance(error, EncodeError | ChordError)
+    assert "contains itself" in str(error) or "Circular reference detected" in str(error)
+    assert odd.names.delay(1).get(timeout=WAIT_SECONDS) == "1"
+
+
+@pytest.mark.parametrize("levels", [0, 20_000])
+def test_arguments_that_contain_themselves_are_refused_by_the_caller(odd: SimpleNamespace, levels: int) -> None:
+    """Or are nested too deep: in every place of a workflow, by the error that callers catch."""
+    value: Any = []
+    value.append(value)
+    for level in range(levels):
+        value = [value] if level else []
+    calls = [
+        *(odd.names.s(value), chain(odd.names.s(1), odd.names.si(value)), group(odd.names.s(value))),
+        *(chord([odd.names.s(1)], odd.names.s(value)), odd.names.s(1).set(headers={"tenant": value})),
+    ]
+
+    for call in calls:
+        with pytest.raises(EncodeError, match=r"contains itself|Circular reference|recursion depth"):
+            call.apply_async()
 
 
 def test_each_member_of_a_group_is_handed_nan(odd: SimpleNamespace) -> None:

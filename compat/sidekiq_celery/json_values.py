@@ -23,6 +23,8 @@ _CONTAINERS = frozenset({list, dict})
 _MARKED = {"__type__", "__value__"}
 # Of a payload, around a value: its object, the arguments, a chord's results, and what groups within groups add.
 _LEVELS_AROUND = 10
+# What goes deeper, no reader of JSON takes; or it goes in circles, whatever Python's own limit is.
+_MOST_LEVELS = 300
 # With so few lists and objects no text is nested too deep.
 _SURELY_FLAT = 90
 _FLOAT = "float"
@@ -36,21 +38,20 @@ def to_plain(value: Any) -> Any:
     Raises:
         TypeError: kombu's json cannot write it either.
     """
-    try:
-        return _plain(value)
-    except RecursionError:
-        raise TypeError("a value contains itself, or is nested too deep for JSON") from None
+    return _plain(value, _MOST_LEVELS)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, levels: int) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
+    if levels == 0:
+        raise TypeError("a value contains itself, or is nested too deep for JSON")
     if kind is list or kind is tuple:
-        return [_plain(item) for item in value]
+        return [_plain(item, levels - 1) for item in value]
     if kind is dict:
-        return {key if type(key) is str else _key(key): _plain(item) for key, item in value.items()}
-    return _other(value)
+        return {key if type(key) is str else _key(key): _plain(item, levels - 1) for key, item in value.items()}
+    return _other(value, levels - 1)
 
 
 def from_plain(value: Any) -> Any:
@@ -145,7 +146,7 @@ def _float_of(read: dict[str, Any], default: Any) -> Any:
     return _FLOATS.get(read["__value__"], default)
 
 
-def _other(value: Any) -> Any:
+def _other(value: Any, levels: int) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -153,10 +154,10 @@ def _other(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, levels) for item in value]
     if isinstance(value, dict):
-        return _plain(dict(value))
-    return _plain(beyond_json(value))
+        return _plain(dict(value), levels)
+    return _plain(beyond_json(value), levels)
 
 
 def _key(key: Any) -> str:

@@ -46,11 +46,12 @@ class Links:
             return []
         for errback in request.errbacks or ():
             signature = app.signature(errback)
-            if not _is_called_here(signature):
-                signature.apply_async((request.id,), parent_id=request.id, root_id=request.root_id or request.id)
-                continue
+            # One that cannot be called keeps no other from it.
             try:
-                signature(request, exc, traceback)
+                if _is_called_here(signature):
+                    signature(request, exc, traceback)
+                else:
+                    signature.apply_async((request.id,), parent_id=request.id, root_id=request.root_id or request.id)
             except Exception:
                 logger.exception("Errback %r raised an exception", signature.name)
         return []

@@ -8,6 +8,7 @@ from sidekiq_celery._canvas.headers import is_part
 from sidekiq_celery._canvas.signature import maybe_signature
 from sidekiq_celery.json_values import for_payload, with_marked_floats
 from sidekiq_celery.own_routes import route_of
+from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.redis_access.in_flight import Effect, Once
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ def chord_failed(
 
 
 def _reason(task_id: str | None, exc: BaseException) -> str:
-    """A `__repr__` of a program's own may hold what UTF-8 cannot write."""
-    return f"Dependency {task_id} raised {exc!r}".encode(errors="backslashreplace").decode()
+    """A `__repr__` of a program's own may raise, or hold what UTF-8 cannot write."""
+    return f"Dependency {task_id} raised {safe_repr(exc)}".encode(errors="backslashreplace").decode()
 
 
 def _plain(exc: BaseException) -> dict[str, Any]:

@@ -28,6 +28,8 @@ _ADVICE = {
     "generator": "a generator; pass list(...)",
 }
 
+_MOST_OF_A_PLACE = 100
+
 
 def refuse(value: Any, place: str, levels: int) -> None:
     """
@@ -84,10 +86,15 @@ def _enter(value: Any, place: str, levels: int, holders: list[Any]) -> None:
         raise ArgumentValueError(f"{place} holds itself; JSON has no references, pass a copy without the circle", place)
     if levels <= 0:
         raise ArgumentValueError(
-            f"{place} is nested too deep: Ruby reads 100 levels, the payload's own included; pass a flatter value",
+            f"{_shortened(place)} is nested too deep: Ruby reads 100 levels, the payload's own included; "
+            "pass a flatter value",
             place,
         )
     holders.append(value)
+
+
+def _shortened(place: str) -> str:
+    return place if len(place) <= _MOST_OF_A_PLACE else f"{place[:_MOST_OF_A_PLACE]}…"
 
 
 def _visit_key(key: Any, place: str) -> None:

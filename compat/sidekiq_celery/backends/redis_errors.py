@@ -33,7 +33,9 @@ class BackendReplyError(RedisReplyError, redis.ResponseError, OperationalError):
 
 
 def as_redis_pys(error: RedisError) -> RedisError:
-    """*error* as the class above that it belongs to."""
+    """*error* as the class above that it belongs to; a server that still loads its data cannot be reached, as there."""
+    if isinstance(error, RedisReplyError) and error.code == "LOADING":
+        return BackendConnectionError(str(error))
     for kind, wanted in (
         (RedisConnectionError, BackendConnectionError),
         (ReplyLostError, BackendReplyLostError),

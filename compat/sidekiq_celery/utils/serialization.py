@@ -44,7 +44,9 @@ def safe_repr(value: Any) -> str:
     try:
         return repr(value)
     except Exception as exc:  # noqa: BLE001 - a broken __repr__ may raise anything
-        return f"<Unrepresentable {type(value)!r}: {exc!r}>"
+        # Which may have a broken one itself.
+        why = type(exc).__name__ if type(exc) is type(value) else repr(exc)
+        return f"<Unrepresentable {type(value)!r}: {why}>"
 
 
 def subclass_exception(name: str, parent: type[BaseException], module: str) -> type[BaseException]:

@@ -56,6 +56,18 @@ def odd(tasks: SimpleNamespace, worker: TaskWorker, app: Celery) -> SimpleNamesp
             deep = [deep]
         if kind == "repr":
             raise type("Odd", (Exception,), {"__repr__": lambda self: "\ud800"})
+        if kind == "broken":
+            raise type("Odd", (Exception,), {"__repr__": lambda self: 1 // 0})("x")
+        if kind == "broken again":
+            error = type("Odd", (Exception,), {})
+            error.__repr__ = lambda self: (_ for _ in ()).throw(error())
+            raise error
+        if kind == "broken argument":
+            raise ValueError("x", type("Row", (), {"__repr__": lambda self: 1 // 0})())
+        if kind == "circle":
+            circle = ValueError("x")
+            circle.args = (circle,)
+            raise circle
         raise ValueError({"nan": NAN, "surrogate": "\ud800", "both": [NAN, "\ud800"], "deep": deep}[kind])
 
     worker.start()
@@ -164,12 +176,17 @@ def test_callbacks_are_handed_nan_once(odd: SimpleNamespace) -> None:
     assert children.get(timeout=WAIT_SECONDS, disable_sync_subtasks=False) == [1, "nan"]
 
 
-@pytest.mark.parametrize("kind", ["nan", "surrogate", "both", "deep", "repr"])
+@pytest.mark.parametrize(
+    "kind",
+    ["nan", "surrogate", "both", "deep", "repr", "broken", "broken again", "broken argument", "circle"],
+)
 def test_an_error_with_such_arguments_fails_its_chord(odd: SimpleNamespace, kind: str) -> None:
-    """The body is told of it all the same."""
-    result = chord([odd.raises.s(kind), odd.same.s(1)], odd.names.s()).apply_async()
+    """The body is told of it all the same, and its errback is called."""
+    told = odd.names.si(kind).set(task_id=f"told-{kind}")
+    result = chord([odd.raises.s(kind), odd.same.s(1)], odd.names.s().on_error(told)).apply_async()
 
     assert isinstance(failure(result), ChordError)
+    assert odd.names.AsyncResult(f"told-{kind}").get(timeout=WAIT_SECONDS) == repr(kind)
 
 
 def test_a_body_with_nan_among_its_own_arguments_fails(odd: SimpleNamespace) -> None:

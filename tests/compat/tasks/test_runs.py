@@ -356,6 +356,29 @@ def test_an_errback_that_is_called_at_once_finds_the_failure_stored(app: Celery,
     assert seen == ["FAILURE"]
 
 
+def test_an_errback_that_cannot_be_called_keeps_no_other_from_it(app: Celery, worker: TaskWorker) -> None:
+    """Neither one that is sent, nor one that is called here."""
+    seen: list[str] = []
+
+    @app.task(name="proj.failing")
+    def failing() -> None:
+        raise KeyError("on purpose")
+
+    @app.task(name="proj.look")
+    def look(request: Any, error: Any, traceback: Any) -> None:
+        seen.append("look")
+
+    @app.task(name="proj.told")
+    def told(task_id: str) -> None:
+        seen.append(task_id)
+
+    worker.start()
+    id_ = failing.apply_async(link_error=[told.s("one too many"), look.s(), told.s().set(priority="high"), told.s()]).id
+
+    eventually(lambda: len(seen) == 2)
+    assert sorted(seen) == sorted(["look", id_])
+
+
 def test_an_expired_task_is_revoked(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
     """It does not run."""
     ran: list[int] = []

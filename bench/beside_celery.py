@@ -2,10 +2,10 @@
 How does `sidekiq_celery` compare with the real Celery, the same program on the same Redis?
 
 One worker a side with default reliability. Celery's drain is that of its best pool of `prefork`, `threads` and `solo`;
-everything else runs with `prefork`, both sides' default, with as many children as there are processors. Each has what its own
-package brings along, so Celery runs without hiredis unless its Python has it. Read the ratios: above 1 is faster than
-Celery. Without Celery (`pip install celery`, or a Python that has it named in
-`SIDEKIQ_PY_CELERY_PYTHON`) there are no rows.
+everything else runs with `prefork`, both sides' default, with as many children as there are processors. Each has what
+its own package brings along, so Celery runs without hiredis unless its Python has it. Read the ratios: above 1 is
+faster than Celery. Without Celery (`pip install celery`, or a Python that has it named in `SIDEKIQ_PY_CELERY_PYTHON`)
+there are no rows.
 """
 
 import os

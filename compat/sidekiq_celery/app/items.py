@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ("item_of_call", "item_of_message")
 
+# In a workflow: no options that a caller gives.
+_OF_ITS_PLACE = frozenset({"correlation_id", "group", "parent_id", "root_id"})
+
 
 def item_of_call(
     app: "Celery",
@@ -53,7 +56,7 @@ def item_of_call(
         item |= of_ruby
         marks["report"] = report_of(app, headers["id"], bool(headers.get("ignore_result")))
     if marks:
-        _, refusal = sorted_out(marks)
+        _, refusal = sorted_out({name: mark for name, mark in marks.items() if name not in _OF_ITS_PLACE})
         if refusal is not None:
             refuse(TypeError(f"no worker would run this call of {name}: {refusal}"))
         item[KEY] = marks

@@ -337,13 +337,22 @@ def test_who_waits_for_a_task_that_rejects_itself_is_told(app: Celery, worker: T
     assert app.AsyncResult("told").get(timeout=30) == result.id
 
 
-def test_an_errback_that_is_called_at_once_finds_the_failure_stored(app: Celery, worker: TaskWorker) -> None:
-    """It is called where the task has failed, before the job ends, and may look for the result."""
-    seen: list[str] = []
+@pytest.fixture
+def failing(app: Celery) -> Any:
+    """A task that fails."""
 
     @app.task(name="proj.failing")
     def failing() -> None:
         raise KeyError("on purpose")
+
+    return failing
+
+
+def test_an_errback_that_is_called_at_once_finds_the_failure_stored(
+    app: Celery, worker: TaskWorker, failing: Any
+) -> None:
+    """It is called where the task has failed, before the job ends, and may look for the result."""
+    seen: list[str] = []
 
     @app.task(name="proj.look")
     def look(request: Any, error: Any, traceback: Any) -> None:
@@ -356,13 +365,9 @@ def test_an_errback_that_is_called_at_once_finds_the_failure_stored(app: Celery,
     assert seen == ["FAILURE"]
 
 
-def test_an_errback_that_cannot_be_called_keeps_no_other_from_it(app: Celery, worker: TaskWorker) -> None:
+def test_an_errback_that_cannot_be_called_keeps_no_other_from_it(app: Celery, worker: TaskWorker, failing: Any) -> None:
     """Neither one that is sent, nor one that is called here."""
     seen: list[str] = []
-
-    @app.task(name="proj.failing")
-    def failing() -> None:
-        raise KeyError("on purpose")
 
     @app.task(name="proj.look")
     def look(request: Any, error: Any, traceback: Any) -> None:

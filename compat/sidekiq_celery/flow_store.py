@@ -159,9 +159,9 @@ def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
     try:
         text = as_text(body)
     except TypeError as error:
-        from kombu.exceptions import EncodeError
+        from sidekiq_celery.app.pushing import refuse
 
-        raise EncodeError(str(error)) from error
+        refuse(error)
     return [("DEL", key), ("HSET", key, "parts", parts, "body", text), ("EXPIRE", key, TTL_SECONDS)]
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery.utils.nodenames import anon_nodename
+from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_celery.utils.time import add_seconds_to_datetime
 
 if TYPE_CHECKING:
@@ -147,10 +148,7 @@ def _iso(when: Any) -> str | None:
 
 def shown(value: Any) -> str:
     """What logs and monitors show of arguments: cut, and never an error."""
-    try:
-        text = repr(value)
-    except Exception as exc:  # noqa: BLE001 - a broken __repr__ may raise anything
-        text = f"<Unrepresentable {type(value)!r}: {exc!r}>"
+    text = safe_repr(value)
     return text if len(text) <= _REPR_MAX_CHARACTERS else f"{text[: _REPR_MAX_CHARACTERS - 3]}..."
 
 

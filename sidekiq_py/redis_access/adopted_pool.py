@@ -8,7 +8,7 @@ from redis.asyncio import connection as aio
 from redis.connection import AbstractConnection
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.connections import with_common_options
+from sidekiq_py.redis_access.connections import completed, timeouts
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.settings import RedisSettings
 
@@ -46,7 +46,8 @@ class AdoptedPool(Pool):
         return f"<AdoptedPool of {self.connection_class.__name__} free={len(self._free)}>"
 
     def _make_connection(self, timeout_seconds: float) -> AbstractConnection:
-        return self.connection_class(**with_common_options(self.connection_options, self.settings, timeout_seconds))
+        options = {**self.connection_options, **timeouts(self.settings, timeout_seconds)}
+        return self.connection_class(**completed(options))
 
 
 def pool_of(value: Any, namespace: str = "") -> Pool:

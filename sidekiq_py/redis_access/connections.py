@@ -42,8 +42,7 @@ def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConne
 
     def make(timeout_seconds: float) -> AbstractConnection:
         try:
-            usual = {**_timeouts(settings, timeout_seconds), **_library(options)}
-            return kind(**{**usual, **options, **_fixed_options()})
+            return kind(**completed({**timeouts(settings, timeout_seconds), **options}))
         except TypeError as error:
             raise unknown_option(settings.url, error) from error
 
@@ -61,13 +60,14 @@ def unknown_option(url: str, error: TypeError) -> ConfigError:
     )
 
 
-def _timeouts(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
+def timeouts(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
+    """The options that say how long a connection waits: *timeout_seconds* for a reply."""
     return {"socket_timeout": timeout_seconds, "socket_connect_timeout": settings.connect_timeout_seconds}
 
 
-def with_common_options(options: Mapping[str, Any], settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
+def completed(options: Mapping[str, Any]) -> dict[str, Any]:
     """*options* with those of every connection."""
-    return {**_library(options), **options, **_timeouts(settings, timeout_seconds), **_fixed_options()}
+    return {**_library(options), **options, **_fixed_options()}
 
 
 def _fixed_options() -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], Abs
             raise RedisConnectionError(f"no sentinel knows a primary for {service!r}: {error}") from error
         place = {"host": host, "port": port, "db": int(db or 0), **credentials, **secrecy}
         try:
-            return kind(**with_common_options(place, settings, timeout_seconds))
+            return kind(**completed({**place, **timeouts(settings, timeout_seconds)}))
         except TypeError as error:
             raise unknown_option(settings.url, error) from error
 

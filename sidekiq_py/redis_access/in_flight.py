@@ -303,10 +303,9 @@ def _worded(effects: Sequence[Effect], numbers: Mapping[Any, int]) -> list[tuple
     """The words of each command in ARGV; a condition is a command of its own, before those that hang on it."""
     words: list[tuple[Any, ...]] = []
     for effect in effects:
-        if type(effect) is tuple and len(effect) <= _SLICE:
-            words.append((len(effect), effect[0], numbers[effect[1]], *effect[2:]))
-        else:
-            words += [(len(part), part[0], numbers[part[1]], *part[2:]) for part in _parts_of(effect)]
+        is_plain = type(effect) is tuple and len(effect) <= _SLICE
+        for part in (effect,) if is_plain else _parts_of(effect):
+            words.append((len(part), part[0], numbers[part[1]], *part[2:]))
     return words
 
 

@@ -227,12 +227,9 @@ class Signature(dict[str, Any], Generic[R_co]):
         options = self.options
         if "task_id" not in options:
             options["task_id"] = _id or uuid()
-        if root_id:
-            options["root_id"] = root_id
-        if parent_id:
-            options["parent_id"] = parent_id
-        if chord:
-            options["chord"] = chord
+        for key, value in (("root_id", root_id), ("parent_id", parent_id), ("chord", chord)):
+            if value:
+                options[key] = value
         if "reply_to" not in options:
             options["reply_to"] = self.app.thread_oid
         if group_id:

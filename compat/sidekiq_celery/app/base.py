@@ -275,9 +275,7 @@ class Celery(AppTasks):
     @property
     def backend(self) -> Any:
         """Where results are."""
-        found = self._backend_cache
-        if found is None:
-            found = self._backend
+        found = self._backend
         if found is None:
             found = self._backend = self._get_backend()
         return found

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from sidekiq_celery.utils.serialization import unrepresentable
+
 __all__ = (
     "LOG_LEVELS",
     "ColorFormatter",
@@ -142,7 +144,7 @@ class ColorFormatter(logging.Formatter):
         try:
             line = super().format(record)
         except Exception as error:  # noqa: BLE001 - a value that cannot be shown must not cost the line
-            return f"<Unrepresentable {type(record.msg)!r}: {error!r}>"
+            return unrepresentable(record.msg, error)
         paint = self.colors.get(record.levelname)
         return str(paint(line)) if paint is not None and self.use_color else line
 

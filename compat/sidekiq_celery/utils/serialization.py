@@ -44,9 +44,16 @@ def safe_repr(value: Any) -> str:
     try:
         return repr(value)
     except Exception as exc:  # noqa: BLE001 - a broken __repr__ may raise anything
-        # Which may have a broken one itself.
-        why = type(exc).__name__ if type(exc) is type(value) else repr(exc)
-        return f"<Unrepresentable {type(value)!r}: {why}>"
+        return unrepresentable(value, exc)
+
+
+def unrepresentable(value: Any, error: Exception) -> str:
+    """What is shown of a value that raises *error* where it is to be shown."""
+    try:
+        why = repr(error)
+    except Exception:  # noqa: BLE001 - it has a broken __repr__ itself
+        why = type(error).__name__
+    return f"<Unrepresentable {type(value)!r}: {why}>"
 
 
 def subclass_exception(name: str, parent: type[BaseException], module: str) -> type[BaseException]:

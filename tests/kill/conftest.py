@@ -1,5 +1,6 @@
 """Workers to kill, a ledger to check them by, and a line about each test's books in the report."""
 
+import itertools
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from tests.support.cutting_proxy import CuttingProxy
-from tests.support.ledger import Balance, Ledger, balance, stock
+from tests.support.ledger import Balance, Ledger, balance, number_of, stock
 from tests.support.redis_server import RedisServer
 from tests.support.report import pytest_terminal_summary, report
 from tests.support.waiting import eventually
@@ -123,6 +124,11 @@ class Fleet:
     def in_flight_of(self, pid: int) -> int:
         """How many jobs a process has in flight."""
         return sum(self.client.hlen(f"sidekiq_py:inflight:{owner}") for owner in self.owners_of(pid))
+
+    def numbers_in_flight_of(self, pid: int) -> set[int]:
+        """The numbers of the jobs that a process has in flight."""
+        texts = [self.client.hvals(f"sidekiq_py:inflight:{owner}") for owner in self.owners_of(pid)]
+        return {number_of(text) for text in itertools.chain.from_iterable(texts)}
 
     @property
     def in_flight(self) -> int:

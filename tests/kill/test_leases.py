@@ -4,11 +4,12 @@ import hashlib
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from interop_tests.support.ruby import release, run_ruby, why_missing
-from tests.kill.conftest import Fleet
+from tests.kill.conftest import Fleet, KillWorker
 from tests.support.ledger import STARTED, job_text, push_jobs
 from tests.support.missing_tools import skip_or_fail
 from tests.support.redis_server import RedisServer
@@ -20,14 +21,19 @@ CONCURRENCY = 5
 def test_a_worker_that_was_frozen_past_its_lease_drops_what_it_had_not_started(
     fleet: Fleet, report: Callable[[object], None]
 ) -> None:
-    """Another one has run its jobs meanwhile. What it was running it may end; nothing of that is written."""
-    jobs = 3000
-    texts = [job_text(number, "boom" if number % 10 == 3 else "tick", [0.003]) for number in range(jobs)]
+    """
+    Another one has run its jobs meanwhile. What it was running it may end; nothing of that is written.
+
+    A thread that was about to call a job may call it: no process can look at its lease and run the next line at once.
+    So the freeze must find more jobs that had not started than there are threads.
+    """
+    jobs = 6000
+    texts = [job_text(number, "boom" if number % 10 == 3 else "tick", [0.0003]) for number in range(jobs)]
     push_jobs(fleet.client, texts)
     fleet.keep_retries()
     frozen = fleet.start(lease_seconds=2, concurrency=CONCURRENCY)
     eventually(lambda: fleet.ledger.count(STARTED) > 300)
-    frozen.freeze()
+    not_started = _freeze_with_jobs_at_hand(fleet, frozen)
     held = fleet.in_flight_of(frozen.pid)
     fleet.start(lease_seconds=2, concurrency=CONCURRENCY)
 
@@ -44,14 +50,34 @@ def test_a_worker_that_was_frozen_past_its_lease_drops_what_it_had_not_started(
     books = fleet.books(jobs + 500)
     stale = [run for run in fleet.ledger.runs() if run.start > thawed_at and run.number in starts_before]
     again = [runs for runs in fleet.ledger.runs_by_number().values() if len(runs) > 1]
-    report(f"{books}; in flight when frozen={held}, started once more after the thaw={len(stale)}")
-    assert held > 0
+    report(f"{books}; had not started when frozen={len(not_started)} of {held}, started after the thaw={len(stale)}")
     assert books.lost == books.doubled == ()
-    assert stale == []
+    # One for each thread that was about to call it, and it was the frozen process that did.
+    assert {(run.pid, run.number in not_started) for run in stale} <= {(frozen.pid, True)}
+    assert len({run.thread for run in stale}) == len(stale) <= CONCURRENCY
     assert len(again) <= held
     assert fleet.client.zcard("retry") == jobs // 10
     assert int(fleet.client.get("stat:failed") or 0) == jobs // 10
     assert int(fleet.client.get("stat:processed") or 0) == jobs + 500
+
+
+def _freeze_with_jobs_at_hand(fleet: Fleet, worker: KillWorker) -> set[int]:
+    """Freeze *worker* while more jobs wait in it than it has threads; the numbers of those that had not started."""
+    for _ in range(200):
+        worker.freeze()
+        eventually(lambda: _is_frozen(worker.pid), every_seconds=0.001)
+        waiting = fleet.numbers_in_flight_of(worker.pid) - fleet.ledger.numbers(STARTED).keys()
+        if len(waiting) > 2 * CONCURRENCY:
+            return waiting
+        worker.thaw()
+        time.sleep(0.002)
+    raise AssertionError("no freeze found jobs that had been fetched ahead")
+
+
+def _is_frozen(pid: int) -> bool:
+    """All its threads stand."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
 
 
 def test_a_thawed_worker_goes_on_under_its_next_epoch(fleet: Fleet, report: Callable[[object], None]) -> None:

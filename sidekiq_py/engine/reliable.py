@@ -28,6 +28,7 @@ from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.engine.parking import Parking
 from sidekiq_py.engine.settle import Settler, end_call, forget, sliced, utc_day
 from sidekiq_py.engine.sizing import BatchSize
+from sidekiq_py.engine.succession import succession
 from sidekiq_py.engine.waiters import Waiters
 from sidekiq_py.engine.wake_pipe import wake_pipe
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
@@ -36,6 +37,7 @@ from sidekiq_py.redis_access import in_flight, revoked
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.registry import OnTold
+from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")
 
@@ -46,6 +48,8 @@ _GIVE_BACK_SECONDS = 0.020
 _LATE_ARRIVAL_SECONDS = 0.010
 # What was fetched longer ago may have been revoked since: a revoke of a job in flight waits as long before it returns.
 _FRESH_SECONDS = 0.050
+# So long after other jobs were there nobody tries whether there are none.
+_PAUSE_OF_SUCCESSION_SECONDS = 1.0
 # More would keep Redis from others for longer than is saved.
 _MOST_ENDS_IN_A_TURN = 4
 # A hard limit that comes due while Redis is away is kept when it is back.
@@ -84,6 +88,7 @@ class ReliableFetcher:
         self._on_told = on_told
         self._queues = [(name, capsule.weights[name]) for name in capsule.queue_names]
         self._names = {name.encode(): name for name in capsule.queue_names}
+        self._by_key = {keys.queue(name): name for name in capsule.queue_names}
         self._keeper = Keeper(
             f"sidekiq.{capsule.name}/keeper", self._tick, self._is_needed, on_offline=self._note_offline, report=report
         )
@@ -108,6 +113,8 @@ class ReliableFetcher:
         # Paused, or foreign: their key is no list.
         self._paused: list[str] = []
         self._foreign: set[str] = set()
+        # Before that no job is taken by the end of another.
+        self._succession_at = 0.0
         self._async_queues: set[str] = set()
         self._unserved: frozenset[str] = frozenset()
         # Not in the registry yet: nobody would look into their inboxes.
@@ -323,6 +330,7 @@ class ReliableFetcher:
             self._fresh.update(begun)
             self._names = {**self._names, **{name.encode(): name for name in begun}}
         self._queues = list(weights.items())
+        self._by_key = {keys.queue(name): name for name in weights}
         self._unserved = (self._unserved | before) - weights.keys()
         self._fresh.intersection_update(weights)
         self._paused = [name for name in self._paused if name in weights]
@@ -475,6 +483,64 @@ class ReliableFetcher:
             return
         owner = self._ownership.current
         gathered = self._settler.drain()
+        try:
+            if full or not self._succeed(owner, gathered, now):
+                self._fetch(owner, queues, wanted, gathered, now)
+        except RedisError as error:
+            if isinstance(error, ReplyLostError | RedisConnectionError):
+                self._note_trouble()
+            raise
+        self._left = len(self._jobs)
+        self._low_water = self._left // 4 if ahead else 0
+        self._refilled_at = monotonic()
+        if self._jobs:
+            self._keeper.arm()
+
+    def _succeed(self, owner: Owner, gathered: dict[Owner, list[UnitOfWork]], asked_at: float) -> bool:
+        """Where one job has ended and its end pushes one, and no other is to be had: take that. False: fetch."""
+        ended = gathered.get(owner, ())
+        is_due = asked_at >= self._succession_at and owner.is_registered and owner.told == owner.about
+        if len(ended) != 1 or len(gathered) != 1 or not is_due:
+            return False
+        batch = owner.open_batch()
+        try:
+            found = succession(ended[0], owner, batch, self._by_key)
+            if found is None:
+                return False
+            question = ended[0].question
+            reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
+            if type(reply) is list:
+                owner.units[found.heir.field] = found.heir
+        except BaseException:
+            self._settler.restore(gathered)
+            raise
+        finally:
+            owner.close_batch(batch)
+        gathered.clear()
+        if question is not None:
+            _tell(question, answers[0])
+        self._settler.note_ends(self._link, ended, [reply])
+        if type(reply) is not list:
+            # There are other jobs, as a rule; or some is paused, suspect or revoked.
+            self._succession_at = asked_at + _PAUSE_OF_SUCCESSION_SECONDS
+            return False
+        owner.confirmed_at = asked_at
+        self._paused = []
+        self._foreign = set()
+        if self._on_told is not None:
+            self._on_told(reply)
+        self._jobs.append(found.heir)
+        return True
+
+    def _fetch(
+        self,
+        owner: Owner,
+        queues: Sequence[tuple[str, int]],
+        wanted: int,
+        gathered: dict[Owner, list[UnitOfWork]],
+        asked_at: float,
+    ) -> None:
+        """Hand in what was gathered and fetch so many jobs."""
         batch = owner.open_batch()
         takes_lone = self._ownership.reserve_lone()
         marked: bytes | None = None
@@ -483,20 +549,11 @@ class ReliableFetcher:
             reply = self._exchange(gathered, in_flight.FETCH.call(*plan.command_parts()))
             if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
                 reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
-            marked = self._take_in(owner, plan, reply, now)
-        except RedisError as error:
-            if isinstance(error, ReplyLostError | RedisConnectionError):
-                self._note_trouble()
-            raise
+            marked = self._take_in(owner, plan, reply, asked_at)
         finally:
             if takes_lone:
                 self._ownership.release_lone(owner, marked)
             owner.close_batch(batch)
-        self._left = len(self._jobs)
-        self._low_water = self._left // 4 if ahead else 0
-        self._refilled_at = monotonic()
-        if self._jobs:
-            self._keeper.arm()
 
     def _within_room(self, idle: int, ahead: int) -> int:
         """How many jobs to have: for the *idle* processors, and *ahead*, as far as they can start."""

@@ -106,6 +106,12 @@ class FetchPlan(NamedTuple):
 
 
 @lru_cache(maxsize=64)
+def _take_keys(owner: str, queue_keys: tuple[str, ...]) -> Sequence[str]:
+    """Owners, lease and orders; then what must not be there."""
+    return (keys.OWNERS, keys.lease(owner), keys.ORDERS, keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys)
+
+
+@lru_cache(maxsize=64)
 def _fetch_keys(owner: str, queues: tuple[str, ...]) -> Sequence[str]:
     return (
         keys.in_flight(owner),
@@ -227,7 +233,25 @@ class Held(NamedTuple):
     then: tuple[Command, ...]
 
 
-Effect = Command | Once | Join | Unless | Held
+class Take(NamedTuple):
+    """
+    The push of a job that goes straight in flight where a fetch right behind would bring it and no other.
+
+    Args:
+        key: The queue's.
+        field: Where it is to stand.
+        owner: By whose fetch.
+        others: Keys of all queues of that fetch.
+    """
+
+    key: str
+    job: bytes
+    field: bytes
+    owner: str
+    others: tuple[str, ...]
+
+
+Effect = Command | Once | Join | Unless | Held | Take
 """What a job's end writes. All are tuples; a command is one of no class of its own."""
 
 
@@ -304,12 +328,15 @@ def _worded(effects: Sequence[Effect], numbers: Mapping[Any, int]) -> list[tuple
     words: list[tuple[Any, ...]] = []
     for effect in effects:
         is_plain = type(effect) is tuple and len(effect) <= _SLICE
-        for part in (effect,) if is_plain else _parts_of(effect):
+        for part in (effect,) if is_plain else _parts_of(effect, numbers):
             words.append((len(part), part[0], numbers[part[1]], *part[2:]))
     return words
 
 
-def _parts_of(effect: Effect) -> list[Command]:
+def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
+    if isinstance(effect, Take):
+        needed = _take_keys(effect.owner, effect.others)
+        return [("TAKE", *effect[:4], *[numbers[key] for key in needed])]
     if not isinstance(effect, Once | Unless | Held | Join):
         if not isinstance(effect, tuple | list):
             raise TypeError(f"{effect!r} is no command to Redis")

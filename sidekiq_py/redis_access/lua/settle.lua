@@ -19,8 +19,14 @@
 --
 -- A mark is taken back where one of its commands fails. Among the counters a condition whose key is no hash does not hold.
 --
--- Reply: 1, or 0 if the job was not in flight: somebody else owns it by now, and nothing was written. Error: WRONGTYPE or
--- ERR with the name of the key; nothing was written.
+-- One command is a push that may be a fetch as well, and does what the two would do:
+--   TAKE <list> <job> <field> <owner> <owners> <lease> <orders> <absent>...
+--                                            LPUSH <list> <job>; but where the list is empty, none of the keys <absent> is
+--                                            there (other queues, and what only `fetch.lua` heeds), and the owner stands,
+--                                            the job is in flight under <field> at once. Keys are given by their numbers
+--
+-- Reply: 1, or {number of the standing orders} if a job was taken. 0 if the job was not in flight: somebody else owns it by
+-- now, and nothing was written. Error: WRONGTYPE or ERR with the name of the key; nothing was written.
 
 if ARGV[1] ~= '' and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
 
@@ -53,7 +59,7 @@ end
 -- The error that one of the first commands would meet; it looks, and writes nothing.
 local function obstacle()
   local needs = {
-    LPUSH = 'list', RPUSH = 'list', LREM = 'list', LTRIM = 'list', SADD = 'set', SREM = 'set',
+    LPUSH = 'list', TAKE = 'list', RPUSH = 'list', LREM = 'list', LTRIM = 'list', SADD = 'set', SREM = 'set',
     ZADD = 'zset', ZREM = 'zset', ZINCRBY = 'zset', ZREMRANGEBYRANK = 'zset', ZREMRANGEBYSCORE = 'zset',
     HSET = 'hash', HSETNX = 'hash', HDEL = 'hash', HINCRBY = 'hash', ONCE = 'hash', JOIN = 'hash',
     INCR = 'string', INCRBY = 'string', DECR = 'string', DECRBY = 'string', APPEND = 'string',
@@ -171,9 +177,24 @@ local function judged(at, is_vital)
   return 0, n, key, mark, ARGV[at + 6], text
 end
 
+-- The reply to what it did, and where it took the job the number of the standing orders.
+local function taken_or_pushed(at, words)
+  local list, job, field, owner = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
+  local named = {}
+  for word = at + 6, at + words do named[#named + 1] = KEYS[tonumber(ARGV[word])] end
+  local owners, lease, orders = named[1], named[2], redis.pcall('GET', named[3])
+  if
+    type(orders) == 'table' or redis.call('EXISTS', list, unpack(named, 4)) > 0
+    or redis.call('EXISTS', lease) == 0 or redis.call('HEXISTS', owners, owner) == 0
+  then
+    return redis.pcall('LPUSH', list, job), nil
+  end
+  return redis.pcall('HSET', KEYS[1], field, job), orders or ''
+end
+
 local at = 3
 local number = 0
-local removed = false
+local removed, taken = false, nil
 local skipped, hanging, key, mark, seam, text = 0, 0, nil, nil, nil, nil
 while ARGV[at] do
   local words = tonumber(ARGV[at])
@@ -190,7 +211,12 @@ while ARGV[at] do
     if text and hanging > 0 then
       for word = at + 3, at + words do ARGV[word] = spliced(ARGV[word], seam, text) end
     end
-    local reply = redis.pcall(unpack(ARGV, at + 1, at + words))
+    local reply
+    if ARGV[at + 1] == 'TAKE' then
+      reply, taken = taken_or_pushed(at, words)
+    else
+      reply = redis.pcall(unpack(ARGV, at + 1, at + words))
+    end
     if number < vital and type(reply) == 'table' and reply.err then
       -- Or whoever tries again would take what hangs on the mark for done.
       if hanging > 0 then redis.pcall('HDEL', key, mark) end
@@ -205,4 +231,4 @@ while ARGV[at] do
   at = at + words + 1
 end
 if not removed then redis.call('HDEL', KEYS[1], ARGV[1]) end
-return 1
+return taken and {taken} or 1

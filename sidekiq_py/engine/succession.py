@@ -1,0 +1,63 @@
+"""
+The job that another's end pushes, such as a chain's next step, where it is the only one to be had.
+
+It need not go through its queue then: the script that ends the one puts the other in flight, as a fetch right behind
+would (`in_flight.Take`), and the fetch is spared.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.owner import Owner
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.in_flight import Effect
+
+
+class Succession(NamedTuple):
+    """
+    Two jobs, of which the one is the other's end.
+
+    Args:
+        call: The command that ends the one. Its reply is a list if it has taken the other.
+        heir: The other, as if it had been fetched.
+    """
+
+    call: tuple[Any, ...]
+    heir: UnitOfWork
+
+
+def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str, str]) -> Succession | None:
+    """
+    How to end a job and take the one that its end pushes.
+
+    Args:
+        batch: A number of *owner*'s, for this job alone.
+        queues: Those that are fetched from: from the key of each to its name.
+
+    Returns:
+        None if the end pushes none, or several, or to another queue.
+    """
+    if ended.end is None:
+        return None
+    vital, counters = ended.end
+    at = _only_push(vital)
+    push: Sequence[Any] = () if at is None else vital[at]
+    name = queues.get(push[1]) if len(push) == 3 else None
+    if at is None or name is None or type(push[2]) is not bytes:
+        return None
+    field = f"{batch}.0:{name}".encode()
+    take = in_flight.Take(push[1], push[2], field, owner.name, tuple(queues))
+    call = in_flight.settle_call(owner.name, ended.field, [*vital[:at], take, *vital[at + 1 :]], counters)
+    return Succession(call, UnitOfWork(push[2], name, owner, field, False, monotonic()))
+
+
+def _only_push(vital: Sequence[Effect]) -> int | None:
+    found = None
+    for at, effect in enumerate(vital):
+        if type(effect) is tuple and effect[0] == "LPUSH":
+            if found is not None:
+                return None
+            found = at
+    return found

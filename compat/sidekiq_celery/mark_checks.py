@@ -42,7 +42,7 @@ def sorted_out(marks: Marks) -> tuple[Marks, InvalidTaskError | None]:
     Args:
         marks: The object `celery` of a payload.
     """
-    bad = [name for name, value in marks.items() if name in _KINDS and not _KINDS[name][0](value)]
+    bad = [name for name, value in marks.items() if (check := _CHECKS.get(name)) is not None and not check(value)]
     if not bad:
         return marks, None
     kept = {name: value for name, value in marks.items() if name not in bad}
@@ -175,3 +175,4 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         ("time_limit", "soft_time_limit", "_children", "_next_step", "_protected", "_question"), _ELSEWHERE
     ),
 }
+_CHECKS = {name: check for name, (check, _) in _KINDS.items()}

@@ -53,6 +53,7 @@ _SAME_NAME = (
 _OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
 # Of the body or the job, and not of the request.
 _OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT, UNIQUE})
+_NO_FIELDS = _OF_THE_BODY | {"flow", "priority"}
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
 
 
@@ -267,21 +268,20 @@ def request_fields(
 
 def _with_marks(fields: dict[str, Any], marks: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in marks.items():
-        if key not in _OF_THE_BODY:
+        if key not in _NO_FIELDS:
             # Signatures may hold what JSON lacks.
             fields[key] = value if type(value) is str else from_plain(value)
-    own = fields.pop("headers", None)
-    if own:
-        # As in Celery, where they are fields of the request; but none of a task's own is given away for them.
-        fields = {**own, **fields}
-        fields.setdefault("headers", own)
-    place = fields.pop("flow", None)
-    if place:
+    if "headers" in marks:
+        own = fields.pop("headers")
+        if own:
+            # As in Celery, where they are fields of the request; but none of a task's own is given away for them.
+            fields = {**own, **fields}
+            fields.setdefault("headers", own)
+    if marks.get("flow"):
         # What stands there is read when it is needed.
-        fields["chain"] = [place]
-    priority = fields.pop("priority", None)
-    if priority is not None:
-        fields["delivery_info"]["priority"] = priority
+        fields["chain"] = [marks["flow"]]
+    if "priority" in marks:
+        fields["delivery_info"]["priority"] = marks["priority"]
     if marks.get("timelimit"):
         fields["time_limit"], fields["soft_time_limit"] = fields["timelimit"]
     return fields

@@ -71,7 +71,7 @@ def _options_of_a_plain_call(app: "Celery", signature: Any) -> Mapping[str, Any]
         return None
     options: Mapping[str, Any] = signature.get("options") or {}
     task = app._tasks.get(signature["task"])
-    if task is None or not _OF_A_PLACE.issuperset(options) or not {"args", "kwargs"} <= signature.keys():
+    if task is None or not _OF_A_PLACE.issuperset(options) or "args" not in signature or "kwargs" not in signature:
         return None
     kind, kind_of_app = type(task), type(app)
     is_unchanged = (

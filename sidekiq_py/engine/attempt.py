@@ -151,8 +151,10 @@ class Ending:
             self._fetcher.acknowledge(unit, seconds)
         elif outcome.kind == "done" and outcome.afterwards is None:
             # Like any success it may wait a moment for others, as nobody waits for word of it.
-            counters = in_flight.count_commands(utc_day(now), failed=False)
-            self._fetcher.finish(unit, outcome.vital, [*outcome.trims, *counters], seconds, outcome.question)
+            counters: Sequence[in_flight.Effect] = in_flight.count_commands(utc_day(now), failed=False)
+            if outcome.trims:
+                counters = [*outcome.trims, *counters]
+            self._fetcher.finish(unit, outcome.vital, counters, seconds, outcome.question)
         else:
             self._carry_out(unit, payload, None, outcome, now)
 

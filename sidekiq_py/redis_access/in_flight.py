@@ -9,9 +9,10 @@ settled. Every function here is one script, or the part of one that reads its re
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, count
+from itertools import count
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.failed_jobs import Command
@@ -106,9 +107,11 @@ class FetchPlan(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _take_keys(owner: str, queue_keys: tuple[str, ...]) -> Sequence[str]:
-    """Owners, lease and orders; then what must not be there."""
-    return (keys.OWNERS, keys.lease(owner), keys.ORDERS, keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys)
+def _take_keys(owner: str, queue_keys: tuple[str, ...]) -> Callable[[Mapping[Any, int]], tuple[int, ...]]:
+    """The numbers of owners, lease and orders, then of what must not be there."""
+    return itemgetter(
+        keys.OWNERS, keys.lease(owner), keys.ORDERS, keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys
+    )
 
 
 @lru_cache(maxsize=64)
@@ -160,14 +163,23 @@ def acknowledge(link: Link, owner: str, fields: Sequence[bytes], day: str) -> in
     return removed
 
 
+class Counted(tuple[Command, ...]):
+    """The commands of `count_commands`, which stand in nearly every end: their words are put together once."""
+
+    def __init__(self, commands: Iterable[Command]) -> None:
+        self.numbers = dict(zip(dict.fromkeys(command[1] for command in self), count(2), strict=False))
+        self.words: list[Any] = []
+        _add_words(self.words, self, self.numbers)
+
+
 @lru_cache(maxsize=4)
-def count_commands(day: str, *, failed: bool) -> Sequence[Command]:
+def count_commands(day: str, *, failed: bool) -> Counted:
     """The commands that count one finished attempt, as Sidekiq does: a failure counts in both."""
     names = [keys.STAT_PROCESSED, keys.stat_processed_on(day)]
     if failed:
         names += [keys.STAT_FAILED, keys.stat_failed_on(day)]
     counts = [("INCRBY", name, 1) for name in names]
-    return (*counts, *[("EXPIRE", name, STAT_TTL_SECONDS) for name in names[1::2]])
+    return Counted([*counts, *[("EXPIRE", name, STAT_TTL_SECONDS) for name in names[1::2]]])
 
 
 class Once(NamedTuple):
@@ -316,27 +328,41 @@ def _settle_parts(
 ) -> tuple[list[str], list[Any]]:
     """KEYS and ARGV of `settle.lua`."""
     # From each key to its number, as it comes; an end may name thousands.
-    numbers: defaultdict[Any, int] = defaultdict(count(2).__next__, {in_flight_key: 1})
-    needed = _worded(vital, numbers)
-    arguments = [field, len(needed), *chain.from_iterable(needed)]
-    arguments += chain.from_iterable(_worded(counters, numbers))
+    known = {in_flight_key: 1}
+    if type(counters) is Counted:
+        known |= counters.numbers
+    numbers: defaultdict[Any, int] = defaultdict(count(len(known) + 1).__next__, known)
+    arguments: list[Any] = [field, 0]
+    arguments[1] = _add_words(arguments, vital, numbers)
+    if type(counters) is Counted:
+        arguments += counters.words
+    else:
+        _add_words(arguments, counters, numbers)
     return list(numbers), arguments
 
 
-def _worded(effects: Sequence[Effect], numbers: Mapping[Any, int]) -> list[tuple[Any, ...]]:
-    """The words of each command in ARGV; a condition is a command of its own, before those that hang on it."""
-    words: list[tuple[Any, ...]] = []
+def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any, int]) -> int:
+    """
+    Append the words of each command; a condition is a command of its own, before those that hang on it.
+
+    Returns:
+        How many commands they are.
+    """
+    commands = 0
     for effect in effects:
-        is_plain = type(effect) is tuple and len(effect) <= _SLICE
-        for part in (effect,) if is_plain else _parts_of(effect, numbers):
-            words.append((len(part), part[0], numbers[part[1]], *part[2:]))
-    return words
+        if type(effect) is tuple and len(effect) <= _SLICE:
+            words += (len(effect), effect[0], numbers[effect[1]], *effect[2:])
+            commands += 1
+        else:
+            for part in _parts_of(effect, numbers):
+                words += (len(part), part[0], numbers[part[1]], *part[2:])
+                commands += 1
+    return commands
 
 
 def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
     if isinstance(effect, Take):
-        needed = _take_keys(effect.owner, effect.others)
-        return [("TAKE", *effect[:4], *[numbers[key] for key in needed])]
+        return [("TAKE", *effect[:4], *_take_keys(effect.owner, effect.others)(numbers))]
     if not isinstance(effect, Once | Unless | Held | Join):
         if not isinstance(effect, tuple | list):
             raise TypeError(f"{effect!r} is no command to Redis")

@@ -68,6 +68,16 @@ def dumps(value: Any, float_text: FloatText, place: str = "value") -> bytes:
     return _dump(value, float_text, place, MAX_NESTING)
 
 
+def dumps_known(value: Any) -> bytes:
+    """
+    `dumps` of what is known to hold no floats, to be no deeper than a few levels, and to be JSON in all else.
+
+    Raises:
+        TypeError: There is a lone surrogate, or an integer past 64 bits.
+    """
+    return _orjson_dumps(value, option=_OPTIONS)
+
+
 def dump_args(args: list[Any], float_text: FloatText, place: str = "args") -> bytes:
     """
     Check a job's arguments and write them: `check_args` and `dumps` in one walk.

@@ -24,6 +24,7 @@ from sidekiq_celery.utils.ids import uuid
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
 from sidekiq_py.redis_access.failed_jobs import Command
+from sidekiq_py.wire.json_dialect import dumps_known
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -49,6 +50,9 @@ class Place(NamedTuple):
     chord: Any
     chain: Any
     reply_to: str | None
+
+
+_NOWHERE = Place(None, None, None, None, None, None, None, None)
 
 
 class Manner(NamedTuple):
@@ -77,6 +81,9 @@ class _Settings(NamedTuple):
     task_default_queue: Any
 
 
+_RARELY_SET = _Settings._fields[:-1]
+
+
 class _PlainCall(NamedTuple):
     """
     What is common to the plain calls of a task.
@@ -85,6 +92,7 @@ class _PlainCall(NamedTuple):
         made_from: What it follows from.
         options: The task's.
         constant: The object `celery`, but for a place and what keyword arguments add.
+        is_text: That holds texts alone.
         marks, marks_with_kwargs: Its JSON where there is no place.
     """
 
@@ -92,6 +100,7 @@ class _PlainCall(NamedTuple):
     options: dict[str, Any]
     template: Template
     constant: dict[str, Any]
+    is_text: bool
     marks: bytes
     marks_with_kwargs: bytes
 
@@ -127,8 +136,9 @@ def send(app: "Celery", task: Any, args: Any, kwargs: Any, place: Place, options
     if signals.before_task_publish.receivers or signals.after_task_publish.receivers or not program.is_plain:
         return None
     parent = app.current_worker_task
-    # By their names: attributes, which are looked for elsewhere first, would cost twice as much.
-    settings = _Settings._make(map(app.conf.__getitem__, _Settings._fields))
+    conf = app.conf
+    # That one is set as a rule, and would have the others looked for one by one.
+    settings = _Settings._make((*conf.values_of(_RARELY_SET), conf["task_default_queue"]))
     if (
         settings.task_always_eager
         or getattr(task, "unique_for", None)
@@ -181,12 +191,13 @@ def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | No
     if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
         return None
     arguments, _ = encoded_arguments(args, kwargs, "json", None)
-    if not any(place) and place.group_index is None:
+    if place == _NOWHERE:
         return _Job(call.template, uuid(), arguments, call.marks_with_kwargs if kwargs else call.marks, [])
     task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to = place
-    for one in (task_id, group_id, root_id, parent_id, reply_to):
-        if one is not None and (type(one) is not str or not one.isascii()):
-            return None
+    # What is no text is refused by the join, but for subclasses.
+    ids = [one for one in (task_id, group_id, root_id, parent_id, reply_to) if one is not None]
+    if not "".join(ids).isascii() or (task_id is not None and type(task_id) is not str):
+        return None
     if group_index is not None and type(group_index) is not int:
         return None
     task_id = task_id or uuid()
@@ -210,7 +221,8 @@ def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | No
     kept: list[Command] = []
     if chain:
         marks["flow"], kept = flow_store.keep_steps(root_id or task_id, chain)
-    return _Job(call.template, task_id, arguments, marks_json(marks, call.template), kept)
+    text = dumps_known(marks) if call.is_text and not chord else marks_json(marks, call.template)
+    return _Job(call.template, task_id, arguments, text, kept)
 
 
 def _call_of(
@@ -253,7 +265,8 @@ def _made(
     marks = first[KEY]
     template = template_of(client, task, first)
     with_kwargs = marks_json({"kw": True, **marks}, template)
-    return _PlainCall(made_from, dict(options), template, marks, marks_json(marks, template), with_kwargs)
+    is_text = all(type(value) is str for value in marks.values())
+    return _PlainCall(made_from, dict(options), template, marks, is_text, marks_json(marks, template), with_kwargs)
 
 
 def _item(app: "Celery", task: Any, given: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,6 +1,8 @@
 """Mappings that settings are made of."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from operator import itemgetter
+from types import ModuleType
 from typing import Any
 
 from sidekiq_celery.utils.functional import first, uniq
@@ -192,6 +194,12 @@ class ChainMap(MutableMapping[str, Any]):
     __copy__ = copy
 
 
+def _dict_of(mapping: Any) -> dict[str, Any] | None:
+    """Where a mapping has its values, if it looks for them nowhere else: a module's, but for one with `__getattr__`."""
+    values = vars(mapping.obj) if type(mapping) is DictAttribute and type(mapping.obj) is ModuleType else None
+    return None if values is None or "__getattr__" in values else values
+
+
 class ConfigurationView(ChainMap, AttributeDictMixin):
     """
     Settings: changes before defaults, a key under each of its names.
@@ -206,6 +214,7 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
     prefix: str | None
     _keys: tuple[Callable[[str], str], ...] | None
     _names: dict[str, tuple[str, ...]]
+    _groups: dict[tuple[str, ...], tuple[frozenset[str], Callable[[Any], Any]]]
 
     def __init__(
         self,
@@ -216,7 +225,10 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
     ) -> None:
         super().__init__(changes, *(defaults or ()))
         self.__dict__.update(
-            prefix=prefix.rstrip("_") + "_" if prefix else prefix, _keys=tuple(keys) if keys else None, _names={}
+            prefix=prefix.rstrip("_") + "_" if prefix else prefix,
+            _keys=tuple(keys) if keys else None,
+            _names={},
+            _groups={},
         )
 
     def copy(self) -> "ConfigurationView":
@@ -255,6 +267,25 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
                 raise KeyError(f"Key not found: {key!r} (with prefix: {keys[0]!r})") from None
             raise
 
+    def values_of(self, keys: tuple[str, ...]) -> tuple[Any, ...]:
+        """
+        Several settings, two at least. At a fraction of the cost of one by one where all have their defaults.
+
+        Args:
+            keys: As the last of the mappings spells them.
+        """
+        known = self._groups.get(keys)
+        if known is None:
+            names = frozenset(name for key in keys for name in self.names_of(key))
+            known = self._groups[keys] = names, itemgetter(*keys)
+        names, values = known
+        maps = self.maps
+        for mapping in maps[:-1]:
+            found = mapping if type(mapping) is dict else _dict_of(mapping)
+            if found is None or not found.keys().isdisjoint(names):
+                return tuple([self[key] for key in keys])
+        return values(maps[-1])  # type: ignore[no-any-return]
+
     def __contains__(self, key: object) -> bool:
         return any(name in mapping for name in self.names_of(str(key)) for mapping in self.maps)
 
@@ -266,5 +297,5 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
         """Become *other*, for those who hold this one."""
         theirs = other.__dict__
         self.__dict__.update({name: theirs[name] for name in ("changes", "defaults", "key_t", "prefix", "_keys")})
-        self.__dict__["_names"] = {}
+        self.__dict__.update(_names={}, _groups={})
         self.__dict__["maps"] = [theirs["changes"], *theirs["defaults"]]

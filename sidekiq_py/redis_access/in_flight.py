@@ -35,7 +35,7 @@ STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
 _SLICE = 1000
 _KEPT = "@"
 _DAY_SECONDS = 24 * 3600
-_ADDS_UP = frozenset({"LPUSH", "RPUSH", "INCR", "INCRBY", "HINCRBY", "ZINCRBY", "APPEND", "PUBLISH"})
+_ADDS_UP = frozenset({"LPUSH", "RPUSH", "INCR", "INCRBY", "COUNT", "HINCRBY", "ZINCRBY", "APPEND", "PUBLISH"})
 # Their values, and the pairs of HSET, may come in several commands.
 _CAN_BE_CUT = frozenset({"SADD", "SREM", "LPUSH", "RPUSH", "HSET", "HDEL", "ZREM"})
 
@@ -107,11 +107,9 @@ class FetchPlan(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _take_keys(owner: str, queue_keys: tuple[str, ...]) -> Callable[[Mapping[Any, int]], tuple[int, ...]]:
-    """The numbers of owners, lease and orders, then of what must not be there."""
-    return itemgetter(
-        keys.OWNERS, keys.lease(owner), keys.ORDERS, keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys
-    )
+def _take_keys(queue_keys: tuple[str, ...]) -> Callable[[Mapping[Any, int]], tuple[int, ...]]:
+    """The numbers of owners and orders, then of what must not be there."""
+    return itemgetter(keys.OWNERS, keys.ORDERS, keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys)
 
 
 @lru_cache(maxsize=64)
@@ -175,11 +173,10 @@ class Counted(tuple[Command, ...]):
 @lru_cache(maxsize=4)
 def count_commands(day: str, *, failed: bool) -> Counted:
     """The commands that count one finished attempt, as Sidekiq does: a failure counts in both."""
-    names = [keys.STAT_PROCESSED, keys.stat_processed_on(day)]
+    counts = [("INCRBY", keys.STAT_PROCESSED, 1), ("COUNT", keys.stat_processed_on(day), 1, STAT_TTL_SECONDS)]
     if failed:
-        names += [keys.STAT_FAILED, keys.stat_failed_on(day)]
-    counts = [("INCRBY", name, 1) for name in names]
-    return Counted([*counts, *[("EXPIRE", name, STAT_TTL_SECONDS) for name in names[1::2]]])
+        counts += [("INCRBY", keys.STAT_FAILED, 1), ("COUNT", keys.stat_failed_on(day), 1, STAT_TTL_SECONDS)]
+    return Counted(counts)
 
 
 class Once(NamedTuple):
@@ -362,7 +359,7 @@ def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any
 
 def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
     if isinstance(effect, Take):
-        return [("TAKE", *effect[:4], *_take_keys(effect.owner, effect.others)(numbers))]
+        return [("TAKE", *effect[:4], *_take_keys(effect.others)(numbers))]
     if not isinstance(effect, Once | Unless | Held | Join):
         if not isinstance(effect, tuple | list):
             raise TypeError(f"{effect!r} is no command to Redis")

@@ -9,7 +9,6 @@ local removed = redis.call('HDEL', KEYS[1], unpack(ARGV, 2))
 if removed > 0 then
   -- Counters may fail (out of memory, a foreign type): the jobs are done all the same.
   redis.pcall('INCRBY', KEYS[2], removed)
-  redis.pcall('INCRBY', KEYS[3], removed)
-  redis.pcall('EXPIRE', KEYS[3], ARGV[1])
+  if redis.pcall('INCRBY', KEYS[3], removed) == removed then redis.pcall('EXPIRE', KEYS[3], ARGV[1]) end
 end
 return removed

@@ -19,8 +19,9 @@
 --
 -- A mark is taken back where one of its commands fails. Among the counters a condition whose key is no hash does not hold.
 --
--- One command is a push that may be a fetch as well, and does what the two would do:
---   TAKE <list> <job> <field> <owner> <owners> <lease> <orders> <absent>...
+-- Two commands do what takes several of Redis:
+--   COUNT <string> <n> <seconds>             INCRBY <string> <n>; one that is new lives for so many seconds
+--   TAKE <list> <job> <field> <owner> <owners> <orders> <absent>...
 --                                            LPUSH <list> <job>; but where the list is empty, none of the keys <absent> is
 --                                            there (other queues, and what only `fetch.lua` heeds), and the owner stands,
 --                                            the job is in flight under <field> at once. Keys are given by their numbers
@@ -62,7 +63,7 @@ local function obstacle()
     LPUSH = 'list', TAKE = 'list', RPUSH = 'list', LREM = 'list', LTRIM = 'list', SADD = 'set', SREM = 'set',
     ZADD = 'zset', ZREM = 'zset', ZINCRBY = 'zset', ZREMRANGEBYRANK = 'zset', ZREMRANGEBYSCORE = 'zset',
     HSET = 'hash', HSETNX = 'hash', HDEL = 'hash', HINCRBY = 'hash', ONCE = 'hash', JOIN = 'hash',
-    INCR = 'string', INCRBY = 'string', DECR = 'string', DECRBY = 'string', APPEND = 'string',
+    INCR = 'string', INCRBY = 'string', COUNT = 'string', DECR = 'string', DECRBY = 'string', APPEND = 'string',
   }
   -- What each key will be, and the fields that will have been set, when a command's turn has come.
   local types, coming = {}, {}
@@ -177,18 +178,20 @@ local function judged(at, is_vital)
   return 0, n, key, mark, ARGV[at + 6], text
 end
 
+local function counted(key, n, seconds)
+  local reply = redis.pcall('INCRBY', key, n)
+  if reply == tonumber(n) then redis.pcall('EXPIRE', key, seconds) end
+  return reply
+end
+
 -- The reply to what it did, and where it took the job the number of the standing orders.
 local function taken_or_pushed(at, words)
   local list, job, field, owner = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
-  local named = {}
-  for word = at + 6, at + words do named[#named + 1] = KEYS[tonumber(ARGV[word])] end
-  local owners, lease, orders = named[1], named[2], redis.pcall('GET', named[3])
-  if
-    type(orders) == 'table' or redis.call('EXISTS', list, unpack(named, 4)) > 0
-    or redis.call('EXISTS', lease) == 0 or redis.call('HEXISTS', owners, owner) == 0
-  then
-    return redis.pcall('LPUSH', list, job), nil
-  end
+  local owners, orders = KEYS[tonumber(ARGV[at + 6])], redis.pcall('GET', KEYS[tonumber(ARGV[at + 7])])
+  local absent = {list}
+  for word = at + 8, at + words do absent[#absent + 1] = KEYS[tonumber(ARGV[word])] end
+  local is_free = type(orders) ~= 'table' and redis.call('EXISTS', unpack(absent)) == 0
+  if not is_free or redis.call('HEXISTS', owners, owner) == 0 then return redis.pcall('LPUSH', list, job), nil end
   return redis.pcall('HSET', KEYS[1], field, job), orders or ''
 end
 
@@ -214,6 +217,8 @@ while ARGV[at] do
     local reply
     if ARGV[at + 1] == 'TAKE' then
       reply, taken = taken_or_pushed(at, words)
+    elseif ARGV[at + 1] == 'COUNT' then
+      reply = counted(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
     else
       reply = redis.pcall(unpack(ARGV, at + 1, at + words))
     end

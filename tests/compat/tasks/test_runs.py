@@ -92,6 +92,26 @@ def test_a_task_knows_its_call(app: Celery, worker: TaskWorker, redis_client: re
     )  # fmt: skip
 
 
+def test_headers_of_a_caller_are_headers_whatever_their_names(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """Marks of the same names say of a job where its workflow goes on, and how urgent it is."""
+    seen: list[Any] = []
+
+    @app.task(name="proj.look", bind=True)
+    def look(self: Any) -> None:
+        request = self.request
+        seen.append((request.headers, request.flow, request.chain, request.delivery_info["priority"]))
+
+    worker.start()
+    headers = {"flow": "north", "priority": "much"}
+    look.apply_async(headers=headers)
+    look.apply_async(headers=headers, priority=4)
+
+    eventually(lambda: len(seen) == 2)
+    assert sorted(seen, key=lambda one: one[3]) == [(headers, "north", None, 0), (headers, "north", None, 4)]
+
+
 def test_a_task_that_keeps_no_result_writes_nothing(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
     """It is acknowledged with others, like a native job."""
 

@@ -2,6 +2,7 @@
 
 import pickle
 from datetime import UTC, date, datetime, time, timedelta
+from types import ModuleType
 
 import pytest
 from sidekiq_celery.utils.abstract import CallableSignature, CallableTask
@@ -50,6 +51,43 @@ def test_a_prefix_is_looked_for_first():
     assert ConfigurationView({}, [{"CELERY_TASK_LATE": 2}], prefix="CELERY_").task_late == 2
     with pytest.raises(KeyError, match="with prefix: 'CELERY_NO'"):
         view["no"]
+
+
+def test_several_settings_are_what_they_are_one_by_one():
+    """However they were set, and as soon as they are."""
+    module = ModuleType("settings")
+    changed = {}
+    view = ConfigurationView(
+        changed, [DictAttribute(module), {"one": 1, "two": 2, "three": 3}], [str.upper], prefix="P_"
+    )
+    keys = ("three", "one")
+
+    def look():
+        found = view.values_of(keys)
+        assert found == tuple(view[key] for key in keys)
+        return found
+
+    assert look() == (3, 1)
+    module.P_ONE = 10
+    assert look() == (3, 10)
+    changed["THREE"] = 30
+    assert look() == (30, 10)
+    view.one = 100
+    assert look() == (30, 100)
+    view.clear()
+    del module.P_ONE
+    assert look() == (3, 1)
+
+
+@pytest.mark.parametrize("source", [Bunch(two=20), {"two": 20}, AttributeDict(two=20)])
+def test_several_settings_may_come_from_anything(source):
+    """An object's attributes may change by themselves, so each is looked for."""
+    source = source if isinstance(source, dict) else DictAttribute(source)
+    view = ConfigurationView({}, [source, {"one": 1, "two": 2}])
+
+    assert view.values_of(("one", "two")) == (1, 20)
+    source["one"] = 10
+    assert view.values_of(("one", "two")) == (10, 20)
 
 
 def test_mappings_are_asked_in_turn():

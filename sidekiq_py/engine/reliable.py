@@ -49,7 +49,7 @@ _LATE_ARRIVAL_SECONDS = 0.010
 # What was fetched longer ago may have been revoked since: a revoke of a job in flight waits as long before it returns.
 _FRESH_SECONDS = 0.050
 # So long after other jobs were there nobody tries whether there are none.
-_PAUSE_OF_SUCCESSION_SECONDS = 1.0
+_PAUSE_OF_HEIRS_SECONDS = 1.0
 # More would keep Redis from others for longer than is saved.
 _MOST_ENDS_IN_A_TURN = 4
 # A hard limit that comes due while Redis is away is kept when it is back.
@@ -114,7 +114,7 @@ class ReliableFetcher:
         self._paused: list[str] = []
         self._foreign: set[str] = set()
         # Before that no job is taken by the end of another.
-        self._succession_at = 0.0
+        self._heirs_at = 0.0
         self._async_queues: set[str] = set()
         self._unserved: frozenset[str] = frozenset()
         # Not in the registry yet: nobody would look into their inboxes.
@@ -484,7 +484,7 @@ class ReliableFetcher:
         owner = self._ownership.current
         gathered = self._settler.drain()
         try:
-            if full or not self._succeed(owner, gathered, now):
+            if full or not self._take_heir(owner, gathered, now):
                 self._fetch(owner, queues, wanted, gathered, now)
         except RedisError as error:
             if isinstance(error, ReplyLostError | RedisConnectionError):
@@ -496,41 +496,42 @@ class ReliableFetcher:
         if self._jobs:
             self._keeper.arm()
 
-    def _succeed(self, owner: Owner, gathered: dict[Owner, list[UnitOfWork]], asked_at: float) -> bool:
+    def _take_heir(self, owner: Owner, gathered: dict[Owner, list[UnitOfWork]], asked_at: float) -> bool:
         """Where one job has ended and its end pushes one, and no other is to be had: take that. False: fetch."""
         ended = gathered.get(owner, ())
-        is_due = asked_at >= self._succession_at and owner.is_registered and owner.told == owner.about
+        is_due = asked_at >= self._heirs_at and owner.is_registered and owner.told == owner.about
         if len(ended) != 1 or len(gathered) != 1 or not is_due:
             return False
+        [unit] = ended
+        question = unit.question
         batch = owner.open_batch()
         try:
-            found = succession(ended[0], owner, batch, self._by_key)
-            if found is None:
+            try:
+                found = succession(unit, owner, batch, self._by_key)
+                if found is None:
+                    return False
+                reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
+            except BaseException:
+                self._settler.restore(gathered)
+                raise
+            gathered.clear()
+            if question is not None:
+                _tell(question, answers[0])
+            self._settler.note_ends(self._link, ended, [reply])
+            if type(reply) is not list:
+                # There are other jobs, as a rule; or something is paused, suspect or revoked.
+                self._heirs_at = asked_at + _PAUSE_OF_HEIRS_SECONDS
                 return False
-            question = ended[0].question
-            reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
-            if type(reply) is list:
-                owner.units[found.heir.field] = found.heir
-        except BaseException:
-            self._settler.restore(gathered)
-            raise
+            owner.confirmed_at = asked_at
+            self._paused = []
+            self._foreign = set()
+            if self._on_told is not None:
+                self._on_told(reply)
+            owner.units[found.heir.field] = found.heir
+            self._jobs.append(found.heir)
+            return True
         finally:
             owner.close_batch(batch)
-        gathered.clear()
-        if question is not None:
-            _tell(question, answers[0])
-        self._settler.note_ends(self._link, ended, [reply])
-        if type(reply) is not list:
-            # There are other jobs, as a rule; or some is paused, suspect or revoked.
-            self._succession_at = asked_at + _PAUSE_OF_SUCCESSION_SECONDS
-            return False
-        owner.confirmed_at = asked_at
-        self._paused = []
-        self._foreign = set()
-        if self._on_told is not None:
-            self._on_told(reply)
-        self._jobs.append(found.heir)
-        return True
 
     def _fetch(
         self,

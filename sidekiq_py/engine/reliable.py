@@ -527,8 +527,10 @@ class ReliableFetcher:
             self._foreign = set()
             if self._on_told is not None:
                 self._on_told(reply)
-            owner.units[found.heir.field] = found.heir
-            self._jobs.append(found.heir)
+            heir = found.heir
+            heir.fetched_at = monotonic()
+            owner.units[heir.field] = heir
+            self._jobs.append(heir)
             return True
         finally:
             owner.close_batch(batch)

@@ -8,7 +8,6 @@ would (`in_flight.Take`), and the fetch is spared.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner
 from sidekiq_py.redis_access import in_flight
@@ -21,7 +20,7 @@ class Succession(NamedTuple):
 
     Args:
         call: The command that ends the one. Its reply is a list if it has taken the other.
-        heir: The other, as if it had been fetched.
+        heir: The other, as if it had been fetched; when is to be filled in.
     """
 
     call: tuple[Any, ...]
@@ -50,7 +49,7 @@ def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str,
     field = f"{batch}.0:{name}".encode()
     take = in_flight.Take(push[1], push[2], field, owner.name, tuple(queues))
     call = in_flight.settle_call(owner.name, ended.field, [*vital[:at], take, *vital[at + 1 :]], counters)
-    return Succession(call, UnitOfWork(push[2], name, owner, field, False, monotonic()))
+    return Succession(call, UnitOfWork(push[2], name, owner, field, False, fetched_at=0.0))
 
 
 def _only_push(vital: Sequence[Effect]) -> int | None:

@@ -250,14 +250,14 @@ class Take(NamedTuple):
         key: The queue's.
         field: Where it is to stand.
         owner: By whose fetch.
-        others: Keys of all queues of that fetch.
+        queue_keys: Of all queues of that fetch.
     """
 
     key: str
     job: bytes
     field: bytes
     owner: str
-    others: tuple[str, ...]
+    queue_keys: tuple[str, ...]
 
 
 Effect = Command | Once | Join | Unless | Held | Take
@@ -359,7 +359,7 @@ def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any
 
 def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
     if isinstance(effect, Take):
-        return [("TAKE", *effect[:4], *_take_keys(effect.others)(numbers))]
+        return [("TAKE", *effect[:4], *_take_keys(effect.queue_keys)(numbers))]
     if not isinstance(effect, Once | Unless | Held | Join):
         if not isinstance(effect, tuple | list):
             raise TypeError(f"{effect!r} is no command to Redis")

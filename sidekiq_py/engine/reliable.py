@@ -2,7 +2,7 @@
 The fetcher that loses nothing, and keeps Redis round trips out of a job's way.
 
 1. Processors take jobs from a local buffer. One that finds it empty becomes the leader: it hands in the
-   acknowledgements that are due and fetches the next batch in the same round trip.
+   acknowledgements that are due and fetches the next batch in the same round trip (`exchange`).
 2. Where there is nothing to fetch, the leader waits on all queues at once and runs what comes itself; another idle
    processor takes its place.
 3. While no processor is free the keeper watches: acknowledgements go out within milliseconds, what was fetched ahead
@@ -14,7 +14,6 @@ It ends when `quiet` was called and the buffer is empty: `take` returns None.
 import logging
 import math
 import os
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +21,13 @@ from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
+from sidekiq_py.engine.exchange import Exchange
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.keeper import RETRY_SECONDS, TICK_SECONDS, Keeper
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.engine.parking import Parking
-from sidekiq_py.engine.settle import Settler, end_call, forget, sliced, utc_day
+from sidekiq_py.engine.settle import Settler, forget, utc_day
 from sidekiq_py.engine.sizing import BatchSize
-from sidekiq_py.engine.succession import succession
 from sidekiq_py.engine.waiters import Waiters
 from sidekiq_py.engine.wake_pipe import wake_pipe
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
@@ -37,7 +36,6 @@ from sidekiq_py.redis_access import in_flight, revoked
 from sidekiq_py.redis_access.in_flight import Effect
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.registry import OnTold
-from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")
 
@@ -48,10 +46,6 @@ _GIVE_BACK_SECONDS = 0.020
 _LATE_ARRIVAL_SECONDS = 0.010
 # What was fetched longer ago may have been revoked since: a revoke of a job in flight waits as long before it returns.
 _FRESH_SECONDS = 0.050
-# So long after other jobs were there nobody tries whether there are none.
-_PAUSE_OF_HEIRS_SECONDS = 1.0
-# More would keep Redis from others for longer than is saved.
-_MOST_ENDS_IN_A_TURN = 4
 # A hard limit that comes due while Redis is away is kept when it is back.
 _KEPT_AFTER_LIMIT_SECONDS = 24 * 3600
 # A leader that waits for a reply from a Redis that hangs cannot be called off.
@@ -87,12 +81,9 @@ class ReliableFetcher:
         self._room = room
         self._on_told = on_told
         self._queues = [(name, capsule.weights[name]) for name in capsule.queue_names]
-        self._names = {name.encode(): name for name in capsule.queue_names}
-        self._by_key = {keys.queue(name): name for name in capsule.queue_names}
         self._keeper = Keeper(
             f"sidekiq.{capsule.name}/keeper", self._tick, self._is_needed, on_offline=self._note_offline, report=report
         )
-        self._link = pool.new_link()
         self._service_link = pool.new_link()
         self._service_lock = threading.Lock()
         self._settler = Settler(
@@ -100,6 +91,15 @@ class ReliableFetcher:
             on_pending=self._keeper.arm,
             on_trouble=self._note_trouble,
             is_given_up=lambda: self._is_closed,
+        )
+        self._exchange = Exchange(
+            pool.new_link(),
+            self._settler,
+            ownership,
+            capsule.queue_names,
+            max_bytes=config.buffer_bytes,
+            on_refused=self._keeper.arm,
+            on_told=on_told,
         )
         waited_for = capsule.queue_names[: config.idle_waiters]
         self._waited_for = tuple(waited_for)
@@ -110,15 +110,8 @@ class ReliableFetcher:
         self._low_water = 0
         self._left = 0
         self._refilled_at = monotonic()
-        # Paused, or foreign: their key is no list.
-        self._paused: list[str] = []
-        self._foreign: set[str] = set()
-        # Before that no job is taken by the end of another.
-        self._heirs_at = 0.0
         self._async_queues: set[str] = set()
         self._unserved: frozenset[str] = frozenset()
-        # Not in the registry yet: nobody would look into their inboxes.
-        self._fresh: set[str] = set()
 
         self._fetch_lock = threading.Lock()
         self._idle_change = Parking()
@@ -177,7 +170,7 @@ class ReliableFetcher:
             _log.warning("some finished jobs could not be acknowledged and will run again: %s", error)
         self._keeper.stop()
         self._waiters.close()
-        self._link.close()
+        self._exchange.close()
         with self._service_lock:
             self._service_link.close()
         self._settler.close()
@@ -327,13 +320,9 @@ class ReliableFetcher:
         begun = [name for name in weights if name not in before]
         if begun:
             self._ownership.widen(begun)
-            self._fresh.update(begun)
-            self._names = {**self._names, **{name.encode(): name for name in begun}}
         self._queues = list(weights.items())
-        self._by_key = {keys.queue(name): name for name in weights}
         self._unserved = (self._unserved | before) - weights.keys()
-        self._fresh.intersection_update(weights)
-        self._paused = [name for name in self._paused if name in weights]
+        self._exchange.serve(weights, begun)
         # Who has a connection keeps it.
         ordered = sorted(weights, key=lambda name: name not in self._waited_for)
         self._waited_for = tuple(ordered[: self._config.idle_waiters])
@@ -427,7 +416,7 @@ class ReliableFetcher:
     def _watch(self) -> bool:
         """Wait on the queues; True if a fetch is due afterwards."""
         full = self._full_queues()
-        shut = {*self._paused, *full, *self._fresh}
+        shut = {*self._exchange.paused, *full, *self._exchange.fresh}
         self._waiters.open(shut)
         waits_for_all = not shut and all(name in self._waited_for for name, _ in self._queues)
         seconds = None if waits_for_all else self._config.idle_poll_seconds
@@ -481,11 +470,8 @@ class ReliableFetcher:
         if wanted <= 0 or not queues or self._is_quiet:
             self._low_water = 0
             return
-        owner = self._ownership.current
-        gathered = self._settler.drain()
         try:
-            if full or not self._take_heir(owner, gathered, now):
-                self._fetch(owner, queues, wanted, gathered, now)
+            self._jobs.extend(self._exchange.run(queues, wanted, now))
         except RedisError as error:
             if isinstance(error, ReplyLostError | RedisConnectionError):
                 self._note_trouble()
@@ -496,68 +482,6 @@ class ReliableFetcher:
         if self._jobs:
             self._keeper.arm()
 
-    def _take_heir(self, owner: Owner, gathered: dict[Owner, list[UnitOfWork]], asked_at: float) -> bool:
-        """Where one job has ended and its end pushes one, and no other is to be had: take that. False: fetch."""
-        ended = gathered.get(owner, ())
-        is_due = asked_at >= self._heirs_at and owner.is_registered and owner.told == owner.about
-        if len(ended) != 1 or len(gathered) != 1 or not is_due:
-            return False
-        [unit] = ended
-        question = unit.question
-        batch = owner.open_batch()
-        try:
-            try:
-                found = succession(unit, owner, batch, self._by_key)
-                if found is None:
-                    return False
-                reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
-            except BaseException:
-                self._settler.restore(gathered)
-                raise
-            gathered.clear()
-            if question is not None:
-                _tell(question, answers[0])
-            self._settler.note_ends(self._link, ended, [reply])
-            if type(reply) is not list:
-                # There are other jobs, as a rule; or something is paused, suspect or revoked.
-                self._heirs_at = asked_at + _PAUSE_OF_HEIRS_SECONDS
-                return False
-            owner.confirmed_at = asked_at
-            self._paused = []
-            self._foreign = set()
-            if self._on_told is not None:
-                self._on_told(reply)
-            heir = found.heir
-            heir.fetched_at = monotonic()
-            owner.units[heir.field] = heir
-            self._jobs.append(heir)
-            return True
-        finally:
-            owner.close_batch(batch)
-
-    def _fetch(
-        self,
-        owner: Owner,
-        queues: Sequence[tuple[str, int]],
-        wanted: int,
-        gathered: dict[Owner, list[UnitOfWork]],
-        asked_at: float,
-    ) -> None:
-        """Hand in what was gathered and fetch so many jobs."""
-        batch = owner.open_batch()
-        takes_lone = self._ownership.reserve_lone()
-        marked: bytes | None = None
-        try:
-            plan = self._plan(owner, batch, queues, wanted, takes_lone)
-            reply = self._exchange(gathered, in_flight.FETCH.call(*plan.command_parts()))
-            if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
-                reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
-            marked = self._take_in(owner, plan, reply, asked_at)
-        finally:
-            if takes_lone:
-                self._ownership.release_lone(owner, marked)
-            owner.close_batch(batch)
-
     def _within_room(self, idle: int, ahead: int) -> int:
         """How many jobs to have: for the *idle* processors, and *ahead*, as far as they can start."""
         room = self._room() if self._async_queues else None
@@ -566,101 +490,6 @@ class ReliableFetcher:
         if all(name in self._async_queues for name, _ in self._queues):
             return min(idle + ahead, max(room, 0))
         return idle + min(ahead, max(room, 0))
-
-    def _plan(
-        self, owner: Owner, batch: int, queues: Sequence[tuple[str, int]], wanted: int, takes_lone: bool
-    ) -> in_flight.FetchPlan:
-        return in_flight.FetchPlan(
-            owner=owner.name,
-            registration="" if owner.told == owner.about else owner.about,
-            lease_ms=self._ownership.lease_ms,
-            batch=batch,
-            queues=queues,
-            max_jobs=wanted,
-            max_bytes=self._config.buffer_bytes,
-            seed=random.getrandbits(31),
-            may_take_marked=takes_lone,
-        )
-
-    def _exchange(self, gathered: dict[Owner, list[UnitOfWork]], fetch: tuple[Any, ...]) -> Any:
-        """Acknowledgements and fetch in one round trip; the fetch's reply. What is not taken is kept for later."""
-        ended = [unit for units in gathered.values() for unit in units if unit.end is not None]
-        slices = [
-            (owner, part, [unit.field for unit in part])
-            for owner, units in gathered.items()
-            for part in sliced([unit for unit in units if unit.end is None])
-        ]
-        questions = [unit.question for unit in ended if unit.question is not None]
-        try:
-            commands = [end_call(unit) for unit in ended]
-            if slices:
-                day = utc_day(now_seconds())
-                parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
-                commands += [in_flight.ACKNOWLEDGE.call(*part) for part in parts]
-            commands.append(fetch)
-            commands += [question.command for question in questions]
-            # The ends come first: what they push can be fetched right behind them. Of a few, such as a chain's step, it
-            # is fetched here before one who waits is served: going on costs less than waking him.
-            together = 0 < len(ended) <= _MOST_ENDS_IN_A_TURN
-            replies = self._link.transaction(commands) if together else self._link.batch(commands)
-        except BaseException:
-            self._settler.restore(gathered)
-            raise
-        ended_replies, replies, answers = _parted(replies, len(ended), len(questions))
-        for question, answer in zip(questions, answers, strict=True):
-            _tell(question, answer)
-        if ended:
-            self._settler.note_ends(self._link, ended, ended_replies)
-        for (owner, units, fields), reply in zip(slices, replies, strict=False):
-            if isinstance(reply, RedisReplyError):
-                # The settler hands them in by itself; the fetch beside them may have brought jobs.
-                self._settler.restore({owner: units})
-                self._keeper.arm()
-            else:
-                forget(owner, fields)
-        return replies[-1]
-
-    def _take_in(self, owner: Owner, plan: in_flight.FetchPlan, reply: Any, asked_at: float) -> bytes | None:
-        """Put the fetched jobs into the buffer; returns the field of a marked one, which comes alone."""
-        if isinstance(reply, RedisReplyError):
-            if reply.code != in_flight.FENCED:
-                raise reply
-            self._ownership.advance(owner)
-            return None
-        owner.is_registered = True
-        owner.confirmed_at = asked_at
-        owner.told = plan.registration or owner.told
-        if owner.told == owner.about:
-            self._fresh.clear()
-        names, queues = self._names, plan.queues
-        shut = reply[0]
-        self._paused = [queues[number if number >= 0 else ~number][0] for number in shut]
-        if shut or self._foreign:
-            self._note_foreign({queues[~number][0] for number in shut if number < 0})
-        table = owner.units
-        now = monotonic()
-        units = []
-        if self._on_told is not None:
-            self._on_told(reply[1])
-        marked = len(reply) == 4 and b"!" in reply[2] and in_flight.split_field(reply[2])[1]
-        for at in range(2, len(reply), 2):
-            field = reply[at]
-            # Shorter than to split it; not where the mark stands, as a queue's own name may hold a colon.
-            name = None if marked else names.get(field.partition(b":")[2])
-            name = name or in_flight.split_field(field)[2]
-            unit = table[field] = UnitOfWork(reply[at + 1], name, owner, field, marked, now)
-            units.append(unit)
-        self._jobs.extend(units)
-        return units[0].field if marked else None
-
-    def _note_foreign(self, names: set[str]) -> None:
-        for name in names - self._foreign:
-            _log.error(
-                "queue:%s is no list: something else wrote to this key. The queue is left alone; "
-                "rename or delete the key",
-                name,
-            )
-        self._foreign = names
 
     def _confirm(self, owner: Owner) -> bool:
         """Ask Redis whether *owner* stands, for as long as it takes; False: it does not, or it is time to stop."""
@@ -801,18 +630,3 @@ class ReliableFetcher:
             self._offline_since.pop(work, None)
             if not self._offline_since:
                 _log.info("Redis is online, %.1f sec downtime", monotonic() - since)
-
-
-def _tell(question: Question, answer: Any) -> None:
-    if isinstance(answer, RedisReplyError):
-        return
-    try:
-        question.tell(answer)
-    except Exception:  # noqa: BLE001 — the fetch beside it may have brought jobs
-        _log.exception("an answer could not be taken in")
-
-
-def _parted(replies: list[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """So many at either end, and what stands between them."""
-    end = len(replies) - last
-    return replies[:first], replies[first:end], replies[end:]

@@ -1,0 +1,266 @@
+"""
+One round trip with Redis between jobs: the ends of those that were run go out, the next ones come in.
+
+What has ended is handed in first, so that what it pushes can come back at once. A lone job whose end pushes one, where
+no other is to be had, does even without a fetch (`succession`).
+"""
+
+import logging
+import random
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.owner import Owner, Ownership
+from sidekiq_py.engine.settle import Settler, end_call, forget, sliced, utc_day
+from sidekiq_py.engine.succession import succession
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.outcome import Question
+from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.registry import OnTold
+from sidekiq_py.wire import keys
+
+_log = logging.getLogger("sidekiq")
+
+# More would keep Redis from others for longer than is saved.
+_MOST_ENDS_IN_A_TURN = 4
+# So long after other jobs were there nobody tries whether there are none.
+_PAUSE_OF_HEIRS_SECONDS = 1.0
+
+Gathered = dict[Owner, list[UnitOfWork]]
+
+
+class Exchange:
+    """
+    Of one capsule. One thread at a time may use it.
+
+    Args:
+        queue_names: All that are served.
+        max_bytes: Of jobs in one fetch.
+        on_refused: Called when acknowledgements are to be handed in once more.
+        on_told: Handed the orders that come along with jobs; see `fetch.lua`.
+
+    Attributes:
+        paused: Queues that the last fetch has left alone: paused, or their key is no list.
+        fresh: Queues that are not in the registry yet: nobody would look into their inboxes.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        settler: Settler,
+        ownership: Ownership,
+        queue_names: Collection[str],
+        *,
+        max_bytes: int,
+        on_refused: Callable[[], None],
+        on_told: OnTold | None,
+    ) -> None:
+        self._link = link
+        self._settler = settler
+        self._ownership = ownership
+        self._max_bytes = max_bytes
+        self._on_refused = on_refused
+        self._on_told = on_told
+        # By how fields, and how commands, name them. A queue that is served no more may still be named by a field.
+        self._by_field = {name.encode(): name for name in queue_names}
+        self._by_key = {keys.queue(name): name for name in queue_names}
+        self.paused: list[str] = []
+        self.fresh: set[str] = set()
+        self._foreign: set[str] = set()
+        # Before that no job is taken by the end of another.
+        self._heirs_at = 0.0
+
+    def serve(self, queue_names: Collection[str], begun: Collection[str]) -> None:
+        """Take jobs from these queues and no others; *begun* are new."""
+        self.fresh.update(begun)
+        self.fresh.intersection_update(queue_names)
+        self._by_field = {**self._by_field, **{name.encode(): name for name in begun}}
+        self._by_key = {keys.queue(name): name for name in queue_names}
+        self.paused = [name for name in self.paused if name in queue_names]
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._link.close()
+
+    def run(self, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float) -> list[UnitOfWork]:
+        """
+        Hand in all ends that are due, and take jobs.
+
+        Args:
+            queues: In order of precedence, each with its weight.
+            wanted: At most so many.
+            asked_at: Now, on the monotonic clock.
+
+        Raises:
+            RedisError: Redis is out of reach, or refuses it. What was due is kept for the next time.
+        """
+        owner = self._ownership.current
+        gathered = self._settler.drain()
+        heir = self._heir(owner, gathered, asked_at) if len(queues) == len(self._by_key) else None
+        return self._fetched(owner, gathered, queues, wanted, asked_at) if heir is None else [heir]
+
+    # ---- the job that another's end pushes
+
+    def _heir(self, owner: Owner, gathered: Gathered, asked_at: float) -> UnitOfWork | None:
+        """Where one job has ended and its end pushes one, and no other is to be had: take that. None: fetch."""
+        ended = gathered.get(owner, ())
+        is_due = asked_at >= self._heirs_at and owner.is_registered and owner.told == owner.about
+        if len(ended) != 1 or len(gathered) != 1 or not is_due:
+            return None
+        [unit] = ended
+        question = unit.question
+        batch = owner.open_batch()
+        try:
+            try:
+                found = succession(unit, owner, batch, self._by_key)
+                if found is None:
+                    return None
+                reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
+            except BaseException:
+                self._settler.restore(gathered)
+                raise
+            gathered.clear()
+            if question is not None:
+                _tell(question, answers[0])
+            self._settler.note_ends(self._link, ended, [reply])
+            if type(reply) is not list:
+                # There are other jobs, as a rule; or something is paused, suspect or revoked.
+                self._heirs_at = asked_at + _PAUSE_OF_HEIRS_SECONDS
+                return None
+            owner.confirmed_at = asked_at
+            self.paused = []
+            self._foreign = set()
+            if self._on_told is not None:
+                self._on_told(reply)
+            heir = owner.units[found.heir.field] = found.heir
+            heir.fetched_at = monotonic()
+            return heir
+        finally:
+            owner.close_batch(batch)
+
+    # ---- a fetch
+
+    def _fetched(
+        self, owner: Owner, gathered: Gathered, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
+    ) -> list[UnitOfWork]:
+        batch = owner.open_batch()
+        takes_lone = self._ownership.reserve_lone()
+        units: list[UnitOfWork] = []
+        try:
+            plan = in_flight.FetchPlan(
+                owner=owner.name,
+                registration="" if owner.told == owner.about else owner.about,
+                lease_ms=self._ownership.lease_ms,
+                batch=batch,
+                queues=queues,
+                max_jobs=wanted,
+                max_bytes=self._max_bytes,
+                seed=random.getrandbits(31),
+                may_take_marked=takes_lone,
+            )
+            reply = self._handed_in(gathered, in_flight.FETCH.call(*plan.command_parts()))
+            if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
+                reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
+            units = self._taken_in(owner, plan, reply, asked_at)
+            return units
+        finally:
+            if takes_lone:
+                # A marked one comes alone.
+                self._ownership.release_lone(owner, units[0].field if units and units[0].is_marked else None)
+            owner.close_batch(batch)
+
+    def _handed_in(self, gathered: Gathered, fetch: tuple[Any, ...]) -> Any:
+        """Ends and fetch in one round trip; the fetch's reply. What is not taken is kept for later."""
+        ended = [unit for units in gathered.values() for unit in units if unit.end is not None]
+        slices = [
+            (owner, part, [unit.field for unit in part])
+            for owner, units in gathered.items()
+            for part in sliced([unit for unit in units if unit.end is None])
+        ]
+        questions = [unit.question for unit in ended if unit.question is not None]
+        try:
+            commands = [end_call(unit) for unit in ended]
+            if slices:
+                day = utc_day(now_seconds())
+                parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
+                commands += [in_flight.ACKNOWLEDGE.call(*part) for part in parts]
+            commands.append(fetch)
+            commands += [question.command for question in questions]
+            # Of a few ends what they push is fetched here before one who waits is served: going on costs less than
+            # waking him.
+            together = 0 < len(ended) <= _MOST_ENDS_IN_A_TURN
+            replies = self._link.transaction(commands) if together else self._link.batch(commands)
+        except BaseException:
+            self._settler.restore(gathered)
+            raise
+        ended_replies, replies, answers = _parted(replies, len(ended), len(questions))
+        for question, answer in zip(questions, answers, strict=True):
+            _tell(question, answer)
+        if ended:
+            self._settler.note_ends(self._link, ended, ended_replies)
+        for (owner, units, fields), reply in zip(slices, replies, strict=False):
+            if isinstance(reply, RedisReplyError):
+                # The settler hands them in by itself; the fetch beside them may have brought jobs.
+                self._settler.restore({owner: units})
+                self._on_refused()
+            else:
+                forget(owner, fields)
+        return replies[-1]
+
+    def _taken_in(self, owner: Owner, plan: in_flight.FetchPlan, reply: Any, asked_at: float) -> list[UnitOfWork]:
+        if isinstance(reply, RedisReplyError):
+            if reply.code != in_flight.FENCED:
+                raise reply
+            self._ownership.advance(owner)
+            return []
+        owner.is_registered = True
+        owner.confirmed_at = asked_at
+        owner.told = plan.registration or owner.told
+        if owner.told == owner.about:
+            self.fresh.clear()
+        names, queues = self._by_field, plan.queues
+        shut = reply[0]
+        self.paused = [queues[number if number >= 0 else ~number][0] for number in shut]
+        if shut or self._foreign:
+            self._note_foreign({queues[~number][0] for number in shut if number < 0})
+        table = owner.units
+        now = monotonic()
+        units = []
+        if self._on_told is not None:
+            self._on_told(reply[1])
+        marked = len(reply) == 4 and b"!" in reply[2] and in_flight.split_field(reply[2])[1]
+        for at in range(2, len(reply), 2):
+            field = reply[at]
+            # Shorter than to split it; not where the mark stands, as a queue's own name may hold a colon.
+            name = None if marked else names.get(field.partition(b":")[2])
+            name = name or in_flight.split_field(field)[2]
+            unit = table[field] = UnitOfWork(reply[at + 1], name, owner, field, marked, now)
+            units.append(unit)
+        return units
+
+    def _note_foreign(self, names: set[str]) -> None:
+        for name in names - self._foreign:
+            _log.error(
+                "queue:%s is no list: something else wrote to this key. The queue is left alone; "
+                "rename or delete the key",
+                name,
+            )
+        self._foreign = names
+
+
+def _tell(question: Question, answer: Any) -> None:
+    if isinstance(answer, RedisReplyError):
+        return
+    try:
+        question.tell(answer)
+    except Exception:  # noqa: BLE001 — the fetch beside it may have brought jobs
+        _log.exception("an answer could not be taken in")
+
+
+def _parted(replies: list[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:
+    """So many at either end, and what stands between them."""
+    end = len(replies) - last
+    return replies[:first], replies[first:end], replies[end:]

@@ -269,10 +269,8 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
 
     def values_of(self, keys: tuple[str, ...]) -> tuple[Any, ...]:
         """
-        Several settings, two at least. At a fraction of the cost of one by one where all have their defaults.
-
-        Args:
-            keys: As the last of the mappings spells them.
+        Several settings, two at least, the same as one by one; at a fraction of the cost where all have their defaults,
+        and the last of the mappings spells them so.
         """
         known = self._groups.get(keys)
         if known is None:
@@ -284,7 +282,11 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
             found = mapping if type(mapping) is dict else _dict_of(mapping)
             if found is None or not found.keys().isdisjoint(names):
                 return tuple([self[key] for key in keys])
-        return values(maps[-1])  # type: ignore[no-any-return]
+        try:
+            return values(maps[-1])  # type: ignore[no-any-return]
+        except KeyError:
+            # A program with old names of settings has defaults with old names.
+            return tuple([self[key] for key in keys])
 
     def __contains__(self, key: object) -> bool:
         return any(name in mapping for name in self.names_of(str(key)) for mapping in self.maps)

@@ -79,6 +79,14 @@ def test_several_settings_are_what_they_are_one_by_one():
     assert look() == (3, 1)
 
 
+def test_several_settings_are_found_among_defaults_with_other_names():
+    """A program with old names of settings has those."""
+    view = ConfigurationView({"THREE": 3}, [{"ONE": 1, "TWO": 2}], [str.upper])
+
+    assert view.values_of(("one", "two")) == (1, 2)
+    assert view.values_of(("one", "three")) == (1, 3)
+
+
 @pytest.mark.parametrize("source", [Bunch(two=20), {"two": 20}, AttributeDict(two=20)])
 def test_several_settings_may_come_from_anything(source):
     """An object's attributes may change by themselves, so each is looked for."""

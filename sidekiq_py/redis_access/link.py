@@ -45,7 +45,7 @@ class Link:
     Args:
         connection: Its first; not connected yet.
         timeout_seconds: For a reply.
-        find_again: Makes the connections after the first, where the server may have moved.
+        find_again: Makes the connections after the first try, where the server may have moved.
 
     Raises from every call:
         RedisConnectionError: Nothing was executed.
@@ -59,6 +59,7 @@ class Link:
         "_find_again",
         "_is_abandoned",
         "_is_refused",
+        "_was_tried",
         "generation",
         "released_at",
         "timeout_seconds",
@@ -75,6 +76,7 @@ class Link:
         # The server has said that it is no longer the primary: the next command goes to another one.
         self._is_refused = False
         self._is_abandoned = False
+        self._was_tried = False
         self.timeout_seconds = timeout_seconds
         self.released_at = 0.0
         # Goes up with every new socket, so that a caller can tell an unbroken connection.
@@ -235,8 +237,10 @@ class Link:
         if _socket_of(self._connection) is not None:
             return
         self._refuse_if_abandoned()
-        if self._find_again is not None and self.generation > 0:
+        # Also after a first try in vain: the server may have moved between the making of the link and its first use.
+        if self._find_again is not None and self._was_tried:
             self._connection = self._find_again(self.timeout_seconds)
+        self._was_tried = True
         try:
             self._connection.connect()
         except (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError) as error:

@@ -45,6 +45,22 @@ def make(server: RedisServer) -> redis.Connection:
     return redis.Connection(host="127.0.0.1", port=server.port, protocol=2)
 
 
+def test_a_link_whose_first_try_was_in_vain_asks_where_the_primary_is(
+    two_servers: tuple[RedisServer, RedisServer],
+) -> None:
+    """It was made before a failover, and not needed until after it."""
+    first, second = two_servers
+    link = Link(make(first), 5, lambda seconds: make(second))
+    first.stop()
+
+    with pytest.raises(RedisConnectionError):
+        link.command("SET", "a", "1")
+    link.command("SET", "a", "2")
+
+    assert text_at(second, "a") == b"2"
+    link.close()
+
+
 def test_a_link_leaves_a_server_that_is_no_longer_the_primary(two_servers: tuple[RedisServer, RedisServer]) -> None:
     """Nothing else would make it: such a server answers reads, and closes no connection."""
     first, second = two_servers

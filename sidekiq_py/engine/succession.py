@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Owner
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.in_flight import Effect
+from sidekiq_py.redis_access.in_flight import Effect, Held, Join, Once, Unless
+
+_CONDITIONS = (Once, Join, Unless, Held)
+_PUSHES = frozenset({"LPUSH", "RPUSH"})
 
 
 class Succession(NamedTuple):
@@ -55,8 +58,11 @@ def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str,
 def _only_push(vital: Sequence[Effect]) -> int | None:
     found = None
     for at, effect in enumerate(vital):
-        if type(effect) is tuple and effect[0] == "LPUSH":
-            if found is not None:
+        if type(effect) is not tuple:
+            if not isinstance(effect, _CONDITIONS) or any(command[0] in _PUSHES for command in effect.then):
+                return None
+        elif effect[0] in _PUSHES:
+            if found is not None or effect[0] != "LPUSH":
                 return None
             found = at
     return found

@@ -107,9 +107,10 @@ class FetchPlan(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _take_keys(queue_keys: tuple[str, ...]) -> Callable[[Mapping[Any, int]], tuple[int, ...]]:
-    """The numbers of owners and orders, then of what must not be there."""
-    return itemgetter(keys.OWNERS, keys.ORDERS, keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys)
+def _take_keys(owner: str, queue_keys: tuple[str, ...]) -> Callable[[Mapping[Any, int]], tuple[int, ...]]:
+    """The numbers of owners, lease and orders, then of what must not be there."""
+    absent = (keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys)
+    return itemgetter(keys.OWNERS, keys.lease(owner), keys.ORDERS, *absent)
 
 
 @lru_cache(maxsize=64)
@@ -359,7 +360,7 @@ def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any
 
 def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
     if isinstance(effect, Take):
-        return [("TAKE", *effect[:4], *_take_keys(effect.queue_keys)(numbers))]
+        return [("TAKE", *effect[:4], *_take_keys(effect.owner, effect.queue_keys)(numbers))]
     if not isinstance(effect, Once | Unless | Held | Join):
         if not isinstance(effect, tuple | list):
             raise TypeError(f"{effect!r} is no command to Redis")

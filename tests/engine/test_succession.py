@@ -10,13 +10,16 @@ import redis
 
 from sidekiq_py.client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.owner import Owner
+from sidekiq_py.engine.succession import succession
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain
 from sidekiq_py.outcome import Attempt, Outcome, Question
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.in_flight import SETTLE, Take
+from sidekiq_py.redis_access.in_flight import SETTLE, Join, Once, Take, Unless
 from sidekiq_py.redis_access.link import Link
 from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
@@ -81,6 +84,7 @@ def test_it_does_so_where_it_is_all_that_an_end_writes(link: Link, redis_client:
         ("SET", "sidekiq_py:revoked", "no zset"),
         ("LPUSH", "sidekiq_py:orders", "no string"),
         ("HDEL", "sidekiq_py:owners", OWNER),
+        ("DEL", f"sidekiq_py:lease:{OWNER}"),
     ],
     ids=lambda command: " ".join(map(str, command[:2])),
 )
@@ -111,6 +115,54 @@ def test_nothing_is_taken_by_a_job_that_is_not_in_flight_any_more(link: Link, re
     assert all_keys(redis_client) == before
 
 
+def test_owners_of_a_foreign_type_leave_it_to_the_fetch_to_say_so(link: Link, redis_client: redis.Redis) -> None:
+    """The one job has ended all the same."""
+    push(redis_client, "first")
+    [(field, _)] = fetch(link)
+    redis_client.delete("sidekiq_py:owners")
+    redis_client.set("sidekiq_py:owners", "no hash")
+
+    assert settle(link, field, ("SADD", "queues", "default"), TAKE) == 1
+    assert redis_client.lrange("queue:default", 0, -1) == [b"next"]
+
+
+def test_it_is_in_its_queue_where_the_end_is_refused_after_it(link: Link, redis_client: redis.Redis) -> None:
+    """Nobody hears that it was taken, and the end will be sent again."""
+    push(redis_client, "first")
+    [(field, _)] = fetch(link)
+
+    with pytest.raises(RedisReplyError, match="syntax error"):
+        settle(link, field, TAKE, ("SET", "result", "1", "no such option"))
+
+    assert held(redis_client) == {field: b"first"}
+    assert redis_client.lrange("queue:default", 0, -1) == [b"next"]
+
+
+@pytest.mark.parametrize(
+    ("beside", "is_taken"),
+    [
+        ((), True),
+        ((Unless("result", "x", (("SET", "result", "1"), ("PUBLISH", "result", "1"))),), True),
+        ((Once("marks", "done", (("LPUSH", "queue:high", b"more"),)),), False),
+        ((Join("whole", "done", 1, b"seam", (("LPUSH", "queue:high", b"more"),)),), False),
+        ((("LPUSH", "queue:elsewhere", b"more"),), False),
+        ((("RPUSH", "queue:default", b"more"),), False),
+        ((["SET", "result", "1"],), False),
+    ],
+)
+def test_an_end_that_may_push_more_leaves_it_to_a_fetch(beside: tuple[Any, ...], is_taken: bool) -> None:
+    """Which of them is to run first it knows."""
+    owner = Owner(OWNER, "")
+    unit = UnitOfWork(b"first", "default", owner, b"1.0:default", is_marked=False, fetched_at=0.0)
+    unit.end = ([*beside, ("LPUSH", "queue:default", b"next")], ())
+
+    found = succession(unit, owner, 2, {"queue:high": "high", "queue:default": "default"})
+
+    assert (found is not None) == is_taken
+    if found is not None:
+        assert (found.heir.raw, found.heir.field, found.heir.queue) == (b"next", b"2.0:default", "default")
+
+
 def test_a_queue_of_a_foreign_type_leaves_the_end_unwritten(link: Link, redis_client: redis.Redis) -> None:
     """As a push would."""
     push(redis_client, "first")
@@ -118,7 +170,7 @@ def test_a_queue_of_a_foreign_type_leaves_the_end_unwritten(link: Link, redis_cl
     redis_client.set("queue:default", "no list")
     before = all_keys(redis_client)
 
-    with pytest.raises(RedisReplyError, match="WRONGTYPE queue:default is a string"):
+    with pytest.raises(RedisReplyError, match="WRONGTYPE queue:default is a string, and LPUSH needs a list"):
         settle(link, field, ("SADD", "queues", "default"), TAKE)
 
     assert all_keys(redis_client) == before

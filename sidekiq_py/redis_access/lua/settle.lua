@@ -21,10 +21,11 @@
 --
 -- Two commands do what takes several of Redis:
 --   COUNT <string> <n> <seconds>             INCRBY <string> <n>; one that is new lives for so many seconds
---   TAKE <list> <job> <field> <owner> <owners> <orders> <absent>...
+--   TAKE <list> <job> <field> <owner> <owners> <lease> <orders> <absent>...
 --                                            LPUSH <list> <job>; but where the list is empty, none of the keys <absent> is
---                                            there (other queues, and what only `fetch.lua` heeds), and the owner stands,
---                                            the job is in flight under <field> at once. Keys are given by their numbers
+--                                            there (other queues, and what only `fetch.lua` heeds), and the owner stands
+--                                            with its lease, the job is in flight under <field> at once. Keys are given by
+--                                            their numbers
 --
 -- Reply: 1, or {number of the standing orders} if a job was taken. 0 if the job was not in flight: somebody else owns it by
 -- now, and nothing was written. Error: WRONGTYPE or ERR with the name of the key; nothing was written.
@@ -79,7 +80,7 @@ local function obstacle()
       -- A user who may not ask goes on without the look.
       is = is or redis.pcall('TYPE', key).ok or 'none'
       if is ~= 'none' and is ~= need then
-        return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and ' .. verb .. ' needs a ' .. need
+        return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and ' .. (verb == 'TAKE' and 'LPUSH' or verb) .. ' needs a ' .. need
       end
       local number = nil
       if not types[key] and need == 'string' and verb ~= 'APPEND' then
@@ -184,15 +185,19 @@ local function counted(key, n, seconds)
   return reply
 end
 
--- The reply to what it did, and where it took the job the number of the standing orders.
+-- The reply to what it did, and where it took the job what there is to say and to undo.
 local function taken_or_pushed(at, words)
   local list, job, field, owner = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
-  local owners, orders = KEYS[tonumber(ARGV[at + 6])], redis.pcall('GET', KEYS[tonumber(ARGV[at + 7])])
-  local absent = {list}
-  for word = at + 8, at + words do absent[#absent + 1] = KEYS[tonumber(ARGV[word])] end
-  local is_free = type(orders) ~= 'table' and redis.call('EXISTS', unpack(absent)) == 0
-  if not is_free or redis.call('HEXISTS', owners, owner) == 0 then return redis.pcall('LPUSH', list, job), nil end
-  return redis.pcall('HSET', KEYS[1], field, job), orders or ''
+  local named = {}
+  for word = at + 6, at + words do named[#named + 1] = KEYS[tonumber(ARGV[word])] end
+  local owners, lease, orders = named[1], named[2], redis.pcall('GET', named[3])
+  if
+    type(orders) == 'table' or redis.call('EXISTS', list, unpack(named, 4)) > 0
+    or redis.call('EXISTS', lease) == 0 or redis.pcall('HEXISTS', owners, owner) ~= 1
+  then
+    return redis.pcall('LPUSH', list, job), nil
+  end
+  return redis.pcall('HSET', KEYS[1], field, job), {orders = orders or '', list = list, job = job, field = field}
 end
 
 local at = 3
@@ -225,6 +230,8 @@ while ARGV[at] do
     if number < vital and type(reply) == 'table' and reply.err then
       -- Or whoever tries again would take what hangs on the mark for done.
       if hanging > 0 then redis.pcall('HDEL', key, mark) end
+      -- Nobody will hear that it was taken.
+      if taken and redis.pcall('HDEL', KEYS[1], taken.field) == 1 then redis.pcall('LPUSH', taken.list, taken.job) end
       if string.find(reply.err, 'WRONGTYPE', 1, true) then
         return redis.error_reply('WRONGTYPE ' .. ARGV[at + 2] .. ' is not of the type that ' .. ARGV[at + 1] .. ' needs')
       end
@@ -236,4 +243,4 @@ while ARGV[at] do
   at = at + words + 1
 end
 if not removed then redis.call('HDEL', KEYS[1], ARGV[1]) end
-return taken and {taken} or 1
+return taken and {taken.orders} or 1

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
 
 __all__ = (
-    "DONE", "ChordRecord", "Place", "Step", "add_parts", "answered", "as_text", "chord_key", "is_place", "keep_chord",
-    "keep_steps", "question_of", "read_chord", "read_step", "recall_chord", "take_step", "walk",
+    "DONE", "Answer", "ChordRecord", "Place", "Step", "add_parts", "answered", "as_text", "chord_key", "is_place",
+    "keep_chord", "keep_steps", "question_of", "read_chord", "read_step", "recall_chord", "take_step", "walk",
 )  # fmt: skip
 
 TTL_SECONDS = 30 * 24 * 3600
@@ -55,11 +55,19 @@ _RECALLED_SECONDS = 5.0
 _MOST_RECALLED = 64
 _recalled: dict[str, tuple[float, "ChordRecord"]] = {}
 
-_MOST_ANSWERS = 64
-_answers: dict[str, tuple[bytes, bytes]] = {}
-"""By the id of a job that was pushed here: its bytes, and how the step behind it is kept."""
-
 Place = dict[str, Any]
+
+
+class Answer(NamedTuple):
+    """A place, and how the step there is kept."""
+
+    place: Place
+    text: bytes
+
+
+_MOST_ANSWERS = 64
+_answers: dict[str, tuple[bytes, Answer]] = {}
+"""By the id of a job that was pushed here, with its bytes."""
 
 
 class Step(NamedTuple):
@@ -165,14 +173,16 @@ def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
     return [("DEL", key), ("HSET", key, "parts", parts, "body", text), ("EXPIRE", key, TTL_SECONDS)]
 
 
-def read_step(app: "Celery", place: Place, text: bytes | None = None) -> Step | None:
+def read_step(app: "Celery", place: Place, known: Answer | None = None) -> Step | None:
     """
     The step at a place; None if it was taken, or forgotten.
 
     Args:
-        text: How it is kept, where that is known.
+        known: Of this place or another one.
     """
-    if text is None:
+    if known is not None and known.place == place:
+        text: bytes | None = known.text
+    else:
         text = _ask(app, "HGET", flow_key(place["id"]), place["next"])
     if text is None:
         return None
@@ -185,25 +195,25 @@ def question_of(place: Place, pushed: Sequence[Any] | None) -> Question | None:
     What to ask along with the push of a step that may run in this process next: the step at *place*, behind it.
 
     Args:
-        pushed: The step's job is the last of it.
+        pushed: The step's job is the last of it, as a rule; a step that is a workflow of its own has pushed others.
     """
     job = pushed[-1] if pushed else None
     if not isinstance(job, Outgoing):
         return None
-    return Question(("HGET", flow_key(place["id"]), place["next"]), partial(_keep_answer, job))
+    return Question(("HGET", flow_key(place["id"]), place["next"]), partial(_keep_answer, job, place))
 
 
-def _keep_answer(job: Outgoing, text: bytes | None) -> None:
+def _keep_answer(job: Outgoing, place: Place, text: bytes | None) -> None:
     if text is None:
         return
     while len(_answers) >= _MOST_ANSWERS:
         # Its job runs elsewhere, as most do where there are many.
         _answers.pop(next(iter(_answers)), None)
-    _answers[job.jid] = job.payload, text
+    _answers[job.jid] = job.payload, Answer(place, text)
 
 
-def answered(payload: dict[str, Any]) -> bytes | None:
-    """How the step behind a job is kept, if that was asked when this very job was pushed."""
+def answered(payload: dict[str, Any]) -> Answer | None:
+    """What was asked when this very job was pushed, in this process."""
     jid = payload.get("jid")
     known = _answers.pop(jid, None) if isinstance(jid, str) else None
     if known is None:

@@ -53,6 +53,8 @@ _SAME_NAME = (
 _OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
 # Of the body or the job, and not of the request.
 _OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT, UNIQUE})
+# Of the request, and of no caller.
+_OF_THE_RUN = frozenset({"_children", "_next_step", "_protected", "_question"})
 _NO_FIELDS = _OF_THE_BODY | {"flow", "priority"}
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
 
@@ -275,12 +277,12 @@ def _with_marks(fields: dict[str, Any], marks: Mapping[str, Any]) -> dict[str, A
         own = fields.pop("headers")
         if own:
             # As in Celery, where they are fields of the request; but none of a task's own is given away for them.
-            fields = {**own, **fields}
+            fields = {**{name: own[name] for name in own if name not in _OF_THE_RUN}, **fields}
             fields.setdefault("headers", own)
     if marks.get("flow"):
         # What stands there is read when it is needed.
         fields["chain"] = [marks["flow"]]
-    if "priority" in marks:
+    if marks.get("priority") is not None:
         fields["delivery_info"]["priority"] = marks["priority"]
     if marks.get("timelimit"):
         fields["time_limit"], fields["soft_time_limit"] = fields["timelimit"]

@@ -27,8 +27,8 @@ class Context:
     """
 
     _children: list[Any] | None = None
-    # The text of the next step, where it is known before it is needed; and what is asked for the one after it.
-    _next_step: bytes | None = None
+    # The next step, where it is known before it is needed; and what is asked for the one after it.
+    _next_step: Any = None
     _question: Any = None
     _protected = 0
     args: Any = None

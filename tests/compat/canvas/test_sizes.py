@@ -128,8 +128,11 @@ def test_what_was_asked_for_a_job_is_said_of_no_other(tasks: SimpleNamespace, re
     assert flow_store.answered(payload) is None
 
     question.tell(text)
-    assert flow_store.answered(payload) == text
-    assert flow_store.read_step(tasks.same.app, place, text).signature["args"] == [0]
+    known = flow_store.answered(payload)
+    assert known == (place, text)
+    redis_client.delete(question.command[1])
+    assert flow_store.read_step(tasks.same.app, place, known).signature["args"] == [0]
+    assert flow_store.read_step(tasks.same.app, {**place, "next": "another"}, known) is None
 
 
 def test_answers_that_nobody_needs_are_forgotten(tasks: SimpleNamespace) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sidekiq_celery import Celery, Task, chain, chord
 from sidekiq_celery.canvas import Signature
+from sidekiq_celery.result import AsyncResult
 
 from tests.compat.tasks.worker import TaskWorker
 
@@ -87,6 +88,36 @@ def test_a_class_of_tasks_that_overrides_calls_is_asked(app: Celery, worker: Tas
     assert chain(one_more.s(0), one_more.s(), one_more.s()).apply_async().get(timeout=_SECONDS) == 3
 
     assert [tuple(args) for args in seen] == [(0,), (1,), (2,)]
+
+
+def test_a_call_of_a_step_may_send_a_chain_of_its_own(app: Celery, worker: TaskWorker) -> None:
+    """As base classes do that note down what is called; neither chain takes a step of the other."""
+    ran: list[str] = []
+    told: list[AsyncResult] = []
+
+    @app.task(name="say")
+    def say(before: str, word: str) -> str:
+        ran.append(f"{before}{word}")
+        return f"{before}{word}"
+
+    class Noted(Task):
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+            result = super().apply_async(args, kwargs, **options)
+            if self.app.current_worker_task:
+                told.append(chain(say.s("", "A"), say.s("B"), say.s("C")).apply_async())
+            return result
+
+    @app.task(name="noted", base=Noted)
+    def noted(before: str, word: str) -> str:
+        return f"{before}{word}"
+
+    worker.start(concurrency=1)
+
+    result = chain(say.s("", "a"), noted.s("b"), say.s("c"), say.s("d")).apply_async()
+
+    assert result.get(timeout=_SECONDS) == "abcd"
+    assert [each.get(timeout=_SECONDS) for each in told] == ["ABC"]
+    assert sorted(ran) == ["A", "AB", "ABC", "a", "abc", "abcd"]
 
 
 def test_a_step_that_takes_other_arguments_fails_the_chain(app: Celery, worker: TaskWorker) -> None:

@@ -55,6 +55,14 @@ CANVASES: dict[str, tuple[Canvas, Any]] = {
         lambda t: chord([t.add.s(1, 1) | group(t.add.s(1), t.add.s(2)), t.same.s(9)], t.same.s()),
         [[3, 4], 9],
     ),
+    "a chain as the last part of a chord between steps": (
+        lambda t: t.add.s(1, 1) | chord([t.add.s(1) | t.add.s(10)], t.total.s()) | t.add.s(100),
+        113,
+    ),
+    "a chain as the last part of a group between steps": (
+        lambda t: t.add.s(1, 1) | group(t.add.s(1), t.add.s(1) | t.add.s(10)) | t.total.s() | t.add.s(100),
+        116,
+    ),
     "a group within a chord": (lambda t: chord([group(t.same.s(1), t.same.s(2)), t.same.s(3)], t.same.s()), [1, 2, 3]),
     "a chord within a chord": (
         lambda t: chord([chord([t.same.s(1), t.same.s(2)], t.total.s()), t.same.s(4)], t.same.s()),
@@ -102,6 +110,15 @@ def test_a_canvas_comes_to_its_end(running: SimpleNamespace, name: str) -> None:
     make, expected = CANVASES[name]
 
     assert outcome(make(running)) == expected
+
+
+@pytest.mark.parametrize("name", CANVASES)
+def test_a_canvas_comes_to_its_end_on_one_thread(tasks: SimpleNamespace, worker: TaskWorker, name: str) -> None:
+    """Each task's end takes the next there, and what it was told along with it."""
+    worker.start(concurrency=1)
+    make, expected = CANVASES[name]
+
+    assert outcome(make(tasks)) == expected
 
 
 # Plain calls as dicts; and nothing, which knows no app.

@@ -33,13 +33,13 @@ class TaskWorker:
         self._url = url
         self._queues = queues
 
-    def start(self, *, max_job_bytes: int = 0, **options: Any) -> None:
+    def start(self, *, max_job_bytes: int = 0, concurrency: int = 2, **options: Any) -> None:
         """Start it; other *options* are those of `register_tasks`."""
         register_tasks(self.app, self.registry, hooks=self.hooks, **options)
         config = Config(
             redis=RedisSettings(self._url),
             sidekiq_version="6.4.1",
-            capsules=(CapsuleConfig(concurrency=2, queues=tuple(map(QueueConfig, self._queues))),),
+            capsules=(CapsuleConfig(concurrency=concurrency, queues=tuple(map(QueueConfig, self._queues))),),
             max_job_bytes=max_job_bytes,
             job_log=False,
             embedded=True,

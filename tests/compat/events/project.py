@@ -10,12 +10,19 @@ from sidekiq_celery.exceptions import Ignore, Reject
 URL = os.environ["REDIS_URL"]
 
 app = Celery("project", broker=URL, backend=URL, set_as_current=False)
+app.conf.task_send_sent_event = "PROJECT_TELLS_OF_SENT_TASKS" in os.environ
 
 
 @app.task
 def add(a: int, b: int) -> int:
     """A sum."""
     return a + b
+
+
+@app.task
+def total(numbers: list[int]) -> int:
+    """Their sum."""
+    return sum(numbers)
 
 
 @app.task

@@ -8,12 +8,27 @@ from types import ModuleType
 
 import pytest
 import redis
+from sidekiq_celery import chord
 
 from tests.compat.events.heard import LONG, Heard
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 
 StartWorker = Callable[..., SidekiqProcess]
+
+
+def test_a_chords_body_is_sent_once(
+    start: StartWorker, project: ModuleType, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part has it ready, should it be the last; monitors hear of the one that is sent."""
+    monkeypatch.setenv("PROJECT_TELLS_OF_SENT_TASKS", "1")
+    start("-P", "prefork", "-c", "2", "-E", processes=2)
+
+    body = chord([project.add.s(number, number) for number in range(9)], project.total.s()).apply_async()
+
+    assert body.get(timeout=LONG) == 72
+    heard.wait_for("task-succeeded", body.id)
+    assert [event["type"] for event in heard.of(body.id)].count("task-sent") == 1
 
 
 def test_tasks_are_told_of_from_receiving_to_their_end(start: StartWorker, project: ModuleType, heard: Heard) -> None:

@@ -37,6 +37,7 @@ _CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_li
 # Of calls of one task that differ in these so many kinds are kept.
 _MOST_OPTIONS = 8
 _SCALARS = (str, int, float)
+_TEXT = frozenset({str})
 
 
 class Place(NamedTuple):
@@ -194,9 +195,8 @@ def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | No
     if place == _NOWHERE:
         return _Job(call.template, uuid(), arguments, call.marks_with_kwargs if kwargs else call.marks, [])
     task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to = place
-    # What is no text is refused by the join, but for subclasses.
     ids = [one for one in (task_id, group_id, root_id, parent_id, reply_to) if one is not None]
-    if not "".join(ids).isascii() or (task_id is not None and type(task_id) is not str):
+    if not _TEXT.issuperset(map(type, ids)) or not "".join(ids).isascii():
         return None
     if group_index is not None and type(group_index) is not int:
         return None

@@ -20,6 +20,7 @@ from typing import Any
 from sidekiq_py.client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.child import run_child
+from sidekiq_py.engine.exchange import Exchange
 from sidekiq_py.engine.family import Parent
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.owner import Owner
@@ -156,7 +157,7 @@ def around_script(script: Script, moment: str, countdown: Countdown) -> None:
 
 
 FAULTS: dict[str, Callable[[Countdown], None]] = {
-    "after the fetch": lambda countdown: after(ReliableFetcher, "_take_in", countdown),
+    "after the fetch": lambda countdown: after(Exchange, "run", countdown),
     "when a job is taken": lambda countdown: after(ReliableFetcher, "take", countdown),
     "before settling a success": lambda countdown: before(Settler, "acknowledge", countdown),
     "after settling a success": lambda countdown: after(Settler, "acknowledge", countdown),

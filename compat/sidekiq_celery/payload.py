@@ -263,6 +263,7 @@ def request_fields(
         "correlation_id": task_id,
         "utc": True,
         "timelimit": _NO_LIMITS,
+        "stamps": {},
         "delivery_info": {"exchange": "", "routing_key": queue, "priority": 0, "redelivered": False},
     }
     return fields if not marks else _with_marks(fields, marks)

@@ -166,6 +166,9 @@ class JobRun(TaskRun):
         request.__dict__ = request_fields(
             definition.name, payload, marks, queue, args, kwargs, definition.plan.hostname
         )
+        if definition.plan.task.ignore_result and "ignore_result" not in marks:
+            # Said by the task, it is not said again by each of its calls.
+            request.ignore_result = True
         if request.chain:
             request._next_step = flow_store.answered(payload)
         if "timelimit" in marks and definition.has_outlived(request.timelimit):

@@ -92,6 +92,25 @@ def test_a_task_knows_its_call(app: Celery, worker: TaskWorker, redis_client: re
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("of_task", "of_call", "told"), [(True, None, True), (True, False, False), (False, True, True)]
+)
+def test_a_task_knows_whether_its_result_is_kept(
+    app: Celery, worker: TaskWorker, of_task: bool, of_call: bool | None, told: bool
+) -> None:
+    """As its call says, else as it does itself; and unstamped it has no stamps."""
+    seen: list[Any] = []
+
+    @app.task(name="proj.look", bind=True, ignore_result=of_task)
+    def look(self: Any) -> None:
+        seen.append((self.request.ignore_result, self.request.stamps))
+
+    worker.start()
+    look.apply_async(ignore_result=of_call)
+
+    assert eventually(lambda: seen) == [(told, {})]
+
+
 def test_headers_of_a_caller_are_headers_whatever_their_names(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis
 ) -> None:

@@ -46,13 +46,16 @@ def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str,
     vital, counters = ended.end
     at = _only_push(vital)
     push: Sequence[Any] = () if at is None else vital[at]
-    name = queues.get(push[1]) if len(push) == 3 else None
-    if at is None or name is None or type(push[2]) is not bytes:
+    if at is None or len(push) != 3:
+        return None
+    _, key, job = push
+    name = queues.get(key)
+    if name is None or type(job) is not bytes:
         return None
     field = f"{batch}.0:{name}".encode()
-    take = in_flight.Take(push[1], push[2], field, owner.name, tuple(queues))
+    take = in_flight.Take(key, job, field, owner.name, tuple(queues))
     call = in_flight.settle_call(owner.name, ended.field, [*vital[:at], take, *vital[at + 1 :]], counters)
-    return Succession(call, UnitOfWork(push[2], name, owner, field, False, fetched_at=0.0))
+    return Succession(call, UnitOfWork(job, name, owner, field, False, fetched_at=0.0))
 
 
 def _only_push(vital: Sequence[Effect]) -> int | None:

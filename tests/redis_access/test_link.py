@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -45,12 +45,21 @@ def make(server: RedisServer) -> redis.Connection:
     return redis.Connection(host="127.0.0.1", port=server.port, protocol=2)
 
 
+@pytest.fixture
+def link(two_servers: tuple[RedisServer, RedisServer]) -> Iterator[Link]:
+    """To the first of them; it finds the second when it looks again."""
+    first, second = two_servers
+    one = Link(make(first), 5, lambda seconds: make(second))
+    yield one
+    one.close()
+
+
 def test_a_link_whose_first_try_was_in_vain_asks_where_the_primary_is(
     two_servers: tuple[RedisServer, RedisServer],
+    link: Link,
 ) -> None:
     """It was made before a failover, and not needed until after it."""
     first, second = two_servers
-    link = Link(make(first), 5, lambda seconds: make(second))
     first.stop()
 
     with pytest.raises(RedisConnectionError):
@@ -58,13 +67,13 @@ def test_a_link_whose_first_try_was_in_vain_asks_where_the_primary_is(
     link.command("SET", "a", "2")
 
     assert text_at(second, "a") == b"2"
-    link.close()
 
 
-def test_a_link_leaves_a_server_that_is_no_longer_the_primary(two_servers: tuple[RedisServer, RedisServer]) -> None:
+def test_a_link_leaves_a_server_that_is_no_longer_the_primary(
+    two_servers: tuple[RedisServer, RedisServer], link: Link
+) -> None:
     """Nothing else would make it: such a server answers reads, and closes no connection."""
     first, second = two_servers
-    link = Link(make(first), 5, lambda seconds: make(second))
     link.command("SET", "a", "1")
     demote(first, second)
 
@@ -73,26 +82,24 @@ def test_a_link_leaves_a_server_that_is_no_longer_the_primary(two_servers: tuple
     link.command("SET", "a", "3")
 
     assert text_at(second, "a") == b"3"
-    link.close()
 
 
-def test_the_replies_behind_a_refusal_are_still_read(two_servers: tuple[RedisServer, RedisServer]) -> None:
+def test_the_replies_behind_a_refusal_are_still_read(two_servers: tuple[RedisServer, RedisServer], link: Link) -> None:
     """The connection is left with the next command, not between two replies."""
     first, second = two_servers
-    link = Link(make(first), 5, lambda seconds: make(second))
     link.connect()
     demote(first, second)
 
     refused, answered = link.batch([("SET", "a", "1"), ("ECHO", "here")])
 
     assert (getattr(refused, "code", None), answered) == ("READONLY", b"here")
-    link.close()
 
 
-def test_a_link_leaves_whatever_comes_behind_the_refusal(two_servers: tuple[RedisServer, RedisServer]) -> None:
+def test_a_link_leaves_whatever_comes_behind_the_refusal(
+    two_servers: tuple[RedisServer, RedisServer], link: Link
+) -> None:
     """Another error in the same batch is no word of a primary."""
     first, second = two_servers
-    link = Link(make(first), 5, lambda seconds: make(second))
     link.command("SET", "a", "1")
     demote(first, second)
 
@@ -101,7 +108,6 @@ def test_a_link_leaves_whatever_comes_behind_the_refusal(two_servers: tuple[Redi
 
     assert [refusal.code for refusal in refusals] == ["READONLY", "WRONGTYPE"]
     assert text_at(second, "a") == b"2"
-    link.close()
 
 
 def test_a_batch_of_nothing_asks_nothing(redis_url: str) -> None:
@@ -189,10 +195,10 @@ def test_where_a_transaction_is_refused_each_command_is_sent_for_itself(
 
 def test_a_link_leaves_a_server_that_refuses_within_a_transaction(
     two_servers: tuple[RedisServer, RedisServer],
+    link: Link,
 ) -> None:
     """As where it refuses a single command: the next one goes to the primary."""
     first, second = two_servers
-    link = Link(make(first), 5, lambda seconds: make(second))
     link.connect()
     demote(first, second)
 
@@ -201,7 +207,6 @@ def test_a_link_leaves_a_server_that_refuses_within_a_transaction(
 
     assert refusal.code == "READONLY"
     assert text_at(second, "a") == b"2"
-    link.close()
 
 
 def test_the_first_of_many_commands_may_have_been_executed_when_sending_breaks(redis_server: RedisServer) -> None:

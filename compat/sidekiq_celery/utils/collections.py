@@ -281,12 +281,14 @@ class ConfigurationView(ChainMap, AttributeDictMixin):
         for mapping in maps[:-1]:
             found = mapping if type(mapping) is dict else _dict_of(mapping)
             if found is None or not found.keys().isdisjoint(names):
-                return tuple([self[key] for key in keys])
-        try:
-            return values(maps[-1])  # type: ignore[no-any-return]
-        except KeyError:
-            # A program with old names of settings has defaults with old names.
-            return tuple([self[key] for key in keys])
+                break
+        else:
+            try:
+                return values(maps[-1])  # type: ignore[no-any-return]
+            except KeyError:
+                # A program with old names of settings has defaults with old names.
+                pass
+        return tuple([self[key] for key in keys])
 
     def __contains__(self, key: object) -> bool:
         return any(name in mapping for name in self.names_of(str(key)) for mapping in self.maps)

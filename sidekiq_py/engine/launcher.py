@@ -35,7 +35,7 @@ from sidekiq_py.engine.interrupts import SoftLimits
 from sidekiq_py.engine.job_logger import JobLogger
 from sidekiq_py.engine.log_files import reopen_log_files
 from sidekiq_py.engine.manager import Manager
-from sidekiq_py.engine.metrics import ExecutionMetrics
+from sidekiq_py.engine.metrics import ExecutionMetrics, ProcessedCount
 from sidekiq_py.engine.overdue import settle_overdue
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.parting import Parting
@@ -122,6 +122,7 @@ class Launcher:
         queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
         self._ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch)
         self._metrics = ExecutionMetrics()
+        self._processed = ProcessedCount()
         self._surroundings = self._make_surroundings(server_middleware)
         self._loop = self._make_loop()
         self._managers = [self._manager(capsule) for capsule in config.capsules]
@@ -439,6 +440,7 @@ class Launcher:
             report=self._hooks.report,
             room=room,
             on_told=self._registry.on_told,
+            count=self._processed.add,
         )
 
     def _wake_fetchers(self) -> None:
@@ -477,6 +479,7 @@ class Launcher:
         self._declared.keep()
 
     def _flush_metrics(self) -> None:
+        self._processed.flush(self._pool, now=now_seconds())
         self._metrics.flush(self._pool, now=now_seconds(), dialect=self.dialect())
 
     def _report_aside(self, error: BaseException, context: dict[str, Any]) -> None:
@@ -534,8 +537,7 @@ class Launcher:
         try:
             self._flush_metrics()
             if self.config.fetcher == "reliable":
-                running = {unit.field for unit in self._left}
-                self._pool.run(lambda link: self._ownership.leave(link, now_seconds(), but=running))
+                self._pool.run(lambda link: self._ownership.leave(link, now_seconds(), but=self._left))
             elif self._left:
                 self._managers[0].fetcher.requeue(self._left)
         except RedisError as error:
@@ -556,7 +558,7 @@ class Launcher:
             # Where the kernel keeps nothing back, other threads are to get no turn between the command and the exit.
             sys.setswitchinterval(1e-6)
             if self.config.fetcher == "reliable":
-                self._ownership.let_go(link, [unit.field for unit in self._left])
+                self._ownership.let_go(link, self._left)
         finally:
             os._exit(code)
 

@@ -353,7 +353,8 @@ class ReliableFetcher:
     def _wait(self) -> bool:
         """Until there are jobs in the buffer; False: stop. One of those that wait leads."""
         self._takers.add(threading.get_ident())
-        if self._has_leader and self._settler.has_pending:
+        # With a backlog the next fetch is near, and takes it along.
+        if self._has_leader and self._settler.has_pending and not self._has_backlog:
             self._flush()
         with self._idle_change:
             self._idle += 1
@@ -400,9 +401,7 @@ class ReliableFetcher:
         Where nothing has ended, one move is to be opened, and the last job had to be waited for, nothing is fetched first:
         the move brings what there is just as well.
         """
-        is_due = (
-            self._has_backlog or self._settler.has_pending or not self._waits_for_all or self._waiters.closed > 1
-        )
+        is_due = self._has_backlog or self._settler.has_pending or not self._waits_for_all or self._waiters.closed > 1
         while not (self._is_quiet or self._jobs or self._leaving):
             work = "waiting"
             try:

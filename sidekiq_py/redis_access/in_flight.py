@@ -171,37 +171,41 @@ class TakePlan:
         """Move one job as soon as there is one, and look."""
         return [("BLMOVE", *self._moves[queue_name], "RIGHT", "LEFT", seconds), *self._look]
 
-    def take(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
+    def take(self, orders: Sequence[Sequence[int]], *, looks: bool = True, has_script: bool = True) -> list[Command]:
         """
         Move one job for each order, if there is one, and look.
 
         Args:
             orders: For each job the numbers of the queues in the order in which they are asked; all of them equal if
                 there is one queue.
+            looks: False if the last look was a moment ago: then all counts as plain.
             has_script: Redis knows the script that several queues take.
         """
+        look = self._look if looks else []
         if len(self.queue_names) == 1:
             move = self._moves[self.queue_names[0]]
-            return [*[("LMOVE", *move, "RIGHT", "LEFT")] * len(orders), *self._look]
+            return [*[("LMOVE", *move, "RIGHT", "LEFT")] * len(orders), *look]
         names = [key for pair in self._moves.values() for key in pair]
         numbers = [number for order in orders for number in order]
         call = TAKE_IN_ORDER.call if has_script else TAKE_IN_ORDER.full_call
-        return [call(names, [len(self.queue_names), *numbers]), *self._look]
+        return [call(names, [len(self.queue_names), *numbers]), *look]
 
     def taken(self, replies: Sequence[Any]) -> list[tuple[str, bytes]]:
-        """Queue and bytes of each job in the replies to `take`."""
+        """Queue and bytes of each job in the replies to the moves of `take`."""
         if len(self.queue_names) == 1:
-            return [(self.queue_names[0], reply) for reply in replies[: -len(self._look)] if type(reply) is bytes]
+            return [(self.queue_names[0], reply) for reply in replies if type(reply) is bytes]
         flat = replies[0] if type(replies[0]) is list else ()
         return [(self.queue_names[number], raw) for number, raw in zip(flat[::2], flat[1::2], strict=True)]
 
-    def is_plain(self, replies: Sequence[Any]) -> bool:
-        """Nothing is paused, suspect or revoked, and the lease is there."""
-        return bool(replies[-len(self._look)] == _LEASE_COUNT)
+    @staticmethod
+    def is_plain(look: Sequence[Any]) -> bool:
+        """Nothing is paused, suspect or revoked, and the lease is there, as the replies to a look say."""
+        return bool(look[0] == _LEASE_COUNT)
 
-    def notices(self, replies: Sequence[Any]) -> list[bytes]:
+    @staticmethod
+    def notices(look: Sequence[Any]) -> list[bytes]:
         """What was told along with the jobs, as `fetch.lua` tells it."""
-        return [replies[-1] or b""]
+        return [look[1] or b""]
 
 
 def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, may_take_marked: bool) -> Any:

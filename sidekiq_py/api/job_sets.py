@@ -30,7 +30,7 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import decrement_for_manual_retry
 from sidekiq_py.wire.json_dialect import loads
-from sidekiq_py.wire.payload import dump, parse_job, score_text
+from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, shown_number
 
 _PAGE_JOBS = 200
 _SLICE_JOBS = 100
@@ -138,7 +138,9 @@ class JobSet:
     def reschedule(self, entry: SortedEntry, at: float | datetime) -> bool:
         """Let *entry* wait until *at*, an aware time or epoch s; False if it was not there any more."""
         # Ruby adds the difference to the score; the last bit of the sum is part of what it leaves.
-        score = entry.score + (_epoch(at) - entry.score)
+        score = wanted = _epoch(at)
+        if math.isfinite(entry.score):
+            score = entry.score + (wanted - entry.score)
         spelling = self._spelled_as_ruby_would(entry.value)
         done = job_sets.reschedule(self._pool, self.name, entry.value, score=score_text(score), spelling=spelling)
         if done:
@@ -328,8 +330,8 @@ def _epoch(at: float | datetime) -> float:
         if at.tzinfo is None:
             raise ValueError(f"{at!r} has no time zone; give an aware time, as datetime.now(UTC) + timedelta(hours=1)")
         return at.timestamp()
-    if not math.isfinite(at):
-        raise ValueError(f"{at!r} is no time; give epoch seconds or an aware datetime")
+    if not is_finite(at):
+        raise ValueError(f"{shown_number(at)} is no time; give epoch seconds or an aware datetime")
     return float(at)
 
 

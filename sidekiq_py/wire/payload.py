@@ -148,7 +148,7 @@ def for_schedule(payload: Mapping[str, Any], *, dialect: Dialect) -> tuple[str, 
         dialect: The release to follow.
 
     Raises:
-        PayloadError: `at` is missing or no number.
+        PayloadError: `at` is missing or no number that can be a score.
         ArgumentTypeError: A value is not JSON.
         ArgumentValueError: A value is not JSON.
     """
@@ -271,9 +271,11 @@ def absolute_at(interval: float, now: float) -> float | None:
     Raises:
         PayloadError: *interval* is not finite.
     """
+    if not is_finite(interval):
+        raise PayloadError(
+            f"a job cannot be scheduled at {shown_number(interval)}; give seconds from now, or since the epoch"
+        )
     seconds = float(interval)
-    if not math.isfinite(seconds):
-        raise PayloadError(f"a job cannot be scheduled at {seconds}; give seconds from now, or since the epoch")
     at = now + seconds if seconds < _LEAST_MOMENT else seconds
     return at if at > now else None
 
@@ -313,17 +315,30 @@ def _validate(item: Mapping[str, Any]) -> None:
 
 def _validate_at(at: Any) -> None:
     if not _is_number(at):
-        raise PayloadError(f"at is {at!r}; give epoch seconds, for a datetime its .timestamp()")
+        raise PayloadError(f"at is {shown_number(at)}; give epoch seconds, for a datetime its .timestamp()")
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
+    return (type(value) is int or type(value) is float) and is_finite(value)
+
+
+def is_finite(number: float) -> bool:
+    """Whether it can be a score: neither infinite, nor NaN, nor an integer that no float holds."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:
+        return False
+
+
+def shown_number(number: Any) -> str:
+    """For an error; Python writes no integer of more than 4,300 digits, and nobody reads one of 400."""
+    return "an integer too large for a float" if isinstance(number, int) and not is_finite(number) else repr(number)
 
 
 def _whole_seconds(retry_for: Any) -> int:
     seconds = retry_for.total_seconds() if isinstance(retry_for, timedelta) else retry_for
     if not _is_number(seconds):
-        raise PayloadError(f"retry_for is {retry_for!r}; give seconds or a timedelta")
+        raise PayloadError(f"retry_for is {shown_number(retry_for)}; give seconds or a timedelta")
     if seconds > _LEAST_MOMENT:
         raise PayloadError(f"retry_for is {retry_for!r}; give a span as 48 * 3600, not a moment")
     return int(seconds)

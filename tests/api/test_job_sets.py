@@ -1,6 +1,7 @@
 """Retry, kill, delete, reschedule: one exact job is moved, once, or nothing happens."""
 
 import json
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -185,7 +186,11 @@ def test_rescheduling_raw_text_keeps_its_bytes(pool, redis_client):
     assert redis_client.zscore("schedule", b"not { json") == T0 + 60
 
 
-@pytest.mark.parametrize("at", [float("nan"), float("inf"), datetime(2025, 1, 1)])
+@pytest.mark.parametrize(
+    "at",
+    [float("nan"), float("inf"), 10**400, 10**5000, datetime(2025, 1, 1)],
+    ids=lambda at: str(at)[:20] if isinstance(at, float) else type(at).__name__,
+)
 def test_a_time_that_is_none_is_refused(pool, failed, at):
     """A naive datetime means another instant on another machine."""
     failed("a")
@@ -193,6 +198,17 @@ def test_a_time_that_is_none_is_refused(pool, failed, at):
 
     with pytest.raises(ValueError, match="time"):
         entry.reschedule(at)
+    with pytest.raises(ValueError, match="time"):
+        RetrySet().schedule(at, {"class": "A", "args": []})
+
+
+def test_an_entry_without_end_can_be_rescheduled(pool, redis_client):
+    """An infinite score is Redis's to give, as people do who park a job."""
+    redis_client.zadd("schedule", {b'{"class":"A","args":[]}': math.inf})
+    [entry] = ScheduledSet()
+
+    assert entry.reschedule(T0 + 60) is True
+    assert [score for _, score in redis_client.zrange("schedule", 0, -1, withscores=True)] == [T0 + 60]
 
 
 @pytest.fixture

@@ -111,6 +111,18 @@ def test_a_queue_of_a_foreign_type_holds_up_its_own_jobs_only(pool: Pool, redis_
     assert redis_client.lrange("queue:default", 0, -1) == [b"pushed b"]
 
 
+def test_a_score_that_redis_refuses_holds_up_its_own_job_only(pool: Pool, redis_client: redis.Redis) -> None:
+    """The job stays in the set, with the error told, and the next one goes out."""
+    redis_client.zadd("retry", {"a": 1, "b": 2})
+    moves = [Move(b"a", "schedule", "", b"a, later", "1" + "0" * 400), to_queue(b"b")]
+
+    stuck, moved = promote.move(pool, "retry", moves, now=NOW, limits=LIMITS)
+
+    assert "not a valid float" in str(stuck.refusal)
+    assert moved.done
+    assert redis_client.zrange("retry", 0, -1) == [b"a"]
+
+
 def test_nothing_is_lost_when_redis_is_out_of_memory(new_redis_server: Callable[..., RedisServer]) -> None:
     """The refusal is raised, the members stay, and go out once there is room."""
     server = new_redis_server()

@@ -21,7 +21,7 @@ from sidekiq_py.api.source import client_for
 from sidekiq_py.client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, SidekiqError
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, SidekiqError
 from sidekiq_py.redis_access import job_sets, promote
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.promote import Move
@@ -221,7 +221,9 @@ class JobSet:
             for entry in by_member.values():
                 try:
                     moves.append(plan(entry))
-                except Exception as error:  # noqa: BLE001 - one bad job, or middleware that raises, must not stop the rest
+                except Exception as error:
+                    if isinstance(error, RedisError) and error.is_about_server:
+                        raise
                     tally.refuse(entry, error)
             for result in promote.move(self._pool, self.name, moves, now=now_seconds(), limits=self._limits):
                 entry = by_member[result.move.member]

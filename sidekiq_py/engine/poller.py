@@ -1,7 +1,7 @@
 """
 Moves due jobs from `retry` and `schedule` to their queues.
 
-1. Read up to 100 due members.
+1. Read up to 100 due members, or 4 MB of them.
 2. Make of each what a push makes of it: parse, client middleware, bytes.
 3. Swap them in one script, each only if it is still in the set. So any number of pollers, Ruby's too, may work at once.
 
@@ -193,16 +193,16 @@ class Poller:
         Args:
             after: Only what came due since, epoch s.
         """
-        now, began = self._now(), self._monotonic()
+        now = self._now()
         skip = start = scan.skip if after is None else 0
         scan.is_cut = True
-        while not self._end.wait(0) and skip - start < MOST_STAYING and self._monotonic() - began <= PASS_SECONDS:
+        until = self._monotonic() + PASS_SECONDS
+        while scan.is_cut and not self._end.wait(0) and skip - start < MOST_STAYING and self._monotonic() <= until:
             self._keep_lease()
-            members = self._due_members(scan.set_key, now, after, skip)
-            skip += self._move_slice(scan.set_key, members)
-            if len(members) < promote.SLICE_JOBS:
-                scan.is_cut = False
-                break
+            members, is_more = self._due_members(scan.set_key, now, after, skip)
+            looked_at, staying = self._move_slice(scan.set_key, members, until)
+            skip += staying
+            scan.is_cut = is_more or looked_at < len(members)
         scan.seen_until = now
         if after is None:
             scan.skip = skip if scan.is_cut else 0
@@ -282,28 +282,44 @@ class Poller:
 
     # One slice
 
-    def _due_members(self, set_key: str, now: float, after: float | None, skip: int) -> list[bytes]:
-        """Those that are due; none from a set that cannot be read, which must not stop the other set."""
+    def _due_members(self, set_key: str, now: float, after: float | None, skip: int) -> tuple[list[bytes], bool]:
+        """Those that are due, and if there are more; none from a set that cannot be read: the other must go on."""
         try:
-            members = promote.due_members(self._pool, set_key, now, after=after, skip=skip)
+            due = promote.due_members(self._pool, set_key, now, after=after, skip=skip)
         except RedisReplyError as error:
             if error.is_about_server:
                 raise
             if set_key not in self._unreadable:
                 self._unreadable.add(set_key)
                 self._report(error, {"context": _why_unreadable(set_key, error)})
-            return []
+            return [], False
         self._unreadable.discard(set_key)
-        return members
+        return due
 
-    def _move_slice(self, set_key: str, members: list[bytes]) -> int:
-        """Move what can be moved; returns how many of *members* stay in the set."""
+    def _move_slice(self, set_key: str, members: list[bytes], until: float) -> tuple[int, int]:
+        """
+        Move what can be moved.
+
+        Args:
+            until: Look at no further member from then on, monotonic s: a middleware that raises may take its time.
+
+        Returns:
+            How many members were looked at, and how many of these stay in the set.
+        """
         refusals: dict[bytes, BaseException] = {}
-        moves = [step for member in members if (step := self._plan(set_key, member, refusals)) is not None]
+        moves: list[Move] = []
+        looked_at = 0
+        for member in members:
+            if looked_at and self._monotonic() > until:
+                break
+            looked_at += 1
+            step = self._plan(set_key, member, refusals)
+            if step is not None:
+                moves.append(step)
         moved = promote.move(self._pool, set_key, moves, now=self._now(), limits=self._limits)
         for result in moved:
             self._note(set_key, result, refusals)
-        return len(members) - sum(result.refusal is None for result in moved)
+        return looked_at, looked_at - sum(result.refusal is None for result in moved)
 
     def _plan(self, set_key: str, member: bytes, refusals: dict[bytes, BaseException]) -> Move | None:
         """What is to become of a member; `None` if it stays for now."""
@@ -314,6 +330,7 @@ class Poller:
         except (PayloadError, ArgumentTypeError, ArgumentValueError) as error:
             refusals[member] = error
             return Move(member, "dead")
+        # A middleware that raises must cost neither the job nor the thread.
         except BaseException as error:
             if isinstance(error, RedisError) and error.is_about_server:
                 raise

@@ -19,6 +19,7 @@ from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import score_text
 
+DUE = Script("due")
 PROMOTE = Script("promote")
 HOLD_POLLER = Script("hold_poller")
 LEAVE_POLLER = Script("leave_poller")
@@ -84,17 +85,21 @@ def count_due(pool: Pool, now: float) -> list[int]:
 
 
 def due_members(
-    pool: Pool, set_key: str, now: float, *, after: float | None = None, skip: int = 0, count: int = SLICE_JOBS
-) -> list[bytes]:
+    pool: Pool, set_key: str, now: float, *, after: float | None = None, skip: int = 0
+) -> tuple[list[bytes], bool]:
     """
-    The members whose time has come, earliest first, but for the first *skip*.
+    Some of the members whose time has come, earliest first: `SLICE_JOBS` or `SLICE_BYTES` of them, but at least one.
 
     Args:
         after: Leave out those whose time had come by then.
+        skip: And so many of the others.
+
+    Returns:
+        The members, and whether there are more.
     """
-    least = "-inf" if after is None else f"({score_text(after)}"
-    found: list[bytes] = pool.command("ZRANGEBYSCORE", set_key, least, score_text(now), "LIMIT", skip, count)
-    return found
+    arguments = [score_text(now), "" if after is None else score_text(after), skip, SLICE_JOBS, SLICE_BYTES]
+    more, *members = pool.run(lambda link: DUE.run(link, [set_key], arguments))
+    return members, more > 0
 
 
 def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits: DeadLimits) -> list[Moved]:

@@ -378,6 +378,25 @@ def test_those_that_cannot_go_are_not_read_at_every_look(stuck: Stuck, redis_cli
     assert stuck.tries.total() == tries
 
 
+def test_schedule_does_not_wait_for_middleware_that_takes_its_time(polling: Polling, redis_client: redis.Redis) -> None:
+    """A pass over `retry` ends after a second, also in the middle of a slice."""
+    clock = [0.0]
+
+    def slow(payload: dict[str, Any]) -> Outgoing | None:
+        if payload["jid"].startswith("stuck"):
+            clock[0] += 5
+            raise TimeoutError("the database is down")
+        return repush(payload)
+
+    redis_client.zadd("retry", {job(f"stuck {n}"): LONG_AGO + n for n in range(100)})
+    redis_client.zadd("schedule", {job("moved"): LONG_AGO})
+
+    polling.poller(repush=slow, monotonic=lambda: clock[0]).move_due()
+
+    assert jids(contents(redis_client, "default")) == ["moved"]
+    assert clock[0] <= 5
+
+
 def test_each_is_tried_more_and_more_rarely_however_many_there_are(stuck: Stuck) -> None:
     """Its pauses double, however many looks there are meanwhile; three minutes of them cost each nine tries at most."""
     for _ in range(90):

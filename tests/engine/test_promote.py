@@ -164,8 +164,30 @@ def test_what_is_due_is_counted_and_read_by_time(pool: Pool, redis_client: redis
     redis_client.zadd("schedule", {"b": NOW, "a": NOW - 5, "c": NOW + 1})
 
     assert promote.count_due(pool, NOW) == [0, 2]
-    assert promote.due_members(pool, "schedule", NOW) == [b"a", b"b"]
-    assert promote.due_members(pool, "schedule", NOW, skip=1) == [b"b"]
+    assert promote.due_members(pool, "schedule", NOW) == ([b"a", b"b"], False)
+    assert promote.due_members(pool, "schedule", NOW, skip=1) == ([b"b"], False)
+    assert promote.due_members(pool, "schedule", NOW, after=NOW - 5) == ([b"b"], False)
+    assert promote.due_members(pool, "schedule", NOW, after=NOW - 6, skip=1) == ([b"b"], False)
+    assert promote.due_members(pool, "schedule", NOW, skip=3) == ([], False)
+
+
+def test_due_members_are_read_by_their_bytes(pool: Pool, redis_client: redis.Redis) -> None:
+    """As many as fit into some megabytes, and one that does not fit comes alone; a hundred at most."""
+    small = [b"small %03d" % n for n in range(120)]
+    large = [b"large %d" % n + b"x" * 3_000_000 for n in range(3)]
+    vast = b"vast" + b"x" * 5_000_000
+    in_order = [*small, *large, vast]
+    redis_client.zadd("retry", {member: n for n, member in enumerate(in_order)})
+    slices = []
+
+    skip = 0
+    is_more = True
+    while is_more:
+        members, is_more = promote.due_members(pool, "retry", NOW, skip=skip)
+        skip += len(members)
+        slices.append(members)
+
+    assert slices == [small[:100], [*small[100:], large[0]], large[1:2], large[2:], [vast]]
 
 
 def test_one_process_at_a_time_has_the_pollers_lease(pool: Pool, redis_client: redis.Redis) -> None:

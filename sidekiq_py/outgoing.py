@@ -192,7 +192,7 @@ def moment(value: Any) -> float | int:
         if value.tzinfo is None:
             raise PayloadError(f"{value!r} has no time zone; give an aware datetime, as datetime.now(timezone.utc)")
         return value.timestamp()
-    raise PayloadError(f"at is {payloads.shown_number(value)}; give epoch seconds or an aware datetime")
+    raise PayloadError(f"at is {payloads.shown(value)}; give epoch seconds or an aware datetime")
 
 
 def span_seconds(value: Any) -> float:
@@ -209,7 +209,7 @@ def span_seconds(value: Any) -> float:
         return value.total_seconds()
     if isinstance(value, (int, float)) and not isinstance(value, bool) and payloads.is_finite(value):
         return float(value)
-    raise PayloadError(f"the interval is {payloads.shown_number(value)}; give seconds or a timedelta")
+    raise PayloadError(f"the interval is {payloads.shown(value)}; give seconds or a timedelta")
 
 
 def through(chain: ClientChain, job: Any, payload: Payload) -> Payload | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sidekiq_celery.utils.nodenames import anon_nodename
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_celery.utils.time import add_seconds_to_datetime
-from sidekiq_py.wire.payload import shown_number
+from sidekiq_py.wire.payload import shown as shown_value
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -143,7 +143,7 @@ def _in_seconds(app: "Celery", seconds: float, what: str, now: datetime | None, 
     try:
         moment = add_seconds_to_datetime(now or app.now(), seconds)
     except OverflowError as error:
-        raise OverflowError(f"{what} is out of range: {shown_number(seconds)} ({error})") from None
+        raise OverflowError(f"{what} is out of range: {shown_value(seconds)} ({error})") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone or app.timezone)
 
 

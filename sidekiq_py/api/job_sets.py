@@ -30,7 +30,7 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import decrement_for_manual_retry
 from sidekiq_py.wire.json_dialect import loads
-from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, shown_number
+from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, shown
 
 _PAGE_JOBS = 200
 _SLICE_JOBS = 100
@@ -333,7 +333,7 @@ def _epoch(at: float | datetime) -> float:
             raise ValueError(f"{at!r} has no time zone; give an aware time, as datetime.now(UTC) + timedelta(hours=1)")
         return at.timestamp()
     if not is_finite(at):
-        raise ValueError(f"{shown_number(at)} is no time; give epoch seconds or an aware datetime")
+        raise ValueError(f"{shown(at)} is no time; give epoch seconds or an aware datetime")
     return float(at)
 
 

@@ -1,6 +1,5 @@
 """Commands on the sets of jobs: `retries`, `scheduled` and `dead`, each with `list`, `retry`, `kill` and `delete`."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import click
 
 from sidekiq_py.api import BulkResult, DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
 from sidekiq_py.cli.connection import complete_queue, pushes_jobs, reads_redis
-from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, progress, relative, shortened
+from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, json_text, progress, relative, shortened
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.scan import literal
 
@@ -210,7 +209,7 @@ def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, li
             relative(entry.at, now),
             entry.queue or "-",
             shortened(entry.display_class or "-", 40),
-            shortened(json.dumps(entry.display_args, ensure_ascii=False, default=str), _ARGS_WIDTH),
+            shortened(json_text(entry.display_args), _ARGS_WIDTH),
             shortened(f"{entry.error_class}: {entry.error_message}" if entry.has_error else "", _ERROR_WIDTH),
         )
         for entry in entries

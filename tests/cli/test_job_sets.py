@@ -53,6 +53,25 @@ def test_a_long_list_says_how_much_it_shows(run, put):
     assert "There are none." in run("retries", "list").output
 
 
+def test_integers_that_python_does_not_print_stop_no_list(run, put, redis_client):
+    """They are shown exactly, and the jobs beside them too."""
+    long = "9" * 5000
+    redis_client.zadd("dead", {f'{{"class":"Boom","jid":"long","args":[{long},1E400],"retry_count":{long}}}': 1})
+    mail = f'[{{"job_class":"ActionMailer::MailDeliveryJob","arguments":[{long},{long}]}}]'
+    wrapper = '"ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper"'
+    redis_client.zadd(
+        "dead", {f'{{"class":{wrapper},"wrapped":"ActionMailer::MailDeliveryJob","jid":"mail","args":{mail}}}': 2}
+    )
+    put("dead", "a")
+
+    table, listed = run("dead", "list"), run("dead", "list", "--json")
+
+    assert [line.split()[0] for line in table.output.splitlines()] == ["JID", "a", "mail", "long"]
+    assert listed.exit_code == 0
+    assert f'"args": [{long},Infinity]'.replace(" ", "") in listed.output.replace(" ", "")
+    assert run("dead", "list", "--class", "Boom").exit_code == 0
+
+
 def test_a_list_can_be_narrowed(run, put):
     """By class, queue, and text in the payload."""
     put("retry", "a", klass="Mail")

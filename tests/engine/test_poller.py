@@ -146,7 +146,10 @@ def test_a_job_that_middleware_stops_is_removed_and_counted(polling: Polling, re
         b"{}",
         b'{"class":"Hard","args":{}}',
         b'{"class":"Hard","args":[1E400]}',
+        b'{"class":' + b"9" * 5000 + b',"args":[]}',
+        b'{"class":"Hard","args":{"a":[' + b"9" * 5000 + b"]}}",
     ],
+    ids=lambda member: repr(member[:40]),
 )
 def test_what_is_no_job_goes_raw_to_dead(member: bytes, polling: Polling, redis_client: redis.Redis) -> None:
     """Ruby loses it and ends its look; here it is reported and the next one goes out."""

@@ -5,7 +5,9 @@ Reads are plain commands; each step back is one script that writes nothing unles
 """
 
 import hashlib
+import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +21,13 @@ from sidekiq_py.wire import keys
 RECOVER = Script("recover")
 EMPTY_INBOX = Script("empty_inbox")
 FORGET_SUSPECTS = Script("forget_suspects")
+ENTER_LOST = Script("enter_lost")
 
 SUSPECT_TTL_SECONDS = 72 * 3600
 _PAGE = 200
+_SCAN_COUNT = 1000
+# Identities end in a process's number and a draw, owners in an epoch; a queue may have any name.
+_LEFT_BEHIND = re.compile(r"sidekiq_py:(?:inflight:(.+)|inbox:(.+?:[0-9]+:[0-9a-f]+:[0-9]+):(.+))", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,43 @@ def departed(link: Link) -> dict[str, tuple[float, bytes]]:
         if _is_text(name) and (at := _number(left_at)) is not None:
             found[name.decode()] = (at, about)
     return found
+
+
+def lost_owners(link: Link) -> dict[str, list[str]]:
+    """
+    All that have jobs in flight or in an inbox and stand in no registry, as after the loss of `sidekiq_py:owners`: name
+    to the queues of its inboxes. Redis looks at the names of all its keys for this.
+
+    Raises:
+        RedisError: Redis is out of reach, or does not let this user SCAN.
+    """
+    found: dict[str, set[str]] = {}
+    for pattern in (keys.in_flight("*"), keys.inbox("*", "*")):
+        cursor = b"0"
+        while True:
+            cursor, page = link.command("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+            for match in (_LEFT_BEHIND.fullmatch(key.decode()) for key in page if _is_text(key)):
+                if match is not None:
+                    found.setdefault(match[1] or match[2], set()).update(match.groups()[2:] if match[3] else ())
+            if cursor == b"0":
+                break
+    known = owners(link).keys() | departed(link).keys()
+    return {name: sorted(queues) for name, queues in sorted(found.items()) if name not in known}
+
+
+def enter_lost(link: Link, owner: str, queues: Sequence[str], *, with_lease: bool = False) -> bool:
+    """
+    Enter an owner again that `lost_owners` has found; then recovery looks after it as after any other.
+
+    Args:
+        with_lease: Also one that was heard of lately.
+
+    Returns:
+        True if this call did it.
+    """
+    about = json.dumps({"boot": "", "pidns": "", "pid": 0, "start": 0, "queues": list(queues)}, separators=(",", ":"))
+    names = [keys.OWNERS, keys.DEPARTED, keys.lease(owner)]
+    return bool(ENTER_LOST.run(link, names, [owner, about, "1" if with_lease else "0"]))
 
 
 def has_lease(link: Link, owner: str) -> bool:

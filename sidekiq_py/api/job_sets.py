@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from sidekiq_py import program
-from sidekiq_py.api.bulk import BulkResult, Progress, Tally
+from sidekiq_py.api.bulk import BulkResult, Progress, Tally, slices
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.sorted_entry import SortedEntry
 from sidekiq_py.api.source import client_for
@@ -33,7 +33,6 @@ from sidekiq_py.wire.json_dialect import loads
 from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, shown
 
 _PAGE_JOBS = 200
-_SLICE_JOBS = 100
 _SCAN_COUNT = 1000
 
 _log = logging.getLogger("sidekiq")
@@ -148,48 +147,65 @@ class JobSet:
             entry.value, entry.score = spelling, score
         return done
 
-    def retry_all(self, progress: Progress | None = None) -> BulkResult:
+    def retry_all(self, progress: Progress | None = None, *, per_second: float | None = None) -> BulkResult:
         """
         Put every entry into its queue, those with the lowest score first. What is added meanwhile stays.
 
         Each goes through the client middleware; its try does not count towards the limit of retries.
-        """
-        return self.retry_many(self._snapshot(), progress)
 
-    def kill_all(self, progress: Progress | None = None, *, notify_failure: bool = False) -> BulkResult:
+        Args:
+            per_second: No more in a second, so that workers keep up with them; None for as fast as it goes.
+        """
+        return self.retry_many(self._snapshot(), progress, per_second=per_second)
+
+    def kill_all(
+        self, progress: Progress | None = None, *, notify_failure: bool = False, per_second: float | None = None
+    ) -> BulkResult:
         """
         Move every entry to the dead set. What is added meanwhile stays.
 
         Args:
             notify_failure: Call the death handlers for each; Ruby does not when all are killed at once.
+            per_second: As of `retry_all`.
         """
-        return self.kill_many(self._snapshot(), progress, notify_failure=notify_failure)
+        return self.kill_many(self._snapshot(), progress, notify_failure=notify_failure, per_second=per_second)
 
-    def add_all_to_queue(self, progress: Progress | None = None) -> BulkResult:
+    def add_all_to_queue(self, progress: Progress | None = None, *, per_second: float | None = None) -> BulkResult:
         """As `retry_all`, but nothing in the jobs changes but `enqueued_at`."""
-        return self.add_many_to_queue(self._snapshot(), progress)
+        return self.add_many_to_queue(self._snapshot(), progress, per_second=per_second)
 
-    def retry_many(self, entries: Iterable[SortedEntry], progress: Progress | None = None) -> BulkResult:
-        """`retry` for many entries of this set, a hundred in a round trip."""
-        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=True), progress)
+    def retry_many(
+        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, per_second: float | None = None
+    ) -> BulkResult:
+        """`retry` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
+        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=True), progress, per_second)
 
-    def add_many_to_queue(self, entries: Iterable[SortedEntry], progress: Progress | None = None) -> BulkResult:
-        """`add_to_queue` for many entries of this set, a hundred in a round trip."""
-        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=False), progress)
+    def add_many_to_queue(
+        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, per_second: float | None = None
+    ) -> BulkResult:
+        """`add_to_queue` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
+        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=False), progress, per_second)
 
     def kill_many(
-        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, notify_failure: bool = True
+        self,
+        entries: Iterable[SortedEntry],
+        progress: Progress | None = None,
+        *,
+        notify_failure: bool = True,
+        per_second: float | None = None,
     ) -> BulkResult:
-        """`kill` for many entries of this set, a hundred in a round trip."""
+        """`kill` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
         if self.name == keys.DEAD:
             raise SidekiqError("entries of the dead set are dead already; retry or delete them")
         after = _announce_death if notify_failure else None
-        return self._move_many(entries, lambda entry: Move(entry.value, "dead"), progress, after)
+        return self._move_many(entries, lambda entry: Move(entry.value, "dead"), progress, per_second, after)
 
-    def delete_many(self, entries: Iterable[SortedEntry], progress: Progress | None = None) -> BulkResult:
-        """`delete` for many entries of this set, a hundred in a round trip."""
+    def delete_many(
+        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, per_second: float | None = None
+    ) -> BulkResult:
+        """`delete` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
         tally = Tally(progress)
-        for part in _slices(entries):
+        for part in slices(entries, per_second):
             removed = job_sets.remove(self._pool, self.name, [entry.value for entry in part])
             tally.moved += removed
             tally.gone += len(part) - removed
@@ -212,10 +228,11 @@ class JobSet:
         entries: Iterable[SortedEntry],
         plan: Callable[[SortedEntry], Move],
         progress: Progress | None,
+        per_second: float | None,
         after: Callable[[SortedEntry], None] | None = None,
     ) -> BulkResult:
         tally = Tally(progress)
-        for part in _slices(entries):
+        for part in slices(entries, per_second):
             by_member = {entry.value: entry for entry in part}
             moves = []
             for entry in by_member.values():
@@ -309,12 +326,6 @@ class DeadSet(JobSet):
     def trim(self) -> None:
         """Cut the set to what it may keep: `DeadLimits.max_jobs` less one, as in Ruby, and none that is too old."""
         job_sets.trim(self._pool, now=now_seconds(), limits=self._limits)
-
-
-def _slices(entries: Iterable[SortedEntry]) -> Iterator[list[SortedEntry]]:
-    left = iter(entries)
-    while part := list(islice(left, _SLICE_JOBS)):
-        yield part
 
 
 def _announce_death(record: JobRecord) -> None:

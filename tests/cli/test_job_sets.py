@@ -1,9 +1,15 @@
 """`retries`, `scheduled` and `dead`: list, retry, kill, delete."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
+
+from tests.support.waiting import eventually
 
 LATER = 4_000_000_000
 
@@ -194,3 +200,55 @@ def test_times_are_told_from_now(run, redis_client):
 
     assert "1h 1m ago" in run("dead", "list").output
     assert "in 1d 1h" in run("scheduled", "list").output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--all"], "4 jobs would be deleted.\n"),
+        (["--class", "Mail"], "1 job would be deleted.\n"),
+        (["--match", "special", "--json"], '{"count": 2}\n'),
+        (["a", "nobody"], "1 job would be deleted.\n"),
+    ],
+)
+def test_a_dry_run_only_counts(run, put, redis_client, options, said):
+    """Nothing is asked and nothing is changed."""
+    put("retry", "a", "b", note="special")
+    put("retry", "c", klass="Mail")
+    put("retry", "d")
+
+    result = run("retries", "delete", "--dry-run", *options)
+
+    assert (result.exit_code, result.output) == (0, said)
+    assert redis_client.zcard("retry") == 4
+
+
+@pytest.mark.parametrize("rate", ["0/s", "fast", "-1", "10/d", "nan"])
+def test_a_rate_that_is_none_is_refused(run, rate):
+    """With how to write one."""
+    result = run("retries", "retry", "--all", "--rate", rate)
+
+    assert result.exit_code == 2
+    assert "as 100/s, or 600/m" in result.output
+
+
+def test_ctrl_c_ends_a_paced_run_between_two_jobs(redis_url, redis_client, put):
+    """What was moved is moved and counted, and the rest is where it was."""
+    put("retry", *(str(n) for n in range(300)))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sidekiq_py", "retries", "retry", "--all", "--rate", "20/s"],
+        env={**os.environ, "REDIS_URL": redis_url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    eventually(lambda: redis_client.llen("queue:default") >= 2, within_seconds=30)
+
+    process.send_signal(signal.SIGINT)
+
+    output, errors = process.communicate(timeout=30)
+    moved = redis_client.llen("queue:default")
+    assert (process.returncode, output) == (130, f"{moved} jobs enqueued.\n")
+    assert "Stopped by Ctrl-C" in errors
+    assert moved < 300
+    assert redis_client.zcard("retry") == 300 - moved

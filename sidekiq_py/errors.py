@@ -125,6 +125,11 @@ class RedisError(SidekiqError):
         """Somebody has to repair something first; an outage, for one, passes by itself."""
         return False
 
+    @property
+    def is_about_server(self) -> bool:
+        """The server, or the way to it, is in trouble: whatever is asked next would fail too."""
+        return True
+
 
 class RedisConnectionError(RedisError):
     """No connection: the command was not sent."""
@@ -167,6 +172,8 @@ _PASSING_CODES = frozenset(
         "UNBLOCKED",
     }
 )
+# Whatever else is asked is answered alike. Any other error is about the key, the value or the command at hand.
+_SERVER_CODES = _PASSING_CODES | {"DENIED", "WRONGPASS"}
 
 
 class RedisReplyError(RedisError):
@@ -185,6 +192,11 @@ class RedisReplyError(RedisError):
     def is_lasting(self) -> bool:
         """As of any of them; a failover passes by itself."""
         return self.code not in _PASSING_CODES
+
+    @property
+    def is_about_server(self) -> bool:
+        """As of any of them; False where one key, value or command was refused: work on the others goes on."""
+        return self.code in _SERVER_CODES
 
 
 class UnsupportedRedisError(RedisError):

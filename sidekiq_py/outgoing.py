@@ -6,7 +6,6 @@ An item is completed (`wire.payload`), goes through the client middleware, has i
 """
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -162,7 +161,7 @@ def repushed(payload: Mapping[str, Any], *, job: Any, dialect: Dialect, chain: C
     if kept is None:
         return None
     at = kept.get("at")
-    if isinstance(at, (int, float)) and now < at < math.inf:
+    if isinstance(at, (int, float)) and payloads.is_finite(at) and now < at:
         score, raw = payloads.for_schedule(kept, dialect=dialect)
         return Outgoing(kept["jid"], kept["queue"], score, raw)
     raw = payloads.for_queue(kept, dialect=dialect, now=now)
@@ -185,15 +184,15 @@ def moment(value: Any) -> float | int:
         value: Epoch seconds, or an aware datetime.
 
     Raises:
-        PayloadError: It is something else.
+        PayloadError: It is something else, or no sorted set could keep it: not finite, or too large for a float.
     """
-    if type(value) is float or type(value) is int:
+    if (type(value) is float or type(value) is int) and payloads.is_finite(value):
         return value
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise PayloadError(f"{value!r} has no time zone; give an aware datetime, as datetime.now(timezone.utc)")
         return value.timestamp()
-    raise PayloadError(f"at is {value!r}; give epoch seconds or an aware datetime")
+    raise PayloadError(f"at is {payloads.shown(value)}; give epoch seconds or an aware datetime")
 
 
 def span_seconds(value: Any) -> float:
@@ -208,9 +207,9 @@ def span_seconds(value: Any) -> float:
     """
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and payloads.is_finite(value):
         return float(value)
-    raise PayloadError(f"the interval is {value!r}; give seconds or a timedelta")
+    raise PayloadError(f"the interval is {payloads.shown(value)}; give seconds or a timedelta")
 
 
 def through(chain: ClientChain, job: Any, payload: Payload) -> Payload | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sidekiq_celery.utils.nodenames import anon_nodename
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_celery.utils.time import add_seconds_to_datetime
+from sidekiq_py.wire.payload import shown as shown_value
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -84,6 +85,7 @@ def as_task_v2(
     Raises:
         TypeError: *args* is no list and no tuple, or *kwargs* no mapping.
         ValueError: *countdown* or *expires* is too far in the past.
+        OverflowError: Or too far ahead.
     """
     args, kwargs = args or (), kwargs or {}
     if not isinstance(args, list | tuple):
@@ -138,7 +140,10 @@ def _in_seconds(app: "Celery", seconds: float, what: str, now: datetime | None, 
     if not is_in_range:
         raise ValueError(f"{what} is out of range: {seconds!r}")
     # Elapsed seconds: what the app's clock shows may jump by an hour in between.
-    moment = add_seconds_to_datetime(now or app.now(), seconds)
+    try:
+        moment = add_seconds_to_datetime(now or app.now(), seconds)
+    except OverflowError as error:
+        raise OverflowError(f"{what} is out of range: {shown_value(seconds)} ({error})") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone or app.timezone)
 
 

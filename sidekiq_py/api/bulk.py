@@ -1,12 +1,21 @@
 """What becomes of many entries that are moved at once."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
 
 from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.clock import monotonic
 from sidekiq_py.redis_access.promote import Moved
 
+T = TypeVar("T")
+
 _KEPT_ERRORS = 100
+_SLICE_JOBS = 100
+# At a pace, so many slices a second: what is watched goes smoothly, and what is stopped stops soon.
+_SLICES_PER_SECOND = 10
 
 Progress = Callable[[int], None]
 """Called after each slice with the number of entries dealt with so far."""
@@ -62,3 +71,27 @@ class Tally:
     def result(self) -> BulkResult:
         """The counts."""
         return BulkResult(self.moved, self.gone, self.refused, tuple(self._errors))
+
+
+def slices(
+    entries: Iterable[T], per_second: float | None, *, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[list[T]]:
+    """
+    The entries, as many at a time as are dealt with in one round trip.
+
+    Args:
+        per_second: Wait in between, so that no more come in a second; None for as fast as it goes.
+
+    Raises:
+        ValueError: *per_second* is not above 0.
+    """
+    if per_second is not None and not per_second > 0:
+        raise ValueError(f"per_second is {per_second!r}; give how many jobs a second, more than 0, or None")
+    size = _SLICE_JOBS if per_second is None else max(1, min(_SLICE_JOBS, int(per_second / _SLICES_PER_SECOND)))
+    left = iter(entries)
+    began, done = monotonic(), 0
+    while part := list(islice(left, size)):
+        if per_second is not None and done:
+            sleep(max(0.0, began + done / per_second - monotonic()))
+        yield part
+        done += len(part)

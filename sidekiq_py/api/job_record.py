@@ -154,8 +154,8 @@ class JobRecord:
             return self.klass
         wrapped = self._wrapped
         if wrapped in (_MAILER_JOB, _MAIL_DELIVERY_JOB):
-            names = self._active_job_arguments[:2]
-            return "#".join(str(name) for name in names) if len(names) == 2 else wrapped
+            names = [name for name in self._active_job_arguments[:2] if isinstance(name, str)]
+            return "#".join(names) if len(names) == 2 else wrapped
         return wrapped
 
     @property

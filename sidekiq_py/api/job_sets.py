@@ -14,14 +14,14 @@ from itertools import islice
 from typing import Any
 
 from sidekiq_py import program
-from sidekiq_py.api.bulk import BulkResult, Progress, Tally
+from sidekiq_py.api.bulk import BulkResult, Progress, Tally, slices
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.sorted_entry import SortedEntry
 from sidekiq_py.api.source import client_for
 from sidekiq_py.client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, SidekiqError
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, SidekiqError
 from sidekiq_py.redis_access import job_sets, promote
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.promote import Move
@@ -30,10 +30,9 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import decrement_for_manual_retry
 from sidekiq_py.wire.json_dialect import loads
-from sidekiq_py.wire.payload import dump, parse_job, score_text
+from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, shown
 
 _PAGE_JOBS = 200
-_SLICE_JOBS = 100
 _SCAN_COUNT = 1000
 
 _log = logging.getLogger("sidekiq")
@@ -138,7 +137,9 @@ class JobSet:
     def reschedule(self, entry: SortedEntry, at: float | datetime) -> bool:
         """Let *entry* wait until *at*, an aware time or epoch s; False if it was not there any more."""
         # Ruby adds the difference to the score; the last bit of the sum is part of what it leaves.
-        score = entry.score + (_epoch(at) - entry.score)
+        score = wanted = _epoch(at)
+        if math.isfinite(entry.score):
+            score = entry.score + (wanted - entry.score)
         spelling = self._spelled_as_ruby_would(entry.value)
         done = job_sets.reschedule(self._pool, self.name, entry.value, score=score_text(score), spelling=spelling)
         if done:
@@ -146,48 +147,65 @@ class JobSet:
             entry.value, entry.score = spelling, score
         return done
 
-    def retry_all(self, progress: Progress | None = None) -> BulkResult:
+    def retry_all(self, progress: Progress | None = None, *, per_second: float | None = None) -> BulkResult:
         """
         Put every entry into its queue, those with the lowest score first. What is added meanwhile stays.
 
         Each goes through the client middleware; its try does not count towards the limit of retries.
-        """
-        return self.retry_many(self._snapshot(), progress)
 
-    def kill_all(self, progress: Progress | None = None, *, notify_failure: bool = False) -> BulkResult:
+        Args:
+            per_second: No more in a second, so that workers keep up with them; None for as fast as it goes.
+        """
+        return self.retry_many(self._snapshot(), progress, per_second=per_second)
+
+    def kill_all(
+        self, progress: Progress | None = None, *, notify_failure: bool = False, per_second: float | None = None
+    ) -> BulkResult:
         """
         Move every entry to the dead set. What is added meanwhile stays.
 
         Args:
             notify_failure: Call the death handlers for each; Ruby does not when all are killed at once.
+            per_second: As of `retry_all`.
         """
-        return self.kill_many(self._snapshot(), progress, notify_failure=notify_failure)
+        return self.kill_many(self._snapshot(), progress, notify_failure=notify_failure, per_second=per_second)
 
-    def add_all_to_queue(self, progress: Progress | None = None) -> BulkResult:
+    def add_all_to_queue(self, progress: Progress | None = None, *, per_second: float | None = None) -> BulkResult:
         """As `retry_all`, but nothing in the jobs changes but `enqueued_at`."""
-        return self.add_many_to_queue(self._snapshot(), progress)
+        return self.add_many_to_queue(self._snapshot(), progress, per_second=per_second)
 
-    def retry_many(self, entries: Iterable[SortedEntry], progress: Progress | None = None) -> BulkResult:
-        """`retry` for many entries of this set, a hundred in a round trip."""
-        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=True), progress)
+    def retry_many(
+        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, per_second: float | None = None
+    ) -> BulkResult:
+        """`retry` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
+        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=True), progress, per_second)
 
-    def add_many_to_queue(self, entries: Iterable[SortedEntry], progress: Progress | None = None) -> BulkResult:
-        """`add_to_queue` for many entries of this set, a hundred in a round trip."""
-        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=False), progress)
+    def add_many_to_queue(
+        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, per_second: float | None = None
+    ) -> BulkResult:
+        """`add_to_queue` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
+        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=False), progress, per_second)
 
     def kill_many(
-        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, notify_failure: bool = True
+        self,
+        entries: Iterable[SortedEntry],
+        progress: Progress | None = None,
+        *,
+        notify_failure: bool = True,
+        per_second: float | None = None,
     ) -> BulkResult:
-        """`kill` for many entries of this set, a hundred in a round trip."""
+        """`kill` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
         if self.name == keys.DEAD:
             raise SidekiqError("entries of the dead set are dead already; retry or delete them")
         after = _announce_death if notify_failure else None
-        return self._move_many(entries, lambda entry: Move(entry.value, "dead"), progress, after)
+        return self._move_many(entries, lambda entry: Move(entry.value, "dead"), progress, per_second, after)
 
-    def delete_many(self, entries: Iterable[SortedEntry], progress: Progress | None = None) -> BulkResult:
-        """`delete` for many entries of this set, a hundred in a round trip."""
+    def delete_many(
+        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, per_second: float | None = None
+    ) -> BulkResult:
+        """`delete` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
         tally = Tally(progress)
-        for part in _slices(entries):
+        for part in slices(entries, per_second):
             removed = job_sets.remove(self._pool, self.name, [entry.value for entry in part])
             tally.moved += removed
             tally.gone += len(part) - removed
@@ -210,16 +228,19 @@ class JobSet:
         entries: Iterable[SortedEntry],
         plan: Callable[[SortedEntry], Move],
         progress: Progress | None,
+        per_second: float | None,
         after: Callable[[SortedEntry], None] | None = None,
     ) -> BulkResult:
         tally = Tally(progress)
-        for part in _slices(entries):
+        for part in slices(entries, per_second):
             by_member = {entry.value: entry for entry in part}
             moves = []
             for entry in by_member.values():
                 try:
                     moves.append(plan(entry))
-                except Exception as error:  # noqa: BLE001 - one bad job, or middleware that raises, must not stop the rest
+                except Exception as error:
+                    if isinstance(error, RedisError) and error.is_about_server:
+                        raise
                     tally.refuse(entry, error)
             for result in promote.move(self._pool, self.name, moves, now=now_seconds(), limits=self._limits):
                 entry = by_member[result.move.member]
@@ -307,12 +328,6 @@ class DeadSet(JobSet):
         job_sets.trim(self._pool, now=now_seconds(), limits=self._limits)
 
 
-def _slices(entries: Iterable[SortedEntry]) -> Iterator[list[SortedEntry]]:
-    left = iter(entries)
-    while part := list(islice(left, _SLICE_JOBS)):
-        yield part
-
-
 def _announce_death(record: JobRecord) -> None:
     if record.item:
         program.hooks.announce_death(record.item, RuntimeError("Job killed by API"))
@@ -328,8 +343,8 @@ def _epoch(at: float | datetime) -> float:
         if at.tzinfo is None:
             raise ValueError(f"{at!r} has no time zone; give an aware time, as datetime.now(UTC) + timedelta(hours=1)")
         return at.timestamp()
-    if not math.isfinite(at):
-        raise ValueError(f"{at!r} is no time; give epoch seconds or an aware datetime")
+    if not is_finite(at):
+        raise ValueError(f"{shown(at)} is no time; give epoch seconds or an aware datetime")
     return float(at)
 
 

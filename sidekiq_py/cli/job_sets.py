@@ -1,21 +1,26 @@
 """Commands on the sets of jobs: `retries`, `scheduled` and `dead`, each with `list`, `retry`, `kill` and `delete`."""
 
-import json
+import math
+import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import click
 
 from sidekiq_py.api import BulkResult, DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
 from sidekiq_py.cli.connection import complete_queue, pushes_jobs, reads_redis
-from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, progress, relative, shortened
+from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, json_text, progress, relative, shortened
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.scan import literal
 
 _LISTED = 25
+# To draw a bar takes longer than to look at an entry.
+_LOOKED_AT_AT_ONCE = 200
 _ARGS_WIDTH, _ERROR_WIDTH = 40, 60
 _NOUNS = {
     "retry": ("retry", "retries"),
@@ -23,7 +28,10 @@ _NOUNS = {
     "dead": ("dead job", "dead jobs"),
 }
 
-Action = Callable[[JobSet, Iterator[SortedEntry], Callable[[int], None]], BulkResult]
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+Action = Callable[[JobSet, Iterator[SortedEntry], Callable[[int], None], float | None], BulkResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +58,25 @@ class Choice:
         """Whether entries are chosen by what they are."""
         return any((self.job_class, self.queue, self.match))
 
-    def entries(self, job_set: JobSet, *, upward: bool = True) -> Iterator[SortedEntry]:
-        """The entries, those that are due first, or died first, in front, or the other way round."""
+    def entries(
+        self, job_set: JobSet, *, upward: bool = True, looked_at: Callable[[int], None] = lambda number: None
+    ) -> Iterator[SortedEntry]:
+        """
+        The entries, those that are due first, or died first, in front, or the other way round.
+
+        Args:
+            looked_at: Told now and then how many entries were looked at; with *match*, how many Redis has found.
+        """
         found = reversed(job_set) if upward else iter(job_set)
         if self.match:
             found = job_set.scan(f"*{literal(self.match)}*", count=1000)
-        return (entry for entry in found if self._takes(entry))
+        number = 0
+        for number, entry in enumerate(found, 1):
+            if number % _LOOKED_AT_AT_ONCE == 0:
+                looked_at(number)
+            if self._takes(entry):
+                yield entry
+        looked_at(number)
 
     def _takes(self, entry: SortedEntry) -> bool:
         if self.job_class and self.job_class not in (entry.klass, entry.display_class):
@@ -99,15 +120,20 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
         @click.option("--all", "everything", is_flag=True, help="All of them.")
         @_filters
         @click.option("-y", "--yes", is_flag=True, help="Do not ask." if asks else "Accepted and not needed.")
+        @click.option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
+        @click.option("--rate", callback=_per_second, metavar="N/s", help="No more than N in a second (/m, /h).")
         @pushes_jobs
         @reads_redis
-        def run(as_json: bool, yes: bool, **chosen: Any) -> None:
+        def run(as_json: bool, yes: bool, dry_run: bool, rate: float | None, **chosen: Any) -> None:
             choice = Choice(**chosen)
             job_set = made_of()  # type: ignore[call-arg]
             _check(choice)
+            if dry_run:
+                _tell_count(_count(job_set, choice), done, as_json=as_json)
+                return
             if asks and not yes and not choice.jids:
                 _confirm(command, job_set, choice)
-            _act(job_set, choice, act, command.capitalize(), done, as_json=as_json)
+            _act(job_set, choice, act, command.capitalize(), done, rate, as_json=as_json)
 
     _add_actions(action, made_of)
     return group
@@ -123,20 +149,28 @@ def _add_actions(action: Callable[..., None], made_of: type[JobSet]) -> None:
     action("delete", "Delete jobs for good.", "deleted", _delete, asks=True)
 
 
-def _retry(job_set: JobSet, entries: Iterator[SortedEntry], report: Callable[[int], None]) -> BulkResult:
-    return job_set.retry_many(entries, report)
+def _retry(
+    job_set: JobSet, entries: Iterator[SortedEntry], report: Callable[[int], None], per_second: float | None
+) -> BulkResult:
+    return job_set.retry_many(entries, report, per_second=per_second)
 
 
-def _enqueue(job_set: JobSet, entries: Iterator[SortedEntry], report: Callable[[int], None]) -> BulkResult:
-    return job_set.add_many_to_queue(entries, report)
+def _enqueue(
+    job_set: JobSet, entries: Iterator[SortedEntry], report: Callable[[int], None], per_second: float | None
+) -> BulkResult:
+    return job_set.add_many_to_queue(entries, report, per_second=per_second)
 
 
-def _kill(job_set: JobSet, entries: Iterator[SortedEntry], report: Callable[[int], None]) -> BulkResult:
-    return job_set.kill_many(entries, report)
+def _kill(
+    job_set: JobSet, entries: Iterator[SortedEntry], report: Callable[[int], None], per_second: float | None
+) -> BulkResult:
+    return job_set.kill_many(entries, report, per_second=per_second)
 
 
-def _delete(job_set: JobSet, entries: Iterator[SortedEntry], report: Callable[[int], None]) -> BulkResult:
-    return job_set.delete_many(entries, report)
+def _delete(
+    job_set: JobSet, entries: Iterator[SortedEntry], report: Callable[[int], None], per_second: float | None
+) -> BulkResult:
+    return job_set.delete_many(entries, report, per_second=per_second)
 
 
 def _check(choice: Choice) -> None:
@@ -147,28 +181,83 @@ def _check(choice: Choice) -> None:
         raise click.UsageError("ids, --all and --class, --queue, --match are three ways to choose; use one")
 
 
+def _per_second(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+    if text is None:
+        return None
+    match = _RATE.fullmatch(text.strip())
+    rate = float(match[1]) / _UNIT_SECONDS[match[2] or "s"] if match else 0.0
+    if not 0 < rate < math.inf:
+        raise click.BadParameter(f"{text!r} is no rate; write how many jobs a second, as 100/s, or 600/m, or 10/h")
+    return rate
+
+
+def _count(job_set: JobSet, choice: Choice) -> int:
+    """How many entries there are of those chosen; all are looked at for that."""
+    if choice.jids:
+        return sum(1 for _ in _by_jid(job_set, choice.jids, []))
+    size = job_set.size
+    if choice.everything:
+        return size
+    with progress("Look through", size, hidden=bool(choice.match)) as report:
+        return sum(1 for _ in choice.entries(job_set, looked_at=report))
+
+
+def _tell_count(count: int, done: str, *, as_json: bool) -> None:
+    if as_json:
+        echo_json({"count": count})
+    else:
+        click.echo(f"{count:,} jobs would be {done}." if count != 1 else f"1 job would be {done}.")
+
+
 def _confirm(command: str, job_set: JobSet, choice: Choice) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError(f"{command} of many jobs asks first, and there is no terminal to ask on; add --yes")
     one, many = _NOUNS[job_set.name]
-    size = job_set.size
-    everything = f"1 {one}" if size == 1 else f"all {size:,} {many}"
-    what = everything if choice.everything else f"all {many} that fit"
-    click.confirm(f"{command.capitalize()} {what}?", abort=True, err=True)
+    count = _count(job_set, choice)
+    what = f"1 {one}" if count == 1 else f"all {count:,} {many}"
+    fitting = "" if choice.everything else (" that fits" if count == 1 else " that fit")
+    click.confirm(f"{command.capitalize()} {what}{fitting}?", abort=True, err=True)
 
 
-def _act(job_set: JobSet, choice: Choice, act: Action, label: str, done: str, *, as_json: bool) -> None:
+@contextmanager
+def _stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Within the block Ctrl-C only asks for the end, which comes between two round trips; a second one acts at once."""
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _act(
+    job_set: JobSet, choice: Choice, act: Action, label: str, done: str, rate: float | None, *, as_json: bool
+) -> None:
     missing: list[str] = []
-    if choice.jids:
-        entries = _by_jid(job_set, choice.jids, missing)
-        length = len(choice.jids)
-    else:
-        # What comes back while this runs is not taken again.
-        length = job_set.size
-        entries = islice(choice.entries(job_set), length)
-    with progress(label, length, hidden=as_json or choice.has_filter) as report:
-        result = act(job_set, entries, report)
+    # What comes back while this runs is not taken again.
+    length = len(choice.jids) or job_set.size
+    with (
+        _stopped_by_ctrl_c() as is_stopped,
+        progress(label, length, hidden=as_json or bool(choice.match)) as report,
+    ):
+        if choice.jids:
+            entries = _by_jid(job_set, choice.jids, missing)
+        else:
+            looked_at = report if choice.has_filter else lambda number: None
+            entries = islice(choice.entries(job_set, looked_at=looked_at), length)
+        dealt_with = (lambda number: None) if choice.has_filter else report
+        result = act(job_set, takewhile(lambda entry: not is_stopped(), entries), dealt_with, rate)
+        stopped = is_stopped()
     _tell(result, missing, done, as_json=as_json)
+    if stopped:
+        click.echo("Stopped by Ctrl-C; the other jobs are where they were.", err=True)
+        click.get_current_context().exit(130)
     if missing or result.refused:
         click.get_current_context().exit(1)
 
@@ -210,7 +299,7 @@ def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, li
             relative(entry.at, now),
             entry.queue or "-",
             shortened(entry.display_class or "-", 40),
-            shortened(json.dumps(entry.display_args, ensure_ascii=False, default=str), _ARGS_WIDTH),
+            shortened(json_text(entry.display_args), _ARGS_WIDTH),
             shortened(f"{entry.error_class}: {entry.error_message}" if entry.has_error else "", _ERROR_WIDTH),
         )
         for entry in entries

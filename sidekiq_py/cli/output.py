@@ -10,22 +10,34 @@ from typing import Any
 
 import click
 
+from sidekiq_py.wire.json_loose import loosen
+from sidekiq_py.wire.json_writer import write_for_display
+
 # A column is not cut shorter to fit the terminal.
 _NARROWEST = 8
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
+def json_text(value: Any) -> str:
+    """As JSON, what has no JSON as its text."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except ValueError:
+        # An integer of more than 4,300 digits.
+        return write_for_display(loosen(value))
+
+
 def echo_json(value: Any) -> None:
     """One JSON document."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+    click.echo(json_text(value))
 
 
 def echo_json_array(values: Iterable[Any]) -> None:
     """A JSON array, an element a line, written as it comes."""
     opening = "["
     for value in values:
-        click.echo(opening + json.dumps(value, ensure_ascii=False, default=str), nl=False)
+        click.echo(opening + json_text(value), nl=False)
         opening = ",\n "
     click.echo("[]" if opening == "[" else "]")
 

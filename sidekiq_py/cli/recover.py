@@ -11,6 +11,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.identity import new_identity
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.recovery import Recovery
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access import recover as left_behind
 from sidekiq_py.redis_access.link import Link
@@ -32,7 +33,8 @@ def recover(everything: bool, as_json: bool) -> None:
     Give jobs of dead workers back to their queues.
 
     An owner is dead if its process is gone from this machine, or if its lease has run out (30 seconds after its last
-    word, unless workers are told otherwise). Workers do this by themselves; the command is for when none is left.
+    word, unless workers are told otherwise). Workers do this by themselves; the command is for when none is left, or
+    when the registry of owners was lost: it also finds those that have jobs in flight and are not in it.
     """
     settings = program.settings().redis
     config = Config(redis=settings)
@@ -45,6 +47,7 @@ def recover(everything: bool, as_json: bool) -> None:
         Ownership(new_identity(), (), config.lease_seconds),
         dialect=lambda: detection.dialect(now_seconds()),
     )
+    _enter_lost_owners(link, with_lease=everything)
     if everything:
         moved = sum(recovery.bury(name) for name in left_behind.owners(link))
     else:
@@ -62,6 +65,24 @@ def recover(everything: bool, as_json: bool) -> None:
     if alive:
         verbs = "is alive and keeps its jobs" if len(alive) == 1 else "are alive and keep their jobs"
         click.echo(f"{counted(len(alive), 'owner')} {verbs}: {', '.join(alive)}")
+
+
+def _enter_lost_owners(link: Link, *, with_lease: bool) -> None:
+    """Those that have jobs in flight and are in no registry are looked after as any others."""
+    try:
+        lost = left_behind.lost_owners(link)
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
+        click.echo(
+            f"Owners that are in no registry were not looked for, as this Redis user may not: {error}. "
+            "Give it +scan, or use another one; docs/redis.md has the rights of the command line.",
+            err=True,
+        )
+        return
+    for name, queues in lost.items():
+        if left_behind.enter_lost(link, name, queues, with_lease=with_lease):
+            click.echo(f"{name} has jobs in flight and was in no registry; it was entered again.", err=True)
 
 
 def _has_silent_owners(link: Link) -> bool:

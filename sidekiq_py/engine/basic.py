@@ -181,7 +181,8 @@ class BasicFetcher:
     def _open_queues(self, link: Link) -> list[str]:
         order = self._draws if self._is_strict else random.sample(self._draws, len(self._draws))
         names = list(dict.fromkeys(order))
-        paused = {name.decode() for name in link.command("SMEMBERS", keys.PAUSED)}
+        # A name that is no UTF-8 is none of ours, and stops nothing.
+        paused = {name.decode(errors="replace") for name in link.command("SMEMBERS", keys.PAUSED)}
         shut = paused | self._full_queues() | self._unserved
         return [name for name in names if name not in shut] if shut else names
 

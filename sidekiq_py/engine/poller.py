@@ -1,15 +1,16 @@
 """
 Moves due jobs from `retry` and `schedule` to their queues.
 
-1. Read up to 100 due members.
+1. Read up to 100 due members, or 4 MB of them.
 2. Make of each what a push makes of it: parse, client middleware, bytes.
 3. Swap them in one script, each only if it is still in the set. So any number of pollers, Ruby's too, may work at once.
 
 One process holds the lease `sidekiq_py:poller` and looks every 50 ms. The others keep Sidekiq's interval, which grows
 with the number of processes, and try for the lease every two seconds.
 
-No job is lost on the way, where Ruby loses some: a member that is no job goes to `dead`, one whose middleware raises
-stays where it is and is tried again, and neither stops those behind it.
+No job is lost on the way, where Ruby loses some: a member that is no job goes to `dead`, one whose middleware raises or
+that Redis refuses stays where it is and is tried again, and neither stops those behind it. However many stay: each has
+a back-off of its own, a look goes on where the last one ended, and what comes due meanwhile is looked at first.
 """
 
 import logging
@@ -17,6 +18,7 @@ import math
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py import clock
@@ -39,11 +41,33 @@ LEASE_TRY_SECONDS = 2.0
 INITIAL_WAIT_SECONDS = 10
 # From so many processes on, their draws spread evenly by themselves.
 MANY_PROCESSES = 10
-# So many jobs in one look that cannot be moved mean a trouble of the whole program: wait instead of trying on.
-MANY_SETBACKS = 100
-SETBACK_PAUSE_SECONDS = 2.0
+# With so many jobs that stay in a set, it is not read from its start at every look, twenty times a second.
+MANY_STAYING = 100
+# A pass over one set ends after so many jobs that stay, or so long: the other set has waited meanwhile.
+MOST_STAYING = 1000
+PASS_SECONDS = 1.0
+REST_SECONDS = 2.0
 
 _log = logging.getLogger("sidekiq")
+
+
+@dataclass(slots=True)
+class _Scan:
+    """
+    How far the poller has come in one set.
+
+    Args:
+        skip: How many due members, the earliest, stay where they are and have had their turn in this round.
+        seen_until: Epoch s; what came due later was not looked at yet.
+        rests_until: Monotonic s; until then only what came due since is looked at.
+        is_cut: The last pass ended before its set did.
+    """
+
+    set_key: str
+    skip: int = 0
+    seen_until: float = -math.inf
+    rests_until: float = -math.inf
+    is_cut: bool = False
 
 
 def initial_wait_seconds(config: Config, draw: float) -> float:
@@ -118,10 +142,10 @@ class Poller:
         self._end = clock.Wakeable()
         self._thread: threading.Thread | None = None
         self._setbacks = Setbacks(report)
-        self._setbacks_in_this_look = 0
+        self._scans = [_Scan(set_key) for set_key in promote.WAITING_SETS]
         self._outage = Outage(report, "Error moving due jobs")
-        # The sets whose key is none, once that was reported.
-        self._foreign: set[str] = set()
+        # The sets that cannot be read, once that was reported.
+        self._unreadable: set[str] = set()
         self._lease_at = self._look_at = self._clean_at = 0.0
         self.is_quick = False
         self.moved = 0
@@ -151,20 +175,39 @@ class Poller:
 
     def move_due(self) -> None:
         """
-        Move all that is due, `retry` before `schedule`.
+        Move what is due, `retry` before `schedule`. A second in each at most: what is left comes with the next call.
 
         Raises:
-            RedisError: Redis is out of reach or refuses; what was moved stays moved.
+            RedisError: The server is in trouble; what was moved stays moved.
         """
-        self._setbacks_in_this_look = 0
-        for set_key in promote.WAITING_SETS:
-            staying = 0
-            while not self._end.wait(0) and self._setbacks_in_this_look < MANY_SETBACKS:
-                self._keep_lease()
-                members = self._due_members(set_key, staying)
-                staying += self._move_slice(set_key, members)
-                if len(members) < promote.SLICE_JOBS:
-                    break
+        for scan in self._scans:
+            if self._monotonic() < scan.rests_until:
+                self._pass(scan, after=scan.seen_until)
+            else:
+                self._pass(scan)
+
+    def _pass(self, scan: _Scan, *, after: float | None = None) -> None:
+        """
+        Go through what is due in a set: on from where the last pass ended, then from the start again.
+
+        Args:
+            after: Only what came due since, epoch s.
+        """
+        now = self._now()
+        skip = start = scan.skip if after is None else 0
+        scan.is_cut = True
+        until = self._monotonic() + PASS_SECONDS
+        while scan.is_cut and not self._end.wait(0) and skip - start < MOST_STAYING and self._monotonic() <= until:
+            self._keep_lease()
+            members, is_more = self._due_members(scan.set_key, now, after, skip)
+            looked_at, staying = self._move_slice(scan.set_key, members, until)
+            skip += staying
+            scan.is_cut = is_more or looked_at < len(members)
+        scan.seen_until = now
+        if after is None:
+            scan.skip = skip if scan.is_cut else 0
+            if skip - start >= MANY_STAYING:
+                scan.rests_until = self._monotonic() + REST_SECONDS
 
     # The thread
 
@@ -211,10 +254,12 @@ class Poller:
             return
         if not self.is_quick or any(promote.count_due(self._pool, self._now())):
             self.move_due()
+        at = self._monotonic()
         pause = self._config.poll_seconds if self.is_quick else self._interval()
-        if self._setbacks_in_this_look >= MANY_SETBACKS:
-            pause = max(pause, SETBACK_PAUSE_SECONDS)
-        self._look_at = self._monotonic() + pause
+        for scan in self._scans:
+            if scan.is_cut:
+                pause = min(pause, max(0.0, scan.rests_until - at))
+        self._look_at = at + pause
 
     def _interval(self) -> float:
         count = max(1, processes.count(self._pool))
@@ -237,28 +282,44 @@ class Poller:
 
     # One slice
 
-    def _due_members(self, set_key: str, skip: int) -> list[bytes]:
-        """Those that are due; none from a key of a foreign type, which must not stop the other set."""
+    def _due_members(self, set_key: str, now: float, after: float | None, skip: int) -> tuple[list[bytes], bool]:
+        """Those that are due, and if there are more; none from a set that cannot be read: the other must go on."""
         try:
-            members = promote.due_members(self._pool, set_key, self._now(), skip=skip)
+            due = promote.due_members(self._pool, set_key, now, after=after, skip=skip)
         except RedisReplyError as error:
-            if error.code != "WRONGTYPE":
+            if error.is_about_server:
                 raise
-            if set_key not in self._foreign:
-                self._foreign.add(set_key)
-                context = f"{set_key} is no sorted set: something else wrote to this key. Rename or delete it"
-                self._report(error, {"context": context})
-            return []
-        self._foreign.discard(set_key)
-        return members
+            if set_key not in self._unreadable:
+                self._unreadable.add(set_key)
+                self._report(error, {"context": _why_unreadable(set_key, error)})
+            return [], False
+        self._unreadable.discard(set_key)
+        return due
 
-    def _move_slice(self, set_key: str, members: list[bytes]) -> int:
-        """Move what can be moved; returns how many of *members* stay in the set."""
+    def _move_slice(self, set_key: str, members: list[bytes], until: float) -> tuple[int, int]:
+        """
+        Move what can be moved.
+
+        Args:
+            until: Look at no further member from then on, monotonic s: a middleware that raises may take its time.
+
+        Returns:
+            How many members were looked at, and how many of these stay in the set.
+        """
         refusals: dict[bytes, BaseException] = {}
-        moves = [step for member in members if (step := self._plan(set_key, member, refusals)) is not None]
-        for result in promote.move(self._pool, set_key, moves, now=self._now(), limits=self._limits):
+        moves: list[Move] = []
+        looked_at = 0
+        for member in members:
+            if looked_at and self._monotonic() > until:
+                break
+            looked_at += 1
+            step = self._plan(set_key, member, refusals)
+            if step is not None:
+                moves.append(step)
+        moved = promote.move(self._pool, set_key, moves, now=self._now(), limits=self._limits)
+        for result in moved:
             self._note(set_key, result, refusals)
-        return sum(self._setbacks.has(member) for member in members)
+        return looked_at, looked_at - sum(result.refusal is None for result in moved)
 
     def _plan(self, set_key: str, member: bytes, refusals: dict[bytes, BaseException]) -> Move | None:
         """What is to become of a member; `None` if it stays for now."""
@@ -269,9 +330,10 @@ class Poller:
         except (PayloadError, ArgumentTypeError, ArgumentValueError) as error:
             refusals[member] = error
             return Move(member, "dead")
-        except RedisError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - a middleware that raises must cost neither the job nor the thread
+        # A middleware that raises must cost neither the job nor the thread.
+        except BaseException as error:
+            if isinstance(error, RedisError) and error.is_about_server:
+                raise
             self._hold_back(member, error, f"Client middleware raised; the job stays in {set_key} and is tried again")
             return None
         if pushed is None:
@@ -298,5 +360,10 @@ class Poller:
             self._report(refusals[member], context)
 
     def _hold_back(self, member: bytes, error: BaseException, context: str) -> None:
-        self._setbacks_in_this_look += 1
         self._setbacks.add(member, error, context, self._monotonic())
+
+
+def _why_unreadable(set_key: str, error: RedisReplyError) -> str:
+    if error.code == "WRONGTYPE":
+        return f"{set_key} is no sorted set: something else wrote to this key. Rename or delete it"
+    return f"{set_key} cannot be read, so its due jobs stay there. Redis users and their rights: docs/redis.md"

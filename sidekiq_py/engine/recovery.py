@@ -24,7 +24,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.host import ProcessPlace, parse_registration
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.retry import error_class_name
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, SidekiqError
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisReplyError, SidekiqError
 from sidekiq_py.logs import counted, speaking_of
 from sidekiq_py.redis_access import in_flight, recover
 from sidekiq_py.redis_access.link import Link
@@ -95,6 +95,8 @@ class Recovery:
         self._dialect = dialect
         self._on_buried = on_buried
         self._missing: dict[str, _Missing] = {}
+        # The owners whose jobs cannot be brought back, once that was logged.
+        self._left: set[str] = set()
         self._forget_suspects_at = 0.0
 
     def look(self) -> int:
@@ -167,7 +169,7 @@ class Recovery:
         for name, (left_at, _) in departed.items():
             found = 0
             if is_anything_left:
-                found = self._bring_back(name) + recover.empty_inboxes(self._link, name, queues[name])
+                found = self._bring_back_or_leave(name) + recover.empty_inboxes(self._link, name, queues[name])
             if found:
                 _log.info("brought back %s of %s", counted(found, "job"), name)
             elif now_seconds() - left_at > _AFTERCARE_SECONDS:
@@ -179,6 +181,18 @@ class Recovery:
         # What could not go back (its queue's key is of a foreign type) must be found again.
         if not recover.is_anything_left(self._link, {name: queues}):
             recover.strike_off(self._link, name)
+
+    def _bring_back_or_leave(self, name: str) -> int:
+        """One owner whose key is of a foreign type must not keep the jobs of the others from going back."""
+        try:
+            return self._bring_back(name)
+        except RedisReplyError as error:
+            if error.is_about_server:
+                raise
+            if name not in self._left:
+                self._left.add(name)
+                _log.error("what %s had in flight cannot be brought back: %s; see sidekiq-py doctor", name, error)
+            return 0
 
     def _bring_back(self, name: str) -> int:
         moved = 0

@@ -1,5 +1,6 @@
 """What went wrong and will be tried again: told once, retried ever more slowly."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,11 @@ Report = Callable[[BaseException, dict[str, Any]], None]
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 LONGEST_OUTAGE_PAUSE_SECONDS = 5.0
+MOST_REMEMBERED = 10_000
+# Longer than a poller takes for a round through 100,000 members that cannot move.
+_STALE_AFTER_SECONDS = 600.0
+
+_log = logging.getLogger("sidekiq")
 
 
 class Outage:
@@ -49,7 +55,8 @@ class Outage:
 
 class Setbacks:
     """
-    The jobs that could not be moved for the moment.
+    The jobs that could not be moved for the moment. At most `MOST_REMEMBERED`: those beyond are tried whenever their
+    turn comes, and are not reported.
 
     Args:
         report: Takes the first error about each.
@@ -57,12 +64,12 @@ class Setbacks:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        # By hash, as thousands of payloads would weigh. Value: when to try again, and the pause before that.
+        # By hash, as thousands of payloads would weigh. Value: when to try again, and the pause before that. Those
+        # that failed last stand last.
         self._waiting: dict[int, tuple[float, float]] = {}
 
-    def has(self, member: bytes) -> bool:
-        """Whether it is among them."""
-        return hash(member) in self._waiting
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def must_wait(self, member: bytes, at: float) -> bool:
         """Whether it is too early to try again. *at*: monotonic seconds."""
@@ -71,10 +78,14 @@ class Setbacks:
 
     def add(self, member: bytes, error: BaseException, context: str, at: float) -> None:
         """Note a failure; it is reported if it is the first for this job. *at*: monotonic seconds."""
-        found = self._waiting.get(hash(member))
+        found = self._waiting.pop(hash(member), None)
         if found is None:
             self._drop_stale(at)
+            if len(self._waiting) >= MOST_REMEMBERED:
+                return
             self._report(error, {"context": context, "jobstr": member})
+            if len(self._waiting) == MOST_REMEMBERED - 1:
+                _log.error("%s jobs cannot be moved; errors of further ones are not reported", MOST_REMEMBERED)
         pause = FIRST_PAUSE_SECONDS if found is None else min(found[1] * 2, LONGEST_PAUSE_SECONDS)
         self._waiting[hash(member)] = (at + pause, pause)
 
@@ -83,7 +94,9 @@ class Setbacks:
         self._waiting.pop(hash(member), None)
 
     def _drop_stale(self, at: float) -> None:
-        """Forget those that nobody has asked about for long: somebody else has taken them out of the set."""
-        stale = [key for key, (until, _) in self._waiting.items() if at > until + LONGEST_PAUSE_SECONDS]
-        for key in stale:
-            del self._waiting[key]
+        """Forget those that have not failed again for long: somebody else has taken them out of the set."""
+        while self._waiting:
+            oldest = next(iter(self._waiting))
+            if at <= self._waiting[oldest][0] + _STALE_AFTER_SECONDS:
+                return
+            del self._waiting[oldest]

@@ -67,6 +67,15 @@ def split_field(field: bytes) -> tuple[int, bool, str]:
     return int(match[1].partition(b".")[0]), match[2] == b"!", match[3].decode()
 
 
+def is_field(text: bytes) -> bool:
+    """Whether it is a field of ours; anybody may have written another one into the hash."""
+    try:
+        split_field(text)
+    except ValueError:
+        return False
+    return True
+
+
 def sorted_by_batch(fields: Iterable[bytes]) -> list[bytes]:
     """*fields* in the order in which the jobs were taken."""
 

@@ -1,11 +1,13 @@
 """How many jobs each owner has in flight, by queue: what has left its queue and is not settled."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sidekiq_py.errors import PayloadError
+from sidekiq_py.errors import PayloadError, RedisReplyError
 from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.link import Command
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.json_dialect import loads
@@ -32,21 +34,31 @@ class InFlightCount:
 
 
 def counts(pool: Pool) -> list[InFlightCount]:
-    """The counts of all owners that are entered, also of those that died and were not recovered yet."""
+    """
+    The counts of all owners that are entered, also of those that died and were not recovered yet. What cannot be read
+    (a key of a foreign type, a field that somebody else wrote) counts as nothing.
+    """
     owners = _owners(pool)
     if not owners:
         return []
     inboxes = [(owner, queue) for owner, queues in owners.items() for queue in queues]
-    replies = pool.batch(
-        [("HKEYS", keys.in_flight(owner)) for owner in owners]
-        + [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes]
-    )
+    hashes = _readable(pool, [("HKEYS", keys.in_flight(owner)) for owner in owners])
+    lengths = _readable(pool, [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes])
     total: Counter[tuple[str, str]] = Counter()
-    for owner, fields in zip(owners, replies, strict=False):
-        total.update((owner, in_flight.split_field(field)[2]) for field in fields)
-    for place, length in zip(inboxes, replies[len(owners) :], strict=True):
-        total[place] += length
+    for owner, fields in zip(owners, hashes, strict=True):
+        total.update((owner, in_flight.split_field(field)[2]) for field in fields or () if in_flight.is_field(field))
+    for place, length in zip(inboxes, lengths, strict=True):
+        total[place] += length or 0
     return [InFlightCount(owner, queue, count) for (owner, queue), count in sorted(total.items()) if count]
+
+
+def _readable(pool: Pool, commands: Sequence[Command]) -> list[Any]:
+    """The replies; None for one that is an error about its own key."""
+    replies = pool.run(lambda link: link.batch(commands))
+    for reply in replies:
+        if isinstance(reply, RedisReplyError) and reply.is_about_server:
+            raise reply
+    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
 
 
 def _owners(pool: Pool) -> dict[str, list[str]]:
@@ -54,7 +66,7 @@ def _owners(pool: Pool) -> dict[str, list[str]]:
     entered, departed = pool.batch([("HGETALL", keys.OWNERS), ("HGETALL", keys.DEPARTED)])
     # What is noted of the departed has the time in front: "<epoch s> <JSON>".
     return {
-        owner.decode(): queues_of(about)
+        owner.decode(errors="replace"): queues_of(about)
         for owner, about in [
             *_pairs(entered),
             *((owner, about.partition(b" ")[2]) for owner, about in _pairs(departed)),

@@ -14,10 +14,12 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.link import Link
 from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.replies import pcall_error
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import score_text
 
+DUE = Script("due")
 PROMOTE = Script("promote")
 HOLD_POLLER = Script("hold_poller")
 LEAVE_POLLER = Script("leave_poller")
@@ -75,17 +77,29 @@ def count_due(pool: Pool, now: float) -> list[int]:
     """
     How many members of each of `WAITING_SETS` are due: one round trip that carries no payload.
 
-    A key of a foreign type counts as one: `due_members` says what is wrong with it.
+    A set that cannot be read (a key of a foreign type, no permission) counts as one: `due_members` says what is wrong.
     """
     until = score_text(now)
     commands = [("ZCOUNT", name, "-inf", until) for name in WAITING_SETS]
     return pool.run(lambda link: [_count(reply) for reply in link.batch(commands)])
 
 
-def due_members(pool: Pool, set_key: str, now: float, *, skip: int = 0, count: int = SLICE_JOBS) -> list[bytes]:
-    """The members whose time has come, earliest first, but for the first *skip*."""
-    found: list[bytes] = pool.command("ZRANGEBYSCORE", set_key, "-inf", score_text(now), "LIMIT", skip, count)
-    return found
+def due_members(
+    pool: Pool, set_key: str, now: float, *, after: float | None = None, skip: int = 0
+) -> tuple[list[bytes], bool]:
+    """
+    Some of the members whose time has come, earliest first: `SLICE_JOBS` or `SLICE_BYTES` of them, but at least one.
+
+    Args:
+        after: Leave out those whose time had come by then.
+        skip: And so many of the others.
+
+    Returns:
+        The members, and whether there are more.
+    """
+    arguments = [score_text(now), "" if after is None else score_text(after), skip, SLICE_JOBS, SLICE_BYTES]
+    more, *members = pool.run(lambda link: DUE.run(link, [set_key], arguments))
+    return members, more > 0
 
 
 def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits: DeadLimits) -> list[Moved]:
@@ -93,14 +107,27 @@ def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits:
     Move members of *set_key*, each only if it is still there. May be repeated after a lost reply.
 
     Raises:
-        RedisError: As `Pool.run` does; members moved before stay moved, none is lost.
+        RedisError: The server is in trouble; members moved before stay moved, none is lost. What is about one member
+            alone is its `Moved.refusal`.
     """
     results: list[Moved] = []
     for part in _parts(moves):
-        names, arguments = _script_parts(set_key, part, now, limits)
-        replies = pool.run(partial(_run, names=names, arguments=arguments))
-        results += [_moved(step, reply) for step, reply in zip(part, replies, strict=True)]
+        results += _move_part(pool, set_key, part, now, limits)
     return results
+
+
+def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limits: DeadLimits) -> list[Moved]:
+    names, arguments = _script_parts(set_key, part, now, limits)
+    try:
+        replies = pool.run(partial(_run, names=names, arguments=arguments))
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
+        if len(part) == 1:
+            return [Moved(part[0], done=False, refusal=error)]
+        # Redis refuses the whole script for one key that this user may not write.
+        return [moved for step in part for moved in _move_part(pool, set_key, [step], now, limits)]
+    return [_moved(step, reply) for step, reply in zip(part, replies, strict=True)]
 
 
 def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
@@ -116,7 +143,7 @@ def leave_poller(pool: Pool, identity: str) -> None:
 def _count(reply: int | RedisReplyError) -> int:
     if isinstance(reply, int):
         return reply
-    if reply.code != "WRONGTYPE":
+    if reply.is_about_server:
         raise reply
     return 1
 
@@ -145,17 +172,18 @@ def _script_parts(set_key: str, moves: Sequence[Move], now: float, limits: DeadL
     return [set_key, keys.DEAD, keys.QUEUES, keys.SCHEDULE, *names], arguments
 
 
-def _run(link: Link, names: list[str], arguments: list[Any]) -> list[int | bytes]:
-    replies: list[int | bytes] = PROMOTE.run(link, names, arguments)
+def _run(link: Link, names: list[str], arguments: list[Any]) -> list[int | RedisReplyError]:
+    replies = [
+        pcall_error(reply) if isinstance(reply, bytes) else reply for reply in PROMOTE.run(link, names, arguments)
+    ]
     for reply in replies:
-        # A key of a foreign type is that member's own trouble. Anything else (out of memory, a replica, no permission)
-        # is the server's: it is raised, so that the pool can look for the new primary and the caller can wait.
-        if isinstance(reply, bytes) and not reply.startswith(b"WRONGTYPE"):
-            raise RedisReplyError(reply.decode(errors="replace"))
+        # Raised here, so that the pool can look for the new primary.
+        if isinstance(reply, RedisReplyError) and reply.is_about_server:
+            raise reply
     return replies
 
 
-def _moved(step: Move, reply: int | bytes) -> Moved:
-    if isinstance(reply, bytes):
-        return Moved(step, done=False, refusal=RedisReplyError(reply.decode(errors="replace")))
+def _moved(step: Move, reply: int | RedisReplyError) -> Moved:
+    if isinstance(reply, RedisReplyError):
+        return Moved(step, done=False, refusal=reply)
     return Moved(step, done=reply == 1)

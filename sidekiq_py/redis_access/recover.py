@@ -5,10 +5,14 @@ Reads are plain commands; each step back is one script that writes nothing unles
 """
 
 import hashlib
+import json
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.link import Link
 from sidekiq_py.redis_access.scripts import Script
@@ -17,9 +21,13 @@ from sidekiq_py.wire import keys
 RECOVER = Script("recover")
 EMPTY_INBOX = Script("empty_inbox")
 FORGET_SUSPECTS = Script("forget_suspects")
+ENTER_LOST = Script("enter_lost")
 
 SUSPECT_TTL_SECONDS = 72 * 3600
 _PAGE = 200
+_SCAN_COUNT = 1000
+# Identities end in a process's number and a draw, owners in an epoch; a queue may have any name.
+_LEFT_BEHIND = re.compile(r"sidekiq_py:(?:inflight:(.+)|inbox:(.+?:[0-9]+:[0-9a-f]+:[0-9]+):(.+))", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,7 @@ class Fate:
 
 def owners(link: Link) -> dict[str, bytes]:
     """All that are entered: name to what they say about themselves."""
-    return {name.decode(): about for name, about in _pairs(link.command("HGETALL", keys.OWNERS))}
+    return {name.decode(): about for name, about in _pairs(link.command("HGETALL", keys.OWNERS)) if _is_text(name)}
 
 
 def departed(link: Link) -> dict[str, tuple[float, bytes]]:
@@ -70,8 +78,47 @@ def departed(link: Link) -> dict[str, tuple[float, bytes]]:
     found = {}
     for name, text in _pairs(link.command("HGETALL", keys.DEPARTED)):
         left_at, _, about = text.partition(b" ")
-        found[name.decode()] = (float(left_at), about)
+        # What else stands there is not ours, and must not keep the jobs of the others from going back.
+        if _is_text(name) and (at := _number(left_at)) is not None:
+            found[name.decode()] = (at, about)
     return found
+
+
+def lost_owners(link: Link) -> dict[str, list[str]]:
+    """
+    All that have jobs in flight or in an inbox and stand in no registry, as after the loss of `sidekiq_py:owners`: name
+    to the queues of its inboxes. Redis looks at the names of all its keys for this.
+
+    Raises:
+        RedisError: Redis is out of reach, or does not let this user SCAN.
+    """
+    found: dict[str, set[str]] = {}
+    for pattern in (keys.in_flight("*"), keys.inbox("*", "*")):
+        cursor = b"0"
+        while True:
+            cursor, page = link.command("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+            for match in (_LEFT_BEHIND.fullmatch(key.decode()) for key in page if _is_text(key)):
+                if match is not None:
+                    found.setdefault(match[1] or match[2], set()).update(match.groups()[2:] if match[3] else ())
+            if cursor == b"0":
+                break
+    known = owners(link).keys() | departed(link).keys()
+    return {name: sorted(queues) for name, queues in sorted(found.items()) if name not in known}
+
+
+def enter_lost(link: Link, owner: str, queues: Sequence[str], *, with_lease: bool = False) -> bool:
+    """
+    Enter an owner again that `lost_owners` has found; then recovery looks after it as after any other.
+
+    Args:
+        with_lease: Also one that was heard of lately.
+
+    Returns:
+        True if this call did it.
+    """
+    about = json.dumps({"boot": "", "pidns": "", "pid": 0, "start": 0, "queues": list(queues)}, separators=(",", ":"))
+    names = [keys.OWNERS, keys.DEPARTED, keys.lease(owner)]
+    return bool(ENTER_LOST.run(link, names, [owner, about, "1" if with_lease else "0"]))
 
 
 def has_lease(link: Link, owner: str) -> bool:
@@ -112,7 +159,8 @@ def strike_off(link: Link, owner: str) -> None:
 
 def entries(link: Link, owner: str) -> Iterator[list[Entry]]:
     """An owner's jobs in flight, in slices, those taken last first: so the first taken is the first to run again."""
-    fields = in_flight.sorted_by_batch(link.command("HKEYS", keys.in_flight(owner)))[::-1]
+    found = link.command("HKEYS", keys.in_flight(owner))
+    fields = in_flight.sorted_by_batch(field for field in found if in_flight.is_field(field))[::-1]
     for start in range(0, len(fields), _PAGE):
         page = fields[start : start + _PAGE]
         values = link.command("HMGET", keys.in_flight(owner), *page)
@@ -124,7 +172,13 @@ def records(link: Link, raws: Sequence[bytes]) -> list[tuple[int, float] | None]
     if not raws:
         return []
     digests = [hashlib.sha1(raw, usedforsecurity=False).hexdigest() for raw in raws]
-    return [_parse_record(value) for value in link.command("HMGET", keys.SUSPECTS, *digests)]
+    [values] = link.batch([("HMGET", keys.SUSPECTS, *digests)])
+    if isinstance(values, RedisReplyError):
+        if values.is_about_server:
+            raise values
+        # Without this memory the jobs are only less suspect; held back they would be stuck.
+        return [None] * len(raws)
+    return [_parse_record(value) for value in values]
 
 
 def forget_suspects(link: Link, *, now: float) -> int:
@@ -160,10 +214,22 @@ def move(link: Link, owner: str, fates: Sequence[Fate], *, now: float, dead: tup
         dead: The most entries of the dead set, and the most seconds one stays in it.
 
     Returns:
-        The fields that this call moved.
+        The fields that this call moved. What Redis refuses for one job (a queue's key that this user may not write)
+        leaves that one in flight.
     """
     if not fates:
         return []
+    try:
+        return _move(link, owner, fates, now, dead)
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
+        if len(fates) == 1:
+            return []
+    return [field for fate in fates for field in move(link, owner, [fate], now=now, dead=dead)]
+
+
+def _move(link: Link, owner: str, fates: Sequence[Fate], now: float, dead: tuple[int, int]) -> list[bytes]:
     names = [keys.in_flight(owner), keys.SUSPECTS, keys.QUEUES, keys.DEAD]
     max_jobs, timeout_seconds = dead
     arguments: list[Any] = [SUSPECT_TTL_SECONDS, repr(now), repr(now - timeout_seconds), -max_jobs]
@@ -180,14 +246,18 @@ def move(link: Link, owner: str, fates: Sequence[Fate], *, now: float, dead: tup
 
 
 def empty_inboxes(link: Link, owner: str, queue_names: Sequence[str]) -> int:
-    """Put back what was moved and never claimed; returns how many."""
+    """Put back what was moved and never claimed; returns how many. What Redis refuses for one queue stays there."""
     if not queue_names:
         return 0
     lengths = link.batch([("LLEN", keys.inbox(owner, name)) for name in queue_names])
     moved = 0
     for name, length in zip(queue_names, lengths, strict=True):
         if length:
-            moved += EMPTY_INBOX.run(link, [keys.inbox(owner, name), keys.queue(name), keys.QUEUES], [])
+            try:
+                moved += EMPTY_INBOX.run(link, [keys.inbox(owner, name), keys.queue(name), keys.QUEUES], [])
+            except RedisReplyError as error:
+                if error.is_about_server:
+                    raise
     return moved
 
 
@@ -199,4 +269,22 @@ def _parse_record(value: bytes | None) -> tuple[int, float] | None:
     if value is None:
         return None
     deaths, _, first = value.partition(b":")
-    return int(deaths), float(first)
+    count, at = _number(deaths), _number(first)
+    return None if count is None or at is None else (int(count), at)
+
+
+def _number(text: bytes) -> float | None:
+    """None for what is no finite number: somebody else wrote it."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -11,8 +11,11 @@ from sidekiq_py.errors import RedisConnectionError, RedisReplyError
 # that answered is no longer the primary. Source: Sidekiq 6.4.1 and later, redis_connection.rb / config.rb.
 FAILOVER_CODES = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 
-# Redis 6.2 wraps what a command within a script was answered in sentences of its own, with or without a dash.
-_WITHIN_A_SCRIPT = re.compile(r"Error running script \(call to \w+\): @user_script:\d+: (?:@user_script: \d+: )?-?")
+# Redis 6.2 wraps what a command within a script was answered in sentences of its own, with or without a dash; what
+# `redis.pcall` gives has the inner one alone.
+_WITHIN_A_SCRIPT = re.compile(
+    r"(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?(?:-|ERR )?"
+)
 # What Redis and Valkey say, without a code, when an ACL forbids a command within a script.
 _FORBIDDEN_WITHIN_A_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 
@@ -29,8 +32,17 @@ def reply_error(error: redis.RedisError) -> RedisReplyError:
         redis.exceptions.AuthenticationError: "NOAUTH",
         redis.exceptions.MasterDownError: "MASTERDOWN",
     }
-    text = _WITHIN_A_SCRIPT.sub("", str(error), count=1)
     code = next((code for kind, code in codes.items() if isinstance(error, kind)), None)
+    return _with_code(str(error), code)
+
+
+def pcall_error(text: bytes) -> RedisReplyError:
+    """Our error for one that a script was given by `redis.pcall`, and hands on as a text."""
+    return _with_code(text.decode(errors="replace").strip(), None)
+
+
+def _with_code(text: str, code: str | None) -> RedisReplyError:
+    text = _WITHIN_A_SCRIPT.sub("", text, count=1)
     if text.startswith(_FORBIDDEN_WITHIN_A_SCRIPT):
         code = "NOPERM"
     if code and not text.startswith(code):

@@ -1,9 +1,10 @@
 """Looking for jobs among those that wait in `schedule` or `retry`, and calling them up before their time."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from sidekiq_py.errors import SidekiqError
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, SidekiqError
 from sidekiq_py.redis_access import promote
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.link import Link
@@ -70,7 +71,9 @@ def call_up(
         payload = _read(member)
         queue = payload.get("queue")
         if isinstance(queue, str) and change(payload):
-            moves.append(promote.move_to(member, queue, for_queue(payload, dialect=dialect, now=now), None))
+            # What can be read and never written (1E400) stays where it is.
+            with suppress(ArgumentTypeError, ArgumentValueError):
+                moves.append(promote.move_to(member, queue, for_queue(payload, dialect=dialect, now=now), None))
     return sum(moved.done for moved in promote.move(pool, set_key, moves, now=now, limits=_NO_LIMITS))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps, loads
+from sidekiq_py.wire.json_reader import read_integer
 
 MESSAGE_CHARACTERS = 10_000
 UNPRINTABLE_ERROR = "!!! ERROR MESSAGE THREW AN ERROR !!!"
@@ -136,8 +137,8 @@ def _wanted_lines(option: Any, backtrace: list[str] | None) -> list[str] | None:
 def _whole_number(value: Any) -> int:
     """Ruby's `to_i` for what JSON can hold: 0 for what is no number."""
     if isinstance(value, str):
-        match = re.match(r"\s*([+-]?\d+)", value, re.A)
-        return int(match[1]) if match else 0
+        match = re.match(r"\s*(?:\+(?=\d))?(-?\d+)", value, re.A)
+        return read_integer(match[1]) if match else 0
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):

@@ -4,6 +4,7 @@ The exact writer: values that orjson refuses or would spell otherwise than Ruby'
 Taken only where `json_dialect` has seen that the fast writer will not do.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from json.encoder import encode_basestring
 from typing import Any
@@ -24,6 +25,11 @@ def write(value: Any, float_text: FloatText) -> bytes:
         float_text: How floats are spelled.
     """
     return "".join(_pieces(value, ruby_to_s if float_text is FloatText.RUBY else json3_text)).encode()
+
+
+def write_for_display(value: Any) -> str:
+    """As `write`, of what may hold floats that are not finite: as Python's `json` spells them."""
+    return "".join(_pieces(value, json.dumps))
 
 
 def write_integer(value: int) -> str:

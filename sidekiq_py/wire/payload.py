@@ -15,6 +15,7 @@ from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.float_text import ruby_to_s
 from sidekiq_py.wire.json_dialect import dumps, loads
+from sidekiq_py.wire.json_writer import write_integer
 
 DEFAULT_OPTIONS: dict[str, Any] = {"retry": True, "queue": "default"}
 
@@ -87,7 +88,7 @@ def normalize(
     payload = _with_defaults(item, class_options or {}, dialect)
     queue = payload["queue"]
     if type(queue) is not str or not queue:
-        raise PayloadError(f"queue is {queue!r}; give the queue's name as a string, without 'queue:' before it")
+        raise PayloadError(f"queue is {shown(queue)}; give the queue's name as a string, without 'queue:' before it")
     if payload.get("jid") is None:
         payload["jid"] = jid
     if dialect.has_retry_for and payload.get("retry_for") is not None:
@@ -148,7 +149,7 @@ def for_schedule(payload: Mapping[str, Any], *, dialect: Dialect) -> tuple[str, 
         dialect: The release to follow.
 
     Raises:
-        PayloadError: `at` is missing or no number.
+        PayloadError: `at` is missing or no number that can be a score.
         ArgumentTypeError: A value is not JSON.
         ArgumentValueError: A value is not JSON.
     """
@@ -193,7 +194,7 @@ def parse_job(raw: bytes) -> dict[str, Any]:
         raise PayloadError(f"a job is a JSON object, and this is {_json_name(payload)}")
     job_class = payload.get("class")
     if type(job_class) is not str or not job_class:
-        raise PayloadError(f"the job's class is {job_class!r}, where a name should stand")
+        raise PayloadError(f"the job's class is {shown(job_class)}, where a name should stand")
     args = payload.get("args")
     if args is not None and type(args) is not list:
         raise PayloadError(f"the job's args are {_json_name(args)}, where an array should stand")
@@ -271,9 +272,9 @@ def absolute_at(interval: float, now: float) -> float | None:
     Raises:
         PayloadError: *interval* is not finite.
     """
+    if not is_finite(interval):
+        raise PayloadError(f"a job cannot be scheduled at {shown(interval)}; give seconds from now, or since the epoch")
     seconds = float(interval)
-    if not math.isfinite(seconds):
-        raise PayloadError(f"a job cannot be scheduled at {seconds}; give seconds from now, or since the epoch")
     at = now + seconds if seconds < _LEAST_MOMENT else seconds
     return at if at > now else None
 
@@ -291,7 +292,7 @@ def _with_defaults(item: Mapping[str, Any], class_options: Mapping[str, Any], di
 
 def _validate(item: Mapping[str, Any]) -> None:
     if not isinstance(item, Mapping):
-        raise PayloadError(f"a job is a dict with 'class' and 'args', and this is {item!r}")
+        raise PayloadError(f"a job is a dict with 'class' and 'args', and this is {shown(item)}")
     for key in item:
         if type(key) is not str:
             raise PayloadError(f"a job's keys are strings, and {key!r} is of type {type(key).__name__}")
@@ -299,33 +300,51 @@ def _validate(item: Mapping[str, Any]) -> None:
         missing = "class" if "class" not in item else "args"
         raise PayloadError(f"the job has no {missing!r}: push {{'class': 'Name', 'args': [...]}}")
     if type(item["args"]) is not list:
-        raise PayloadError(f"args is {item['args']!r}; give a list, [x] for a single argument and [] for none")
+        raise PayloadError(f"args is {shown(item['args'])}; give a list, [x] for a single argument and [] for none")
     if type(item["class"]) is not str or not item["class"]:
-        raise PayloadError(f"class is {item['class']!r}; give the name under which workers know the job")
+        raise PayloadError(f"class is {shown(item['class'])}; give the name under which workers know the job")
     if "at" in item:
         _validate_at(item["at"])
     if item.get("tags") and type(item["tags"]) is not list:
-        raise PayloadError(f"tags is {item['tags']!r}; give a list of strings")
+        raise PayloadError(f"tags is {shown(item['tags'])}; give a list of strings")
     jid = item.get("jid")
     if jid is not None and (type(jid) is not str or not jid):
-        raise PayloadError(f"jid is {jid!r}; give a string that no other job bears, or leave it out")
+        raise PayloadError(f"jid is {shown(jid)}; give a string that no other job bears, or leave it out")
 
 
 def _validate_at(at: Any) -> None:
     if not _is_number(at):
-        raise PayloadError(f"at is {at!r}; give epoch seconds, for a datetime its .timestamp()")
+        raise PayloadError(f"at is {shown(at)}; give epoch seconds, for a datetime its .timestamp()")
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
+    return (type(value) is int or type(value) is float) and is_finite(value)
+
+
+def is_finite(number: float) -> bool:
+    """Whether it can be a score: neither infinite, nor NaN, nor an integer that no float holds."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:
+        return False
+
+
+def shown(value: Any) -> str:
+    """For an error; Python writes no integer of more than 4,300 digits, and nobody reads one of 400."""
+    if isinstance(value, int) and not is_finite(value):
+        return "an integer too large for a float"
+    try:
+        return repr(value)
+    except ValueError:
+        return f"{_json_name(value)} with an integer of thousands of digits"
 
 
 def _whole_seconds(retry_for: Any) -> int:
     seconds = retry_for.total_seconds() if isinstance(retry_for, timedelta) else retry_for
     if not _is_number(seconds):
-        raise PayloadError(f"retry_for is {retry_for!r}; give seconds or a timedelta")
+        raise PayloadError(f"retry_for is {shown(retry_for)}; give seconds or a timedelta")
     if seconds > _LEAST_MOMENT:
-        raise PayloadError(f"retry_for is {retry_for!r}; give a span as 48 * 3600, not a moment")
+        raise PayloadError(f"retry_for is {shown(retry_for)}; give a span as 48 * 3600, not a moment")
     return int(seconds)
 
 
@@ -333,7 +352,7 @@ def _queue_name(queue: Any) -> str:
     if type(queue) is str and queue:
         return queue
     if type(queue) is int:
-        return str(queue)
+        return write_integer(queue)
     return str(DEFAULT_OPTIONS["queue"])
 
 
@@ -348,4 +367,4 @@ def _json_name(value: Any) -> str:
         list: "an array",
         dict: "an object",
     }
-    return names[type(value)]
+    return names.get(type(value), "a value")

@@ -1,13 +1,15 @@
 """Retry, kill, delete, reschedule: one exact job is moved, once, or nothing happens."""
 
 import json
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from sidekiq_py import program
 from sidekiq_py.api import DeadSet, JobSet, RetrySet, ScheduledSet
-from sidekiq_py.errors import ArgumentTypeError, PayloadError, RedisReplyError, SidekiqError
+from sidekiq_py.client import Client
+from sidekiq_py.errors import ArgumentTypeError, PayloadError, RedisConnectionError, RedisReplyError, SidekiqError
 from sidekiq_py.redis_access.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.settings import RedisSettings
@@ -185,7 +187,11 @@ def test_rescheduling_raw_text_keeps_its_bytes(pool, redis_client):
     assert redis_client.zscore("schedule", b"not { json") == T0 + 60
 
 
-@pytest.mark.parametrize("at", [float("nan"), float("inf"), datetime(2025, 1, 1)])
+@pytest.mark.parametrize(
+    "at",
+    [float("nan"), float("inf"), 10**400, 10**5000, datetime(2025, 1, 1)],
+    ids=lambda at: str(at)[:20] if isinstance(at, float) else type(at).__name__,
+)
 def test_a_time_that_is_none_is_refused(pool, failed, at):
     """A naive datetime means another instant on another machine."""
     failed("a")
@@ -193,6 +199,17 @@ def test_a_time_that_is_none_is_refused(pool, failed, at):
 
     with pytest.raises(ValueError, match="time"):
         entry.reschedule(at)
+    with pytest.raises(ValueError, match="time"):
+        RetrySet().schedule(at, {"class": "A", "args": []})
+
+
+def test_an_entry_without_end_can_be_rescheduled(pool, redis_client):
+    """An infinite score is Redis's to give, as people do who park a job."""
+    redis_client.zadd("schedule", {b'{"class":"A","args":[]}': math.inf})
+    [entry] = ScheduledSet()
+
+    assert entry.reschedule(T0 + 60) is True
+    assert [score for _, score in redis_client.zrange("schedule", 0, -1, withscores=True)] == [T0 + 60]
 
 
 @pytest.fixture
@@ -376,6 +393,41 @@ def test_a_job_that_client_middleware_stops_is_gone_as_in_ruby(pool, redis_clien
 
     assert redis_client.keys("*") == []
     assert "client middleware stopped a job that was pushed from retry" in caplog.text
+
+
+def test_a_queue_that_may_not_be_written_refuses_its_own_jobs_only(pool, redis_client, failed):
+    """The others of the slice go on their way, whatever stands before and behind."""
+    failed("a", "c")
+    failed("b", queue="forbidden")
+    rules = "on >secret +@all ~retry ~schedule ~dead ~queues ~processes ~queue:default"
+    redis_client.execute_command("ACL", "SETUSER", "clerk", *rules.split())
+    links = Pool(RedisSettings(pool.settings.url.replace("redis://", "redis://clerk:secret@")))
+
+    result = RetrySet(client=Client(pool=links, sidekiq_version="6.4.1")).retry_all()
+
+    links.close()
+    redis_client.execute_command("ACL", "DELUSER", "clerk")
+    assert (result.moved, result.refused) == (2, 1)
+    [(entry, error)] = result.errors
+    assert (entry.jid, error.code) == ("b", "NOPERM")
+    assert [job["jid"] for job in queued(redis_client)] == ["a", "c"]
+
+
+def test_a_server_in_trouble_ends_a_bulk_move(pool, failed):
+    """Asked for each job anew it would be a timeout a job."""
+    failed(*(f"{n}" for n in range(100)))
+    tries = []
+
+    def away(job, payload, queue, call_next):
+        tries.append(payload["jid"])
+        raise RedisConnectionError("Redis is out of reach")
+
+    program.client_middleware.add(away)
+
+    with pytest.raises(RedisConnectionError):
+        RetrySet().retry_all()
+    assert len(tries) == 1
+    assert RetrySet().size == 100
 
 
 def test_middleware_that_raises_costs_no_job(pool, redis_client, failed):

@@ -1,9 +1,15 @@
 """`retries`, `scheduled` and `dead`: list, retry, kill, delete."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
+
+from tests.support.waiting import eventually
 
 LATER = 4_000_000_000
 
@@ -51,6 +57,25 @@ def test_a_long_list_says_how_much_it_shows(run, put):
     assert "25 of 30 shown; --limit 0 shows all." in run("scheduled", "list").output
     assert len(run("scheduled", "list", "--limit", "0").output.splitlines()) == 31
     assert "There are none." in run("retries", "list").output
+
+
+def test_integers_that_python_does_not_print_stop_no_list(run, put, redis_client):
+    """They are shown exactly, and the jobs beside them too."""
+    long = "9" * 5000
+    redis_client.zadd("dead", {f'{{"class":"Boom","jid":"long","args":[{long},1E400],"retry_count":{long}}}': 1})
+    mail = f'[{{"job_class":"ActionMailer::MailDeliveryJob","arguments":[{long},{long}]}}]'
+    wrapper = '"ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper"'
+    redis_client.zadd(
+        "dead", {f'{{"class":{wrapper},"wrapped":"ActionMailer::MailDeliveryJob","jid":"mail","args":{mail}}}': 2}
+    )
+    put("dead", "a")
+
+    table, listed = run("dead", "list"), run("dead", "list", "--json")
+
+    assert [line.split()[0] for line in table.output.splitlines()] == ["JID", "a", "mail", "long"]
+    assert listed.exit_code == 0
+    assert f'"args": [{long},Infinity]'.replace(" ", "") in listed.output.replace(" ", "")
+    assert run("dead", "list", "--class", "Boom").exit_code == 0
 
 
 def test_a_list_can_be_narrowed(run, put):
@@ -175,3 +200,55 @@ def test_times_are_told_from_now(run, redis_client):
 
     assert "1h 1m ago" in run("dead", "list").output
     assert "in 1d 1h" in run("scheduled", "list").output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--all"], "4 jobs would be deleted.\n"),
+        (["--class", "Mail"], "1 job would be deleted.\n"),
+        (["--match", "special", "--json"], '{"count": 2}\n'),
+        (["a", "nobody"], "1 job would be deleted.\n"),
+    ],
+)
+def test_a_dry_run_only_counts(run, put, redis_client, options, said):
+    """Nothing is asked and nothing is changed."""
+    put("retry", "a", "b", note="special")
+    put("retry", "c", klass="Mail")
+    put("retry", "d")
+
+    result = run("retries", "delete", "--dry-run", *options)
+
+    assert (result.exit_code, result.output) == (0, said)
+    assert redis_client.zcard("retry") == 4
+
+
+@pytest.mark.parametrize("rate", ["0/s", "fast", "-1", "10/d", "nan"])
+def test_a_rate_that_is_none_is_refused(run, rate):
+    """With how to write one."""
+    result = run("retries", "retry", "--all", "--rate", rate)
+
+    assert result.exit_code == 2
+    assert "as 100/s, or 600/m" in result.output
+
+
+def test_ctrl_c_ends_a_paced_run_between_two_jobs(redis_url, redis_client, put):
+    """What was moved is moved and counted, and the rest is where it was."""
+    put("retry", *(str(n) for n in range(300)))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sidekiq_py", "retries", "retry", "--all", "--rate", "20/s"],
+        env={**os.environ, "REDIS_URL": redis_url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    eventually(lambda: redis_client.llen("queue:default") >= 2, within_seconds=30)
+
+    process.send_signal(signal.SIGINT)
+
+    output, errors = process.communicate(timeout=30)
+    moved = redis_client.llen("queue:default")
+    assert (process.returncode, output) == (130, f"{moved} jobs enqueued.\n")
+    assert "Stopped by Ctrl-C" in errors
+    assert moved < 300
+    assert redis_client.zcard("retry") == 300 - moved

@@ -7,9 +7,10 @@ import pytest
 import redis
 from click.testing import Result
 
+from sidekiq_py.redis_access import recover
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.settings import RedisSettings
-from tests.engine.in_flight_jobs import fetch, push
+from tests.engine.in_flight_jobs import OWNER, fetch, push
 
 
 @pytest.mark.parametrize("flag", ["-u", "--redis-url"])
@@ -29,3 +30,68 @@ def test_the_jobs_of_a_dead_worker_go_back_to_their_queue(
     assert (result.exit_code, result.output) == (0, '{"recovered": 1, "alive": []}\n')
     [raw] = redis_client.lrange("queue:default", 0, -1)
     assert json.loads(raw)["jid"] == "a1"
+
+
+@pytest.fixture
+def lost(redis_url: str, redis_client: redis.Redis) -> str:
+    """The URL of a Redis where a worker had a job in flight and one in its inbox when the registry was lost."""
+    push(redis_client, "in flight")
+    pool = Pool(RedisSettings(redis_url))
+    with pool.link() as link:
+        assert len(fetch(link)) == 1
+    pool.close()
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:a:queue", "in the inbox")
+    redis_client.delete("sidekiq_py:owners")
+    return redis_url
+
+
+def test_what_an_owner_in_no_registry_has_goes_back(
+    run: Callable[..., Result], lost: str, redis_client: redis.Redis
+) -> None:
+    """It is found by the names of its keys."""
+    result = run("recover", "--all", "--json")
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"recovered": 2, "alive": []}
+    assert f"{OWNER} has jobs in flight and was in no registry" in result.stderr
+    assert redis_client.lrange("queue:default", 0, -1) == [b"in flight"]
+    assert redis_client.lrange("queue:a:queue", 0, -1) == [b"in the inbox"]
+
+
+def test_an_owner_in_no_registry_that_was_heard_of_lately_keeps_its_jobs(
+    run: Callable[..., Result], lost: str, redis_client: redis.Redis
+) -> None:
+    """Its process may run them still, and would run them twice."""
+    assert json.loads(run("recover", "--json").stdout) == {"recovered": 0, "alive": []}
+
+    assert redis_client.hlen(f"sidekiq_py:inflight:{OWNER}") == 1
+
+
+def test_a_silent_owner_in_no_registry_is_recovered_by_its_lease(lost: str, redis_client: redis.Redis) -> None:
+    """Entered again it is an owner like any other: missed twice, it is dead."""
+    redis_client.delete(f"sidekiq_py:lease:{OWNER}")
+    pool = Pool(RedisSettings(lost))
+    with pool.link() as link:
+        found = recover.lost_owners(link)
+        entered = [recover.enter_lost(link, OWNER, found[OWNER]) for _ in range(2)]
+        left = recover.lost_owners(link)
+
+    pool.close()
+    assert found == {OWNER: ["a:queue"]}
+    assert (entered, left) == ([True, False], {})
+    assert json.loads(redis_client.hget("sidekiq_py:owners", OWNER) or "")["queues"] == ["a:queue"]
+
+
+def test_a_user_who_may_not_scan_is_told(
+    run: Callable[..., Result], lost: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the registry is recovered all the same."""
+    redis_client.hset("sidekiq_py:owners", OWNER, "{}")
+    redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-scan")
+    monkeypatch.setenv("REDIS_URL", lost.replace("redis://", "redis://worker:secret@"))
+
+    result = run("recover", "--all", "--json")
+
+    redis_client.execute_command("ACL", "DELUSER", "worker")
+    assert json.loads(result.stdout)["recovered"] == 1
+    assert "Give it +scan" in result.stderr

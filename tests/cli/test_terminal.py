@@ -68,6 +68,19 @@ def test_deleting_many_asks_first(redis_url, redis_client):
     assert redis_client.zcard("retry") == 3
 
 
+def test_the_question_says_how_many_fit(redis_url, redis_client):
+    """They are counted before it is asked, with a bar for the time that takes."""
+    fill(redis_client, 3)
+    redis_client.zadd("retry", {'{"class":"Mail","args":[],"jid":"mail"}': LATER})
+
+    code, output, shown = on_terminal(redis_url, ["retries", "delete", "--class", "Boom"], "n\n")
+
+    assert (code, output) == (1, "")
+    assert "Look through" in shown
+    assert "Delete all 3 retries that fit? [y/N]" in shown
+    assert redis_client.zcard("retry") == 4
+
+
 def test_yes_means_yes(redis_url, redis_client):
     """And they are gone."""
     fill(redis_client, 3)

@@ -110,6 +110,34 @@ def test_an_unusable_item_is_refused_with_what_to_do(item: Any, said: str, pushe
     assert pushed.queue() == []
 
 
+NO_MOMENTS = [float("nan"), float("inf"), -float("inf"), 10**400, -(10**400), 10**5000]
+
+
+@pytest.mark.parametrize("at", NO_MOMENTS, ids=lambda at: f"{float(at)}" if isinstance(at, float) else "long")
+def test_a_moment_that_redis_cannot_keep_is_refused(at: Any, pushed: Pushed) -> None:
+    """A sorted set has floats for scores; no way of a push leaves a job that no poller could move."""
+    job = sidekiq.ruby_job("A")
+    client = sidekiq.Client()
+    ways: list[Callable[[], Any]] = [
+        lambda: client.push({"class": "A", "args": [], "at": at}),
+        lambda: client.push_bulk({"class": "A", "args": [[1]], "at": at}),
+        lambda: client.push_bulk({"class": "A", "args": [[1]], "at": [at]}),
+        lambda: client.push_bulk({"class": "A", "args": [[1]], "spread_interval": at}),
+        lambda: job.perform_in(at),
+        lambda: job.perform_at(at),
+        lambda: job.set(at=at).perform_async(),
+        lambda: job.set(wait=at).perform_async(),
+        lambda: job.set(wait_until=at).perform_async(),
+        lambda: job.perform_bulk([[1]], at=at),
+    ]
+
+    for push in ways:
+        with pytest.raises(PayloadError, match=r"give (epoch )?seconds"):
+            push()
+
+    assert (pushed.queue(), pushed.schedule()) == ([], [])
+
+
 class Colour(Enum):
     """For arguments that are no JSON."""
 

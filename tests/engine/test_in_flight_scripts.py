@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 
 import pytest
 import redis
@@ -130,6 +131,19 @@ def test_a_batch_ends_where_the_bytes_do(link: Link, redis_client: redis.Redis) 
 
     assert [len(job) for job in jobs_of(fetch(link, max_bytes=1000))] == [900]
     assert [len(job) for job in jobs_of(fetch(link, max_bytes=100, batch=2))] == [200]
+
+
+def test_large_jobs_are_not_read_by_the_dozen_for_the_one_that_fits(link: Link, redis_client: redis.Redis) -> None:
+    """Redis does nothing else while it copies them: with twenty of 50 MB that took seconds a fetch."""
+    push(redis_client, *("x" * 1000 for _ in range(20)))
+
+    with redis_client.monitor() as monitor:
+        taken = fetch(link, max_bytes=500)
+        redis_client.ping()
+        commands = [one["command"] for one in takewhile(lambda one: one["command"] != "PING", monitor.listen())]
+
+    assert len(taken) == 1
+    assert [command for command in commands if command.startswith("LRANGE")] == ["LRANGE queue:default -1 -1"]
 
 
 def test_jobs_of_many_sizes_come_in_order_and_once(link: Link, redis_client: redis.Redis) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import redis
 
+from sidekiq_py.client import Client
 from sidekiq_py.config import Config
-from sidekiq_py.engine.poller import Poller, initial_wait_seconds, poll_interval_seconds
+from sidekiq_py.engine.poller import REST_SECONDS, Poller, initial_wait_seconds, poll_interval_seconds
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.settings import RedisSettings
@@ -144,7 +146,10 @@ def test_a_job_that_middleware_stops_is_removed_and_counted(polling: Polling, re
         b"{}",
         b'{"class":"Hard","args":{}}',
         b'{"class":"Hard","args":[1E400]}',
+        b'{"class":' + b"9" * 5000 + b',"args":[]}',
+        b'{"class":"Hard","args":{"a":[' + b"9" * 5000 + b"]}}",
     ],
+    ids=lambda member: repr(member[:40]),
 )
 def test_what_is_no_job_goes_raw_to_dead(member: bytes, polling: Polling, redis_client: redis.Redis) -> None:
     """Ruby loses it and ends its look; here it is reported and the next one goes out."""
@@ -240,6 +245,167 @@ def test_a_set_of_a_foreign_type_does_not_stop_the_other(polling: Polling, redis
     redis_client.delete("schedule")
     redis_client.zadd("schedule", {job("third"): LONG_AGO})
     eventually(lambda: jids(contents(redis_client, "default")) == ["first", "second", "third"])
+
+
+def test_a_moment_that_no_float_holds_stops_nothing(polling: Polling, redis_client: redis.Redis) -> None:
+    """Redis would refuse it as a score: the due job goes out, as with any other `at` that cannot be used."""
+    redis_client.zadd("retry", {job("odd", at=10**400): LONG_AGO, job("moved"): LONG_AGO + 1})
+
+    polling.poller(repush=Client(pool=polling.url, sidekiq_version="6.4.1").repush).move_due()
+
+    assert jids(contents(redis_client, "default")) == ["odd", "moved"]
+    assert polling.reported == []
+
+
+@pytest.fixture
+def restricted(new_redis_server: Callable[..., RedisServer]) -> Iterator[tuple[Polling, redis.Redis]]:
+    """Pollers of a Redis user who may not use the queue `forbidden`, and a client that may."""
+    server = new_redis_server()
+    client = server.client()
+    words = "on >secret +@all ~retry ~schedule ~dead ~queues ~queue:default ~sidekiq_py:*"
+    client.execute_command("ACL", "SETUSER", "worker", *words.split())
+    polling = Polling(server.url.replace("redis://", "redis://worker:secret@"))
+    yield polling, client
+    polling.close()
+    client.close()
+
+
+def test_a_queue_that_may_not_be_written_keeps_its_own_jobs_only(restricted: tuple[Polling, redis.Redis]) -> None:
+    """Redis refuses the whole script for one such key; the other jobs of the slice go out all the same."""
+    polling, client = restricted
+    client.zadd("retry", {job("stuck", queue="forbidden"): LONG_AGO})
+    client.zadd("schedule", {job(f"s{n}"): LONG_AGO + n for n in range(150)})
+    client.zadd("schedule", {job("stuck too", queue="forbidden"): LONG_AGO + 0.5})
+
+    polling.poller().move_due()
+
+    assert jids(contents(client, "default")) == [f"s{n}" for n in range(150)]
+    assert jids(client.zrange("retry", 0, -1) + client.zrange("schedule", 0, -1)) == ["stuck", "stuck too"]
+    assert [(type(error), error.code) for error, _ in polling.reported] == [(RedisReplyError, "NOPERM")] * 2
+
+
+def test_a_set_that_may_not_be_read_does_not_stop_the_other(restricted: tuple[Polling, redis.Redis]) -> None:
+    """Reported once."""
+    polling, client = restricted
+    client.execute_command("ACL", "SETUSER", "worker", "resetkeys", "~schedule", "~dead", "~queues", "~queue:default")
+    client.zadd("retry", {job("stuck"): LONG_AGO})
+    client.zadd("schedule", {job("moved"): LONG_AGO})
+    poller = polling.poller()
+
+    poller.move_due()
+    poller.move_due()
+
+    assert jids(contents(client, "default")) == ["moved"]
+    [(_, context)] = polling.reported
+    assert context["context"].startswith("retry cannot be read")
+
+
+def test_middleware_that_redis_refuses_something_holds_up_its_own_job_only(
+    polling: Polling, redis_client: redis.Redis
+) -> None:
+    """A lock key of a foreign type, say: that is no trouble of the server's."""
+
+    def locking(payload: dict[str, Any]) -> Outgoing | None:
+        if payload["jid"] == "stuck":
+            raise RedisReplyError("WRONGTYPE Operation against a key holding the wrong kind of value")
+        return repush(payload)
+
+    redis_client.zadd("retry", {job("stuck"): LONG_AGO, job("moved"): LONG_AGO + 1})
+
+    polling.poller(repush=locking).move_due()
+
+    assert jids(contents(redis_client, "default")) == ["moved"]
+    assert jids(redis_client.zrange("retry", 0, -1)) == ["stuck"]
+
+
+# Many that cannot move
+
+
+class Stuck:
+    """A poller before whom 5,000 jobs of `schedule` and of `retry` cannot move."""
+
+    def __init__(self, polling: Polling, client: redis.Redis) -> None:
+        self.at, self.tries = 0.0, Counter[str]()
+        for name in ("schedule", "retry"):
+            client.zadd(name, {job(f"stuck {name} {n}"): LONG_AGO + n for n in range(5000)})
+        self.poller = polling.poller(repush=self._repush, now=lambda: NOW + self.at, monotonic=lambda: self.at)
+
+    def _repush(self, payload: dict[str, Any]) -> Outgoing | None:
+        self.tries[payload["jid"]] += 1
+        if payload["jid"].startswith("stuck"):
+            raise ValueError("not now")
+        return repush(payload)
+
+    def look(self, *, after_seconds: float) -> None:
+        """One more look."""
+        self.at += after_seconds
+        self.poller.move_due()
+
+
+@pytest.fixture
+def stuck(polling: Polling, redis_client: redis.Redis) -> Stuck:
+    """All of them due."""
+    return Stuck(polling, redis_client)
+
+
+def test_thousands_that_cannot_go_do_not_starve_one_behind_them(stuck: Stuck, redis_client: redis.Redis) -> None:
+    """A look goes on where the last one ended, though those before are due for another try by then."""
+    redis_client.zadd("schedule", {job("behind"): LONG_AGO + 6000})
+
+    for _ in range(6):
+        stuck.look(after_seconds=REST_SECONDS)
+
+    assert jids(contents(redis_client, "default")) == ["behind"]
+    assert (redis_client.zcard("schedule"), redis_client.zcard("retry")) == (5000, 5000)
+    assert all(tries <= 2 for tries in stuck.tries.values())
+
+
+def test_what_comes_due_waits_for_none_that_cannot_go(stuck: Stuck, redis_client: redis.Redis) -> None:
+    """Nor does `schedule` for `retry`: it is moved by the next look, however far the round has come."""
+    stuck.look(after_seconds=0)
+    redis_client.zadd("schedule", {job("comes due"): NOW + 0.02})
+
+    stuck.look(after_seconds=0.05)
+
+    assert jids(contents(redis_client, "default")) == ["comes due"]
+
+
+def test_those_that_cannot_go_are_not_read_at_every_look(stuck: Stuck, redis_client: redis.Redis) -> None:
+    """Twenty looks a second, each with thousands of payloads, would be all that Redis does."""
+    stuck.look(after_seconds=0)
+    tries = stuck.tries.total()
+
+    for _ in range(20):
+        stuck.look(after_seconds=0.05)
+
+    assert stuck.tries.total() == tries
+
+
+def test_schedule_does_not_wait_for_middleware_that_takes_its_time(polling: Polling, redis_client: redis.Redis) -> None:
+    """A pass over `retry` ends after a second, also in the middle of a slice."""
+    clock = [0.0]
+
+    def slow(payload: dict[str, Any]) -> Outgoing | None:
+        if payload["jid"].startswith("stuck"):
+            clock[0] += 5
+            raise TimeoutError("the database is down")
+        return repush(payload)
+
+    redis_client.zadd("retry", {job(f"stuck {n}"): LONG_AGO + n for n in range(100)})
+    redis_client.zadd("schedule", {job("moved"): LONG_AGO})
+
+    polling.poller(repush=slow, monotonic=lambda: clock[0]).move_due()
+
+    assert jids(contents(redis_client, "default")) == ["moved"]
+    assert clock[0] <= 5
+
+
+def test_each_is_tried_more_and_more_rarely_however_many_there_are(stuck: Stuck) -> None:
+    """Its pauses double, however many looks there are meanwhile; three minutes of them cost each nine tries at most."""
+    for _ in range(90):
+        stuck.look(after_seconds=REST_SECONDS)
+
+    assert 5 <= min(stuck.tries.values()) <= max(stuck.tries.values()) <= 9
 
 
 # The thread

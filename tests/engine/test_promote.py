@@ -111,6 +111,18 @@ def test_a_queue_of_a_foreign_type_holds_up_its_own_jobs_only(pool: Pool, redis_
     assert redis_client.lrange("queue:default", 0, -1) == [b"pushed b"]
 
 
+def test_a_score_that_redis_refuses_holds_up_its_own_job_only(pool: Pool, redis_client: redis.Redis) -> None:
+    """The job stays in the set, with the error told, and the next one goes out."""
+    redis_client.zadd("retry", {"a": 1, "b": 2})
+    moves = [Move(b"a", "schedule", "", b"a, later", "1" + "0" * 400), to_queue(b"b")]
+
+    stuck, moved = promote.move(pool, "retry", moves, now=NOW, limits=LIMITS)
+
+    assert "not a valid float" in str(stuck.refusal)
+    assert moved.done
+    assert redis_client.zrange("retry", 0, -1) == [b"a"]
+
+
 def test_nothing_is_lost_when_redis_is_out_of_memory(new_redis_server: Callable[..., RedisServer]) -> None:
     """The refusal is raised, the members stay, and go out once there is room."""
     server = new_redis_server()
@@ -152,8 +164,30 @@ def test_what_is_due_is_counted_and_read_by_time(pool: Pool, redis_client: redis
     redis_client.zadd("schedule", {"b": NOW, "a": NOW - 5, "c": NOW + 1})
 
     assert promote.count_due(pool, NOW) == [0, 2]
-    assert promote.due_members(pool, "schedule", NOW) == [b"a", b"b"]
-    assert promote.due_members(pool, "schedule", NOW, skip=1) == [b"b"]
+    assert promote.due_members(pool, "schedule", NOW) == ([b"a", b"b"], False)
+    assert promote.due_members(pool, "schedule", NOW, skip=1) == ([b"b"], False)
+    assert promote.due_members(pool, "schedule", NOW, after=NOW - 5) == ([b"b"], False)
+    assert promote.due_members(pool, "schedule", NOW, after=NOW - 6, skip=1) == ([b"b"], False)
+    assert promote.due_members(pool, "schedule", NOW, skip=3) == ([], False)
+
+
+def test_due_members_are_read_by_their_bytes(pool: Pool, redis_client: redis.Redis) -> None:
+    """As many as fit into some megabytes, and one that does not fit comes alone; a hundred at most."""
+    small = [b"small %03d" % n for n in range(120)]
+    large = [b"large %d" % n + b"x" * 3_000_000 for n in range(3)]
+    vast = b"vast" + b"x" * 5_000_000
+    in_order = [*small, *large, vast]
+    redis_client.zadd("retry", {member: n for n, member in enumerate(in_order)})
+    slices = []
+
+    skip = 0
+    is_more = True
+    while is_more:
+        members, is_more = promote.due_members(pool, "retry", NOW, skip=skip)
+        skip += len(members)
+        slices.append(members)
+
+    assert slices == [small[:100], [*small[100:], large[0]], large[1:2], large[2:], [vast]]
 
 
 def test_one_process_at_a_time_has_the_pollers_lease(pool: Pool, redis_client: redis.Redis) -> None:

@@ -17,13 +17,16 @@ from sidekiq_py.engine import recovery as recovery_module
 from sidekiq_py.engine.host import ProcessPlace, parse_registration, registration
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.recovery import DEATHS_WINDOW_SECONDS, PoisonPillError, Recovery
+from sidekiq_py.redis_access.in_flight_counts import counts
 from sidekiq_py.redis_access.link import Link
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.recover import FORGET_SUSPECTS
+from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from tests.engine.in_flight_jobs import digest, fetch, held, push
 from tests.support.child_process import tied_to_this_process
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
 DEAD = "other:2:def:1"
@@ -311,6 +314,50 @@ def test_a_job_that_cannot_go_back_does_not_keep_the_others(
     redis_client.delete("queue:odd")
     assert recovery.look() == 1
     assert redis_client.lrange("queue:odd", 0, -1) == [b"a"]
+
+
+def test_a_queue_that_may_not_be_written_does_not_keep_the_other_jobs(
+    link: Link, redis_client: redis.Redis, redis_server: RedisServer
+) -> None:
+    """Redis refuses the whole script for one such key; jobs in flight and in inboxes of other queues go back."""
+    push(redis_client, "stuck", queue="forbidden")
+    push(redis_client, *(f"{n}" for n in range(9)))
+    hold(link, max_jobs=9)
+    fetch(link, ("forbidden", 0), owner=DEAD, registration="", batch=2)
+    redis_client.hset("sidekiq_py:owners", DEAD, registration(ProcessPlace("b", "n", 7, 8), ["forbidden", "low"]))
+    redis_client.lpush(f"sidekiq_py:inbox:{DEAD}:forbidden", "stuck too")
+    redis_client.lpush(f"sidekiq_py:inbox:{DEAD}:low", "moved too")
+    rules = "on >secret +@all ~sidekiq_py:* ~queues ~dead ~processes ~other* ~queue:default ~queue:low"
+    redis_client.execute_command("ACL", "SETUSER", "recovering", *rules.split())
+    pool = Pool(RedisSettings(redis_server.url.replace("redis://", "redis://recovering:secret@")))
+    recovery = Recovery(Config(), pool.new_link(), Ownership("me:1:abc", [], 30), dialect=Dialect.unknown)
+
+    moved = recovery.bury(DEAD)
+
+    recovery.close()
+    redis_client.execute_command("ACL", "DELUSER", "recovering")
+    assert moved == 10
+    assert redis_client.llen("queue:default") == 9
+    assert redis_client.lrange("queue:low", 0, -1) == [b"moved too"]
+    assert list(held(redis_client, DEAD).values()) == [b"stuck"]
+
+
+def test_what_others_wrote_does_not_keep_the_jobs_of_the_dead(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, pool: Pool
+) -> None:
+    """A hash of another type, names and fields that are none, a record that counts nothing."""
+    push(redis_client, "a")
+    hold(link)
+    redis_client.hset(f"sidekiq_py:inflight:{DEAD}", mapping={"no field": "x", b"1.1:\xff": "y"})
+    redis_client.hset("sidekiq_py:departed", mapping={"foreign:1:a:1": "1 {}", b"\xff": "1 {}", "odd:1:a:1": "when?"})
+    redis_client.set("sidekiq_py:inflight:foreign:1:a:1", "a string")
+    redis_client.hset("sidekiq_py:owners", b"\xff", "{}")
+    redis_client.hset("sidekiq_py:suspects", digest(b"a"), "many:times")
+
+    assert recovery.bury(DEAD) == 1
+    assert redis_client.lrange("queue:default", 0, -1) == [b"a"]
+    assert set(held(redis_client, DEAD).values()) == {b"x", b"y"}
+    assert counts(pool) == []
 
 
 def test_an_owner_that_says_nothing_readable_is_recovered_by_its_lease(

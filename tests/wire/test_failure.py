@@ -117,7 +117,11 @@ def test_an_error_without_a_backtrace_is_recorded_all_the_same(sidekiq_6: Dialec
     assert "error_backtrace" not in payload
 
 
-@pytest.mark.parametrize(("stored", "count"), [("3", 4), (2.0, 3), ("x", 1), ([], 1), (True, 2), (False, 0), (None, 0)])
+@pytest.mark.parametrize(
+    ("stored", "count"),
+    [("3", 4), ("+3", 4), (2.0, 3), ("x", 1), ([], 1), (True, 2), (False, 0), (None, 0), ("9" * 5000, 10**5000)],
+    ids=lambda value: "" if isinstance(value, int) else repr(value)[:9],
+)
 def test_a_foreign_retry_count_does_not_stop_the_retry(stored: object, count: int, sidekiq_6: Dialect) -> None:
     """Ruby raises on a text and so loses the job."""
     assert _fail({"retry": True, "retry_count": stored}, sidekiq_6) == count

@@ -20,8 +20,12 @@ from sidekiq_py.wire.integer_text import to_i
         (b"3.9", 3),
         (b"0x1f", 0),
         (b"abc", 0),
+        (b"+-5", 0),
+        (b"9" * 5000, 10**5000 - 1),
+        (b"-1_" + b"0" * 5000, -(10**5000)),
         ("\N{ARABIC-INDIC DIGIT THREE}".encode(), 0),
     ],
+    ids=lambda value: str(value)[:20] if isinstance(value, bytes) else "",
 )
 def test_it_is_the_integer_that_a_text_begins_with(text: bytes | None, value: int) -> None:
     """Anything else is 0."""

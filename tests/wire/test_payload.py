@@ -281,7 +281,9 @@ def test_a_promoted_job_has_retry_and_queue_in_front_since_6_0_4(dialect: Dialec
 
 
 @pytest.mark.parametrize(
-    ("queue", "pushed"), [("low", "low"), (5, "5"), ("", "default"), (None, "default"), ([], "default")]
+    ("queue", "pushed"),
+    [("low", "low"), (5, "5"), (10**5000, "1" + "0" * 5000), ("", "default"), (None, "default"), ([], "default")],
+    ids=lambda value: "" if isinstance(value, int) else repr(value)[:9],
 )
 def test_a_promoted_job_with_an_unusable_queue_goes_to_the_default_one(queue: Any, pushed: str) -> None:
     """Ruby raises between the two sets and loses the job."""

@@ -26,7 +26,7 @@ redis.call('HDEL', KEYS[1], '')
 local in_flight, owners, lease, suspects = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, batch = ARGV[1], ARGV[4]
 local wanted, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
-local CHUNK, FIRST_CHUNK, ROTATIONS = 128, 16, 10
+local CHUNK, GROWTH, ROTATIONS = 128, 4, 10
 local FIRST = 9
 -- Where a queue's name begins in its key: "queue:" is as long as "paused", behind a namespace too.
 local NAME = #KEYS[5] + 1
@@ -99,8 +99,9 @@ end
 local function peek(i)
   local n = taken[i]
   if not tail[i] or n >= tail_from[i] + #tail[i] then
-    -- About as many as fit: large payloads must not be copied by the hundred for the few that are taken.
-    local fitting = count == 0 and FIRST_CHUNK or math.ceil(bytes_left * count / bytes)
+    -- About as many as fit, and no sudden growth: Redis tells no sizes, and large payloads must not be copied by the
+    -- hundred for the few that are taken. Sixteen at the start kept it for seconds where jobs had 50 MB.
+    local fitting = count == 0 and 1 or math.min(count * GROWTH, math.ceil(bytes_left * count / bytes))
     local size = math.max(1, math.min(CHUNK, wanted - count, left[i], fitting))
     tail[i] = redis.call('LRANGE', KEYS[i], -(n + size), -(n + 1))
     tail_from[i] = n
@@ -135,7 +136,7 @@ end
 
 local has_suspects = is_special and redis.call('EXISTS', suspects) == 1
 local rotations = 0
-while count < wanted do
+while count < wanted and (count == 0 or bytes_left > 0) do
   local i = draw()
   if not i then break end
   local job = peek(i)

@@ -30,3 +30,12 @@ def test_a_countdown_that_is_no_number_is_refused(make_app, times):
     """With its name, and what to give instead."""
     with pytest.raises(TypeError, match=r"^countdown is .*; give a number of seconds"):
         make_app().amqp.create_task_message("id", "name", **times)
+
+
+@pytest.mark.parametrize("seconds", [10**400, 10**5000, float("inf")], ids=["400 digits", "5000 digits", "infinite"])
+def test_a_countdown_beyond_all_dates_is_refused(make_app, seconds):
+    """By the error that Celery raises, with what is wrong."""
+    app = make_app()
+
+    with pytest.raises(OverflowError, match=r"^countdown is out of range: "):
+        app.amqp.create_task_message("id", "name", countdown=seconds)

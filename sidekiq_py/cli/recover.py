@@ -46,7 +46,7 @@ def recover(everything: bool, as_json: bool) -> None:
         dialect=lambda: detection.dialect(now_seconds()),
     )
     if everything:
-        moved = sum(recovery.bury(name) for name in left_behind.owners(link))
+        moved = recovery.bury(*left_behind.owners(link))
     else:
         moved = recovery.look()
         if _has_silent_owners(link):

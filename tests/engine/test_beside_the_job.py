@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import redis
@@ -50,7 +50,7 @@ class Worker:
         self.registry.add(definition)
         return definition
 
-    def start(self, *, job_log: bool = False) -> Launcher:
+    def start(self, *, job_log: bool = False, fetcher: Literal["reliable", "basic"] = "reliable") -> Launcher:
         """Start it."""
         server_chain: Chain[ServerMiddleware] = Chain()
         config = Config(
@@ -58,6 +58,7 @@ class Worker:
             sidekiq_version="6.4.1",
             capsules=(CapsuleConfig(concurrency=1),),
             job_log=job_log,
+            fetcher=fetcher,
             embedded=True,
         )
         self.launcher = Launcher(

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.attempt import Ending, Payload, Surroundings, is_success, settle_or_leave
+from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.forked import leave_if_forked
 from sidekiq_py.errors import Shutdown, TerminatedError
@@ -80,7 +81,7 @@ class EventLoop:
         self._is_closing = False
         self._runs: dict[UnitOfWork, _Run] = {}
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="sidekiq.loop", daemon=True)
+        self._thread = background_thread("sidekiq.loop", self._serve)
         self._settling = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sidekiq.settle")
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -538,6 +539,36 @@ def test_this_process_is_not_dead() -> None:
     assert parse_registration(about.encode()) == (HERE, ["default"])
     assert json.loads(about)["pid"] == os.getpid()
     assert not HERE.is_provably_dead()
+
+
+@pytest.fixture
+def outer_proc(tmp_path: Path) -> Path:
+    """As it is seen in a PID namespace of its own with the `/proc` around it: this process has another number there."""
+    name, _, numbers = Path("/proc/self/stat").read_text().rpartition(")")
+    words = numbers.split()
+    outer = str(os.getpid() + 1_000_000)
+    for number, start in ((outer, words[19]), (str(os.getpid()), "77")):
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "stat").write_text(f"{name}) {' '.join([*words[:19], start, *words[20:]])}\n")
+    (tmp_path / "self").symlink_to(outer)
+    return tmp_path
+
+
+def test_where_proc_is_that_of_another_namespace_the_start_is_this_process_s(outer_proc: Path) -> None:
+    """Under its number stands somebody else there, whose start would be taken for its own."""
+    assert ProcessPlace.here(outer_proc) == HERE
+
+
+def test_where_proc_is_that_of_another_namespace_nobody_is_taken_for_dead_by_it(outer_proc: Path) -> None:
+    """A number that is nobody's is proof all the same."""
+    child = subprocess.Popen(tied_to_this_process([sys.executable, "-c", "input()"]), stdin=subprocess.PIPE)
+    place = replace(HERE, pid=child.pid, start=start_of(child.pid))
+
+    assert not HERE.is_provably_dead(outer_proc)
+    assert HERE.cpu_ticks(outer_proc) is None
+    assert not place.is_provably_dead(outer_proc)
+    child.communicate()
+    assert place.is_provably_dead(outer_proc)
 
 
 def test_a_child_that_was_killed_and_not_waited_for_is_dead() -> None:

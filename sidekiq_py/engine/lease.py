@@ -20,7 +20,7 @@ from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.engine.aside import Aside
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.owner import Ownership
-from sidekiq_py.errors import RedisError
+from sidekiq_py.errors import RedisError, ReplyLostError
 from sidekiq_py.redis_access.pool import Pool
 
 _log = logging.getLogger("sidekiq")
@@ -84,7 +84,11 @@ class LeaseKeeper:
 
     def _renew(self) -> bool:
         try:
-            self._ownership.renew(self._link)
+            try:
+                self._ownership.renew(self._link)
+            except ReplyLostError:
+                # Redis may have closed the connection, as it was idle, while the question was on its way.
+                self._ownership.renew(self._link)
         except RedisError as error:
             if not self._is_offline:
                 self._is_offline = True

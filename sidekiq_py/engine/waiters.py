@@ -52,6 +52,8 @@ class Waiter:
         # A waiter never takes a job that must run alone; the leader's fetch does.
         parts = in_flight.claim_parts(owner.name, batch, self.queue, may_take_marked=False)
         self.owner, self.batch = owner, batch
+        # Redis closes a connection that was idle while every processor was busy (its setting `timeout`).
+        self.link.drop_if_idle()
         self.overdue_at = monotonic() + self.link.timeout_seconds
         self.link.send(
             self.link.pack((("BLMOVE", queue, inbox, "RIGHT", "LEFT", BLOCK_SECONDS), in_flight.CLAIM.call(*parts)))

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import redis
@@ -50,16 +50,16 @@ class Worker:
         self.registry.add(definition)
         return definition
 
-    def start(self, *, job_log: bool = False, fetcher: Literal["reliable", "basic"] = "reliable") -> Launcher:
-        """Start it."""
+    def start(self, *, job_log: bool = False, **options: Any) -> Launcher:
+        """Start it; *options* are those of a `Config`."""
         server_chain: Chain[ServerMiddleware] = Chain()
         config = Config(
             redis=RedisSettings(self.url),
             sidekiq_version="6.4.1",
             capsules=(CapsuleConfig(concurrency=1),),
             job_log=job_log,
-            fetcher=fetcher,
             embedded=True,
+            **options,
         )
         self.launcher = Launcher(
             config, registry=self.registry, hooks=self.hooks, server_middleware=server_chain, client=self.client

@@ -35,8 +35,8 @@ class ProcessedCount:
     """
     How many jobs have succeeded in this process and are not in Redis's counters yet.
 
-    As in Ruby they are written with each heartbeat: one INCRBY per job would cost Redis as much as the job itself. A process
-    that is killed takes the last seconds' count with it, and no job.
+    As in Ruby they are written with each heartbeat: one INCRBY per job would cost Redis as much as the job itself. A
+    process that is killed takes the last seconds' count with it, and no job.
 
     Source: Sidekiq 8.1.7, launcher.rb, `flush_stats`.
     """

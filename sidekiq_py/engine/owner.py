@@ -91,6 +91,7 @@ class Ownership:
         identity: As in the heartbeat.
         queues: Of all capsules: where recovery looks for inboxes.
         on_epoch: Called with the name of each new owner.
+        warn: Writes to the log; the thread that renews the lease waits for it.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Ownership:
         queues: Sequence[str],
         lease_seconds: float,
         on_epoch: Callable[[str], None] = lambda name: None,
+        warn: Callable[[str], object] = _log.warning,
     ) -> None:
         self._identity = identity
         self._queues = list(queues)
@@ -110,6 +112,7 @@ class Ownership:
         self._on_epoch = on_epoch
         # Jobs seen in an inbox that nobody here knew of, each with the moves that were under way then.
         self._unknown: dict[tuple[str, str, bytes], frozenset[int]] = {}
+        self._warn = warn
         self.lease_ms = round(lease_seconds * 1000)
         # Past this many seconds without word from Redis the lease may have run out: no job is started unasked.
         self.trust_seconds = lease_seconds * 0.6
@@ -133,7 +136,8 @@ class Ownership:
         asked_at = monotonic()
         if owner.is_registered:
             if in_flight.renew(link, owner.name, self.lease_ms):
-                owner.confirmed_at = asked_at
+                # Not from now: the reply may have taken most of a lease. Somebody else may have asked since.
+                owner.confirmed_at = max(owner.confirmed_at, asked_at)
             else:
                 self.advance(owner)
         else:
@@ -143,10 +147,11 @@ class Ownership:
     def advance(self, fenced: Owner) -> Owner:
         """*fenced* was recovered: go on under the next epoch. Returns the present owner."""
         with self._lock:
-            if self.current is fenced:
-                _log.warning("%s", _loss(len(fenced.units)))
-                self.current = self._next_owner()
-            return self.current
+            if self.current is not fenced:
+                return self.current
+            following = self.current = self._next_owner()
+        self._warn(_loss(len(fenced.units)))
+        return following
 
     def reserve_lone(self) -> bool:
         """
@@ -177,8 +182,8 @@ class Ownership:
         """
         Compare what Redis has in flight with what is known here, and give back the rest.
 
-        A job in an inbox bears no number of the move that brought it. So one that nobody knows goes back when it is still
-        there after all moves have ended that were under way when it was first seen.
+        A job in an inbox bears no number of the move that brought it. So one that nobody knows goes back when it is
+        still there after all moves have ended that were under way when it was first seen.
 
         Returns:
             How many jobs went back.

@@ -2,7 +2,8 @@
 One job's end in one atomic step.
 
 Successes are gathered and go out together: with the next fetch, at once after a slow job, within milliseconds
-otherwise. How many there were is added up in this process and written with each heartbeat, as Ruby does. Every other end is one script of its own: acknowledge, and with it the retry, the dead entry and the
+otherwise. How many there were is added up in this process and written with each heartbeat, as Ruby does. Every other
+end is one script of its own: acknowledge, and with it the retry, the dead entry and the
 counters. Each may be sent again after a lost reply, because a job that is no longer in flight is not settled twice. An
 end that Redis refuses for good reasons is put off (`deferred.py`), and the thread goes on.
 """

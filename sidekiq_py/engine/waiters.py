@@ -2,8 +2,10 @@
 Waiting for jobs on several queues at once, without losing any.
 
 Redis has no blocking pop over several lists that also moves, so each queue has a connection of its own with a
-blocking move in it. The move puts the job into this owner's inbox, where it stays in flight until it is settled. Behind it
-stands one look at what rarely is there (`in_flight.TakePlan`); only if there is something, a script has to claim the job.
+blocking move in it. The move puts the job into this owner's inbox, where it stays in flight until it is settled.
+Behind it
+stands one look at what rarely is there (`in_flight.TakePlan`); only if there is something, a script has to claim the
+job.
 """
 
 import select
@@ -11,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetcher import UnitOfWork, claimed
+from sidekiq_py.engine.fetcher import UnitOfWork, claimed, strike_off
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
@@ -52,6 +54,8 @@ class Waiter:
         if plan is None or plan.owner != owner.name or plan.queue_names != [self.queue]:
             plan = self.plan = in_flight.TakePlan(owner.name, [self.queue], wants_notices=wants_notices)
         self.owner, self.batch = owner, owner.open_batch()
+        # Redis closes a connection that was idle while every processor was busy (its setting `timeout`).
+        self.link.drop_if_idle()
         self.sent_at = monotonic()
         self.overdue_at = self.sent_at + self.link.timeout_seconds
         self.link.send(self.link.pack(plan.wait(self.queue, BLOCK_SECONDS)))
@@ -213,18 +217,25 @@ class Waiters:
             poll.register(wake_fd, select.POLLIN)
         ready = [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
         units: list[UnitOfWork] = []
+        try:
+            self._read([by_fd.pop(fd) for fd in ready if fd != wake_fd], by_fd.values(), units)
+        except BaseException:
+            strike_off(units)
+            raise
+        return units, wake_fd in ready
+
+    def _read(self, ready: Iterable[Waiter], others: Iterable[Waiter], units: list[UnitOfWork]) -> None:
+        """Add what has come to *units*, and give up those of the *others* that are overdue."""
         trouble: Exception | None = None
-        for fd in ready:
-            if fd == wake_fd:
-                continue
+        for waiter in ready:
             try:
-                unit = by_fd.pop(fd).receive(self._cool_seconds, self._on_told)
+                unit = waiter.receive(self._cool_seconds, self._on_told)
             except Exception as error:  # noqa: BLE001 — the other waiters' jobs must not be dropped with it
                 trouble = error
                 continue
             if unit is not None:
                 units.append(unit)
-        for waiter in by_fd.values():
+        for waiter in others:
             if monotonic() >= waiter.overdue_at:
                 waiter.give_up()
                 trouble = ReplyLostError(f"no word on {waiter.queue} for {waiter.link.timeout_seconds:g} seconds")
@@ -232,7 +243,6 @@ class Waiters:
             self._on_trouble()
         if trouble is not None and not units:
             raise trouble
-        return units, wake_fd in ready
 
     def close(self) -> None:
         """Let go of all connections."""

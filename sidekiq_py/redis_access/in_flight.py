@@ -422,8 +422,9 @@ def kept_commands(name: str, field: bytes, raw: bytes, seconds: int) -> list[Com
 
 
 def kept_name(token: str) -> str:
-    """Stands for an owner in `settle` and `find_job`, and owns one job that was kept aside; no owner's name begins so."""
-    return _KEPT + token
+    """Stands for an owner in `settle` and `find_job`, and owns one job that was kept aside; no owner's name begins
+    so.""" return _KEPT
+    + token
 
 
 def _hash_of(owner: str) -> str:
@@ -572,8 +573,12 @@ def fence(link: Link, owner: str, *, certain: bool, now: float) -> bool:
     Returns:
         True if this call did it.
     """
-    names = [keys.OWNERS, keys.lease(owner), keys.DEPARTED]
-    return bool(FENCE.run(link, names, [owner, "1" if certain else "0", f"{now:.3f}"]))
+    return bool(FENCE.run(link, *fence_parts(owner, certain=certain, now=now)))
+
+
+def fence_parts(owner: str, *, certain: bool, now: float) -> tuple[list[str], list[Any]]:
+    """KEYS and ARGV of `fence.lua`."""
+    return [keys.OWNERS, keys.lease(owner), keys.DEPARTED], [owner, "1" if certain else "0", f"{now:.3f}"]
 
 
 def fields(link: Link, owner: str) -> list[bytes]:
@@ -603,7 +608,8 @@ def find_job(link: Link, owner: str, field: bytes) -> tuple[bytes, bytes, bytes 
     The job in flight that a `public_field` names.
 
     Returns:
-        Its bytes, then its field and again its bytes, if it is listed, as `settle` takes them; None if it is not in flight.
+        Its bytes, then its field and again its bytes, if it is listed, as `settle` takes them; None if it is not in
+        flight.
     """
     if field.startswith(_BY_DIGEST):
         digest, _, queue = field[len(_BY_DIGEST) :].decode().partition("@")

@@ -5,21 +5,22 @@ Reads are plain commands; each step back is one script that writes nothing unles
 """
 
 import hashlib
+import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.replies import raise_first
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
 
 RECOVER = Script("recover")
-EMPTY_INBOX = Script("empty_inbox")
 FORGET_SUSPECTS = Script("forget_suspects")
 ENTER_LOST = Script("enter_lost")
 
@@ -32,10 +33,16 @@ _LEFT_BEHIND = re.compile(r"sidekiq_py:(?:inflight:(.+)|inbox:(.+?:[0-9]+:[0-9a-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job in an owner's in-flight hash."""
+    """
+    A job in an owner's in-flight hash, or in one of its inboxes.
+
+    Args:
+        field: In the hash; for one in an inbox, `0.<n>@<queue>`.
+    """
 
     field: bytes
     raw: bytes
+    is_listed: bool = False
 
     @property
     def is_marked(self) -> bool:
@@ -134,31 +141,67 @@ def leased(link: Link, owner_names: Sequence[str]) -> set[str]:
     return {name for name, value in zip(owner_names, values, strict=True) if value is not None}
 
 
-def forget_process(link: Link, identity: str) -> None:
-    """Take a process that is known to be dead out of what Web UIs show: its last beat would linger for a minute."""
-    names = [identity, keys.work(identity), keys.work(identity, suffix="workers"), keys.signals(identity)]
-    link.batch([("SREM", keys.PROCESSES, identity), ("UNLINK", *names)])
+def forget_processes(link: Link, identities: Iterable[str]) -> None:
+    """Take processes that are known to be dead out of what Web UIs show: their last beat would linger for a minute."""
+    commands: list[tuple[str, ...]] = []
+    for identity in identities:
+        names = [identity, keys.work(identity), keys.work(identity, suffix="workers"), keys.signals(identity)]
+        commands += [("SREM", keys.PROCESSES, identity), ("UNLINK", *names)]
+    link.batch(commands)
 
 
-def is_anything_left(link: Link, queues_of: Mapping[str, Sequence[str]]) -> bool:
+def fence_all(link: Link, owner_names: Sequence[str], *, certain: bool, now: float) -> list[str]:
     """
-    Whether any of these owners left a job behind. One command, however many there are.
+    Shut owners out, as `in_flight.fence` does, all in one round trip.
+
+    Returns:
+        Those that this call shut out.
+    """
+    calls = [in_flight.fence_parts(name, certain=certain, now=now) for name in owner_names]
+    done = in_flight.FENCE.run_all(link, calls)
+    return [name for name, is_done in zip(owner_names, done, strict=True) if is_done]
+
+
+def leaving_something(link: Link, queues_of: Mapping[str, Sequence[str]]) -> set[str]:
+    """
+    Those of these owners that left a job behind. One command if none did, as most left in order: hundreds at a deploy.
 
     Args:
         queues_of: Owner to the queues whose inboxes may be its.
     """
-    names = [keys.in_flight(owner) for owner in queues_of]
-    names += [keys.inbox(owner, queue) for owner, queues in queues_of.items() for queue in queues]
-    return bool(names and link.command("EXISTS", *names))
+    places = {
+        owner: [keys.in_flight(owner), *[keys.inbox(owner, queue) for queue in queues]]
+        for owner, queues in queues_of.items()
+    }
+    if not places or not link.command("EXISTS", *itertools.chain.from_iterable(places.values())):
+        return set()
+    counts = raise_first(link.batch([("EXISTS", *names) for names in places.values()]))
+    return {owner for owner, count in zip(places, counts, strict=True) if count}
 
 
-def strike_off(link: Link, owner: str) -> None:
-    """Nothing can come from a departed owner any more."""
-    link.command("HDEL", keys.DEPARTED, owner)
+def strike_off(link: Link, owner_names: Sequence[str]) -> None:
+    """Nothing can come from departed owners any more."""
+    if owner_names:
+        link.command("HDEL", keys.DEPARTED, *owner_names)
 
 
-def entries(link: Link, owner: str) -> Iterator[list[Entry]]:
-    """An owner's jobs in flight, in slices, those taken last first: so the first taken is the first to run again."""
+def entries(link: Link, owner: str, queues: Sequence[str]) -> Iterator[list[Entry]]:
+    """
+    An owner's jobs in flight, in slices, those taken last first: so the first taken is the first to run again.
+
+    Args:
+        queues: Those whose inboxes may hold some.
+    """
+    for queue, raws in zip(
+        queues, link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queues]), strict=True
+    ):
+        if isinstance(raws, RedisReplyError):
+            if raws.is_about_server:
+                raise raws
+            # A key of a foreign type, which doctor names: the others go back.
+            continue
+        listed = [Entry(f"0.{number}@{queue}".encode(), raw, is_listed=True) for number, raw in enumerate(raws)]
+        yield from (listed[start : start + _PAGE] for start in range(0, len(listed), _PAGE))
     found = link.command("HKEYS", keys.in_flight(owner))
     fields = in_flight.sorted_by_batch(field for field in found if in_flight.is_field(field))[::-1]
     for start in range(0, len(fields), _PAGE):
@@ -181,23 +224,23 @@ def records(link: Link, raws: Sequence[bytes]) -> list[tuple[int, float] | None]
     return [_parse_record(value) for value in values]
 
 
-def forget_suspects(link: Link, *, now: float) -> int:
+def forget_suspects(link: Link, cursor: bytes, *, now: float) -> bytes:
     """
-    Forget jobs that became suspects more than 72 hours ago. The key's own time to live begins anew with each suspect,
-    and one whose job a Ruby process has run is never cleared.
+    Forget jobs that became suspects more than 72 hours ago, of one page. The key's own time to live begins anew with
+    each suspect, and one whose job a Ruby process has run is never cleared.
+
+    Args:
+        cursor: "0" at first.
 
     Returns:
-        How many.
+        The cursor of the next page; "0" after the last.
     """
-    forgotten = 0
-    cursor = b"0"
-    while True:
-        cursor, flat = link.command("HSCAN", keys.SUSPECTS, cursor, "COUNT", _PAGE)
-        stale = [pair for pair in zip(flat[::2], flat[1::2], strict=True) if _is_stale(pair[1], now)]
-        if stale:
-            forgotten += FORGET_SUSPECTS.run(link, [keys.SUSPECTS], [part for pair in stale for part in pair])
-        if cursor == b"0":
-            return forgotten
+    following: bytes
+    following, flat = link.command("HSCAN", keys.SUSPECTS, cursor, "COUNT", _PAGE)
+    stale = [pair for pair in zip(flat[::2], flat[1::2], strict=True) if _is_stale(pair[1], now)]
+    if stale:
+        FORGET_SUSPECTS.run(link, [keys.SUSPECTS], [part for pair in stale for part in pair])
+    return following
 
 
 def _is_stale(value: bytes, now: float) -> bool:
@@ -230,34 +273,19 @@ def move(link: Link, owner: str, fates: Sequence[Fate], *, now: float, dead: tup
 
 
 def _move(link: Link, owner: str, fates: Sequence[Fate], now: float, dead: tuple[int, int]) -> list[bytes]:
-    names = [keys.in_flight(owner), keys.SUSPECTS, keys.QUEUES, keys.DEAD]
+    numbers = {keys.in_flight(owner): 1, keys.SUSPECTS: 2, keys.QUEUES: 3, keys.DEAD: 4}
     max_jobs, timeout_seconds = dead
     arguments: list[Any] = [SUSPECT_TTL_SECONDS, repr(now), repr(now - timeout_seconds), -max_jobs]
     for fate in fates:
+        entry = fate.entry
+        source = numbers.setdefault(keys.inbox(owner, entry.queue), len(numbers) + 1) if entry.is_listed else 1
+        arguments += [entry.field, source, entry.raw if entry.is_listed else entry.field]
         if fate.dead_member is not None:
-            arguments += [fate.entry.field, 0, fate.dead_member]
-            continue
-        key = keys.queue(fate.entry.queue)
-        if key not in names[4:]:
-            names.append(key)
-        arguments += [fate.entry.field, names.index(key, 4) + 1, f"{fate.deaths}:{fate.first:.3f}"]
-    moved: list[bytes] = RECOVER.run(link, names, arguments)
-    return moved
-
-
-def empty_inboxes(link: Link, owner: str, queue_names: Sequence[str]) -> int:
-    """Put back what was moved and never claimed; returns how many. What Redis refuses for one queue stays there."""
-    if not queue_names:
-        return 0
-    lengths = link.batch([("LLEN", keys.inbox(owner, name)) for name in queue_names])
-    moved = 0
-    for name, length in zip(queue_names, lengths, strict=True):
-        if length:
-            try:
-                moved += EMPTY_INBOX.run(link, [keys.inbox(owner, name), keys.queue(name), keys.QUEUES], [])
-            except RedisReplyError as error:
-                if error.is_about_server:
-                    raise
+            arguments += [0, fate.dead_member]
+        else:
+            queue = numbers.setdefault(keys.queue(entry.queue), len(numbers) + 1)
+            arguments += [queue, f"{fate.deaths}:{fate.first:.3f}"]
+    moved: list[bytes] = RECOVER.run(link, list(numbers), arguments)
     return moved
 
 

@@ -422,9 +422,10 @@ def kept_commands(name: str, field: bytes, raw: bytes, seconds: int) -> list[Com
 
 
 def kept_name(token: str) -> str:
-    """Stands for an owner in `settle` and `find_job`, and owns one job that was kept aside; no owner's name begins
-    so.""" return _KEPT
-    + token
+    """
+    Stands for an owner in `settle` and `find_job`, and owns one job that was kept aside; no owner's name begins so.
+    """
+    return _KEPT + token
 
 
 def _hash_of(owner: str) -> str:

@@ -33,11 +33,11 @@ def fetch(
     return list(zip(reply[2::2], reply[3::2], strict=True))
 
 
-def claim(link: Link, *, owner: str = OWNER, batch: int = 7, queue: str = "default", may: bool = False) -> bytes | None:
-    """Run `claim.lua`; the field of what was claimed."""
-    reply: list[bytes] | None = in_flight.CLAIM.run(
-        link, *in_flight.claim_parts(owner, batch, queue, may_take_marked=may)
-    )
+def claim(
+    link: Link, raw: bytes, *, owner: str = OWNER, number: str = "7.0", queue: str = "default", may: bool = False
+) -> bytes | None:
+    """Run `claim.lua` for a job in an inbox; the field of what was claimed."""
+    reply: list[bytes] | None = in_flight.claim(link, owner, number, queue, raw, may_take_marked=may)
     return reply[0] if reply is not None else None
 
 

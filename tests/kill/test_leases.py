@@ -10,6 +10,7 @@ import pytest
 
 from interop_tests.support.ruby import release, run_ruby, why_missing
 from tests.kill.conftest import Fleet, KillWorker
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import STARTED, job_text, push_jobs
 from tests.support.missing_tools import skip_or_fail
 from tests.support.redis_server import RedisServer
@@ -173,10 +174,10 @@ def test_a_death_handler_that_hangs_does_not_cost_its_process_the_lease(
     push_jobs(fleet.client, [job_text(0, "stubborn", [60])])
     eventually(lambda: fleet.ledger.count(STARTED) == 1)
     [owner] = fleet.owners_of(dead.pid)
-    [(field, raw)] = fleet.client.hgetall(f"sidekiq_py:inflight:{owner}").items()
+    [raw] = jobs_in_flight(fleet.client, owner)
     # As if it had been marked, and had killed two processes before.
-    fleet.client.hdel(f"sidekiq_py:inflight:{owner}", field)
-    fleet.client.hset(f"sidekiq_py:inflight:{owner}", field.replace(b":", b"!"), raw)
+    fleet.client.delete(f"sidekiq_py:inflight:{owner}", f"sidekiq_py:inbox:{owner}:default")
+    fleet.client.hset(f"sidekiq_py:inflight:{owner}", "1.0!default", raw)
     fleet.client.hset("sidekiq_py:suspects", _digest(raw), f"2:{time.time():.3f}")
     fleet.kill(dead)
 

@@ -49,7 +49,7 @@ def recover(everything: bool, as_json: bool) -> None:
     )
     _enter_lost_owners(link, with_lease=everything)
     if everything:
-        moved = sum(recovery.bury(name) for name in left_behind.owners(link))
+        moved = recovery.bury(*left_behind.owners(link))
     else:
         moved = recovery.look()
         if _has_silent_owners(link):

@@ -1,8 +1,8 @@
 """
 Calls the program's handlers apart from threads that must not wait for them.
 
-The custodian keeps this process's claim to its jobs: an error handler that talks to a slow service, or a death handler
-that sends a mail, must not cost it the lease.
+The lease keeps this process's claim to its jobs, and the custodian brings back those of the dead: neither may wait for
+an error handler that talks to a slow service, or a death handler that sends a mail.
 """
 
 import logging
@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from sidekiq_py.engine.background import background_thread
 from sidekiq_py.logs import counted
 
 _log = logging.getLogger("sidekiq")
@@ -29,7 +30,7 @@ class Aside:
         with self._change:
             self._calls.append(handler)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sidekiq.handlers", daemon=True)
+                self._thread = background_thread("sidekiq.handlers", self._run)
                 self._thread.start()
             self._change.notify()
 

@@ -27,6 +27,7 @@ from sidekiq_py.middleware import Chain, ServerMiddleware
 from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access import in_flight
+from sidekiq_py.redis_access.failed_jobs import add_to_dead
 from sidekiq_py.registry import JobDefinition, Registry
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
@@ -158,6 +159,24 @@ class Ending:
         else:
             self._carry_out(unit, payload, None, outcome, now)
 
+    def rescued(self, unit: UnitOfWork, error: BaseException) -> None:
+        """Something went wrong beside the job, so it has failed. Where not even this can be written, it is dead."""
+        try:
+            settle_or_leave(lambda: self.failed(unit, {}, None, error), unit)
+        except Exception as failure:  # noqa: BLE001 — whatever it is, the job must not stay in flight for good
+            context = {"context": "A job's end cannot be written; it is kept in dead", "jobstr": unit.raw}
+            self._around.hooks.report(failure, context)
+            now = now_seconds()
+            end = [add_to_dead(unit.raw, now)], in_flight.count_commands(utc_day(now), failed=True)
+            settle_or_leave(lambda: self._fetcher.settle(unit, *end), unit)
+
+    def unstarted(self, unit: UnitOfWork) -> None:
+        """The job was taken, and has not started: back to its queue."""
+        if unit.is_surrendered:
+            self._fetcher.settle(unit, _push_back(unit), ())
+        else:
+            self._fetcher.requeue([unit])
+
     def _fail(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, error: BaseException) -> None:
         around = self._around
         now = now_seconds()
@@ -199,8 +218,7 @@ class Ending:
         if other:
             self._fetcher.settle(unit, other, ())
         elif unit.is_surrendered and not (error is not None and retry.is_caused_by_shutdown(error)):
-            back = [("SADD", keys.QUEUES, unit.queue), ("RPUSH", keys.queue(unit.queue), unit.raw)]
-            self._fetcher.settle(unit, back, ())
+            self._fetcher.settle(unit, _push_back(unit), ())
         else:
             self._fetcher.requeue([unit])
 
@@ -220,17 +238,19 @@ class Ending:
         self._fetcher.settle(unit, vital, in_flight.count_commands(utc_day(now_seconds()), failed=True))
 
 
+def _push_back(unit: UnitOfWork) -> list[in_flight.Effect]:
+    return [("SADD", keys.QUEUES, unit.queue), ("RPUSH", keys.queue(unit.queue), unit.raw)]
+
+
 def is_success(failure: BaseException | None) -> bool:
     """For the metrics: an interrupted iterable job has done its part, as in Ruby."""
     return failure is None or isinstance(failure, Interrupted)
 
 
-def settle_or_leave(settle: Callable[[], None], unit: UnitOfWork) -> None:
+def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:
     """Settle; where Redis is out of reach and the process leaves, the job is left in flight, to be recovered."""
     try:
         settle()
     except RedisError as error:
         fate = "it will be recovered" if unit.owner is not None else "it was in flight nowhere, so its end is lost"
         _log.error("a job could not be settled before the process ended; %s: %s", fate, error)
-    except SidekiqError as error:
-        _log.error("a job could not be settled: %s", error)

@@ -8,14 +8,17 @@ fetcher, only without the check that the job is still ours.
 import logging
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig
+from sidekiq_py.engine.deferred import Deferred
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.settle import utc_day
-from sidekiq_py.errors import RedisError
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.logs import counted
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Effect
@@ -27,6 +30,7 @@ _log = logging.getLogger("sidekiq")
 
 _BLOCK_SECONDS = 2
 _RETRY_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.05
 
 
 class BasicFetcher:
@@ -53,6 +57,12 @@ class BasicFetcher:
         self._links: list[Link] = []
         self._leaving = 0
         self._leaving_lock = threading.Lock()
+        # What was taken, and is to go back, and that Redis has not taken yet.
+        self._returning: deque[UnitOfWork] = deque()
+        self._return_lock = threading.Lock()
+        self._is_closed = False
+        self._closing = threading.Event()
+        self._deferred = Deferred(lambda: self._is_closed)
 
     def __repr__(self) -> str:
         return f"<BasicFetcher {sorted(set(self._draws))}>"
@@ -71,12 +81,8 @@ class BasicFetcher:
                 self._report(error, {"context": "Error fetching job"})
                 self._stopping.wait(_RETRY_SECONDS)
                 continue
-            if unit is None:
-                continue
-            if self._stopping.is_set():
-                self.requeue([unit])
-                return None
-            return unit
+            if unit is not None:
+                return unit
         return None
 
     @property
@@ -104,18 +110,67 @@ class BasicFetcher:
         self.settle(unit, vital, counters)
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
-        """Write what the job's end calls for."""
-        self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)
-        return True
+        """
+        Write what the job's end calls for, as often as it takes: a retry that is written nowhere is a job lost.
+
+        Raises:
+            RedisError: It may have been written, as the reply was lost; or the process leaves.
+        """
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)
+                return True
+            except (RedisConnectionError, RedisReplyError) as error:
+                # Nothing was written.
+                if self._is_closed:
+                    raise
+                if error.is_lasting:
+                    _log.error("the end of a job waits in this process until what Redis refuses is repaired: %s", error)
+                    self._deferred.add(
+                        lambda: self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)
+                    )
+                    return True
+                if pause == _FIRST_PAUSE_SECONDS:
+                    _log.warning("could not settle a job, trying again until it works: %s", error)
+                self._closing.wait(pause)
+                pause = min(2 * pause, _RETRY_SECONDS)
 
     def requeue(self, units: Sequence[UnitOfWork]) -> None:
-        """Back to the tail of their queues; the first of them is to run first."""
-        commands = [("RPUSH", keys.queue(unit.queue), unit.raw) for unit in reversed(units)]
+        """Back to the tail of their queues; the first of them is to run first. What Redis does not take now is kept."""
+        with self._return_lock:
+            self._returning.extend(units)
         try:
-            if commands:
-                self._pool.batch(commands, idempotent=False)
+            self._return_all()
         except RedisError as error:
-            _log.error("%d jobs are lost, as the basic fetcher holds them nowhere: %s", len(commands), error)
+            if self._is_closed:
+                self._lose(error)
+                return
+            _log.warning("jobs could not be put back, trying again until it works: %s", error)
+            self._deferred.add(self._return_all)
+
+    def _return_all(self) -> None:
+        """
+        Put back what is to go back.
+
+        Raises:
+            RedisError: Redis did not take all of it; the rest is kept.
+        """
+        with self._return_lock:
+            while self._returning:
+                unit = self._returning[-1]
+                try:
+                    self._pool.command("RPUSH", keys.queue(unit.queue), unit.raw, idempotent=False)
+                except ReplyLostError as error:
+                    _log.error("a job was put back and Redis has not said so; it may be lost: %s: %s", unit, error)
+                self._returning.pop()
+
+    def _lose(self, error: RedisError) -> None:
+        with self._return_lock:
+            if self._returning:
+                lost = counted(len(self._returning), "job")
+                _log.error("lost, as the basic fetcher holds them nowhere: %s: %s", lost, error)
+                self._returning.clear()
 
     def note_async(self, queue: str) -> None:
         """*queue* brings `async def` jobs: leave it alone while the event loop is full."""
@@ -151,7 +206,11 @@ class BasicFetcher:
 
     def close(self) -> None:
         """Let go of all connections."""
+        self._is_closed = True
         self._stopping.set()
+        self._closing.set()
+        self._deferred.stop()
+        self.requeue(())
         for link in self._links:
             link.close()
 
@@ -173,7 +232,8 @@ class BasicFetcher:
             return None
         queue = found[0].removeprefix(b"queue:").decode()
         unit = UnitOfWork(found[1], queue, None, b"", False, monotonic())
-        if queue in self._unserved:
+        # It is in Redis no more: from here on nothing may raise before somebody has it.
+        if queue in self._unserved or self._stopping.is_set():
             self.requeue([unit])
             return None
         return unit

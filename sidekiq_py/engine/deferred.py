@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 from sidekiq_py.clock import Wakeable
+from sidekiq_py.engine.background import background_thread
 
 _log = logging.getLogger("sidekiq")
 
@@ -40,7 +41,7 @@ class Deferred:
         with self._lock:
             self._ends.append(end)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sidekiq.deferred", daemon=True)
+                self._thread = background_thread("sidekiq.deferred", self._run)
                 self._thread.start()
 
     def stop(self) -> None:

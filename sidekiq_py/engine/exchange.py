@@ -99,8 +99,13 @@ class Exchange:
         """
         owner = self._ownership.current
         gathered = self._settler.drain()
-        heir = self._heir(owner, gathered, asked_at) if len(queues) == len(self._by_key) else None
-        return self._fetched(owner, gathered, queues, wanted, asked_at) if heir is None else [heir]
+        try:
+            heir = self._heir(owner, gathered, asked_at) if len(queues) == len(self._by_key) else None
+            return self._fetched(owner, gathered, queues, wanted, asked_at) if heir is None else [heir]
+        except BaseException:
+            # Of what was handed in it is empty. What is handed in twice is written once.
+            self._settler.restore(gathered)
+            raise
 
     # ---- the job that another's end pushes
 
@@ -114,14 +119,10 @@ class Exchange:
         question = unit.question
         batch = owner.open_batch()
         try:
-            try:
-                found = succession(unit, owner, batch, self._by_key)
-                if found is None:
-                    return None
-                reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
-            except BaseException:
-                self._settler.restore(gathered)
-                raise
+            found = succession(unit, owner, batch, self._by_key)
+            if found is None:
+                return None
+            reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
             gathered.clear()
             if question is not None:
                 _tell(question, answers[0])
@@ -181,21 +182,17 @@ class Exchange:
             for part in sliced([unit for unit in units if unit.end is None])
         ]
         questions = [unit.question for unit in ended if unit.question is not None]
-        try:
-            commands = [end_call(unit) for unit in ended]
-            if slices:
-                day = utc_day(now_seconds())
-                parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
-                commands += [in_flight.ACKNOWLEDGE.call(*part) for part in parts]
-            commands.append(fetch)
-            commands += [question.command for question in questions]
-            # Of a few ends what they push is fetched here before one who waits is served: going on costs less than
-            # waking him.
-            together = 0 < len(ended) <= _MOST_ENDS_IN_A_TURN
-            replies = self._link.transaction(commands) if together else self._link.batch(commands)
-        except BaseException:
-            self._settler.restore(gathered)
-            raise
+        commands = [end_call(unit) for unit in ended]
+        if slices:
+            day = utc_day(now_seconds())
+            parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
+            commands += [in_flight.ACKNOWLEDGE.call(*part) for part in parts]
+        commands.append(fetch)
+        commands += [question.command for question in questions]
+        # Of a few ends what they push is fetched here before one who waits is served: going on costs less than
+        # waking him.
+        together = 0 < len(ended) <= _MOST_ENDS_IN_A_TURN
+        replies = self._link.transaction(commands) if together else self._link.batch(commands)
         ended_replies, replies, answers = _parted(replies, len(ended), len(questions))
         for question, answer in zip(questions, answers, strict=True):
             _tell(question, answer)
@@ -208,6 +205,7 @@ class Exchange:
                 self._on_refused()
             else:
                 forget(owner, fields)
+        gathered.clear()
         return replies[-1]
 
     def _taken_in(self, owner: Owner, plan: in_flight.FetchPlan, reply: Any, asked_at: float) -> list[UnitOfWork]:
@@ -237,8 +235,9 @@ class Exchange:
             # Shorter than to split it; not where the mark stands, as a queue's own name may hold a colon.
             name = None if marked else names.get(field.partition(b":")[2])
             name = name or in_flight.split_field(field)[2]
-            unit = table[field] = UnitOfWork(reply[at + 1], name, owner, field, marked, now)
-            units.append(unit)
+            units.append(UnitOfWork(reply[at + 1], name, owner, field, marked, now))
+        # All in one step: of a reply that could not be read to its end, every job is a stranger and goes back.
+        table.update(zip(reply[2::2], units, strict=True))
         return units
 
     def _note_foreign(self, names: set[str]) -> None:

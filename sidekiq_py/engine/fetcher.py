@@ -4,7 +4,7 @@ What a fetcher is, and what it hands to a processor.
 `ReliableFetcher` (`reliable.py`) keeps a job in Redis until it is settled; `BasicFetcher` (`basic.py`) is Ruby's BRPOP.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from sidekiq_py.engine.owner import Owner
@@ -53,8 +53,23 @@ class UnitOfWork:
         return f"<UnitOfWork {self.field!r} queue={self.queue} bytes={len(self.raw)}>"
 
 
+def strike_off(units: Iterable[UnitOfWork]) -> None:
+    """
+    Nobody here has these jobs any more, as something went wrong on their way. What is in flight and not in its owner's
+    table is a stranger, and goes back to its queue at the next comparison.
+    """
+    for unit in units:
+        if unit.owner is not None:
+            unit.owner.units.pop(unit.field, None)
+
+
 class Fetcher(Protocol):
-    """Where processors get their jobs and hand in the ends of them. All calls are safe from any thread."""
+    """
+    Where processors get their jobs and hand in the ends of them. All calls are safe from any thread.
+
+    A job has one keeper at a time: the fetcher, from `take` on the processor, from `submit` on the event loop, and the
+    fetcher again when one of the calls below has returned. Where a call raises, the job is still the caller's.
+    """
 
     def start(self) -> None:
         """Begin to fetch. Does not block."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sidekiq_py import clock
+from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.setbacks import Outage
 from sidekiq_py.engine.work_state import RunningJob
 from sidekiq_py.errors import RedisError
@@ -89,7 +90,7 @@ class Heartbeat:
     def start(self) -> None:
         """Start the thread; the first beat is at once."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="sidekiq.heartbeat", daemon=True)
+            self._thread = background_thread("sidekiq.heartbeat", self._run)
             self._thread.start()
 
     def beat_soon(self) -> None:

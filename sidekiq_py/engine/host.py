@@ -4,6 +4,11 @@ Where a process lives, and whether it is provably dead.
 A lease says that a process was not heard of; this says more, where it can: the same boot of the same machine, the
 same PID namespace, and no such process any more. So a worker that is restarted on its machine takes up the jobs of
 its killed predecessor at once.
+
+A process can be in a PID namespace of its own and still see the `/proc` of the namespace around it (`unshare --pid
+--fork`, containers that mount the host's). There `/proc/7` is another process than the one that has the number 7 here:
+only `/proc/self` is right. The start of another process cannot be told then, and a number alone proves death only by
+being nobody's.
 """
 
 import json
@@ -12,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +37,12 @@ class ProcessPlace:
     start: int
 
     @classmethod
-    def here(cls) -> "ProcessPlace":
+    def here(cls, proc: Path = _PROC) -> "ProcessPlace":
         """This process."""
-        pid = os.getpid()
-        stat = _stat_of(pid)
-        return cls(_boot_id(), _pid_namespace(), pid, stat.start if stat is not None else 0)
+        stat = _stat_in(proc / "self")
+        return cls(_boot_id(), _pid_namespace(), os.getpid(), stat.start if stat is not None else 0)
 
-    def is_provably_dead(self) -> bool:
+    def is_provably_dead(self, proc: Path = _PROC) -> bool:
         """True only if it certainly runs no more; False where that cannot be told from here."""
         if not self._is_within_sight():
             return False
@@ -46,14 +52,14 @@ class ProcessPlace:
             return True
         except OSError:
             pass
-        stat = _stat_of(self.pid)
+        stat = _stat_of(self.pid, proc)
         if stat is None or not self.start:
             return False
         return stat.state in "ZX" or stat.start != self.start
 
-    def cpu_ticks(self) -> int | None:
+    def cpu_ticks(self, proc: Path = _PROC) -> int | None:
         """The CPU time it has used so far; None where that cannot be told from here."""
-        stat = _stat_of(self.pid) if self.start and self._is_within_sight() else None
+        stat = _stat_of(self.pid, proc) if self.start and self._is_within_sight() else None
         return stat.cpu_ticks if stat is not None and stat.start == self.start else None
 
     def _is_within_sight(self) -> bool:
@@ -107,9 +113,18 @@ def _pid_namespace() -> str:
         return ""
 
 
-def _stat_of(pid: int) -> _Stat | None:
+def _stat_of(pid: int, proc: Path) -> _Stat | None:
+    """Of the process that has this number here; None where *proc* counts otherwise."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        is_of_this_namespace = os.readlink(proc / "self") == str(os.getpid())
+    except OSError:
+        return None
+    return _stat_in(proc / str(pid)) if is_of_this_namespace else None
+
+
+def _stat_in(folder: Path) -> _Stat | None:
+    try:
+        text = (folder / "stat").read_text()
     except OSError:
         return None
     # The name stands in parentheses and may hold any character, parentheses too.

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 
 from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
 
@@ -101,7 +102,7 @@ class SoftLimits:
                 self._drop_ended()
             heapq.heappush(self._heap, (monotonic() + seconds, next(self._order), guard, unit, error))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sidekiq.limits", daemon=True)
+                self._thread = background_thread("sidekiq.limits", self._run)
                 self._thread.start()
             self._change.notify()
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from sidekiq_py.engine.background import background_thread
 from sidekiq_py.errors import RedisError
 
 TICK_SECONDS = 0.005
@@ -43,7 +44,7 @@ class Keeper:
         self._is_armed = False
         self._armed = threading.Event()
         self._is_stopped = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = background_thread(name, self._run)
 
     def start(self) -> None:
         """Start the thread."""
@@ -64,6 +65,9 @@ class Keeper:
 
     def _run(self) -> None:
         pause = threading.Event()
+        if self._is_armed:
+            # It was, when this thread failed.
+            self._armed.set()
         while not self._is_stopped:
             self._armed.wait()
             self._armed.clear()

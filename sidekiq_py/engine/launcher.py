@@ -33,6 +33,7 @@ from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.heartbeat import Heartbeat
 from sidekiq_py.engine.interrupts import SoftLimits
 from sidekiq_py.engine.job_logger import JobLogger
+from sidekiq_py.engine.lease import LeaseKeeper
 from sidekiq_py.engine.log_files import reopen_log_files
 from sidekiq_py.engine.manager import Manager
 from sidekiq_py.engine.metrics import ExecutionMetrics
@@ -120,7 +121,7 @@ class Launcher:
         self._deadline = 0.0
         self._pinned = config.pinned_dialect()
         queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
-        self._ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch)
+        self._ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch, self._warn_aside)
         self._metrics = ExecutionMetrics()
         self._surroundings = self._make_surroundings(server_middleware)
         self._loop = self._make_loop()
@@ -132,6 +133,9 @@ class Launcher:
             repush=client.repush,
             dialect=self.dialect,
             report=hooks.report,
+        )
+        self._lease = LeaseKeeper(
+            self._pool, self._ownership, config.lease_beat_seconds, aside=self._aside, report=hooks.report
         )
         self._custodian = self._make_custodian()
         self._heartbeat = self._make_heartbeat()
@@ -217,6 +221,7 @@ class Launcher:
         if self._loop is not None:
             self._loop.start()
         if self.config.fetcher == "reliable":
+            self._lease.start()
             self._custodian.start()
         self._heartbeat.start()
         for manager in self._managers:
@@ -274,6 +279,8 @@ class Launcher:
             self._aside.stop(_HANDLERS_SECONDS)
             for manager in self._managers:
                 manager.fetcher.close()
+            # Not earlier: what would not end still runs, and the program's exit handlers may take longer than a lease.
+            self._lease.stop()
             self._leave()
             if self._loop is not None and not left:
                 self._loop.close()
@@ -393,16 +400,15 @@ class Launcher:
         )
 
     def _make_custodian(self) -> Custodian:
+        link = self._pool.new_link()
         recovery = Recovery(
             self.config,
-            self._pool.new_link(),
+            link,
             self._ownership,
             dialect=self.dialect,
             on_buried=self._announce_buried,
         )
-        return Custodian(
-            self._pool.new_link(), self._ownership, recovery, self.config.lease_beat_seconds, self._report_aside
-        )
+        return Custodian(link, self._ownership, recovery, self.config.lease_beat_seconds, self._report_aside)
 
     def _make_heartbeat(self) -> Heartbeat:
         return Heartbeat(
@@ -481,6 +487,9 @@ class Launcher:
 
     def _report_aside(self, error: BaseException, context: dict[str, Any]) -> None:
         self._aside.call(lambda: self._hooks.report(error, context))
+
+    def _warn_aside(self, text: str) -> None:
+        self._aside.call(lambda: _log.warning("%s", text))
 
     def _announce_buried(self, raw: bytes, error: BaseException) -> None:
         try:

@@ -1,7 +1,8 @@
 """
 Keeps one capsule's processors at work, and stops them by a deadline.
 
-A processor's thread never ends by a job's failure, so none has to be replaced.
+A processor's thread ends neither by a job's failure nor by any other error (`background.py`), so none has to be
+replaced: it says what went wrong, sees to the job at hand, and begins anew.
 """
 
 import threading

@@ -86,6 +86,7 @@ class Ownership:
         identity: As in the heartbeat.
         queues: Of all capsules: where recovery looks for inboxes.
         on_epoch: Called with the name of each new owner.
+        warn: Writes to the log; the thread that renews the lease waits for it.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Ownership:
         queues: Sequence[str],
         lease_seconds: float,
         on_epoch: Callable[[str], None] = lambda name: None,
+        warn: Callable[[str], object] = _log.warning,
     ) -> None:
         self._identity = identity
         self._queues = list(queues)
@@ -103,6 +105,7 @@ class Ownership:
         self._lone_lock = threading.Lock()
         self._epoch = 0
         self._on_epoch = on_epoch
+        self._warn = warn
         self.lease_ms = round(lease_seconds * 1000)
         # Past this many seconds without word from Redis the lease may have run out: no job is started unasked.
         self.trust_seconds = lease_seconds * 0.6
@@ -126,7 +129,8 @@ class Ownership:
         asked_at = monotonic()
         if owner.is_registered:
             if in_flight.renew(link, owner.name, self.lease_ms):
-                owner.confirmed_at = asked_at
+                # Not from now: the reply may have taken most of a lease. Somebody else may have asked since.
+                owner.confirmed_at = max(owner.confirmed_at, asked_at)
             else:
                 self.advance(owner)
         else:
@@ -136,10 +140,11 @@ class Ownership:
     def advance(self, fenced: Owner) -> Owner:
         """*fenced* was recovered: go on under the next epoch. Returns the present owner."""
         with self._lock:
-            if self.current is fenced:
-                _log.warning("%s", _loss(len(fenced.units)))
-                self.current = self._next_owner()
-            return self.current
+            if self.current is not fenced:
+                return self.current
+            following = self.current = self._next_owner()
+        self._warn(_loss(len(fenced.units)))
+        return following
 
     def reserve_lone(self) -> bool:
         """

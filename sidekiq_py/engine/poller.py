@@ -23,6 +23,7 @@ from typing import Any
 
 from sidekiq_py import clock
 from sidekiq_py.config import Config
+from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.setbacks import Outage, Setbacks
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.program import Outgoing
@@ -160,7 +161,7 @@ class Poller:
         """Start the thread; it goes for the lease at once, and without it waits as Sidekiq does."""
         if self._thread is None:
             self._begin()
-            self._thread = threading.Thread(target=self._run, name="sidekiq.poller", daemon=True)
+            self._thread = background_thread("sidekiq.poller", self._run)
             self._thread.start()
 
     def terminate(self) -> None:

@@ -9,11 +9,13 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.attempt import Ending, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
+from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.forked import leave_if_forked
 from sidekiq_py.engine.interrupts import INTERRUPTS, Guard, SoftLimits
@@ -66,9 +68,11 @@ class Processor:
         self._pid = 0
         # What the job returned that runs, or ran last.
         self._result: Any = None
-        # The job whose success has been handed in: whatever goes wrong after that is no failure of it.
+        # The job at hand: whatever goes wrong, this thread sees to it.
+        self._unit: UnitOfWork | None = None
+        # The job whose end has been handed in: whatever goes wrong after that is no failure of it.
         self._ended: UnitOfWork | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = background_thread(name, self._run)
 
     def __repr__(self) -> str:
         return f"<Processor {self._thread.name} tid={self._tid}>"
@@ -105,36 +109,48 @@ class Processor:
         return guard.condemn(unit, lambda: watch.terminate(unit, signal_number))
 
     def _run(self) -> None:
-        self._guard = Guard()
+        self._guard = self._guard or Guard()
         self._tid = tid.current()
         self._pid = os.getpid()
         while True:
+            self._give_back()
             try:
                 self._work()
                 return
-            except BaseException as error:  # noqa: BLE001 — a thread lost here would never be replaced
+            except BaseException as error:  # noqa: BLE001 — the thread goes on with the next job
                 self._report(error, {"context": "Internal error while fetching"})
                 threading.Event().wait(_PAUSE_SECONDS)
 
     def _work(self) -> None:
         take = self._fetcher.take
         while (unit := take()) is not None:
+            self._unit = unit
             try:
                 self._process(unit)
             except BaseException as error:  # noqa: BLE001 — as above
                 self._rescue(unit, error)
             finally:
                 self._around.state.running.pop(self._tid, None)
+            self._unit = None
+
+    def _give_back(self) -> None:
+        """What this thread had in hand when it failed goes back to its queue, unless its end has been handed in."""
+        unit = self._unit
+        if self._guard is not None:
+            self._guard.performing = None
+        if unit is not None and unit is not self._ended:
+            self._fetcher.requeue([unit])
+        self._unit = None
 
     def _rescue(self, unit: UnitOfWork, error: BaseException) -> None:
         """Something went wrong beside the job: it must not stay in flight for as long as this process lives."""
         self._report(error, {"context": "Internal error", "jobstr": unit.raw})
-        if self._ended is unit:
-            return
-        try:
-            settle_or_leave(lambda: self._ending.failed(unit, {}, None, error), unit)
-        except BaseException as failure:  # noqa: BLE001 — as above
-            self._report(failure, {"context": "Internal error; the job stays in flight", "jobstr": unit.raw})
+        if self._ended is not unit:
+            self._ending.rescued(unit, error)
+
+    def _settle(self, unit: UnitOfWork, settle: Callable[[], object]) -> None:
+        settle_or_leave(settle, unit)
+        self._ended = unit
 
     def _report(self, error: BaseException, context: dict[str, Any]) -> None:
         try:
@@ -145,13 +161,13 @@ class Processor:
     def _process(self, unit: UnitOfWork) -> None:
         started = monotonic()
         if len(unit.raw) > self._most_bytes:
-            settle_or_leave(lambda: self._ending.too_large(unit), unit)
+            self._settle(unit, lambda: self._ending.too_large(unit))
             return
         try:
             payload = parse_job(unit.raw)
         except PayloadError as unusable:
             error = unusable
-            settle_or_leave(lambda: self._ending.unusable(unit, error), unit)
+            self._settle(unit, lambda: self._ending.unusable(unit, error))
             return
         if not self._watched_keys.isdisjoint(payload) and self._is_turned_away(unit, payload):
             return
@@ -177,7 +193,7 @@ class Processor:
             return False
         policy, error = verdict
         if policy == "bury":
-            settle_or_leave(lambda: self._ending.buried(unit, payload, error), unit)
+            self._settle(unit, lambda: self._ending.buried(unit, payload, error))
         else:
             self._around.extensions.refuse(unit, payload, error, self._fetcher)
         return True
@@ -202,7 +218,7 @@ class Processor:
         logger = self._around.logger
         logger.start(payload)
         logger.fail(monotonic() - started)
-        settle_or_leave(lambda: self._ending.failed(unit, payload, None, missing), unit)
+        self._settle(unit, lambda: self._ending.failed(unit, payload, None, missing))
         logger.leave()
 
     def _run_here(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float) -> None:
@@ -227,19 +243,17 @@ class Processor:
             logger.done(seconds)
         else:
             logger.fail(seconds)
-            settle_or_leave(lambda: self._ending.failed(unit, payload, definition, failure), unit)
+            self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure))
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
         logger.leave()
         del running[self._tid]
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
         if definition.conclude is None:
-            self._ended = unit
-            self._fetcher.acknowledge(unit, seconds)
+            self._settle(unit, lambda: self._fetcher.acknowledge(unit, seconds))
             return
         result, self._result = self._result, None
-        settle_or_leave(lambda: self._ending.succeeded(unit, payload, definition, result, seconds), unit)
-        self._ended = unit
+        self._settle(unit, lambda: self._ending.succeeded(unit, payload, definition, result, seconds))
 
     def _perform(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition) -> BaseException | None:
         """Run the job; what it raised, or None. Interrupts strike nowhere but in here."""

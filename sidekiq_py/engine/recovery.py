@@ -11,11 +11,17 @@ Brings back the jobs of owners that died.
 
 After an outage of Redis every lease is gone while all workers live. So the first look only remembers, and a broken
 connection forgets what was remembered.
+
+A deploy leaves hundreds of departed owners, and a crash may leave thousands of jobs. So owners are asked about by the
+page, those that have left something get a slice each in turn, and a look can be cut short: the next one goes on behind
+the owner at which it stopped.
 """
 
 import logging
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,9 +30,16 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.host import ProcessPlace, parse_registration
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.retry import error_class_name
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisReplyError, SidekiqError
+from sidekiq_py.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    PayloadError,
+    RedisError,
+    RedisReplyError,
+    SidekiqError,
+)
 from sidekiq_py.logs import counted, speaking_of
-from sidekiq_py.redis_access import in_flight, recover
+from sidekiq_py.redis_access import recover
 from sidekiq_py.redis_access.link import Link
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import dump, parse_job
@@ -40,6 +53,8 @@ _LONGEST_GRIP_SECONDS = 3600
 _FORGET_SUSPECTS_EVERY_SECONDS = 3600
 # A blocking move is open for two seconds at most; after this nothing can come into an inbox any more.
 _AFTERCARE_SECONDS = 60
+# Asked about, or fenced, in one round trip.
+_OWNERS_PER_PAGE = 200
 
 
 class PoisonPillError(SidekiqError):
@@ -70,6 +85,21 @@ class _Missing:
     cpu_ticks: int | None
 
 
+@dataclass(slots=True)
+class _Round:
+    """
+    What is brought back of one departed owner.
+
+    Args:
+        entries: Its jobs, a slice at a time.
+        moved: How many have gone back so far.
+    """
+
+    entries: Iterator[list[recover.Entry]]
+    queues: Sequence[str]
+    moved: int = 0
+
+
 class Recovery:
     """
     One process's share of the work.
@@ -78,6 +108,9 @@ class Recovery:
         link: A connection of its own.
         dialect: Gives the release to write for.
         on_buried: Called with the bytes of each job that went to `dead`.
+
+    Attributes:
+        has_more: The last look was cut short.
     """
 
     def __init__(
@@ -95,43 +128,58 @@ class Recovery:
         self._dialect = dialect
         self._on_buried = on_buried
         self._missing: dict[str, _Missing] = {}
+        self._under_way: dict[str, _Round] = {}
+        # The departed owner at which the last look stopped.
+        self._asked_last = ""
         # The owners whose jobs cannot be brought back, once that was logged.
         self._left: set[str] = set()
         self._forget_suspects_at = 0.0
+        self._suspects_cursor = b"0"
+        self.has_more = False
 
-    def look(self) -> int:
+    def look(self, within_seconds: float = math.inf) -> int:
         """
         One round; returns how many jobs were brought back.
+
+        Args:
+            within_seconds: Stop after about so long, in the midst of it; a little is always done.
 
         Raises:
             RedisError: Redis is out of reach; the next round goes on.
         """
+        until = monotonic() + within_seconds
         self._ownership.renew(self._link)
         others = recover.owners(self._link)
         others.pop(self._ownership.current.name, None)
         places = {name: parse_registration(about)[0] for name, about in others.items()}
         gone = {name for name, place in places.items() if place.is_provably_dead()}
         silent = self._silent_twice({name: place for name, place in places.items() if name not in gone})
-        for name in others:
-            if name in gone or name in silent:
-                self._fence(name, certain=name in gone)
-        moved = self._collect()
+        for page in _pages([name for name in others if name in gone]):
+            self._fence(page, certain=True)
+        for page in _pages([name for name in others if name in silent]):
+            self._fence(page, certain=False)
+        moved = self._collect(until)
         self._forget_suspects()
         return moved
 
     def _forget_suspects(self) -> None:
-        if monotonic() >= self._forget_suspects_at:
-            recover.forget_suspects(self._link, now=now_seconds())
+        """A page of them each time, once an hour from the first."""
+        if monotonic() < self._forget_suspects_at:
+            return
+        self._suspects_cursor = recover.forget_suspects(self._link, self._suspects_cursor, now=now_seconds())
+        if self._suspects_cursor == b"0":
             self._forget_suspects_at = monotonic() + _FORGET_SUSPECTS_EVERY_SECONDS
 
     def close(self) -> None:
         """Let go of the connection."""
         self._link.close()
 
-    def bury(self, name: str) -> int:
-        """An owner is known to be dead: bring its jobs back at once."""
-        self._fence(name, certain=True)
-        return self._collect()
+    def bury(self, *names: str, within_seconds: float = math.inf) -> int:
+        """Owners are known to be dead: bring their jobs back at once, before those of others."""
+        until = monotonic() + within_seconds
+        for page in _pages(names):
+            self._fence(page, certain=True)
+        return self._collect(until, first=names)
 
     def _silent_twice(self, places: Mapping[str, ProcessPlace]) -> set[str]:
         """Those whose lease has been missing for more than two beats, as seen over one unbroken connection."""
@@ -152,59 +200,89 @@ class Recovery:
             return replace(seen, since=now, cpu_ticks=cpu_ticks)
         return seen
 
-    def _fence(self, name: str, *, certain: bool) -> None:
+    def _fence(self, names: Sequence[str], *, certain: bool) -> None:
         if certain:
-            recover.forget_process(self._link, name.rpartition(":")[0])
-        if in_flight.fence(self._link, name, certain=certain, now=now_seconds()):
+            recover.forget_processes(self._link, {name.rpartition(":")[0] for name in names})
+        for name in recover.fence_all(self._link, names, certain=certain, now=now_seconds()):
             _log.warning("%s is dead; its jobs go back to their queues", name)
-        self._missing.pop(name, None)
+        for name in names:
+            self._missing.pop(name, None)
 
-    def _collect(self) -> int:
+    def _collect(self, until: float, first: Sequence[str] = ()) -> int:
         """Bring back what those who departed left behind."""
         departed = recover.departed(self._link)
-        queues = {name: parse_registration(about)[1] for name, (_, about) in departed.items()}
-        # Most left in order, hundreds of them at a deploy.
-        is_anything_left = recover.is_anything_left(self._link, queues)
+        names = [name for name in first if name in departed]
+        names += _from_behind(self._asked_last, sorted(departed.keys() - set(names)))
+        pages = list(_pages(names))
         moved = 0
-        for name, (left_at, _) in departed.items():
-            found = 0
-            if is_anything_left:
-                found = self._bring_back_or_leave(name) + recover.empty_inboxes(self._link, name, queues[name])
-            if found:
-                _log.info("brought back %s of %s", counted(found, "job"), name)
-            elif now_seconds() - left_at > _AFTERCARE_SECONDS:
-                self._forget(name, queues[name])
-            moved += found
+        try:
+            while pages or self._under_way:
+                if pages:
+                    self._ask({name: departed[name] for name in pages.pop(0)}, first)
+                moved += self._take_turns(until)
+                if monotonic() >= until:
+                    break
+        except RedisError:
+            # What was read before a connection broke is asked for again.
+            self._under_way.clear()
+            raise
+        finally:
+            self.has_more = bool(pages or self._under_way)
         return moved
 
-    def _forget(self, name: str, queues: Sequence[str]) -> None:
+    def _ask(self, departed: Mapping[str, tuple[float, bytes]], first: Sequence[str]) -> None:
+        """Begin with those of a page that have left something; strike off those of whom nothing comes any more."""
+        queues = {name: parse_registration(about)[1] for name, (_, about) in departed.items()}
+        left = recover.leaving_something(self._link, queues)
+        now = now_seconds()
         # What could not go back (its queue's key is of a foreign type) must be found again.
-        if not recover.is_anything_left(self._link, {name: queues}):
-            recover.strike_off(self._link, name)
+        done = [name for name, (at, _) in departed.items() if name not in left and now - at > _AFTERCARE_SECONDS]
+        recover.strike_off(self._link, done)
+        begun = [name for name in departed if name in left and name not in self._under_way]
+        self._under_way |= {name: _Round(recover.entries(self._link, name), queues[name]) for name in begun}
+        hurried = {name: self._under_way.pop(name) for name in first if name in self._under_way}
+        self._under_way = {**hurried, **self._under_way}
+        *_, self._asked_last = departed
 
-    def _bring_back_or_leave(self, name: str) -> int:
-        """One owner whose key is of a foreign type must not keep the jobs of the others from going back."""
+    def _take_turns(self, until: float) -> int:
+        """A slice of each owner that is under way; who was not reached is the first in the next round."""
+        moved = 0
+        for name in list(self._under_way):
+            round_ = self._under_way.pop(name)
+            page = self._next_page(name, round_)
+            if page is not None:
+                found = self._bring_back(name, page)
+                self._under_way[name] = round_
+            else:
+                found = recover.empty_inboxes(self._link, name, round_.queues)
+            round_.moved += found
+            moved += found
+            if page is None and round_.moved:
+                _log.info("brought back %s of %s", counted(round_.moved, "job"), name)
+            if monotonic() >= until:
+                break
+        return moved
+
+    def _next_page(self, name: str, round_: _Round) -> list[recover.Entry] | None:
+        """None where there is no more, or an owner's key is of a foreign type, which must not hold up the others."""
         try:
-            return self._bring_back(name)
+            return next(round_.entries, None)
         except RedisReplyError as error:
             if error.is_about_server:
                 raise
             if name not in self._left:
                 self._left.add(name)
                 _log.error("what %s had in flight cannot be brought back: %s; see sidekiq-py doctor", name, error)
-            return 0
+            return None
 
-    def _bring_back(self, name: str) -> int:
-        moved = 0
-        for entries in recover.entries(self._link, name):
-            known = recover.records(self._link, [entry.raw for entry in entries])
-            fates = [self._fate(entry, record) for entry, record in zip(entries, known, strict=True)]
-            done = recover.move(self._link, name, fates, now=now_seconds(), dead=self._dead_limits())
-            moved += len(done)
-            for fate in fates:
-                if fate.is_dead and fate.entry.field in done:
-                    self._announce(fate.entry.raw)
-        return moved
+    def _bring_back(self, name: str, entries: Sequence[recover.Entry]) -> int:
+        known = recover.records(self._link, [entry.raw for entry in entries])
+        fates = [self._fate(entry, record) for entry, record in zip(entries, known, strict=True)]
+        done = recover.move(self._link, name, fates, now=now_seconds(), dead=self._dead_limits())
+        for fate in fates:
+            if fate.is_dead and fate.entry.field in done:
+                self._announce(fate.entry.raw)
+        return len(done)
 
     def _fate(self, entry: recover.Entry, record: tuple[int, float] | None) -> recover.Fate:
         now = now_seconds()
@@ -237,6 +315,16 @@ class Recovery:
 
     def _dead_limits(self) -> tuple[int, int]:
         return self._config.dead_max_jobs, self._config.dead_timeout_seconds
+
+
+def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[start : start + _OWNERS_PER_PAGE] for start in range(0, len(names), _OWNERS_PER_PAGE))
+
+
+def _from_behind(name: str, names: Sequence[str]) -> list[str]:
+    """*names*, which are sorted, from the first behind *name* on, and then those before it."""
+    at = bisect_right(names, name)
+    return [*names[at:], *names[:at]]
 
 
 def _readable(raw: bytes) -> dict[str, Any]:

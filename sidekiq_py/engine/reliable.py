@@ -197,23 +197,27 @@ class ReliableFetcher:
                 if not self._wait():
                     return None
                 continue
-            if len(jobs) < self._low_water and self._fetch_lock.acquire(blocking=False):
-                try:
-                    self._refill(0)
-                except RedisError as error:
-                    self._note_offline(error, "fetching")
-                finally:
-                    self._fetch_lock.release()
-            owner = unit.owner
-            if owner is not ownership.current:
-                # Recovered meanwhile: this copy is not ours to start.
-                continue
-            now = monotonic()
-            if now - owner.confirmed_at > ownership.trust_seconds and not self._confirm(owner):
-                continue
-            if now - unit.fetched_at > _FRESH_SECONDS and self._on_told is not None:
-                self._hear_again(unit, self._on_told)
-            return unit
+            try:
+                if len(jobs) < self._low_water and self._fetch_lock.acquire(blocking=False):
+                    self._refill_beside()
+                owner = unit.owner
+                if owner is not ownership.current:
+                    # Recovered meanwhile: this copy is not ours to start.
+                    continue
+                now = monotonic()
+                if now - owner.confirmed_at > ownership.trust_seconds and not self._confirm(owner):
+                    if owner is ownership.current:
+                        # The process stops and Redis is away; it may stay quiet for hours.
+                        self.requeue([unit])
+                    continue
+                if now - unit.fetched_at > _FRESH_SECONDS and self._on_told is not None:
+                    self._hear_again(unit, self._on_told)
+                return unit
+            except BaseException:
+                # Whatever it was: the next who asks gets the job, or the keeper gives it back.
+                jobs.appendleft(unit)
+                self._keeper.arm()
+                raise
 
     @property
     def reserved(self) -> list[UnitOfWork]:
@@ -292,9 +296,13 @@ class ReliableFetcher:
                 with self._service_lock:
                     in_flight.give_back(self._service_link, owner.name, fields)
             except RedisError as error:
-                # What is still in flight is a stranger from now on, and goes back once Redis answers again.
                 self._note_offline(error)
-            forget(owner, fields)
+            except Exception as error:  # noqa: BLE001 — the callers have nobody else to hand the jobs to
+                self._note_trouble()
+                self._report(error, {"context": "giving jobs back; those that are left go back later"})
+            finally:
+                # What is still in flight is a stranger from now on, and goes back once Redis answers again.
+                forget(owner, fields)
 
     def note_async(self, queue: str) -> None:
         """*queue* brings `async def` jobs."""
@@ -426,19 +434,25 @@ class ReliableFetcher:
         units, was_woken = self._waiters.collect(self._wake_read, seconds)
         if was_woken:
             self._drain_wake()
-        units = self._only_served(units)
-        if units:
-            self._jobs.extend(units)
+        has_come = self._keep(units)
+        if has_come:
             self._left = len(self._jobs)
             self._refilled_at = monotonic()
-        return was_woken or (seconds is not None and not units)
+        return was_woken or (seconds is not None and not has_come)
 
-    def _only_served(self, units: list[UnitOfWork]) -> list[UnitOfWork]:
-        """What a move has brought, without what came too late from a queue that is served no more: that goes back."""
-        if not self._unserved:
-            return units
-        self.requeue([unit for unit in units if unit.queue in self._unserved])
-        return [unit for unit in units if unit.queue not in self._unserved]
+    def _keep(self, units: list[UnitOfWork]) -> int:
+        """
+        Put what moves have brought into the buffer; what came too late from a queue that is served no more goes back.
+
+        Returns:
+            How many are in the buffer now.
+        """
+        unserved = self._unserved
+        served = [unit for unit in units if unit.queue not in unserved] if unserved else units
+        self._jobs.extend(served)
+        if len(served) < len(units):
+            self.requeue([unit for unit in units if unit.queue in unserved])
+        return len(served)
 
     def _full_queues(self) -> set[str]:
         """The queues to leave alone, as the event loop has no room for what they bring."""
@@ -482,6 +496,17 @@ class ReliableFetcher:
         if self._jobs:
             self._keeper.arm()
 
+    def _refill_beside(self) -> None:
+        """As `_refill`, by a processor that has a job to run. It has taken the fetch lock, which is released here."""
+        try:
+            self._refill(0)
+        except RedisError as error:
+            self._note_offline(error, "fetching")
+        except Exception as error:  # noqa: BLE001 — the job at hand can run all the same
+            self._report(error, {"context": "fetching"})
+        finally:
+            self._fetch_lock.release()
+
     def _within_room(self, idle: int, ahead: int) -> int:
         """How many jobs to have: for the *idle* processors, and *ahead*, as far as they can start."""
         room = self._room() if self._async_queues else None
@@ -514,6 +539,8 @@ class ReliableFetcher:
                 on_told(revoked.told_of(self._service_link, unit.raw))
         except RedisError as error:
             self._note_offline(error)
+        except Exception as error:  # noqa: BLE001 — what is told is a hint, and the job is at hand
+            self._report(error, {"context": "what was told of a job could not be taken in"})
 
     # ---- settling
 
@@ -531,6 +558,8 @@ class ReliableFetcher:
             self._settler.flush()
         except RedisError as error:
             self._note_offline(error)
+        except Exception as error:  # noqa: BLE001 — what is gathered is kept, and the job that called is among it
+            self._report(error, {"context": "acknowledging"})
 
     # ---- for the keeper
 
@@ -563,14 +592,13 @@ class ReliableFetcher:
             if not self._waiters.any_open:
                 return
             units, _ = self._waiters.collect(None, 0)
-        units = self._only_served(units)
         for unit in units:
             # It is due to go back sooner than what was fetched ahead.
             unit.fetched_at -= _GIVE_BACK_SECONDS - _LATE_ARRIVAL_SECONDS
-            self._jobs.append(unit)
-        if units:
+        has_come = self._keep(units)
+        if has_come:
             with self._idle_change:
-                self._idle_change.wake(len(units))
+                self._idle_change.wake(has_come)
 
     def _give_back_buffer(self, older_than: float | None) -> None:
         """
@@ -585,14 +613,16 @@ class ReliableFetcher:
         late: list[UnitOfWork] = []
         # A fetch meanwhile would bring less urgent jobs than those that are on their way back.
         with self._fetch_lock:
-            while self._is_any_late(deadline):
-                try:
-                    late.append(self._jobs.pop())
-                except IndexError:
-                    break
-            self._low_water = 0
-            if late:
-                self.requeue(late[::-1])
+            try:
+                while self._is_any_late(deadline):
+                    try:
+                        late.append(self._jobs.pop())
+                    except IndexError:
+                        break
+            finally:
+                self._low_water = 0
+                if late:
+                    self.requeue(late[::-1])
 
     def _is_any_late(self, deadline: float | None) -> bool:
         """A job at either end of the buffer was fetched before *deadline*; None: there is one at all."""

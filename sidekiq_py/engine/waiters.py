@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.fetcher import UnitOfWork, strike_off
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
@@ -52,6 +52,8 @@ class Waiter:
         # A waiter never takes a job that must run alone; the leader's fetch does.
         parts = in_flight.claim_parts(owner.name, batch, self.queue, may_take_marked=False)
         self.owner, self.batch = owner, batch
+        # Redis closes a connection that was idle while every processor was busy (its setting `timeout`).
+        self.link.drop_if_idle()
         self.overdue_at = monotonic() + self.link.timeout_seconds
         self.link.send(
             self.link.pack((("BLMOVE", queue, inbox, "RIGHT", "LEFT", BLOCK_SECONDS), in_flight.CLAIM.call(*parts)))
@@ -224,18 +226,25 @@ class Waiters:
             poll.register(wake_fd, select.POLLIN)
         ready = [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
         units: list[UnitOfWork] = []
+        try:
+            self._read([by_fd.pop(fd) for fd in ready if fd != wake_fd], by_fd.values(), units)
+        except BaseException:
+            strike_off(units)
+            raise
+        return units, wake_fd in ready
+
+    def _read(self, ready: Iterable[Waiter], others: Iterable[Waiter], units: list[UnitOfWork]) -> None:
+        """Add what has come to *units*, and give up those of the *others* that are overdue."""
         trouble: Exception | None = None
-        for fd in ready:
-            if fd == wake_fd:
-                continue
+        for waiter in ready:
             try:
-                unit = by_fd.pop(fd).receive(self._cool_seconds, self._on_told)
+                unit = waiter.receive(self._cool_seconds, self._on_told)
             except Exception as error:  # noqa: BLE001 — the other waiters' jobs must not be dropped with it
                 trouble = error
                 continue
             if unit is not None:
                 units.append(unit)
-        for waiter in by_fd.values():
+        for waiter in others:
             if monotonic() >= waiter.overdue_at:
                 waiter.give_up()
                 trouble = ReplyLostError(f"no word on {waiter.queue} for {waiter.link.timeout_seconds:g} seconds")
@@ -243,7 +252,6 @@ class Waiters:
             self._on_trouble()
         if trouble is not None and not units:
             raise trouble
-        return units, wake_fd in ready
 
     def close(self) -> None:
         """Let go of all connections."""

@@ -21,13 +21,11 @@ from redis.backoff import NoBackoff
 from sidekiq_py.errors import ConfigError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.adopted_pool import AWAITED, AdoptedPool
 from sidekiq_py.redis_access.connections import tls_options, unknown_option
-from sidekiq_py.redis_access.link import Command
+from sidekiq_py.redis_access.link import SUSPECT_IDLE_SECONDS, Command
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.push import refused_for_good, refused_twice
 from sidekiq_py.redis_access.replies import out_of_reach, reply_error
 from sidekiq_py.redis_access.settings import RedisSettings
-
-_SUSPECT_IDLE_SECONDS = 0.25
 
 
 class AsyncLink:
@@ -96,7 +94,7 @@ class AsyncLink:
         writer, reader = self._connection._writer, self._connection._reader
         if writer.is_closing() or reader.at_eof():
             return True
-        if time.monotonic() - self.released_at < _SUSPECT_IDLE_SECONDS:
+        if time.monotonic() - self.released_at < SUSPECT_IDLE_SECONDS:
             return False
         return bool(select.select([writer.get_extra_info("socket").fileno()], [], [], 0)[0])
 

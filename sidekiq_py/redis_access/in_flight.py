@@ -454,8 +454,12 @@ def fence(link: Link, owner: str, *, certain: bool, now: float) -> bool:
     Returns:
         True if this call did it.
     """
-    names = [keys.OWNERS, keys.lease(owner), keys.DEPARTED]
-    return bool(FENCE.run(link, names, [owner, "1" if certain else "0", f"{now:.3f}"]))
+    return bool(FENCE.run(link, *fence_parts(owner, certain=certain, now=now)))
+
+
+def fence_parts(owner: str, *, certain: bool, now: float) -> tuple[list[str], list[Any]]:
+    """KEYS and ARGV of `fence.lua`."""
+    return [keys.OWNERS, keys.lease(owner), keys.DEPARTED], [owner, "1" if certain else "0", f"{now:.3f}"]
 
 
 def fields(link: Link, owner: str) -> list[bytes]:

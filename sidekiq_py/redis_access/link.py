@@ -6,6 +6,7 @@ import select
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -27,6 +28,9 @@ _SystemSocket = socket.socket
 
 # redis-py takes two of the server's answers for lost connections.
 _OF_THE_SERVER = (redis.ResponseError, redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError)
+
+# A socket idle for longer may have been closed by the server; it is looked at before a command is risked on it.
+SUSPECT_IDLE_SECONDS = 0.25
 
 # Up to here a copy costs less than another send.
 _ONE_PIECE_BYTES = 65_536
@@ -59,6 +63,7 @@ class Link:
         "_find_again",
         "_is_abandoned",
         "_is_refused",
+        "_used_at",
         "_was_tried",
         "generation",
         "released_at",
@@ -77,6 +82,8 @@ class Link:
         self._is_refused = False
         self._is_abandoned = False
         self._was_tried = False
+        # When the last reply was read, of those that were waited for in one call.
+        self._used_at = 0.0
         self.timeout_seconds = timeout_seconds
         self.released_at = 0.0
         # Goes up with every new socket, so that a caller can tell an unbroken connection.
@@ -84,8 +91,11 @@ class Link:
 
     def command(self, *args: Any) -> Any:
         """One command, one reply."""
+        self.drop_if_idle()
         self.send(self.pack((args,)))
-        return self.receive()
+        reply = self.receive()
+        self._used_at = time.monotonic()
+        return reply
 
     def batch(self, commands: Sequence[Command]) -> list[Any]:
         """
@@ -98,6 +108,7 @@ class Link:
 
     def _exchange(self, packed: Sequence[bytes], count: int) -> list[Any]:
         """Send packed commands, so many of them, and read their replies."""
+        self.drop_if_idle()
         self.connect()
         try:
             self.send(packed)
@@ -106,7 +117,9 @@ class Link:
                 raise ReplyLostError(f"{error}; the first of {count} commands may have been executed") from error
             raise
         try:
-            return self._replies(count)
+            replies = self._replies(count)
+            self._used_at = time.monotonic()
+            return replies
         except redis.InvalidResponse as error:
             raise self._refusal(error) from None
         except BaseException:
@@ -313,6 +326,14 @@ class Link:
     def has_unread(self) -> bool:
         """More has come than was asked for, and is not in the socket any more."""
         return bool(self._connection._parser._reader.has_data())
+
+    def drop_if_idle(self) -> None:
+        """
+        Before a request, when no reply is awaited: look at a socket that was idle, as Redis closes such (its setting
+        `timeout`, a firewall). The request goes out on a new one then, with nobody the wiser.
+        """
+        if time.monotonic() - self._used_at > SUSPECT_IDLE_SECONDS:
+            self.drop_if_stale()
 
     def drop_if_stale(self) -> None:
         """Close a socket that the server has closed, or on which something unasked for has come."""

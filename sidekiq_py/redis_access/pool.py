@@ -10,15 +10,12 @@ from typing import Any, TypeVar
 
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connections import connection_maker
-from sidekiq_py.redis_access.link import Command, Link, NamespacedLink
+from sidekiq_py.redis_access.link import SUSPECT_IDLE_SECONDS, Command, Link, NamespacedLink
 from sidekiq_py.redis_access.namespace import Namespace, prefix_of
 from sidekiq_py.redis_access.replies import FAILOVER_CODES, raise_first
 from sidekiq_py.redis_access.settings import RedisSettings, place
 
 T = TypeVar("T")
-
-# A link idle for longer may have been closed by the server; it is looked at before a command is risked on it.
-_SUSPECT_IDLE_SECONDS = 0.25
 
 
 class Pool:
@@ -63,7 +60,7 @@ class Pool:
             link = self._free.pop()
         except IndexError:
             return self.new_link()
-        if time.monotonic() - link.released_at > _SUSPECT_IDLE_SECONDS:
+        if time.monotonic() - link.released_at > SUSPECT_IDLE_SECONDS:
             link.drop_if_stale()
         return link
 

@@ -5,16 +5,18 @@ Reads are plain commands; each step back is one script that writes nothing unles
 """
 
 import hashlib
+import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.replies import raise_first
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
 
@@ -134,27 +136,48 @@ def leased(link: Link, owner_names: Sequence[str]) -> set[str]:
     return {name for name, value in zip(owner_names, values, strict=True) if value is not None}
 
 
-def forget_process(link: Link, identity: str) -> None:
-    """Take a process that is known to be dead out of what Web UIs show: its last beat would linger for a minute."""
-    names = [identity, keys.work(identity), keys.work(identity, suffix="workers"), keys.signals(identity)]
-    link.batch([("SREM", keys.PROCESSES, identity), ("UNLINK", *names)])
+def forget_processes(link: Link, identities: Iterable[str]) -> None:
+    """Take processes that are known to be dead out of what Web UIs show: their last beat would linger for a minute."""
+    commands: list[tuple[str, ...]] = []
+    for identity in identities:
+        names = [identity, keys.work(identity), keys.work(identity, suffix="workers"), keys.signals(identity)]
+        commands += [("SREM", keys.PROCESSES, identity), ("UNLINK", *names)]
+    link.batch(commands)
 
 
-def is_anything_left(link: Link, queues_of: Mapping[str, Sequence[str]]) -> bool:
+def fence_all(link: Link, owner_names: Sequence[str], *, certain: bool, now: float) -> list[str]:
     """
-    Whether any of these owners left a job behind. One command, however many there are.
+    Shut owners out, as `in_flight.fence` does, all in one round trip.
+
+    Returns:
+        Those that this call shut out.
+    """
+    calls = [in_flight.fence_parts(name, certain=certain, now=now) for name in owner_names]
+    done = in_flight.FENCE.run_all(link, calls)
+    return [name for name, is_done in zip(owner_names, done, strict=True) if is_done]
+
+
+def leaving_something(link: Link, queues_of: Mapping[str, Sequence[str]]) -> set[str]:
+    """
+    Those of these owners that left a job behind. One command if none did, as most left in order: hundreds at a deploy.
 
     Args:
         queues_of: Owner to the queues whose inboxes may be its.
     """
-    names = [keys.in_flight(owner) for owner in queues_of]
-    names += [keys.inbox(owner, queue) for owner, queues in queues_of.items() for queue in queues]
-    return bool(names and link.command("EXISTS", *names))
+    places = {
+        owner: [keys.in_flight(owner), *[keys.inbox(owner, queue) for queue in queues]]
+        for owner, queues in queues_of.items()
+    }
+    if not places or not link.command("EXISTS", *itertools.chain.from_iterable(places.values())):
+        return set()
+    counts = raise_first(link.batch([("EXISTS", *names) for names in places.values()]))
+    return {owner for owner, count in zip(places, counts, strict=True) if count}
 
 
-def strike_off(link: Link, owner: str) -> None:
-    """Nothing can come from a departed owner any more."""
-    link.command("HDEL", keys.DEPARTED, owner)
+def strike_off(link: Link, owner_names: Sequence[str]) -> None:
+    """Nothing can come from departed owners any more."""
+    if owner_names:
+        link.command("HDEL", keys.DEPARTED, *owner_names)
 
 
 def entries(link: Link, owner: str) -> Iterator[list[Entry]]:
@@ -181,23 +204,23 @@ def records(link: Link, raws: Sequence[bytes]) -> list[tuple[int, float] | None]
     return [_parse_record(value) for value in values]
 
 
-def forget_suspects(link: Link, *, now: float) -> int:
+def forget_suspects(link: Link, cursor: bytes, *, now: float) -> bytes:
     """
-    Forget jobs that became suspects more than 72 hours ago. The key's own time to live begins anew with each suspect,
-    and one whose job a Ruby process has run is never cleared.
+    Forget jobs that became suspects more than 72 hours ago, of one page. The key's own time to live begins anew with
+    each suspect, and one whose job a Ruby process has run is never cleared.
+
+    Args:
+        cursor: "0" at first.
 
     Returns:
-        How many.
+        The cursor of the next page; "0" after the last.
     """
-    forgotten = 0
-    cursor = b"0"
-    while True:
-        cursor, flat = link.command("HSCAN", keys.SUSPECTS, cursor, "COUNT", _PAGE)
-        stale = [pair for pair in zip(flat[::2], flat[1::2], strict=True) if _is_stale(pair[1], now)]
-        if stale:
-            forgotten += FORGET_SUSPECTS.run(link, [keys.SUSPECTS], [part for pair in stale for part in pair])
-        if cursor == b"0":
-            return forgotten
+    following: bytes
+    following, flat = link.command("HSCAN", keys.SUSPECTS, cursor, "COUNT", _PAGE)
+    stale = [pair for pair in zip(flat[::2], flat[1::2], strict=True) if _is_stale(pair[1], now)]
+    if stale:
+        FORGET_SUSPECTS.run(link, [keys.SUSPECTS], [part for pair in stale for part in pair])
+    return following
 
 
 def _is_stale(value: bytes, now: float) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.replies import raise_first
 
 _FOLDER = Path(__file__).parent / "lua"
 
@@ -54,3 +55,22 @@ class Script:
             if error.code != "NOSCRIPT":
                 raise
             return link.command(*self.full_call(keys, arguments))
+
+    def run_all(self, link: Link, calls: Sequence[tuple[Sequence[str | bytes], Sequence[Any]]]) -> list[Any]:
+        """
+        Run it once for each pair of keys and arguments, in one round trip; in two if the server does not know it.
+
+        Raises:
+            RedisError: As `run`, for the first that failed; the others were run all the same.
+        """
+        replies = link.batch([self.call(*call) for call in calls])
+        unknown = [at for at, reply in enumerate(replies) if _is_unknown(reply)]
+        if unknown:
+            texts = [(self.call if at else self.full_call)(*calls[index]) for at, index in enumerate(unknown)]
+            for index, reply in zip(unknown, link.batch(texts), strict=True):
+                replies[index] = reply
+        return raise_first(replies)
+
+
+def _is_unknown(reply: Any) -> bool:
+    return isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT"

@@ -50,8 +50,8 @@ class Worker:
         self.registry.add(definition)
         return definition
 
-    def start(self, *, job_log: bool = False) -> Launcher:
-        """Start it."""
+    def start(self, *, job_log: bool = False, **options: Any) -> Launcher:
+        """Start it; *options* are those of a `Config`."""
         server_chain: Chain[ServerMiddleware] = Chain()
         config = Config(
             redis=RedisSettings(self.url),
@@ -59,6 +59,7 @@ class Worker:
             capsules=(CapsuleConfig(concurrency=1),),
             job_log=job_log,
             embedded=True,
+            **options,
         )
         self.launcher = Launcher(
             config, registry=self.registry, hooks=self.hooks, server_middleware=server_chain, client=self.client

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -480,6 +481,101 @@ def test_a_suspect_that_somebody_wrote_of_meanwhile_is_kept(link: Link, redis_cl
     assert redis_client.hgetall("sidekiq_py:suspects") == {b"job": b"1:2"}
 
 
+# ---- many at once
+
+
+def depart(client: redis.Redis, *names: str, jobs: int = 1, left_at: float = T0, queue: str = "default") -> None:
+    """Workers that have left so many jobs each."""
+    for name in names:
+        client.hset(keys.DEPARTED, name, f"{left_at:.3f} {ELSEWHERE}")
+        for number in range(jobs):
+            client.hset(keys.in_flight(name), f"1.{number}:{queue}", f"{name} {number}")
+
+
+@pytest.fixture
+def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one whenever something is sent."""
+    sent: list[int] = []
+    send = Link.send
+
+    def counted(link: Link, packed: Any) -> None:
+        sent.append(1)
+        send(link, packed)
+
+    monkeypatch.setattr(Link, "send", counted)
+    return sent
+
+
+def test_departed_owners_are_asked_about_together(
+    recovery: Recovery, redis_client: redis.Redis, clocks: Clocks, round_trips: list[int]
+) -> None:
+    """Two round trips for each of 1,200 owners took longer than a lease where one took 40 ms."""
+    names = [f"gone:{number}:abc:1" for number in range(150)]
+    depart(redis_client, *names, jobs=0)
+    depart(redis_client, "gone:stuck:abc:1", queue="foreign")
+    redis_client.set("queue:foreign", "no list")
+    recovery.look()
+    round_trips.clear()
+
+    recovery.look()
+    assert len(round_trips) < 15
+    round_trips.clear()
+    clocks.pass_seconds(61)
+    recovery.look()
+    assert len(round_trips) < 15
+    assert redis_client.hkeys(keys.DEPARTED) == [b"gone:stuck:abc:1"]
+
+
+def test_the_dead_are_fenced_together(recovery: Recovery, redis_client: redis.Redis, round_trips: list[int]) -> None:
+    """A machine with a hundred children is gone at once."""
+    for number in range(100):
+        redis_client.hset(keys.OWNERS, f"here:{number}:abc:1", GONE)
+    redis_client.script_flush()
+
+    recovery.look()
+
+    assert redis_client.hlen(keys.OWNERS) == 0
+    assert redis_client.hlen(keys.DEPARTED) == 100
+    assert len(round_trips) < 15
+
+
+def test_a_look_that_is_cut_short_goes_on_where_it_stopped(recovery: Recovery, redis_client: redis.Redis) -> None:
+    """Each owner gets its turn, also beside one whose jobs are many and one whose job cannot go back."""
+    redis_client.set("queue:foreign", "no list")
+    depart(redis_client, "a:many:abc:1", jobs=900)
+    depart(redis_client, "b:stuck:abc:1", queue="foreign")
+    depart(redis_client, "c:one:abc:1", "d:one:abc:1")
+    looks = []
+
+    for _ in range(12):
+        looks.append(recovery.look(within_seconds=0))
+        assert recovery.has_more or not redis_client.hlen(keys.in_flight("a:many:abc:1"))
+
+    assert looks[0] == 200
+    assert redis_client.exists(keys.in_flight("c:one:abc:1"), keys.in_flight("d:one:abc:1")) == 0
+    back = redis_client.lrange("queue:default", 0, -1)
+    # The turns of those with one job come before the many have all gone back.
+    assert back.index(b"c:one:abc:1 0") < 601
+    assert recovery.look() + sum(looks) == 902
+    assert not recovery.has_more
+    assert redis_client.hlen(keys.in_flight("b:stuck:abc:1")) == 1
+
+
+def test_whom_the_parent_names_comes_before_the_others(
+    recovery: Recovery, link: Link, redis_client: redis.Redis
+) -> None:
+    """However many are under way."""
+    depart(redis_client, *[f"gone:{number}:abc:1" for number in range(20)], jobs=2)
+    recovery.look(within_seconds=0)
+    push(redis_client, "urgent", queue="low")
+    fetch(link, ("low", 0), owner=DEAD, registration=ELSEWHERE)
+    assert held(redis_client, DEAD)
+
+    assert recovery.bury(DEAD, within_seconds=0) == 1
+    assert redis_client.lrange("queue:low", 0, -1) == [b"urgent"]
+    assert recovery.has_more
+
+
 # ---- where a process lives
 
 
@@ -490,6 +586,36 @@ def test_this_process_is_not_dead() -> None:
     assert parse_registration(about.encode()) == (HERE, ["default"])
     assert json.loads(about)["pid"] == os.getpid()
     assert not HERE.is_provably_dead()
+
+
+@pytest.fixture
+def outer_proc(tmp_path: Path) -> Path:
+    """As it is seen in a PID namespace of its own with the `/proc` around it: this process has another number there."""
+    name, _, numbers = Path("/proc/self/stat").read_text().rpartition(")")
+    words = numbers.split()
+    outer = str(os.getpid() + 1_000_000)
+    for number, start in ((outer, words[19]), (str(os.getpid()), "77")):
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "stat").write_text(f"{name}) {' '.join([*words[:19], start, *words[20:]])}\n")
+    (tmp_path / "self").symlink_to(outer)
+    return tmp_path
+
+
+def test_where_proc_is_that_of_another_namespace_the_start_is_this_process_s(outer_proc: Path) -> None:
+    """Under its number stands somebody else there, whose start would be taken for its own."""
+    assert ProcessPlace.here(outer_proc) == HERE
+
+
+def test_where_proc_is_that_of_another_namespace_nobody_is_taken_for_dead_by_it(outer_proc: Path) -> None:
+    """A number that is nobody's is proof all the same."""
+    child = subprocess.Popen(tied_to_this_process([sys.executable, "-c", "input()"]), stdin=subprocess.PIPE)
+    place = replace(HERE, pid=child.pid, start=start_of(child.pid))
+
+    assert not HERE.is_provably_dead(outer_proc)
+    assert HERE.cpu_ticks(outer_proc) is None
+    assert not place.is_provably_dead(outer_proc)
+    child.communicate()
+    assert place.is_provably_dead(outer_proc)
 
 
 def test_a_child_that_was_killed_and_not_waited_for_is_dead() -> None:

@@ -3,13 +3,14 @@ A TCP proxy before a Redis server that cuts connections where it hurts.
 
 It cuts in the middle of a request, after a request and before its reply, or in the middle of a reply; a chosen one (by
 bytes that occur in the request, such as a script's digest) or one drawn at random. It can also swallow everything, as a
-network does that is gone without a word.
+network does that is gone without a word, and pass each request on late, as a slow one does.
 """
 
 import random
 import select
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +29,7 @@ class CuttingProxy:
 
     Attributes:
         cuts: How many connections were cut at each place.
+        delay_seconds: How long each request is held back.
     """
 
     def __init__(self, upstream_port: int) -> None:
@@ -38,6 +40,7 @@ class CuttingProxy:
         self._is_hole = False
         self._is_closed = False
         self.cuts: Counter[str] = Counter()
+        self.delay_seconds = 0.0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __repr__(self) -> str:
@@ -128,6 +131,7 @@ class CuttingProxy:
                 if is_lost:
                     continue
                 if readable is client:
+                    time.sleep(self.delay_seconds)
                     pending, at = self._judge(data, pending)
                     if pending == "in request":
                         upstream.sendall(data[:at])

@@ -1,12 +1,13 @@
 """
 This process's claim to the jobs that it delivers: one owner for each Redis, shared by all connections to it.
 
-It is the engine's own: what is taken stands in the owner's in-flight hash until it is settled, the custodian keeps the
-lease and brings back what the dead had, and while somebody consumes, the poller moves due jobs to their queues. All of
-it in threads of its own, so that a task that fills the consumer's thread costs neither lease nor schedule.
+It is the engine's own: what is taken stands in the owner's in-flight hash until it is settled, the lease is renewed,
+what the dead had is brought back, and while somebody consumes, the poller moves due jobs to their queues. All of it in
+threads of its own, so that a task that fills the consumer's thread costs neither lease nor schedule.
 """
 
 import logging
+import math
 import os
 import random
 import threading
@@ -19,9 +20,11 @@ from sidekiq_celery.transport.outgoing import redelivered
 from sidekiq_py.client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
+from sidekiq_py.engine.aside import Aside
 from sidekiq_py.engine.custodian import Custodian
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.identity import new_identity
+from sidekiq_py.engine.lease import LeaseKeeper
 from sidekiq_py.engine.orders import Orders
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.engine.poller import Poller
@@ -65,6 +68,8 @@ class Station:
         self._ownership: Ownership | None = None
         self._queues: frozenset[str] = frozenset()
         self._custodian: Custodian | None = None
+        self._lease: LeaseKeeper | None = None
+        self._aside = Aside()
         self._consumers = 0
         self._poller: Poller | None = None
         self._ends = Ends()
@@ -129,23 +134,27 @@ class Station:
         with self._lock:
             if self._ownership is None:
                 self._ownership = Ownership(new_identity(), queues, self.config.lease_seconds)
-                self._custodian = self._start_custodian(self._ownership)
+                self._keep(self._ownership)
             elif not self._queues.issuperset(queues):
                 self._ownership.widen(queues)
             self._queues |= set(queues)
             return self._ownership
 
-    def _start_custodian(self, ownership: Ownership) -> Custodian:
+    def _keep(self, ownership: Ownership) -> None:
+        """Start the threads that renew the lease, and bring back jobs."""
+        beat_seconds = self.config.lease_beat_seconds
+        link = self.pool.new_link()
         recovery = _Rounds(
             self._ends.tell_again,
             self.config,
-            self.pool.new_link(),
+            link,
             ownership,
             dialect=lambda: self.client.detection.dialect(now_seconds()),
         )
-        custodian = Custodian(self.pool.new_link(), ownership, recovery, self.config.lease_beat_seconds, _report)
-        custodian.start()
-        return custodian
+        self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, aside=self._aside, report=_report)
+        self._custodian = Custodian(link, ownership, recovery, beat_seconds, _report)
+        self._lease.start()
+        self._custodian.start()
 
     def leave_for_good(self) -> None:
         """The process ends."""
@@ -153,19 +162,20 @@ class Station:
         self._close()
 
     def _close(self) -> bool:
-        ownership, custodian = self._ownership, self._custodian
-        if ownership is not None and custodian is not None:
-            # First of all: it would take a strike from the registry for its death, and enter anew.
+        ownership, custodian, lease = self._ownership, self._custodian, self._lease
+        if ownership is not None and custodian is not None and lease is not None:
+            # First of all: they would take a strike from the registry for a death, and enter anew.
             custodian.stop()
+            lease.stop()
             try:
                 self._ends.tell_again()
                 self.pool.run(lambda link: ownership.leave(link, now_seconds()))
             except RedisError as error:
                 _log.warning("Redis is out of reach; what was delivered and not settled goes back later: %s", error)
                 if not self._is_ending:
-                    self._custodian = self._start_custodian(ownership)
+                    self._keep(ownership)
                 return False
-            self._ownership = self._custodian = None
+            self._ownership = self._custodian = self._lease = None
             self._ends.forget()
             self._queues = frozenset()
         self.pool.close()
@@ -320,10 +330,10 @@ class _Rounds(Recovery):
         super().__init__(*args, **kwargs)
         self._tell_again = tell_again
 
-    def look(self) -> int:
+    def look(self, within_seconds: float = math.inf) -> int:
         """One round."""
         self._tell_again()
-        return super().look()
+        return super().look(within_seconds)
 
 
 def _units(owner: Owner, reply: Sequence[Any]) -> list[UnitOfWork]:

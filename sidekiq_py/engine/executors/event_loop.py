@@ -14,16 +14,21 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
 from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.attempt import Ending, Payload, Surroundings, is_success, settle_or_leave
+from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.forked import leave_if_forked
 from sidekiq_py.errors import Shutdown, TerminatedError
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.running import arun
+
+T = TypeVar("T")
 
 _log = logging.getLogger("sidekiq")
 
@@ -31,17 +36,23 @@ _log = logging.getLogger("sidekiq")
 class _Run:
     """One job on the loop."""
 
-    __slots__ = ("definition", "ending", "fetcher", "is_performing", "payload", "result", "slot", "task", "unit")
+    __slots__ = (
+        *("definition", "ending", "fetcher", "has_ended", "has_started", "is_performing", "payload", "result", "slot"),
+        *("task", "unit"),
+    )
 
     def __init__(
-        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher, slot: int
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher
     ) -> None:
         self.unit = unit
         self.payload = payload
         self.definition = definition
         self.ending = ending
         self.fetcher = fetcher
-        self.slot = slot
+        self.slot = 0
+        self.has_started = False
+        # Its end has been handed in, or the job is somebody else's.
+        self.has_ended = False
         self.is_performing = False
         self.task: asyncio.Task[None] | None = None
         self.result: Any = None
@@ -70,7 +81,7 @@ class EventLoop:
         self._is_closing = False
         self._runs: dict[UnitOfWork, _Run] = {}
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="sidekiq.loop", daemon=True)
+        self._thread = background_thread("sidekiq.loop", self._serve)
         self._settling = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sidekiq.settle")
 
     def __repr__(self) -> str:
@@ -94,15 +105,31 @@ class EventLoop:
         self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher
     ) -> bool:
         """Start a job; False: the loop is full."""
+        run = _Run(unit, payload, definition, ending, fetcher)
         try:
-            slot = self._free_slots.popleft()
+            run.slot = self._free_slots.popleft()
         except IndexError:
             return False
-        self._waiting.append(_Run(unit, payload, definition, ending, fetcher, slot))
-        with self._lock:
-            is_told, self._is_told = self._is_told, True
-        if not is_told:
-            self._loop.call_soon_threadsafe(self._start_waiting)
+        try:
+            self._waiting.append(run)
+            with self._lock:
+                is_told, self._is_told = self._is_told, True
+            if not is_told:
+                self._loop.call_soon_threadsafe(self._start_waiting)
+        except BaseException:
+            # The next one tells the loop; if that has this job already, the job is the loop's.
+            self._is_told = False
+            if not self._take_back(run):
+                return True
+            self._free_slots.append(run.slot)
+            raise
+        return True
+
+    def _take_back(self, run: _Run) -> bool:
+        try:
+            self._waiting.remove(run)
+        except ValueError:
+            return False
         return True
 
     def resize(self, concurrency: int) -> None:
@@ -158,7 +185,33 @@ class EventLoop:
             except IndexError:
                 return
             self._runs[run.unit] = run
-            run.task = self._loop.create_task(self._run(run), name=f"sidekiq.job {run.definition.name}")
+            try:
+                run.task = self._new_task(run)
+            except BaseException as error:  # noqa: BLE001 — a task factory of the program must not cost the job
+                self._around.hooks.report(error, {"context": "An async job could not be started"})
+                self._finish(run)
+
+    def _new_task(self, run: _Run) -> "asyncio.Task[None]":
+        steps = self._run(run)
+        try:
+            task = self._loop.create_task(steps, name=f"sidekiq.job {run.definition.name}")
+        except BaseException:
+            steps.close()
+            raise
+        # Also where the task is cancelled before its first step, which then never comes.
+        task.add_done_callback(lambda task: self._finish(run))
+        return task
+
+    def _finish(self, run: _Run) -> None:
+        """The task is over: its slot is free, and a job that has not ended goes back."""
+        try:
+            if not run.has_ended:
+                give_back = partial(run.fetcher.requeue, [run.unit])
+                if not run.has_started:
+                    give_back = partial(settle_or_leave, partial(run.ending.unstarted, run.unit), run.unit)
+                self._settling.submit(give_back)
+        finally:
+            self._release(run)
 
     def _resize(self) -> None:
         was_full = not self._free_slots
@@ -188,34 +241,38 @@ class EventLoop:
             run.task.cancel(error)
 
     async def _run(self, run: _Run) -> None:
-        name = tid.take_slot(run.slot)
-        started = monotonic()
         around = self._around
-        around.state.running[name] = (run.unit, started)
-        has_ended = False
+        name = ""
         try:
+            name = tid.take_slot(run.slot)
+            started = monotonic()
+            around.state.running[name] = (run.unit, started)
             if run.definition.is_acknowledged_early and not await self._surrendered(run):
+                run.has_ended = True
                 return
+            run.has_started = True
             failure = await self._perform(run)
             leave_if_forked(self._pid, failure)
             seconds = monotonic() - started
             around.metrics.record(run.payload, seconds, is_success(failure))
             if failure is None:
                 await self._acknowledge(run)
-                has_ended = True
+                run.has_ended = True
                 around.logger.done(seconds)
             else:
                 await self._settle(run, failure)
-                has_ended = True
+                run.has_ended = True
                 around.logger.fail(seconds)
-        except BaseException as error:  # noqa: BLE001 — whatever goes wrong beside the job, its slot must come free
+        except asyncio.CancelledError:
+            # Beside the job, which has not ended: it goes back.
+            pass
+        except BaseException as error:  # noqa: BLE001 — whatever goes wrong beside the job, it must come to an end
             around.hooks.report(error, {"context": "Internal error", "jobstr": run.unit.raw})
-            if not has_ended and isinstance(error, Exception):
+            if not run.has_ended:
                 await self._rescue(run, error)
         finally:
             around.logger.leave()
             around.state.running.pop(name, None)
-            self._release(run)
 
     async def _perform(self, run: _Run) -> BaseException | None:
         limit = run.definition.timeout_seconds
@@ -245,7 +302,14 @@ class EventLoop:
         return None
 
     async def _surrendered(self, run: _Run) -> bool:
-        return await self._loop.run_in_executor(self._settling, run.fetcher.surrender, run.unit)
+        future = self._loop.run_in_executor(self._settling, run.fetcher.surrender, run.unit)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # Whether the job is still ours is to be known before it goes back.
+            if not await _to_its_end(future):
+                return False
+            raise
 
     async def _acknowledge(self, run: _Run) -> None:
         if run.definition.conclude is not None:
@@ -267,19 +331,20 @@ class EventLoop:
     async def _settle(self, run: _Run, failure: BaseException) -> None:
         await self._aside(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure), run.unit)
 
-    async def _rescue(self, run: _Run, error: Exception) -> None:
+    async def _rescue(self, run: _Run, error: BaseException) -> None:
         """As in a thread: the job must not stay in flight for as long as this process lives."""
         try:
-            await self._aside(lambda: run.ending.failed(run.unit, {}, None, error), run.unit)
-        except Exception as failure:  # noqa: BLE001 — as above
-            context = {"context": "Internal error; the job stays in flight", "jobstr": run.unit.raw}
-            self._around.hooks.report(failure, context)
+            await self._aside(lambda: run.ending.rescued(run.unit, error), run.unit)
+            run.has_ended = True
+        except Exception as failure:  # noqa: BLE001 — then it goes back
+            self._around.hooks.report(failure, {"context": "Internal error", "jobstr": run.unit.raw})
 
     async def _aside(self, settle: Callable[[], None], unit: UnitOfWork) -> None:
         """What waits for Redis would stop all other jobs of the loop."""
         # A job's own decision (`conclude`) may have left itself a note in the context in which it ran.
         run = contextvars.copy_context().run
-        await asyncio.shield(self._loop.run_in_executor(self._settling, run, settle_or_leave, settle, unit))
+        # The job has ended: who cancels its task meanwhile comes too late.
+        await _to_its_end(self._loop.run_in_executor(self._settling, run, settle_or_leave, settle, unit))
 
     def _release(self, run: _Run) -> None:
         self._runs.pop(run.unit, None)
@@ -289,3 +354,11 @@ class EventLoop:
             self._resize()
         elif was_full:
             self._on_room()
+
+
+async def _to_its_end(future: "asyncio.Future[T]") -> T:
+    """What *future* comes to, though the task that waits for it is cancelled meanwhile."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((future,))
+    return future.result()

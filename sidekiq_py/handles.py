@@ -8,10 +8,12 @@ What most programs that enqueue never call (`aperform_…`, `perform_inline`) is
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from time import time
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
 from sidekiq_py import client
 from sidekiq_py.client import Client, Jids
+from sidekiq_py.declaration import refuse_unseen
+from sidekiq_py.options import OF_SET, SetOptions, warn_of_unknown, with_custom
 from sidekiq_py.outgoing import LEAST_MOMENT, moment, span_seconds
 from sidekiq_py.parameters import Parameters
 from sidekiq_py.registry import JobDefinition
@@ -42,14 +44,27 @@ class Handle(Generic[P]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.definition.name} {self.definition.options}>"
 
-    def set(self, options: Mapping[str, Any] | None = None, /, **more: Any) -> "Setter[P]":
+    def set(self, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> "Setter[P]":
         """
         The same job with other options: `job.set(queue="low", retry=False).perform_async(1)`.
 
-        `wait` (seconds or a timedelta) and `wait_until` (a moment) schedule it, `pool` pushes to another Redis, and
-        `sync=True` runs it here.
+        `wait` (seconds or a timedelta) and `wait_until` (a moment) schedule it, `pool` pushes to another Redis,
+        `sync=True` runs it here, and `custom={"tenant": 5}` puts keys of your own into the payload.
         """
-        return Setter(self.definition, self._parameters, {**(options or {}), **more})
+        return Setter(self.definition, self._parameters, self._merged({}, options, more))
+
+    def _merged(
+        self, before: Mapping[str, Any], options: Mapping[str, Any] | None, more: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """All that was set so far; a later one goes over an earlier one of its name."""
+        if not (OF_SET.issuperset(more) and OF_SET.issuperset(options or ())):
+            owner = f"{self.definition.name}.set"
+            warn_of_unknown(more, OF_SET, owner)
+            warn_of_unknown(options or (), OF_SET, owner, only_near=True)
+        merged = {**before, **with_custom(options or {}), **with_custom(more)}
+        if "queue" in merged:
+            refuse_unseen(merged["queue"], f"{self.definition.name}.set has queue={merged['queue']!r}")
+        return merged
 
     def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """
@@ -203,9 +218,9 @@ class Setter(Handle[P]):
         elif wait is not None:
             self._interval = span_seconds(wait)
 
-    def set(self, options: Mapping[str, Any] | None = None, /, **more: Any) -> "Setter[P]":
+    def set(self, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> "Setter[P]":
         """The same with more options."""
-        return Setter(self.definition, self._parameters, {**self._given, **(options or {}), **more})
+        return Setter(self.definition, self._parameters, self._merged(self._given, options, more))
 
     def _push(self, args: list[Any], interval: float | None) -> str | None:
         if self._is_sync:

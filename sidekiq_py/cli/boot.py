@@ -17,7 +17,7 @@ import click
 from sidekiq_py import client, program
 from sidekiq_py.cli.log_setup import log_generation, set_up_logging
 from sidekiq_py.cli.program_files import import_all, set_up_django
-from sidekiq_py.cli.settings import Options, make_config
+from sidekiq_py.cli.settings import Options, make_config, unknown_keys
 from sidekiq_py.config import Config, QueueConfig
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.job_class import unfinished
@@ -92,9 +92,10 @@ def make_launcher(
     _log.info("%s declared; queues: %s", counted(len(registry), "job"), ", ".join(_queue_names(config)))
     for line in _unfinished_jobs():
         _log.warning("%s", line)
-    unserved = unserved_jobs(config, registry)
-    if unserved is not None and is_first():
-        _log.warning("%s", unserved)
+    if is_first():
+        for notice in (unknown_keys(options), unserved_jobs(config, registry)):
+            if notice is not None:
+                _log.warning("%s", notice)
     if sys.stdout.isatty() and config.processes is None:
         click.echo(banner(config))
     return Launcher(
@@ -129,8 +130,8 @@ def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | No
     flags = [f"-q {_as_flag(queue)}" for queue in present.queues]
     flags += [f"-q {queue}" if present.mode == "strict" else f"-q {queue},1" for queue in waiting]
     return (
-        f"{counted(len(jobs), 'declared job')} would wait in {counted(len(waiting), 'queue')} that this worker does not "
-        f"serve: {shown}. Unless another worker does, start this one with {' '.join(flags)}"
+        f"{counted(len(jobs), 'declared job')} would wait in {counted(len(waiting), 'queue')} that this worker does "
+        f"not serve: {shown}. Unless another worker does, start this one with {' '.join(flags)}"
     )
 
 

@@ -165,4 +165,5 @@ def ruby_job(class_name: str, *, pool: Any = None, **options: Unpack[JobOptions]
     checked = declaration.checked_options(options, name)
     warn_of_unknown(options, _OF_RUBY_JOB, f"ruby_job({name!r})")
     definition = JobDefinition(name, checked, name, pool=pool)
+    registry.elsewhere.add(name)
     return RubyJob(definition)

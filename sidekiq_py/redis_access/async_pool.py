@@ -23,7 +23,7 @@ from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError
 from sidekiq_py.redis_access.adopted_pool import AWAITED, AdoptedPool
 from sidekiq_py.redis_access.connections import tls_options, unknown_option
 from sidekiq_py.redis_access.link import Command
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.pool import Pool, check_links
 from sidekiq_py.redis_access.push import refused_for_good, refused_twice
 from sidekiq_py.redis_access.replies import out_of_reach, reply_error
 from sidekiq_py.redis_access.settings import RedisSettings
@@ -209,6 +209,7 @@ class AsyncPool:
 
     async def _connection(self) -> aio.AbstractConnection:
         """A connection that is not open yet."""
+        check_links()
         kind, options = await self._recipe()
         common = {
             "socket_timeout": self.settings.socket_timeout_seconds,

@@ -108,6 +108,12 @@ class Heartbeat:
             self._process = self._process.with_capsule(capsule, concurrency=concurrency, weights=weights)
         self.beat_soon()
 
+    def change_coroutines(self, number: int) -> None:
+        """Say from now on that so many `async def` jobs run at once."""
+        with self._changing:
+            self._process = replace(self._process, coroutines=number)
+        self.beat_soon()
+
     def stop(self) -> None:
         """End the thread and take the process out of the registry; where Redis is away, its entry expires by itself."""
         self._is_ended = True

@@ -460,6 +460,7 @@ class Launcher:
             identity=self.identity,
             version=".".join(map(str, self.dialect().version)),
             embedded=config.embedded,
+            coroutines=0 if self._loop is None else config.async_concurrency,
         )
 
     def _take_remote_signal(self, name: str) -> None:

@@ -17,6 +17,7 @@ from sidekiq_py.options import OF_SET, SetOptions, warn_of_unknown, with_custom
 from sidekiq_py.outgoing import LEAST_MOMENT, moment, span_seconds
 from sidekiq_py.parameters import Parameters
 from sidekiq_py.registry import JobDefinition
+from sidekiq_py.signatures import signed
 from sidekiq_py.wire.payload import absolute_at
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Handle(Generic[P]):
             refuse_unseen(merged["queue"], f"{self.definition.name}.set has queue={merged['queue']!r}")
         return merged
 
+    @signed
     def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """
         Enqueue the job.
@@ -80,6 +82,7 @@ class Handle(Generic[P]):
         """
         return self._push(self._parameters.fit(args, kwargs), None)
 
+    @signed
     def perform_in(self, interval: Interval, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """
         Schedule the job.
@@ -89,6 +92,7 @@ class Handle(Generic[P]):
         """
         return self._push(self._parameters.fit(args, kwargs), span_seconds(interval))
 
+    @signed
     def perform_at(self, when: Moment, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """
         Schedule the job.
@@ -129,6 +133,7 @@ class Handle(Generic[P]):
             spread_interval=spread_interval,
         )
 
+    @signed
     def perform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
         """
         Run the job here and now, as a worker would: its payload as bytes and back, client and server middleware.
@@ -140,14 +145,17 @@ class Handle(Generic[P]):
 
         return inline.perform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
 
+    @signed
     async def aperform_async(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """`perform_async`, awaited."""
         return await self._apush(self._parameters.fit(args, kwargs), None)
 
+    @signed
     async def aperform_in(self, interval: Interval, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """`perform_in`, awaited."""
         return await self._apush(self._parameters.fit(args, kwargs), span_seconds(interval))
 
+    @signed
     async def aperform_at(self, when: Moment, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """`perform_at`, awaited."""
         return await self._apush(self._parameters.fit(args, kwargs), _interval_to(when))
@@ -171,6 +179,7 @@ class Handle(Generic[P]):
             spread_interval=spread_interval,
         )
 
+    @signed
     async def aperform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
         """`perform_inline` within a running loop: an `async def` job runs on it, another one in a thread."""
         from sidekiq_py import inline

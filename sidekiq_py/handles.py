@@ -38,6 +38,9 @@ class Handle(Generic[P]):
         parameters: What a push must fit.
     """
 
+    # Made once for a job, and not for one push as a `Setter` is.
+    _lasts = True
+
     def __init__(self, definition: JobDefinition, parameters: Parameters) -> None:
         self.definition = self.__sidekiq_job__ = definition
         self._parameters = parameters
@@ -211,6 +214,8 @@ class Handle(Generic[P]):
 
 class Setter(Handle[P]):
     """A job with options for this push; made by `set`."""
+
+    _lasts = False
 
     def __init__(self, definition: JobDefinition, parameters: Parameters, options: Mapping[str, Any]) -> None:
         super().__init__(definition, parameters)

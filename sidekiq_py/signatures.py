@@ -41,7 +41,11 @@ class _Signed:
         signed_function = parameters.signed.get(self._name)
         if signed_function is None:
             signed_function = parameters.signed[self._name] = _copy(self._function, parameters.signature())
-        return MethodType(signed_function, handle)
+        method = MethodType(signed_function, handle)
+        if handle._lasts:
+            # From now on the instance's own attribute is found first, which costs less than a method of the class.
+            handle.__dict__[self._name] = method
+        return method
 
 
 def _copy(function: FunctionType, jobs: inspect.Signature | None) -> FunctionType:

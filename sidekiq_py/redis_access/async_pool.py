@@ -141,7 +141,7 @@ class AsyncPool:
         async with self._link() as link:
             refusals = _refusals(await link.exchange([b"".join(commands)], len(commands)))
             if refusals:
-                final = refused_for_good(refusals)
+                final = refused_for_good(refusals, count=len(commands))
                 if final is not None:
                     raise final
                 link.abort()

@@ -28,6 +28,7 @@ from sidekiq_py.engine.basic import BasicFetcher
 from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.engine.custodian import Custodian
 from sidekiq_py.engine.declared import Declared
+from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.extensions import Extensions
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.heartbeat import Heartbeat
@@ -111,6 +112,7 @@ class Launcher:
         self._state = WorkState()
         self._limits = SoftLimits()
         self._aside = Aside()
+        self._downtime = Downtime()
         self.signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
         self._is_stopping = False
         self._is_quiet = False
@@ -420,6 +422,7 @@ class Launcher:
             hooks=self._hooks,
             on_signal=self._take_remote_signal,
             on_beat=self._after_beat,
+            downtime=self._downtime,
         )
 
     def _make_loop(self) -> "EventLoop | None":
@@ -445,6 +448,7 @@ class Launcher:
             report=self._hooks.report,
             room=room,
             on_told=self._registry.on_told,
+            downtime=self._downtime,
         )
 
     def _wake_fetchers(self) -> None:
@@ -466,6 +470,7 @@ class Launcher:
             identity=self.identity,
             version=".".join(map(str, self.dialect().version)),
             embedded=config.embedded,
+            coroutines=0 if self._loop is None else config.async_concurrency,
         )
 
     def _take_remote_signal(self, name: str) -> None:

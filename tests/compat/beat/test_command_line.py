@@ -65,6 +65,27 @@ def test_the_list_shows_what_was_sent_and_when(app: Celery, clock: Clock, call: 
     assert "noon\tproj.noon\t0 12 * * *\t0 runs" in call("list").output
 
 
+def test_a_task_that_was_never_sent_has_no_last_run(app: Celery, clock: Clock, call: Call) -> None:
+    """Though a beat has seen it, and counts from then on."""
+    beat_of(app, tick=TICK)
+
+    assert listed(call)["tick"]["last_run_at"] is None
+    assert "0 runs, last never" in call("list").output
+
+
+def test_resuming_a_task_is_no_run_of_it(app: Celery, clock: Clock, call: Call) -> None:
+    """The next one is counted from that moment, and the last one stays when it was."""
+    beat = beat_of(app, tick=TICK)
+    clock.advance(10)
+    run_due(beat)
+    call("pause", "tick")
+    clock.advance(600)
+
+    call("resume", "tick")
+
+    assert listed(call)["tick"]["last_run_at"] == "2026-05-01T12:00:10+00:00"
+
+
 def test_a_task_that_is_added_is_sent_by_the_beats_that_run(
     app: Celery, clock: Clock, call: Call, redis_client: redis.Redis
 ) -> None:

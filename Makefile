@@ -6,9 +6,10 @@ PYTHON_HERE := .venv/bin/python
 TESTS ?=
 RELEASES ?= all
 REDIS ?=
+ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test lint interop celery-tests pictures demo bench clean
+.PHONY: help setup packages test lint structure interop celery-tests pictures demo bench clean
 
 help: ## Show this list
 	@echo "make <target>:"
@@ -28,6 +29,9 @@ test: setup ## Every check: the wheel, style, types, imports, all tests (CI=true
 
 lint: .venv/installed ## Style, types and the directions of imports
 	@.ci/lint
+
+structure: .venv/installed ## Cycles, layers, folders and classes in figures; ARGUMENTS=--verbose names what is counted
+	@PYTHONPATH=.:compat $(PYTHON_HERE) -m structure $(ARGUMENTS)
 
 interop: setup ## The tests with real Ruby at the other end, on every release; a whole run writes docs/compatibility.md
 	@SIDEKIQ_PY_RELEASES="$(RELEASES)" SIDEKIQ_PY_REDIS="$(REDIS)" .ci/interop $(TESTS)

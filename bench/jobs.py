@@ -21,6 +21,12 @@ def sleeper(number: int, text: str) -> None:
     time.sleep(0.1)
 
 
+@sidekiq.job(name="Nap")
+def nap(milliseconds: int, text: str) -> None:
+    """So long in which nothing is done."""
+    time.sleep(milliseconds / 1000)
+
+
 @sidekiq.job(name="Stamp")
 def stamp(sent: float) -> None:
     """Writes down how long it took to get here."""

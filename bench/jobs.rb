@@ -7,3 +7,8 @@ class NoOp
   include Sidekiq::Worker
   def perform(number, text); end
 end
+
+class Nap
+  include Sidekiq::Worker
+  def perform(milliseconds, text) = sleep(milliseconds / 1000.0)
+end

@@ -1,14 +1,12 @@
 """What Redis says that it has done, between two moments and per job."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from math import comb
 from typing import Any
 
 import redis
-
-# What a script or a transaction does is counted under its own commands as well.
-_SCRIPTS = ("evalsha", "eval", "fcall")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +19,14 @@ class Counters:
         cpu_us: User and system time of the server.
         reads: How often it read from a socket.
         calls: Per command, those that a script sends included.
-        command_us: Per command, likewise.
+        command_us: Per command, likewise; a script's own holds that of the commands it sends.
     """
 
     seconds: float
     cpu_us: float
     reads: int
-    calls: dict[str, int] = field(default_factory=dict)
-    command_us: dict[str, int] = field(default_factory=dict)
+    calls: Mapping[str, int] = field(default_factory=dict)
+    command_us: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, client: "redis.Redis[bytes]") -> "Counters":
@@ -57,49 +55,54 @@ class Counters:
 @dataclass(frozen=True, slots=True)
 class Cost:
     """
-    What one job cost Redis, above what the fleet costs when it is idle.
+    What one job cost Redis, above what the fleet costs when it is at rest.
 
     Attributes:
         cpu_us: Time of the server's process.
         commands: All that were executed, those inside scripts included.
+        sent: Those that came from a client.
         evalsha: Scripts.
-        command_us: Time inside commands, as the server measures it; without what reading, writing and polling take.
-        reads: Reads from sockets: some turns of the server's loop.
+        command_us: Time inside commands, without what reading, writing and polling take. By the clock on the wall: a
+            server that is made to wait for its core counts that, too.
+        reads: From sockets; several commands may come in one.
     """
 
     cpu_us: float
     commands: float
+    sent: float
     evalsha: float
     command_us: float
     reads: float
 
     @classmethod
-    def of(cls, work: Counters, idle: Counters, jobs: int) -> "Cost":
-        """Of each of *jobs* that were done in the time of *work*."""
-        share = work.seconds / idle.seconds
+    def of(cls, work: Counters, rest: Counters, jobs: int, sent_shares: Mapping[str, float]) -> "Cost":
+        """
+        Of each of *jobs* that were done in the time of *work*.
+
+        Args:
+            rest: The same fleet with nothing to do.
+            sent_shares: Of each command, which share of its calls came from a client; 1 where it is not named.
+        """
+        span = work.seconds / rest.seconds
 
         def per_job(at_work: float, at_rest: float) -> float:
-            return (at_work - at_rest * share) / jobs
+            return (at_work - at_rest * span) / jobs
+
+        def sent(counts: Mapping[str, int]) -> float:
+            # EXEC's time holds that of the commands it runs, which are counted as sent.
+            return sum(count * sent_shares.get(name, 1) for name, count in counts.items() if name != "exec")
 
         return cls(
-            per_job(work.cpu_us, idle.cpu_us),
-            per_job(sum(work.calls.values()), sum(idle.calls.values())),
-            per_job(work.calls.get("evalsha", 0), idle.calls.get("evalsha", 0)),
-            per_job(_inside_us(work), _inside_us(idle)),
-            per_job(work.reads, idle.reads),
+            per_job(work.cpu_us, rest.cpu_us),
+            per_job(sum(work.calls.values()), sum(rest.calls.values())),
+            per_job(sent(work.calls) + work.calls.get("exec", 0), sent(rest.calls) + rest.calls.get("exec", 0)),
+            per_job(work.calls.get("evalsha", 0), rest.calls.get("evalsha", 0)),
+            per_job(sent(work.command_us), sent(rest.command_us)),
+            per_job(work.reads, rest.reads),
         )
 
 
 MEASURES = tuple(measure.name for measure in fields(Cost))
-
-
-def _inside_us(counters: Counters) -> float:
-    """
-    Time inside commands, once each: EXEC's holds that of the commands it runs.
-
-    A script's time holds that of its commands too, but those are also sent without one, and both are counted together.
-    """
-    return sum(us for name, us in counters.command_us.items() if name != "exec")
 
 
 def interval(values: list[float]) -> tuple[float, float, float]:
@@ -115,3 +118,11 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     while 2 * sum(comb(count, below) for below in range(cut + 2)) <= 0.05 * 2**count:
         cut += 1
     return middle, ordered[cut], ordered[-1 - cut]
+
+
+def ratio(ours: list[float], theirs: list[float]) -> str:
+    """Ours to theirs, pair by pair; empty where theirs is next to nothing."""
+    if not ours or len(ours) != len(theirs) or min(map(abs, theirs)) < 0.01:
+        return ""
+    middle, low, high = interval([one / other for one, other in zip(ours, theirs, strict=True)])
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"

@@ -3,7 +3,10 @@
 import asyncio
 import os
 import time
+from functools import cache
 from typing import Any
+
+import redis
 
 import sidekiq_py as sidekiq
 
@@ -25,6 +28,17 @@ def sleeper(number: int, text: str) -> None:
 def nap(milliseconds: int, text: str) -> None:
     """So long in which nothing is done."""
     time.sleep(milliseconds / 1000)
+
+
+@sidekiq.job(name="Count")
+def count(number: int, text: str) -> None:
+    """One command to Redis."""
+    _redis().hincrby("bench:counted", "jobs", 1)
+
+
+@cache
+def _redis() -> "redis.Redis[bytes]":
+    return redis.Redis.from_url(os.environ["REDIS_URL"])
 
 
 @sidekiq.job(name="Stamp")

@@ -12,3 +12,8 @@ class Nap
   include Sidekiq::Worker
   def perform(milliseconds, text) = sleep(milliseconds / 1000.0)
 end
+
+class Count
+  include Sidekiq::Worker
+  def perform(number, text) = Sidekiq.redis { |connection| connection.hincrby("bench:counted", "jobs", 1) }
+end

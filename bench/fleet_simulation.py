@@ -1,0 +1,2 @@
+def rows(*a):
+    return []

@@ -10,6 +10,7 @@ slowly than one whose processes have a core each.
     python -m bench.fleet [--pairs 3] [--cells 20x5ms,2xnoop] [--loads backlog] [--sides ours,ruby]
     python -m bench.fleet --processes-per-parent 4 --cells 20x5ms    # ours with --processes 4
     python -m bench.fleet --three-queues --cells 20x5ms              # three weighted queues
+    python -m bench.fleet --tasks nap_kept --cells 2x5ms             # tasks beside the real Celery's; nap: no result
     python -m bench.fleet --counting                                 # jobs that each send a command of their own
     python -m bench.fleet --simulate 100,1000,5000                   # how many jobs one Redis core carries
 """
@@ -19,10 +20,20 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 
 from bench import fleet_simulation
 from bench.fleet_counters import MEASURES, Cost, Counters, interval, ratio
-from bench.fleet_loads import TRICKLE_PER_SECOND, Work, at_rest, counting_seconds, of_backlog, of_trickle
+from bench.fleet_loads import (
+    TRICKLE_PER_SECOND,
+    Work,
+    at_rest,
+    counting_seconds,
+    of_backlog,
+    of_jobs,
+    of_tasks,
+    of_trickle,
+)
 from bench.fleet_monitor import recorded, sent_shares
 from bench.fleet_sides import SIDES, Server, Shape, fleet, pinned_server, ruby_release
 
@@ -113,6 +124,7 @@ class Plan:
         scale: Of the number of jobs of a backlog.
         queues: Names and weights.
         per_parent: Of ours, how many children a parent has; 0 is no parent.
+        task: Celery's, `nap` or `nap_kept` that has a result, for `sidekiq_celery` and `celery`; empty for jobs.
     """
 
     cells: tuple[Cell, ...] = CELLS
@@ -124,6 +136,18 @@ class Plan:
     scale: float = 1
     queues: tuple[tuple[str, int], ...] = (("default", 0),)
     per_parent: int = 0
+    task: str = ""
+
+    def shape(self, processes: int) -> Shape:
+        """Of a fleet."""
+        return Shape(processes, queues=self.queues, per_parent=self.per_parent, runs_tasks=bool(self.task))
+
+    def work(self, cell: Cell, side: str, server: Server) -> Work:
+        """Of a cell."""
+        if self.task:
+            return of_tasks(side, self.task, cell.milliseconds, server)
+        queues = [name for name, _ in self.queues]
+        return of_jobs("Nap" if cell.milliseconds else "NoOp", cell.milliseconds, queues)
 
 
 def findings(plan: Plan) -> Iterator[Finding]:
@@ -133,7 +157,7 @@ def findings(plan: Plan) -> Iterator[Finding]:
             for processes, cells in groupby(sorted(plan.cells, key=_size), key=_size):
                 of_this_size = list(cells)
                 for side in plan.sides if number % 2 == 0 else plan.sides[::-1]:
-                    with fleet(side, Shape(processes, queues=plan.queues, per_parent=plan.per_parent), server):
+                    with fleet(side, plan.shape(processes), server):
                         yield from _of_one_fleet(plan, of_this_size, side, server)
 
 
@@ -143,10 +167,7 @@ def _size(cell: Cell) -> int:
 
 def _of_one_fleet(plan: Plan, cells: list[Cell], side: str, server: Server) -> Iterator[Finding]:
     of_load: dict[str, Callable[[Work, Server, int], Counters]] = {"backlog": of_backlog, "trickle": of_trickle}
-    works = [
-        Work("Nap" if cell.milliseconds else "NoOp", cell.milliseconds, [name for name, _ in plan.queues])
-        for cell in cells
-    ]
+    works = [plan.work(cell, side, server) for cell in cells]
     # The first jobs of a process load code and scripts.
     of_backlog(works[0], server, 50 * cells[0].processes)
     rest = at_rest(server, plan.rest_seconds)
@@ -168,7 +189,7 @@ def table(found: list[Finding]) -> list[tuple[str, str]]:
         here = [finding for finding in found if (finding.cell, finding.load) == (cell, load)]
         for measure in MEASURES:
             what = f"fleet {cell}, {load}: {measure} per job"
-            rows.append((what, beside(here, lambda one, name=measure: getattr(one.cost, name), "{:.2f}")))
+            rows.append((what, beside(here, attrgetter(f"cost.{measure}"), "{:.2f}")))
         rows.append((f"fleet {cell}, {load}: jobs a second", beside(here, lambda one: one.jobs_per_second, "{:,.0f}")))
     for processes in dict.fromkeys(map(_size, (finding.cell for finding in found))):
         here = [finding for finding in found if finding.cell.processes == processes]
@@ -183,9 +204,17 @@ def table(found: list[Finding]) -> list[tuple[str, str]]:
 
 def beside(found: list[Finding], value: Callable[[Finding], float], form: str) -> str:
     """The medians of both sides, and ours to theirs."""
-    values = {side: [value(one) for one in found if one.side == side] for side in SIDES}
-    parts = [f"{side} {form.format(interval(values[side])[0])}" for side in SIDES if values[side]]
-    ours_to_theirs = ratio(values["ours"], values["ruby"]) if values["ruby"] else ""
+    values: dict[str, list[float]] = {}
+    for one in found:
+        values.setdefault(one.side, []).append(value(one))
+    return in_words(values, form)
+
+
+def in_words(values: dict[str, list[float]], form: str) -> str:
+    """The median of each side, and ours to the other's."""
+    parts = [f"{side} {form.format(interval(ones)[0])}" for side, ones in values.items() if ones]
+    others = [ones for side, ones in values.items() if side != "ours"]
+    ours_to_theirs = ratio(values.get("ours", []), others[0]) if others else ""
     return ", ".join([*parts, f"ratio {ours_to_theirs}"] if ours_to_theirs else parts)
 
 
@@ -194,16 +223,15 @@ def counting(sides: tuple[str, ...], pairs: int, sizes: tuple[int, ...], count: 
     rows = []
     with pinned_server() as server:
         for processes in sizes:
-            seconds: dict[str, list[float]] = {side: [] for side in SIDES}
+            seconds: dict[str, list[float]] = {side: [] for side in sides}
             for number in range(pairs):
                 for side in sides if number % 2 == 0 else sides[::-1]:
                     with fleet(side, Shape(processes, threads=3), server):
                         counting_seconds(server, 20 * processes)
                         seconds[side].append(counting_seconds(server, count))
-            parts = [f"{side} {interval(values)[0]:.1f} s" for side, values in seconds.items() if values]
-            ours_to_theirs = ratio(seconds["ours"], seconds["ruby"]) if seconds["ruby"] else ""
-            parts += [f"ratio {ours_to_theirs}"] if ours_to_theirs else []
-            rows.append((f"fleet of {processes} x 3 threads: {count:,} jobs of one HINCRBY", ", ".join(parts)))
+            rows.append(
+                (f"fleet of {processes} x 3 threads: {count:,} jobs of one HINCRBY", in_words(seconds, "{:.1f} s"))
+            )
     return rows
 
 
@@ -218,16 +246,17 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--cells", default=",".join(map(str, CELLS)))
     parser.add_argument("--loads", default=",".join(LOADS))
-    parser.add_argument("--sides", default=",".join(SIDES))
+    parser.add_argument("--sides")
     parser.add_argument("--rest-seconds", type=float, default=11)
     parser.add_argument("--trickle-seconds", type=float, default=5)
     parser.add_argument("--scale", type=float, default=1, help="of the number of jobs")
     parser.add_argument("--three-queues", action="store_true")
     parser.add_argument("--processes-per-parent", type=int, default=0)
+    parser.add_argument("--tasks", choices=("nap", "nap_kept"), default="")
     parser.add_argument("--counting", action="store_true")
     parser.add_argument("--simulate", help="so many processes, as 100,1000,5000")
     given = parser.parse_args()
-    sides = tuple(given.sides.split(","))
+    sides = tuple(given.sides.split(",")) if given.sides else ("ours", "celery") if given.tasks else SIDES
     if "ruby" in sides:
         print(f"Ruby: Sidekiq {ruby_release()}", flush=True)
     if given.counting:
@@ -245,6 +274,7 @@ def main() -> None:
             given.scale,
             THREE_QUEUES if given.three_queues else (("default", 0),),
             given.processes_per_parent,
+            given.tasks,
         )
         found = []
         for finding in findings(plan):

@@ -2,6 +2,7 @@
 Many workers, each a process of its own, forked from one that has imported all they need.
 
     python -m bench.fleet_forked 20 sidekiq_py.cli.worker:worker -r bench.jobs -c 5
+    python -m bench.fleet_forked 20 celery.__main__:main -A bench.celery_program worker -n fleet{number}
 
 Twenty interpreters that start one after the other take half a minute of a core. What is forked here has no thread and
 no connection yet: each child reads its arguments and starts as from a shell. TERM stops them all.
@@ -20,6 +21,8 @@ from typing import Any, NoReturn
 # A worker imports these when it starts; and so for each program, by the module that it starts in.
 _ALSO = {
     "sidekiq_py": ("sidekiq_py.cli.boot", "sidekiq_py.engine.launcher", "sidekiq_py.engine.supervisor", "bench.jobs"),
+    "sidekiq_celery": ("sidekiq_celery.bin.worker", "sidekiq_py.engine.supervisor"),
+    "celery": ("celery.bin.celery", "celery.apps.worker", "celery.concurrency.prefork", "kombu.transport.redis"),
 }
 _PR_SET_PDEATHSIG = 1
 
@@ -34,10 +37,10 @@ def main(count: int, program: str, arguments: list[str]) -> None:
     # A collection in a child would write to, and so copy, every page it shares.
     gc.freeze()
     children = []
-    for _ in range(count):
+    for number in range(count):
         pid = os.fork()
         if not pid:
-            _be_child(start, arguments)
+            _be_child(start, [argument.replace("{number}", str(number)) for argument in arguments])
         children.append(pid)
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -57,7 +60,7 @@ def _be_child(start: Any, arguments: list[str]) -> NoReturn:
     sys.argv = [sys.argv[0], *arguments]
     code = 1
     try:
-        start(arguments)
+        start()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1

@@ -1,16 +1,19 @@
 """Work for a fleet: a backlog that is there at once, or jobs that trickle in."""
 
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench import ground
 from bench.fleet_counters import Counters
-from bench.fleet_sides import Server
+from bench.fleet_sides import Server, environment
 
 TRICKLE_PER_SECOND = 200
 _LOOK_EVERY_SECONDS = 0.05
+_MESSAGES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,44 +22,72 @@ class Work:
     Jobs of one kind.
 
     Attributes:
-        job_class: `NoOp`, `Nap` or `Count`.
         milliseconds: That one sleeps.
-        queues: Names; the jobs go to them by turns.
+        keys: Of the lists that they wait in; they go there by turns.
+        payload: From a job's number to its bytes.
     """
 
-    job_class: str
     milliseconds: int
-    queues: Sequence[str] = ("default",)
+    keys: Sequence[str]
+    payload: Callable[[int], bytes]
 
-    def queue(self, number: int) -> str:
+    def key(self, number: int) -> str:
         """Where a job goes."""
-        return self.queues[number % len(self.queues)]
-
-    def payload(self, number: int) -> bytes:
-        """A job as Sidekiq 8.1.7 writes it."""
-        return (
-            b'{"retry":true,"queue":"%s","args":[%d,"x"],"class":"%s","jid":"0123456789abcdef%08x",'
-            b'"created_at":1763810000000,"enqueued_at":1763810000000}'
-            % (self.queue(number).encode(), self.milliseconds or number, self.job_class.encode(), number)
-        )
+        return self.keys[number % len(self.keys)]
 
     def prepare(self, server: Server, count: int) -> None:
         """Put so many jobs beside the queues."""
-        for at, name in enumerate(self.queues):
-            numbers = range(at, count, len(self.queues))
+        for at, key in enumerate(self.keys):
+            numbers = range(at, count, len(self.keys))
             for start in range(0, len(numbers), 1000):
-                server.client.lpush(f"bench:{name}", *map(self.payload, numbers[start : start + 1000]))
+                server.client.lpush(f"bench:{key}", *map(self.payload, numbers[start : start + 1000]))
+
+    def push(self, number: int) -> list[bytes]:
+        """The commands that a client sends for a job, as Sidekiq's and Celery's own do."""
+        key = self.key(number)
+        kind, _, name = key.partition(":")
+        lists = [packed(b"SADD", b"queues", name.encode())] if kind == "queue" else []
+        return [*lists, packed(b"LPUSH", key.encode(), self.payload(number))]
 
     def reveal(self, server: Server) -> None:
         """Make what was prepared the queues, all at once."""
         pipe = server.client.pipeline()
-        for name in self.queues:
-            pipe.rename(f"bench:{name}", f"queue:{name}")
+        for key in self.keys:
+            pipe.rename(f"bench:{key}", key)
         pipe.execute()
 
     def is_queued(self, server: Server) -> bool:
         """Some job waits; asks one question a queue."""
-        return any(server.client.llen(f"queue:{name}") for name in self.queues)
+        return any(server.client.llen(key) for key in self.keys)
+
+
+def of_jobs(job_class: str, milliseconds: int, queues: Sequence[str] = ("default",)) -> Work:
+    """Jobs as Sidekiq 8.1.7 writes them: `NoOp`, `Nap` or `Count`."""
+
+    def payload(number: int) -> bytes:
+        return (
+            b'{"retry":true,"queue":"%s","args":[%d,"x"],"class":"%s","jid":"0123456789abcdef%08x",'
+            b'"created_at":1763810000000,"enqueued_at":1763810000000}'
+            % (queues[number % len(queues)].encode(), milliseconds or number, job_class.encode(), number)
+        )
+
+    return Work(milliseconds, [f"queue:{name}" for name in queues], payload)
+
+
+def of_tasks(side: str, task: str, milliseconds: int, server: Server) -> Work:
+    """Celery's tasks, as the client of this side writes them: `nap`, or `nap_kept` that has a result."""
+    subprocess.run(
+        [sys.executable, "-m", "bench.celery_program", "fill", str(_MESSAGES), task, str(milliseconds)],
+        cwd=ground.ROOT,
+        env={**environment(side, server), "BENCH_QUEUE": "bench"},
+        check=True,
+        capture_output=True,
+    )
+    kind = "" if side == "celery" else "queue:"
+    messages: list[bytes] = server.client.lrange(f"{kind}bench", 0, -1)
+    server.client.delete(f"{kind}bench")
+    # More than are ever under way at a time, so a message that comes again is alone under its name.
+    return Work(milliseconds, [f"{kind}default"], lambda number: messages[number % len(messages)])
 
 
 def at_rest(server: Server, seconds: float) -> Counters:
@@ -84,12 +115,10 @@ def of_trickle(work: Work, server: Server, count: int) -> Counters:
         began = time.monotonic()
         for number in range(count):
             time.sleep(max(0.0, began + number / TRICKLE_PER_SECOND - time.monotonic()))
-            queue = work.queue(number).encode()
-            # As Sidekiq's own client: both in one round trip.
-            pusher.sendall(
-                packed(b"SADD", b"queues", queue) + packed(b"LPUSH", b"queue:" + queue, work.payload(number))
-            )
-            _read_integers(pusher, 2)
+            # In one round trip.
+            commands = work.push(number)
+            pusher.sendall(b"".join(commands))
+            _read_integers(pusher, len(commands))
         return _once_settled(work, server, before)
 
 
@@ -97,7 +126,8 @@ def _once_settled(work: Work, server: Server, before: Counters) -> Counters:
     while True:
         time.sleep(0.3 + work.milliseconds / 1000)
         after = Counters.read(server.client)
-        if not ground.is_in_flight(server.client) and not work.is_queued(server):
+        # The last is where Celery keeps what is not acknowledged.
+        if not (ground.is_in_flight(server.client) or work.is_queued(server) or server.client.hlen("unacked")):
             return after.since(before)
 
 
@@ -116,7 +146,7 @@ def _read_integers(pusher: socket.socket, count: int) -> None:
 
 def counting_seconds(server: Server, count: int) -> float:
     """How long a fleet takes for jobs that each add one to a field, until the last has done it."""
-    work = Work("Count", 0)
+    work = of_jobs("Count", 0)
     work.prepare(server, count)
     server.client.delete("bench:counted")
     began = time.monotonic()

@@ -17,6 +17,7 @@ from interop_tests import roots
 
 SIDES = ("ours", "ruby")
 SERVER_CORE, OTHER_CORE = 0, 1
+_START_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Server:
 def pinned_server() -> Iterator[Server]:
     """A server on one core; this process, and so all it starts from now on, is kept on the other one."""
     mine = os.sched_getaffinity(0)
-    with ground.redis_server() as url, redis.Redis.from_url(url) as client:
+    # Beside a fleet at work on the same core an answer may be waited for longer than redis-py's 5 s.
+    with ground.redis_server() as url, redis.Redis.from_url(url, socket_timeout=60) as client:
         info: dict[str, Any] = client.info("server")
         try:
             if {SERVER_CORE, OTHER_CORE} <= mine:
@@ -63,16 +65,22 @@ class Shape:
         threads: Of each.
         queues: Names, each with its weight; one alone has none.
         per_parent: Of ours, how many children a parent has; 0 is no parent.
+        runs_tasks: Workers of Celery's kind: `sidekiq_celery`, and the real one, with as many children as threads.
     """
 
     processes: int
     threads: int = 5
     queues: tuple[tuple[str, int], ...] = (("default", 0),)
     per_parent: int = 0
+    runs_tasks: bool = False
 
     def command(self, side: str) -> list[str]:
         """What starts a fleet of *side*."""
         arguments = ["-c", str(self.threads)]
+        if self.runs_tasks:
+            program = f"{'sidekiq_celery' if side == 'ours' else 'celery'}.__main__:main"
+            start = [sys.executable, "-m", "bench.fleet_forked", str(self.processes), program]
+            return [*start, "-A", "bench.celery_program", "worker", "-l", "WARNING", "-n", "fleet{number}", *arguments]
         for name, weight in self.queues:
             arguments += ["-q", f"{name},{weight}" if weight else name]
         if side == "ruby":
@@ -86,6 +94,20 @@ class Shape:
             arguments += ["--processes", str(self.per_parent)]
         program = ["bench.fleet_forked", str(count), "sidekiq_py.cli.worker:worker"]
         return [sys.executable, "-m", *program, "-r", "bench.jobs", "--no-job-log", *arguments]
+
+    def has_begun(self, side: str, server: Server) -> bool:
+        """All its processes are there."""
+        if side == "celery":
+            return int(server.client.info("clients")["blocked_clients"]) >= self.processes
+        return int(server.client.scard("processes")) == self.processes * (self.threads if self.runs_tasks else 1)
+
+
+def environment(side: str, server: Server) -> dict[str, str]:
+    """Of a fleet, and of a client of its tasks."""
+    path = os.pathsep.join([str(ground.ROOT), str(ground.ROOT / "compat")])
+    package = "celery" if side == "celery" else "sidekiq_celery"
+    tasks = {"BENCH_PACKAGE": package, "BENCH_URL": server.url}
+    return {**os.environ, "REDIS_URL": server.url, "PYTHONPATH": path, "LANG": "C.UTF-8", **tasks}
 
 
 def ruby() -> list[str]:
@@ -109,15 +131,13 @@ def fleet(side: str, shape: Shape, server: Server) -> Iterator[None]:
         process = subprocess.Popen(
             shape.command(side),
             cwd=ground.ROOT,
-            env={**os.environ, "REDIS_URL": server.url, "PYTHONPATH": str(ground.ROOT), "LANG": "C.UTF-8"},
+            env=environment(side, server),
             stdout=log,
             stderr=subprocess.STDOUT,
         )
         try:
             ground.wait_for(
-                lambda: server.client.scard("processes") == shape.processes or process.poll() is not None,
-                180,
-                every=0.2,
+                lambda: shape.has_begun(side, server) or process.poll() is not None, _START_SECONDS, every=0.2
             )
             if process.poll() is not None:
                 log.seek(0)

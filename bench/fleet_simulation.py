@@ -26,11 +26,11 @@ from pathlib import Path
 import hiredis
 
 from bench.fleet_counters import Counters
-from bench.fleet_loads import Work, at_rest, of_backlog, packed
+from bench.fleet_loads import at_rest, of_backlog, of_jobs, packed
 from bench.fleet_monitor import Seen, recorded
 from bench.fleet_sides import Server, Shape, fleet, pinned_server
 
-_NAPS = Work("Nap", 5)
+_NAPS = of_jobs("Nap", 5)
 _REST_SECONDS = 12
 _WINDOW_SECONDS = 4
 # Within one write the commands of a client run one after the other; a worker's round trip takes longer than this.

@@ -19,6 +19,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import groupby
 from operator import attrgetter
 
@@ -35,7 +36,7 @@ from bench.fleet_loads import (
     of_trickle,
 )
 from bench.fleet_monitor import recorded, sent_shares
-from bench.fleet_sides import SIDES, Server, Shape, fleet, pinned_server, ruby_release
+from bench.fleet_sides import SIDES, Server, Shape, fleet, has_ruby, pinned_server, ruby_release
 
 LOADS = ("backlog", "trickle")
 THREE_QUEUES = (("critical", 3), ("default", 2), ("low", 1))
@@ -235,9 +236,26 @@ def counting(sides: tuple[str, ...], pairs: int, sizes: tuple[int, ...], count: 
     return rows
 
 
+def summary(found: list[Finding], what: str = "fleet") -> list[tuple[str, str]]:
+    """A row per cell and load, and one per size for rest."""
+    rows = []
+    for cell, load in dict.fromkeys((finding.cell, finding.load) for finding in found):
+        here = [finding for finding in found if (finding.cell, finding.load) == (cell, load)]
+        cpu, sent = (beside(here, attrgetter(f"cost.{measure}"), "{:.1f}") for measure in ("cpu_us", "sent"))
+        rows.append((f"{what} {cell}, {load}: Redis's CPU a job, µs; commands sent", f"{cpu}; {sent}"))
+    resting = [row for row in table(found) if "at rest" in row[0]]
+    return [*rows, *[(name.replace("fleet", what, 1), value) for name, value in resting]]
+
+
 def run() -> list[tuple[str, str]]:
     """The rows of the table."""
-    return table(list(findings(Plan())))
+    sides = SIDES if has_ruby() else SIDES[:1]
+    rows = summary(list(findings(Plan(sides=sides, pairs=2))))
+    if find_spec("celery"):
+        plan = Plan(CELLS[1:2], sides=("ours", "celery"), pairs=2, scale=0.2, task="nap_kept")
+        rows += summary(list(findings(plan)), "fleet of tasks with results,")
+    rows += counting(sides, 1, (20, 60), 50_000)
+    return rows + fleet_simulation.rows(sides, (100, 1_000, 5_000))
 
 
 def main() -> None:

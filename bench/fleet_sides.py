@@ -110,6 +110,11 @@ def environment(side: str, server: Server) -> dict[str, str]:
     return {**os.environ, "REDIS_URL": server.url, "PYTHONPATH": path, "LANG": "C.UTF-8", **tasks}
 
 
+def has_ruby() -> bool:
+    """There is a real Sidekiq here."""
+    return roots.find("forky") is not None or ground.has_ruby()
+
+
 def ruby() -> list[str]:
     """The Ruby that has the newest Sidekiq here: an unpacked root's, else the machine's own."""
     root = roots.find("forky")

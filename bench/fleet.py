@@ -241,8 +241,11 @@ def summary(found: list[Finding], what: str = "fleet") -> list[tuple[str, str]]:
     rows = []
     for cell, load in dict.fromkeys((finding.cell, finding.load) for finding in found):
         here = [finding for finding in found if (finding.cell, finding.load) == (cell, load)]
-        cpu, sent = (beside(here, attrgetter(f"cost.{measure}"), "{:.1f}") for measure in ("cpu_us", "sent"))
-        rows.append((f"{what} {cell}, {load}: Redis's CPU a job, µs; commands sent", f"{cpu}; {sent}"))
+        net, gross, sent = (
+            beside(here, attrgetter(f"cost.{measure}"), "{:.1f}") for measure in ("cpu_us", "gross_us", "sent")
+        )
+        rows.append((f"{what} {cell}, {load}: µs of Redis's CPU a job", f"{net} (rest not taken off: {gross})"))
+        rows.append((f"{what} {cell}, {load}: commands sent a job", sent))
     resting = [row for row in table(found) if "at rest" in row[0]]
     return [*rows, *[(name.replace("fleet", what, 1), value) for name, value in resting]]
 

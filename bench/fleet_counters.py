@@ -59,6 +59,8 @@ class Cost:
 
     Attributes:
         cpu_us: Time of the server's process.
+        gross_us: The same with what the fleet at rest costs in that time. A fleet at work looks for jobs less often
+            than one at rest, so where it is slow, as on a busy machine, the truth lies between the two.
         commands: All that were executed, those inside scripts included.
         sent: Those that came from a client.
         evalsha: Scripts.
@@ -68,6 +70,7 @@ class Cost:
     """
 
     cpu_us: float
+    gross_us: float
     commands: float
     sent: float
     evalsha: float
@@ -94,6 +97,7 @@ class Cost:
 
         return cls(
             per_job(work.cpu_us, rest.cpu_us),
+            work.cpu_us / jobs,
             per_job(sum(work.calls.values()), sum(rest.calls.values())),
             per_job(sent(work.calls) + work.calls.get("exec", 0), sent(rest.calls) + rest.calls.get("exec", 0)),
             per_job(work.calls.get("evalsha", 0), rest.calls.get("evalsha", 0)),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bench.fleet import Cell, Plan, findings, table
+from bench.fleet import Cell, Plan, findings, summary, table
 from bench.fleet_counters import Cost, Counters, interval, ratio
 from bench.fleet_monitor import Seen, parsed, sent_shares
 from bench.fleet_simulation import turns
@@ -17,7 +17,7 @@ def test_a_cost_is_what_the_work_took_above_the_fleet_at_rest() -> None:
 
     cost = Cost.of(work, rest, jobs=100, sent_shares={})
 
-    assert cost == Cost(cpu_us=20.0, commands=2.0, sent=2.0, evalsha=2.0, command_us=10.0, reads=1.0)
+    assert cost == Cost(cpu_us=20.0, gross_us=25.0, commands=2.0, sent=2.0, evalsha=2.0, command_us=10.0, reads=1.0)
 
 
 def test_what_a_script_or_a_transaction_holds_counts_once() -> None:
@@ -30,9 +30,7 @@ def test_what_a_script_or_a_transaction_holds_counts_once() -> None:
     assert (cost.commands, cost.sent, cost.command_us) == (6.0, 3.0, 10.0)
 
 
-@pytest.mark.parametrize(
-    ("count", "low", "high"), [(1, 0, 0), (3, 0, 2), (6, 0, 5), (9, 1, 7), (20, 5, 14)], ids=str
-)
+@pytest.mark.parametrize(("count", "low", "high"), [(1, 0, 0), (3, 0, 2), (6, 0, 5), (9, 1, 7), (20, 5, 14)], ids=str)
 def test_an_interval_leaves_out_what_chance_alone_would_reach(count: int, low: int, high: int) -> None:
     """As in the tables of the sign test: of 9 draws the second lowest and second highest, of 20 the sixth."""
     middle, *ends = interval([float(number) for number in range(count)][::-1])
@@ -87,3 +85,4 @@ def test_a_tiny_fleet_is_measured() -> None:
     assert 0 < backlog.cost.evalsha <= backlog.cost.sent < backlog.cost.commands
     assert trickle.cost.sent > 2 + trickle.cost.evalsha / 2
     assert dict(table(found))["fleet 1x1ms, trickle: sent per job"] == f"ours {trickle.cost.sent:.2f}"
+    assert dict(summary(found))["fleet 1x1ms, trickle: commands sent a job"] == f"ours {trickle.cost.sent:.1f}"

@@ -5,9 +5,9 @@ Thousands of processes are more than a machine holds. So two real ones are watch
 backlog of jobs of 5 ms; then a light client sends what one of them sent, for each of N processes under an identity of
 its own. What Redis knows of the real process it is first told of all of them. A turn is what one write of the worker
 held; each simulated process sends its next turn when the last one is answered, and at rest at the time at which the
-worker sent it. What grows with the number of processes inside one command is so seen (a hash of all owners that is
-read), but not what a worker would send more of (an MGET of all their leases). Where a process may not open enough
-files, each simulated one has fewer connections than a real one.
+worker sent it. What grows with the number of processes is so seen: a hash of all owners that is read, and an MGET that
+named the other process names all others. Not seen is what a worker sends once for each of the others. Where a process
+may not open enough files, each simulated one has fewer connections than a real one.
 """
 
 import heapq
@@ -20,7 +20,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hiredis
@@ -52,12 +52,21 @@ class Turn:
         connection: Which of the worker's.
         bytes: On the wire, under the worker's own identity.
         commands: How many replies they have.
+        looks_up: The words of a lone MGET, else none.
     """
 
     after: float
     connection: int
     bytes: bytes
     commands: int
+    looks_up: tuple[bytes, ...] = ()
+
+    def at_size(self, other: bytes, names: list[bytes]) -> "Turn":
+        """The turn where there is not the *other* process alone, but all of *names*."""
+        if not any(other in word for word in self.looks_up):
+            return self
+        words = [word.replace(other, name) for word in self.looks_up for name in (names if other in word else [other])]
+        return replace(self, bytes=packed(*words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,7 @@ class Script:
 
     Attributes:
         identity: Under which it did it.
+        other: That of the other real process.
         connections: How many it has.
         known: What Redis holds of it.
         draining: Its turns while it works on a backlog.
@@ -90,6 +100,7 @@ class Script:
     """
 
     identity: bytes
+    other: bytes
     connections: int
     known: Known
     draining: list[Turn]
@@ -114,6 +125,7 @@ def watched(side: str, server: Server) -> Script:
         at_work = turns(draining.seen, own)
         return Script(
             identity,
+            next(name for name in identities if name != identity),
             len(own),
             known(server, identity),
             at_work[: len(at_work) * 3 // 4],
@@ -152,7 +164,7 @@ def turns(seen: list[Seen], connections: dict[str, int]) -> list[Turn]:
                 turn = found.pop()
                 found.append(Turn(turn.after, number, turn.bytes + data, turn.commands + 1))
             else:
-                found.append(Turn(one.at - seen[0].at, number, data, 1))
+                found.append(Turn(one.at - seen[0].at, number, data, 1, one.words if one.name == "mget" else ()))
         last_at = one.at
         # What a script sends belongs to the client whose script it is.
         last_client = one.client if one.client != "lua" else last_client
@@ -202,6 +214,7 @@ class Crowd:
         head, _, tail = script.identity.rpartition(b":")
         self.names = [head + b":" + b"%0*x" % (len(tail), number) for number in range(size)]
         multiply(server, script, self.names)
+        self._resting = [turn.at_size(script.other, self.names) for turn in script.resting]
         self._poll = select.epoll()
         self._socks: list[socket.socket] = []
         self._of_file: dict[int, int] = {}
@@ -214,6 +227,11 @@ class Crowd:
             self._socks.append(sock)
         self._readers = [hiredis.Reader() for _ in self._socks]
         self.errors: Counter[str] = Counter()
+
+    @property
+    def resting_effort(self) -> float:
+        """What all of them send in the time that the recording lasted, in turns; a long one is as many as it fills."""
+        return len(self.names) * sum(1 + len(turn.bytes) / 4_096 for turn in self._resting)
 
     def close(self) -> None:
         """Hang up."""
@@ -260,7 +278,7 @@ class Crowd:
 
     def rest(self, seconds: float, slowness: float) -> None:
         """Each process sends its turns at their times, from a moment of its own on."""
-        resting = self.script.resting
+        resting = self._resting
         span = _REST_SECONDS * slowness
         began = time.monotonic()
         heap = []
@@ -304,7 +322,7 @@ def _carried(server: Server, script: Script, size: int) -> str:
     crowd = Crowd(server, script, size)
     try:
         bare = at_rest(server, 1)
-        slowness = max(1.0, size * len(script.resting) / _REST_SECONDS / _TURNS_PER_SECOND)
+        slowness = max(1.0, crowd.resting_effort / _REST_SECONDS / _TURNS_PER_SECOND)
         before = Counters.read(server.client)
         crowd.rest(_WINDOW_SECONDS, slowness)
         rest = Counters.read(server.client).since(before)

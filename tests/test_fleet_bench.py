@@ -68,6 +68,13 @@ def test_commands_of_one_write_are_one_turn() -> None:
     assert sent_shares(seen) == {"evalsha": 1.0, "hdel": 0.0, "ping": 1.0}
 
 
+def test_a_look_at_the_other_process_becomes_one_at_all() -> None:
+    """An MGET that named the one other process of the recording names each of the simulated ones."""
+    [turn] = turns([Seen(1.0, "a:1", (b"MGET", b"lease:b"))], {"a:1": 0})
+
+    assert turn.at_size(b"b", [b"x", b"y"]).bytes == b"*3\r\n$4\r\nMGET\r\n$7\r\nlease:x\r\n$7\r\nlease:y\r\n"
+
+
 def test_a_cell_is_named_by_processes_and_length() -> None:
     """And what is no cell is told how to write one."""
     assert [str(Cell.named(name)) for name in ("20x5ms", "2xnoop")] == ["20x5ms", "2xnoop"]

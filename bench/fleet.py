@@ -16,6 +16,7 @@ slowly than one whose processes have a core each.
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -277,6 +278,8 @@ def main() -> None:
     parser.add_argument("--counting", action="store_true")
     parser.add_argument("--simulate", help="so many processes, as 100,1000,5000")
     given = parser.parse_args()
+    # Stopped by TERM, it still ends its server and its fleet.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sides = tuple(given.sides.split(",")) if given.sides else ("ours", "celery") if given.tasks else SIDES
     if "ruby" in sides:
         print(f"Ruby: Sidekiq {ruby_release()}", flush=True)

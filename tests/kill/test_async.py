@@ -4,6 +4,8 @@ import signal
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.kill.conftest import Fleet
 from tests.support.ledger import ENDED, STARTED, job_text, push_jobs
 from tests.support.waiting import eventually
@@ -12,9 +14,11 @@ from tests.support.waiting import eventually
 MOST_KILLS = 8
 
 
-def test_nothing_is_lost_while_event_loops_are_killed(fleet: Fleet, report: Callable[[object], None]) -> None:
+@pytest.mark.parametrize("jobs", [3000, pytest.param(8000, marks=pytest.mark.long)])
+def test_nothing_is_lost_while_event_loops_are_killed(
+    fleet: Fleet, report: Callable[[object], None], jobs: int
+) -> None:
     """What runs twice was on the loop, or had ended just before."""
-    jobs = 8000
     fleet.defaults = {"has_async_jobs": True}
     push_jobs(fleet.client, [job_text(number, "atick", [0.02]) for number in range(jobs)])
     workers = [fleet.start(wait=False) for _ in range(2)]

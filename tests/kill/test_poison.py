@@ -61,7 +61,8 @@ def test_several_culprits_find_no_innocent_to_take_along(fleet: Fleet, report: C
     """
     Each dies for itself.
 
-    The process that buries one may be killed by the next before it has called the death handlers: nobody calls them then.
+    The process that buries one may be killed by the next before it has called the death handlers; nobody calls them
+    then.
     """
     jobs = 120
     culprits = {10, 50, 90}

@@ -9,7 +9,7 @@ REDIS ?=
 ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test lint structure interop celery-tests pictures demo bench clean
+.PHONY: help setup packages test test-all lint structure interop celery-tests pictures demo bench clean
 
 help: ## Show this list
 	@echo "make <target>:"
@@ -24,8 +24,11 @@ packages:
 .venv/installed: pyproject.toml .ci/venv | packages
 	@.ci/venv
 
-test: setup ## Every check: the wheel, style, types, imports, all tests (CI=true: nothing may be skipped)
+test: setup ## Every check: the wheel, style, types, imports, all tests, beside Sidekiq 6.4 and 8.1 (CI=true: nothing may be skipped)
 	@.ci/test $(TESTS)
+
+test-all: setup ## That, the other releases, lowest dependencies, none of the extras, the sdist, Celery's own tests: over an hour
+	@.ci/all
 
 lint: .venv/installed ## Style, types and the directions of imports
 	@.ci/lint

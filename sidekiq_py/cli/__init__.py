@@ -66,7 +66,8 @@ class LazyGroup(click.Group):
         except click.NoSuchOption as error:
             if not COMMANDS.keys().isdisjoint(given):
                 raise
-            advice = f"{error.message} To run a worker: sidekiq-py worker {shlex.join(given)}"
+            # click 8.1 has no full stop there.
+            advice = f"{error.message.rstrip('.')}. To run a worker: sidekiq-py worker {shlex.join(given)}"
             raise click.NoSuchOption(error.option_name, advice, error.possibilities, error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:

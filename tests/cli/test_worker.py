@@ -246,6 +246,7 @@ def test_the_jobs_of_django_apps_are_found_and_get_fresh_connections(
     start_worker: StartWorker, client: Client, tmp_path: Path
 ) -> None:
     """With DJANGO_SETTINGS_MODULE set, a worker needs no -r."""
+    pytest.importorskip("django")
     application = tmp_path / "shop"
     application.mkdir()
     (application / "__init__.py").touch()

@@ -62,7 +62,8 @@ def test_a_loop_that_ends_leaves_no_connection_behind(redis_client: redis.Redis)
 
     asyncio.run(sidekiq.ruby_job("A").aperform_async())
 
-    assert eventually(lambda: len(redis_client.client_list(_type="normal")) == before)
+    # Those that an earlier test has just closed may have been counted.
+    assert eventually(lambda: len(redis_client.client_list(_type="normal")) <= before)
 
 
 def test_many_pushes_side_by_side(pushed: Pushed) -> None:

@@ -27,9 +27,9 @@ class Family:
         self.parent = subprocess.Popen(command, cwd=REPOSITORY)
 
     def lines(self, name: str) -> list[str]:
-        """What a file holds so far."""
+        """What a file holds so far, without a line that is still being written: a long one takes several writes."""
         path = self.folder / name
-        return path.read_text().splitlines() if path.exists() else []
+        return path.read_text().split("\n")[:-1] if path.exists() else []
 
     def say(self, *lines: str) -> None:
         """Have the companion say it."""

@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 from sidekiq_celery import Celery, beat_state
 from sidekiq_celery.beat import PersistentScheduler
 from sidekiq_celery.bin.beat import beat as command
-from sidekiq_celery.schedules import BaseSchedule, crontab, schedule, solar
+from sidekiq_celery.schedules import BaseSchedule, crontab, schedule
 
-from tests.compat.beat.beats import TICK, beat_of, jobs, run_due
+from tests.compat.beat.beats import TICK, beat_of, jobs, run_due, sunset
 from tests.compat.beat.clock import Clock
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -189,17 +189,18 @@ def test_what_cannot_be_done_is_refused(app: Celery, call: Call, arguments: tupl
 
 
 @pytest.mark.parametrize(
-    "when",
+    "make",
     [
-        schedule(10),
-        schedule(timedelta(hours=1), relative=True),
-        crontab("*/5", [8, 12], {1, 2}, 1, "jan"),
-        solar("sunset", 52.5, 13.4),
+        lambda: schedule(10),
+        lambda: schedule(timedelta(hours=1), relative=True),
+        lambda: crontab("*/5", [8, 12], {1, 2}, 1, "jan"),
+        sunset,
     ],
-    ids=repr,
+    ids=["schedule", "relative schedule", "crontab", "solar"],
 )
-def test_schedules_are_kept_as_data(app: Celery, redis_client: redis.Redis, when: Any) -> None:
+def test_schedules_are_kept_as_data(app: Celery, redis_client: redis.Redis, make: Callable[[], BaseSchedule]) -> None:
     """JSON without a class in it; read back they are equal."""
+    when = make()
     beat_state.add(app, "one", "proj.one", when)
 
     text = redis_client.hget("sidekiq_py:beat:proj:added", "one")

@@ -96,7 +96,7 @@ def run_family(worker: Any, config: Config) -> int:
     def before_fork() -> None:
         nonlocal forks, number
         forks += 1
-        number = numbers.give(child.pid for child in family.children if not child.is_leaving)
+        number = numbers.give(child.pid for child in family.children if child.is_staying)
         _send(signals.worker_before_create_process, sender=worker)
 
     def be_child(parent: Parent) -> int:

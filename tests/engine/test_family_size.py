@@ -132,3 +132,27 @@ def test_a_child_that_was_stopped_on_purpose_stays_away() -> None:
     assert (size.policy and size.policy.most) == 1
     size.note_stopped()
     assert size.due_at([]) is None
+
+
+def test_children_that_were_stopped_on_purpose_are_wanted_again_after_a_restart() -> None:
+    """As many as before, and as many as the policy could want before."""
+    size = FamilySize(3, ScalingPolicy(3, 2))
+    for _ in range(3):
+        size.note_stopped()
+
+    size.restore()
+
+    assert size.wanted == 3
+    assert (size.policy and (size.policy.most, size.policy.least)) == (3, 2)
+
+
+def test_a_number_that_is_asked_for_stays_after_a_restart() -> None:
+    """It was chosen in the knowledge of who was stopped."""
+    size = FamilySize(3, ScalingPolicy(3, 1))
+    size.note_stopped()
+
+    size.resize(4)
+    size.rescale(most=6)
+    size.restore()
+
+    assert (size.wanted, size.policy and size.policy.most) == (4, 6)

@@ -1,5 +1,6 @@
 """The parent of `--processes N` and children that have yet to import their program."""
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,6 +185,21 @@ def test_a_job_that_ends_its_process_with_exit_code_0_stops_nobody_else(
     eventually(lambda: len(family.children) == processes, within_seconds=30)
     assert "ended with exit code 0; its jobs go back to their queues" in family.parent.log
     assert family.parent.is_running
+
+
+def test_a_child_that_was_stopped_alone_comes_back_with_a_restart(family: Family) -> None:
+    """As by a Web UI; until then there is one less."""
+    family.open_gate()
+    family.parent.start().wait_until_ready(processes=2)
+    stopped, kept = family.children
+
+    os.kill(stopped, signal.SIGTERM)
+
+    eventually(lambda: family.children == [kept], within_seconds=30)
+    assert f"child {stopped} was stopped and is not replaced; 1 stay" in family.parent.log
+
+    family.parent.send_signal(signal.SIGHUP)
+    eventually(lambda: len(family.children) == 2 and kept not in family.children, within_seconds=30)
 
 
 def test_a_child_may_say_anything(family: Family, redis_client: redis.Redis) -> None:

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from sidekiq_py import tid
@@ -26,6 +27,10 @@ from sidekiq_py.wire.payload import parse_job, score_text
 _log = logging.getLogger("sidekiq")
 
 _PAUSE_SECONDS = 1.0
+
+
+def _nothing() -> None:
+    pass
 
 
 class AsyncExecutor(Protocol):
@@ -69,6 +74,8 @@ class Processor:
         # The job whose success has been handed in: whatever goes wrong after that is no failure of it.
         self._ended: UnitOfWork | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._is_here = False
+        self._after_each: Callable[[], None] = _nothing
 
     def __repr__(self) -> str:
         return f"<Processor {self._thread.name} tid={self._tid}>"
@@ -79,8 +86,20 @@ class Processor:
 
     @property
     def is_alive(self) -> bool:
-        """The thread runs."""
-        return self._thread.is_alive()
+        """The thread runs, or `run_here` is to run or does."""
+        return self._is_here or self._thread.is_alive()
+
+    def keep_for_here(self) -> None:
+        """Instead of `start`: a thread is about to call `run_here`."""
+        self._is_here = True
+
+    def run_here(self, after_each: Callable[[], None]) -> None:
+        """Run jobs in the calling thread until there is nothing more to take, and call *after_each* after each."""
+        self._after_each = after_each
+        try:
+            self._run()
+        finally:
+            self._is_here = False
 
     @property
     def running(self) -> UnitOfWork | None:
@@ -125,6 +144,7 @@ class Processor:
                 self._rescue(unit, error)
             finally:
                 self._around.state.running.pop(self._tid, None)
+            self._after_each()
 
     def _rescue(self, unit: UnitOfWork, error: BaseException) -> None:
         """Something went wrong beside the job: it must not stay in flight for as long as this process lives."""

@@ -204,7 +204,7 @@ def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
         timer.daemon = True
         timer.start()
 
-    def heed(*_: Any) -> None:
+    def heed() -> None:
         is_cold.set()
         if is_stopping.is_set():
             hurry()
@@ -217,7 +217,7 @@ def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
             hurry()
 
     program.hooks.on("shutdown")(at_shutdown)
-    signal.signal(signal.SIGQUIT, heed)
+    launcher.signals.call_at("QUIT", heed)
 
 
 def _count_tasks(launcher: Launcher, most: int, ask_to_be_replaced: Callable[[], None]) -> None:

@@ -6,9 +6,10 @@ PYTHON_HERE := .venv/bin/python
 TESTS ?=
 RELEASES ?= all
 REDIS ?=
+ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test lint interop celery-tests pictures demo bench clean
+.PHONY: help setup packages test test-all lint structure interop celery-tests pictures demo bench clean
 
 help: ## Show this list
 	@echo "make <target>:"
@@ -23,11 +24,17 @@ packages:
 .venv/installed: pyproject.toml .ci/venv | packages
 	@.ci/venv
 
-test: setup ## Every check: the wheel, style, types, imports, all tests (CI=true: nothing may be skipped)
+test: setup ## Every check: the wheel, style, types, imports, all tests, beside Sidekiq 6.4 and 8.1 (CI=true: nothing may be skipped)
 	@.ci/test $(TESTS)
+
+test-all: setup ## That, the other releases, lowest dependencies, none of the extras, the sdist, Celery's own tests: over an hour
+	@.ci/all
 
 lint: .venv/installed ## Style, types and the directions of imports
 	@.ci/lint
+
+structure: .venv/installed ## Cycles, layers, folders and classes in figures; ARGUMENTS=--verbose names what is counted
+	@PYTHONPATH=.:compat $(PYTHON_HERE) -m structure $(ARGUMENTS)
 
 interop: setup ## The tests with real Ruby at the other end, on every release; a whole run writes docs/compatibility.md
 	@SIDEKIQ_PY_RELEASES="$(RELEASES)" SIDEKIQ_PY_REDIS="$(REDIS)" .ci/interop $(TESTS)

@@ -9,6 +9,7 @@ One Celery program for both sides: its tasks, and what a client of it asks.
     python -m bench.celery_program chain 100        # seconds until a chain of so many steps has it
     python -m bench.celery_program later 100000     # sends so many with an ETA in an hour
     python -m bench.celery_program fill 20000       # sends so many no-ops
+    python -m bench.celery_program fill 20000 nap 5 # sends so many of this task, with this first argument
 """
 
 import os
@@ -26,6 +27,18 @@ app.conf.update(task_default_queue=queue, worker_hijack_root_logger=False, broke
 @app.task(name="noop", ignore_result=True)  # type: ignore[untyped-decorator]
 def noop(number: int, text: str) -> None:
     """Nothing."""
+
+
+@app.task(name="nap", ignore_result=True)  # type: ignore[untyped-decorator]
+def nap(milliseconds: int, text: str) -> None:
+    """So long in which nothing is done."""
+    time.sleep(milliseconds / 1000)
+
+
+@app.task(name="nap_kept")  # type: ignore[untyped-decorator]
+def nap_kept(milliseconds: int, text: str) -> None:
+    """The same; it has a result."""
+    time.sleep(milliseconds / 1000)
 
 
 @app.task(name="increment")  # type: ignore[untyped-decorator]
@@ -71,5 +84,13 @@ def answer(question: str, count: int) -> float:
     return _send(count, **({"countdown": 3600} if question == "later" else {}))
 
 
+def _fill(count: int, task: str, argument: str) -> None:
+    for _ in range(count):
+        app.tasks[task].delay(int(argument), "x")
+
+
 if __name__ == "__main__":
-    print(answer(sys.argv[1], int(sys.argv[2])))
+    if len(sys.argv) > 3:
+        _fill(int(sys.argv[2]), *sys.argv[3:])
+    else:
+        print(answer(sys.argv[1], int(sys.argv[2])))

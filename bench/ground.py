@@ -129,7 +129,7 @@ def drain_seconds(client: "redis.Redis[bytes]", job_class: str, count: int) -> f
     """Fill the queue at once under a worker that is at work; seconds until nothing is queued or in flight."""
     client.rename(_prepared(client, job_class, count), QUEUE)
     began = time.perf_counter()
-    wait_for(lambda: client.llen(QUEUE) == 0 and not _in_flight(client), 300)
+    wait_for(lambda: client.llen(QUEUE) == 0 and not is_in_flight(client), 300)
     return time.perf_counter() - began
 
 
@@ -140,7 +140,8 @@ def _prepared(client: "redis.Redis[bytes]", job_class: str, count: int) -> str:
     return "bench:prepared"
 
 
-def _in_flight(client: "redis.Redis[bytes]") -> bool:
+def is_in_flight(client: "redis.Redis[bytes]") -> bool:
+    """Some worker of ours has jobs that it has not settled."""
     owners = client.hkeys("sidekiq_py:owners")
     return any(client.hlen(b"sidekiq_py:inflight:" + owner) for owner in owners)
 

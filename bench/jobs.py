@@ -3,7 +3,10 @@
 import asyncio
 import os
 import time
+from functools import cache
 from typing import Any
+
+import redis
 
 import sidekiq_py as sidekiq
 
@@ -19,6 +22,23 @@ def no_op(number: int, text: str) -> None:
 def sleeper(number: int, text: str) -> None:
     """A tenth of a second in which nothing is done."""
     time.sleep(0.1)
+
+
+@sidekiq.job(name="Nap")
+def nap(milliseconds: int, text: str) -> None:
+    """So long in which nothing is done."""
+    time.sleep(milliseconds / 1000)
+
+
+@sidekiq.job(name="Count")
+def count(number: int, text: str) -> None:
+    """One command to Redis."""
+    _redis().hincrby("bench:counted", "jobs", 1)
+
+
+@cache
+def _redis() -> "redis.Redis[bytes]":
+    return redis.Redis.from_url(os.environ["REDIS_URL"])
 
 
 @sidekiq.job(name="Stamp")

@@ -7,3 +7,13 @@ class NoOp
   include Sidekiq::Worker
   def perform(number, text); end
 end
+
+class Nap
+  include Sidekiq::Worker
+  def perform(milliseconds, text) = sleep(milliseconds / 1000.0)
+end
+
+class Count
+  include Sidekiq::Worker
+  def perform(number, text) = Sidekiq.redis { |connection| connection.hincrby("bench:counted", "jobs", 1) }
+end

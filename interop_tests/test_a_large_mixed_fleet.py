@@ -20,6 +20,7 @@ FAILING_ONCE = JOBS // 10
 QUEUES = ("critical", "default")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_ten_thousand_jobs_of_both_languages_run_once_each(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, start_python: StartPython

@@ -11,6 +11,7 @@ from interop_tests.celery_upstream import expectations
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", ["unit", "integration"])
 def test_celery_s_own_tests_hold_as_listed(part: str) -> None:

@@ -3,7 +3,7 @@ Random JSON through each release's json gem and through ours: the same bytes, th
 `docs/wire_format.md` names.
 
 The values and texts are the same in every run. `SIDEKIQ_PY_DIFFERENTIAL_SEED` draws others,
-`SIDEKIQ_PY_DIFFERENTIAL_COUNT` more or fewer of them than 100,000 for each release.
+`SIDEKIQ_PY_DIFFERENTIAL_COUNT` more or fewer of them than 10,000 for each release, or 100,000 with `-m long`.
 """
 
 import os
@@ -24,7 +24,8 @@ from tests.wire.texts import random_json_text
 from tests.wire.values import nested, random_value
 
 SEED = os.environ.get("SIDEKIQ_PY_DIFFERENTIAL_SEED", "1")
-COUNT = int(os.environ.get("SIDEKIQ_PY_DIFFERENTIAL_COUNT", "100000"))
+COUNT = os.environ.get("SIDEKIQ_PY_DIFFERENTIAL_COUNT")
+COUNTS = [int(COUNT)] if COUNT else [10_000, pytest.param(100_000, marks=pytest.mark.long)]
 BATCH = 1000
 SHOWN = 5
 
@@ -56,13 +57,16 @@ def float_text(ruby_release: RubyRelease) -> FloatText:
     return Dialect.pinned(ruby_release.sidekiq_version).float_text
 
 
-def test_values_are_written_as_ruby_writes_them(peer: JsonPeer, float_text: FloatText, report: Report) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_values_are_written_as_ruby_writes_them(
+    peer: JsonPeer, float_text: FloatText, report: Report, count: int
+) -> None:
     """
     Ruby is handed the values themselves and no JSON. What both write is read back here as the same value, and as the
     argument of a job, alone or in bulk, a value has the same text.
     """
     differences: list[tuple[object, ...]] = []
-    for values in _batches(_random_value):
+    for values in _batches(_random_value, count):
         spelled = [tokens_of(value) for value in values]
         peer.send_values(spelled)
         ours = [dumps(value, float_text) for value in values]
@@ -72,15 +76,18 @@ def test_values_are_written_as_ruby_writes_them(peer: JsonPeer, float_text: Floa
             if text != theirs or again != value or bulk != b"[%b]" % theirs:
                 differences.append((value, text, theirs, bulk, again))
 
-    report(f"json {peer.gem}: {COUNT:,} values written by both, {len(differences)} differences")
+    report(f"json {peer.gem}: {count:,} values written by both, {len(differences)} differences")
     _refuse(differences)
 
 
-def test_texts_are_judged_as_ruby_judges_them(peer: JsonPeer, float_text: FloatText, report: Report) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_texts_are_judged_as_ruby_judges_them(
+    peer: JsonPeer, float_text: FloatText, report: Report, count: int
+) -> None:
     """Foreign spelling, leniencies, damage and limits: both read the same value and write it again alike, or refuse."""
     counts: Counter[str] = Counter()
     differences: list[tuple[object, ...]] = []
-    for texts in _batches(random_json_text):
+    for texts in _batches(random_json_text, count):
         peer.send_texts(texts)
         judged = [_judge(text, float_text) for text in texts]
         for text, ours, theirs in zip(texts, judged, peer.receive(), strict=True):
@@ -89,16 +96,16 @@ def test_texts_are_judged_as_ruby_judges_them(peer: JsonPeer, float_text: FloatT
             if verdict is None:
                 differences.append((text, ours, theirs))
 
-    told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.most_common())
-    report(f"json {peer.gem}: {COUNT:,} texts: {told}; {len(differences)} differences")
+    told = ", ".join(f"{number:,} {verdict}" for verdict, number in counts.most_common())
+    report(f"json {peer.gem}: {count:,} texts: {told}; {len(differences)} differences")
     _refuse(differences)
 
 
-def _batches(draw: Callable[[Random], Drawn]) -> Iterator[list[Drawn]]:
+def _batches(draw: Callable[[Random], Drawn], count: int) -> Iterator[list[Drawn]]:
     """The same for each release; a batch is drawn for itself, so that one alone can be tried again."""
-    for first in range(0, COUNT, BATCH):
+    for first in range(0, count, BATCH):
         random = Random(f"{SEED}/{first}")
-        yield [draw(random) for _ in range(min(BATCH, COUNT - first))]
+        yield [draw(random) for _ in range(min(BATCH, count - first))]
 
 
 def _refuse(differences: list[tuple[object, ...]]) -> None:

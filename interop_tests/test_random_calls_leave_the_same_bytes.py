@@ -70,12 +70,12 @@ def test_the_same_calls_leave_the_same_bytes(
 
 def made_in_python(call: Call, client: Any) -> State:
     """What the call leaves; Redis is empty again."""
-    job: Any = sidekiq.ruby_job("RandomJob", **call["options"])
+    job: Any = sidekiq.ruby_job("RandomJob", custom=call["options"])
     if "item" in call:
         item = call["item"] | ({"class": job} if call["by_class"] else {})
         getattr(sidekiq.Client(), call["call"])(item)
     else:
-        target = job.set(**call["set"]) if "set" in call else job
+        target = job.set(call["set"]) if "set" in call else job
         given = [call["args"]] if call["call"] == "perform_bulk" else call["args"]
         getattr(target, call["call"])(*([call["interval"]] if "interval" in call else []), *given)
     queues = sorted(name.decode() for name in client.smembers("queues"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from interop_tests.conftest import PYTHON_JOBS, RunRuby, StartPython, StartRuby
 from interop_tests.support import python_jobs
 from interop_tests.support.ledger import GATE, LEDGER, open_gate
 from interop_tests.support.ruby import RubyRelease
+from sidekiq_py.client import Client
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("python_client")
@@ -360,3 +362,30 @@ def test_ruby_leaves_a_living_python_process_in_the_set(
     ruby("Sidekiq::ProcessSet.new")
 
     assert redis_client.smembers("processes") == {worker.identity.encode()}
+
+
+ASYNC_JOBS = """
+import asyncio
+import sidekiq_py as sidekiq
+
+@sidekiq.job(name="AsyncHold")
+async def hold():
+    await asyncio.sleep(600)
+"""
+
+
+@pytest.mark.releases(since="6.4")
+def test_the_busy_page_shows_no_utilization_above_100_percent(
+    ruby: RunRuby, start_python: StartPython, tmp_path: Path
+) -> None:
+    """Coroutines count among the jobs that a process may run at once, as Ruby divides by that number."""
+    (tmp_path / "async_jobs.py").write_text(ASYNC_JOBS)
+    start_python(
+        "-c", "1", "--async-concurrency", "3", "-t", "0.1", require=(*QUICK, "async_jobs"), python_path=[tmp_path]
+    )
+    Client().push_bulk({"class": "AsyncHold", "args": [[] for _ in range(3)]})
+
+    eventually(lambda: ruby("Sidekiq::ProcessSet.new.sum { |process| process['busy'] }") == 3)
+    page = ruby("WebUi.new.visit('/busy')", web=True)
+
+    assert re.findall(r"<h3>\s*(\d+)%", page) == ["75"]

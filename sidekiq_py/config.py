@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.options import unseen_in
 from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.extensions import EXTENSION_KEYS
@@ -53,12 +54,18 @@ class QueueConfig:
         A queue as flags, files and code write it: `"critical"`, `"critical,3"` or `("critical", 3)`.
 
         Raises:
-            ConfigError: It has no name, or a weight that is no whole number.
+            ConfigError: It has no name or one with white space, or a weight that is no whole number.
         """
         parts = given.split(",") if isinstance(given, str) else given
         name, *rest = parts if isinstance(parts, list | tuple) and parts else (parts,)
         if name in (None, "", [], ()):
             raise ConfigError(f"{given!r} names no queue; name it, as in critical,3")
+        unseen = unseen_in(str(name))
+        if unseen is not None:
+            raise ConfigError(
+                f"queue {name!r} has the character {unseen} in its name; names have no white space or control "
+                "characters. Give each queue by itself, as in -q critical -q default"
+            )
         if len(rest) > 1:
             raise ConfigError(
                 f"{given!r} is more than a name and a weight; give each queue by itself, as in -q critical,3 -q default"

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
+from sidekiq_py.options import unseen_in, with_custom
 from sidekiq_py.wire.json_dialect import check_args
 
 # Of one push, not of a job.
@@ -45,14 +46,14 @@ def checked_options(options: Mapping[str, Any], owner: str) -> dict[str, Any]:
     Sidekiq's options as they stand in a payload.
 
     Args:
-        options: As declared, in that order.
+        options: As declared, in that order; keys under `custom` come behind the others.
         owner: The job, for messages.
 
     Raises:
         JobDeclarationError: An option cannot be meant so.
     """
     checked: dict[str, Any] = {}
-    for name, value in options.items():
+    for name, value in with_custom(options).items():
         if not isinstance(name, str):
             raise JobDeclarationError(f"{owner} has the option {name!r}; options are named by strings, as 'queue'")
         if name in _NOT_OPTIONS:
@@ -82,6 +83,8 @@ def limit_seconds(name: str, value: Any, owner: str) -> float | None:
 def _checked(name: str, value: Any, owner: str) -> Any:
     if name in ("queue", "retry_queue") and (not isinstance(value, str) or not value):
         _refuse(owner, name, value, "the queue's name")
+    if name in ("queue", "retry_queue"):
+        refuse_unseen(value, f"{owner} has {name}={value!r}")
     if name == "retry" and (not isinstance(value, (bool, int, type(None))) or (value or 0) < 0):
         _refuse(owner, name, value, "True, False, or how many retries")
     if name == "backtrace" and (not isinstance(value, (bool, int)) or value < 0):
@@ -102,6 +105,24 @@ def _checked(name: str, value: Any, owner: str) -> Any:
     except (ArgumentTypeError, ArgumentValueError) as error:
         raise JobDeclarationError(f"{owner} has an option that JSON cannot carry: {error}") from None
     return value
+
+
+def refuse_unseen(queue: object, told: str) -> None:
+    """
+    Refuse the name of a queue that nobody could name by a flag.
+
+    Args:
+        told: How the message begins.
+
+    Raises:
+        JobDeclarationError: It has white space or control characters.
+    """
+    unseen = unseen_in(queue) if isinstance(queue, str) else None
+    if unseen is not None:
+        raise JobDeclarationError(
+            f"{told}, with the character {unseen}; names of queues have no white space or control characters, "
+            "as 'low-priority'"
+        )
 
 
 def _refuse(owner: str, name: str, value: Any, wanted: str) -> None:

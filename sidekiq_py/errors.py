@@ -25,7 +25,7 @@ Every error of the project.
     └── TerminatedError                     what became of a job that somebody has ended while it ran
 
 Signals that steer a run are not errors: `Shutdown` is a `BaseException`, so that a job's `except Exception` lets it
-pass.
+pass. `UnknownOptionWarning` is a `UserWarning`.
 """
 
 
@@ -115,6 +115,10 @@ class ExtensionKeyError(SidekiqError):
 
 class JobDeclarationError(SidekiqError, ValueError):
     """A job cannot be declared like this."""
+
+
+class UnknownOptionWarning(UserWarning):
+    """A job has an option that Sidekiq does not know; it is written into the payload all the same."""
 
 
 class RedisError(SidekiqError):

@@ -8,13 +8,16 @@ What most programs that enqueue never call (`aperform_…`, `perform_inline`) is
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from time import time
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
 from sidekiq_py import client
 from sidekiq_py.client import Client, Jids
+from sidekiq_py.declaration import refuse_unseen
+from sidekiq_py.options import OF_SET, SetOptions, warn_of_unknown, with_custom
 from sidekiq_py.outgoing import LEAST_MOMENT, moment, span_seconds
 from sidekiq_py.parameters import Parameters
 from sidekiq_py.registry import JobDefinition
+from sidekiq_py.signatures import signed
 from sidekiq_py.wire.payload import absolute_at
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ class Handle(Generic[P]):
         parameters: What a push must fit.
     """
 
+    # Made once for a job, and not for one push as a `Setter` is.
+    _lasts = True
+
     def __init__(self, definition: JobDefinition, parameters: Parameters) -> None:
         self.definition = self.__sidekiq_job__ = definition
         self._parameters = parameters
@@ -42,15 +48,29 @@ class Handle(Generic[P]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.definition.name} {self.definition.options}>"
 
-    def set(self, options: Mapping[str, Any] | None = None, /, **more: Any) -> "Setter[P]":
+    def set(self, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> "Setter[P]":
         """
         The same job with other options: `job.set(queue="low", retry=False).perform_async(1)`.
 
-        `wait` (seconds or a timedelta) and `wait_until` (a moment) schedule it, `pool` pushes to another Redis, and
-        `sync=True` runs it here.
+        `wait` (seconds or a timedelta) and `wait_until` (a moment) schedule it, `pool` pushes to another Redis,
+        `sync=True` runs it here, and `custom={"tenant": 5}` puts keys of your own into the payload.
         """
-        return Setter(self.definition, self._parameters, {**(options or {}), **more})
+        return Setter(self.definition, self._parameters, self._merged({}, options, more))
 
+    def _merged(
+        self, before: Mapping[str, Any], options: Mapping[str, Any] | None, more: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """All that was set so far; a later one goes over an earlier one of its name."""
+        if not (OF_SET.issuperset(more) and OF_SET.issuperset(options or ())):
+            owner = f"{self.definition.name}.set"
+            warn_of_unknown(more, OF_SET, owner)
+            warn_of_unknown(options or (), OF_SET, owner, only_near=True)
+        merged = {**before, **with_custom(options or {}), **with_custom(more)}
+        if "queue" in merged:
+            refuse_unseen(merged["queue"], f"{self.definition.name}.set has queue={merged['queue']!r}")
+        return merged
+
+    @signed
     def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """
         Enqueue the job.
@@ -65,6 +85,7 @@ class Handle(Generic[P]):
         """
         return self._push(self._parameters.fit(args, kwargs), None)
 
+    @signed
     def perform_in(self, interval: Interval, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """
         Schedule the job.
@@ -74,6 +95,7 @@ class Handle(Generic[P]):
         """
         return self._push(self._parameters.fit(args, kwargs), span_seconds(interval))
 
+    @signed
     def perform_at(self, when: Moment, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """
         Schedule the job.
@@ -114,6 +136,7 @@ class Handle(Generic[P]):
             spread_interval=spread_interval,
         )
 
+    @signed
     def perform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
         """
         Run the job here and now, as a worker would: its payload as bytes and back, client and server middleware.
@@ -125,14 +148,17 @@ class Handle(Generic[P]):
 
         return inline.perform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
 
+    @signed
     async def aperform_async(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """`perform_async`, awaited."""
         return await self._apush(self._parameters.fit(args, kwargs), None)
 
+    @signed
     async def aperform_in(self, interval: Interval, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """`perform_in`, awaited."""
         return await self._apush(self._parameters.fit(args, kwargs), span_seconds(interval))
 
+    @signed
     async def aperform_at(self, when: Moment, *args: P.args, **kwargs: P.kwargs) -> str | None:
         """`perform_at`, awaited."""
         return await self._apush(self._parameters.fit(args, kwargs), _interval_to(when))
@@ -156,6 +182,7 @@ class Handle(Generic[P]):
             spread_interval=spread_interval,
         )
 
+    @signed
     async def aperform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
         """`perform_inline` within a running loop: an `async def` job runs on it, another one in a thread."""
         from sidekiq_py import inline
@@ -188,6 +215,8 @@ class Handle(Generic[P]):
 class Setter(Handle[P]):
     """A job with options for this push; made by `set`."""
 
+    _lasts = False
+
     def __init__(self, definition: JobDefinition, parameters: Parameters, options: Mapping[str, Any]) -> None:
         super().__init__(definition, parameters)
         self._given = dict(options)
@@ -203,9 +232,9 @@ class Setter(Handle[P]):
         elif wait is not None:
             self._interval = span_seconds(wait)
 
-    def set(self, options: Mapping[str, Any] | None = None, /, **more: Any) -> "Setter[P]":
+    def set(self, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> "Setter[P]":
         """The same with more options."""
-        return Setter(self.definition, self._parameters, {**self._given, **(options or {}), **more})
+        return Setter(self.definition, self._parameters, self._merged(self._given, options, more))
 
     def _push(self, args: list[Any], interval: float | None) -> str | None:
         if self._is_sync:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.logs import error_fields
 
 EVENTS = ("startup", "heartbeat", "beat", "quiet", "shutdown", "exit")
 _REVERSED = ("quiet", "shutdown", "exit")
@@ -77,11 +78,22 @@ class Hooks:
                     raise
 
     def report(self, error: BaseException, context: dict[str, Any]) -> None:
-        """Hand *error* to every error handler; without one it is logged, a job's with its traceback."""
-        if not self._errors:
-            is_a_jobs = "job" in context or "jobstr" in context
-            shown = (type(error), error, _traceback_in_the_program(error)) if is_a_jobs else None
-            _log.warning("%s: %s: %s", context.get("context", "error"), type(error).__name__, error, exc_info=shown)
+        """
+        Log *error*, a job's with its traceback, and hand it to every error handler.
+
+        Ruby logs it as well, whatever handlers a program adds. Source: Sidekiq 8.1.7, config.rb, `ERROR_HANDLER`.
+        """
+        is_a_jobs = "job" in context or "jobstr" in context
+        shown = (type(error), error, _traceback_in_the_program(error)) if is_a_jobs else None
+        fields = error_fields(error, context.get("job"))
+        _log.warning(
+            "%s: %s: %s",
+            context.get("context", "error"),
+            type(error).__name__,
+            fields["error_message"],
+            exc_info=shown,
+            extra=fields,
+        )
         self.tell(error, context)
 
     def tell(self, error: BaseException, context: dict[str, Any]) -> None:

@@ -12,13 +12,15 @@ Each run has an instance of its own. `async def perform` works too.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import timedelta
 from inspect import iscoroutinefunction
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
 from sidekiq_py import declaration
 from sidekiq_py.client import Jids
 from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.handles import Handle, Interval, Moment, Setter
+from sidekiq_py.options import OF_JOBS, JobOptions, SetOptions, warn_of_unknown, with_custom
 from sidekiq_py.parameters import Parameters
 from sidekiq_py.registry import JobDefinition, Payload, never_stopping, registry
 
@@ -27,6 +29,15 @@ B = TypeVar("B", bound=Callable[..., Any])
 
 # What a class may say beside Sidekiq's options.
 _OUR_OPTIONS = ("name", "timeout", "hard_timeout", "pool")
+_OF_CLASSES = OF_JOBS.union(_OUR_OPTIONS)
+
+
+class _ClassOptions(JobOptions, total=False):
+    """What stands behind the base class: `class HardWorker(Job, queue="low", timeout=60)`."""
+
+    timeout: float | timedelta | None
+    hard_timeout: float | timedelta | None
+    pool: Any
 
 
 class ClassDefinition(JobDefinition):
@@ -142,14 +153,14 @@ class Job:
     aperform_at = _AwaitedAt()
     aperform_inline = _AwaitedHere()
 
-    def __init_subclass__(cls, *, name: str | None = None, **options: Any) -> None:
+    def __init_subclass__(cls, *, name: str | None = None, **options: Unpack[_ClassOptions]) -> None:
         super().__init_subclass__()
         entry = cls._entry_point()
         if entry is not None:
             _declare(cls, name, options, entry)
 
     @classmethod
-    def set(cls, options: Mapping[str, Any] | None = None, /, **more: Any) -> Setter[...]:
+    def set(cls, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> Setter[...]:
         """The same job with other options: `HardWorker.set(queue="low").perform_async(1)`."""
         return _handle_of(cls).set(options, **more)
 
@@ -233,8 +244,14 @@ def _handle_of(cls: type[Job]) -> Handle[...]:
     return handle
 
 
-def _declare(cls: type[Job], name: str | None, options: dict[str, Any], entry: tuple[Callable[..., Any], int]) -> None:
-    own = dict(cls.__dict__.get("sidekiq_options", {})) | options
+def _declare(
+    cls: type[Job], name: str | None, options: Mapping[str, Any], entry: tuple[Callable[..., Any], int]
+) -> None:
+    stated = cls.__dict__.get("sidekiq_options", {})
+    # A class's own keys are usual there, as in Ruby, and need no `custom`.
+    warn_of_unknown(stated, _OF_CLASSES, f"sidekiq_options of {cls.__qualname__}", only_near=True)
+    warn_of_unknown(options, _OF_CLASSES, f"class {cls.__qualname__}")
+    own = with_custom(stated) | with_custom(options)
     # The name is the class's own; all else is inherited.
     own_name = declaration.job_name(name or own.pop("name", None), cls.__module__, cls.__qualname__)
     inherited: dict[str, Any] = {}

@@ -10,17 +10,21 @@ from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
 from inspect import iscoroutinefunction
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from sidekiq_py import declaration
 from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.handles import Handle
+from sidekiq_py.options import OF_JOBS, JobOptions, warn_of_unknown
 from sidekiq_py.parameters import Parameters
 from sidekiq_py.registry import FunctionDefinition, JobDefinition, Registry, registry
 
 P = ParamSpec("P")
 R = TypeVar("R")
 B = TypeVar("B", bound=Callable[..., Any])
+
+_OF_DECORATOR = OF_JOBS | {"name", "timeout", "hard_timeout", "pool"}
+_OF_RUBY_JOB = OF_JOBS | {"pool"}
 
 __all__ = ["FunctionJob", "JobDefinition", "Registry", "RubyJob", "job", "registry", "ruby_job"]
 
@@ -65,7 +69,7 @@ def job(
     timeout: float | timedelta | None = None,
     hard_timeout: float | timedelta | None = None,
     pool: Any = None,
-    **options: Any,
+    **options: Unpack[JobOptions],
 ) -> Callable[[Callable[P, R]], FunctionJob[P, R]]: ...
 
 
@@ -87,8 +91,9 @@ def job(
         timeout: Seconds after which `SoftTimeLimitError` is raised in the job.
         hard_timeout: Seconds after which the child process that runs it is killed; needs one job per child.
         pool: Another Redis to push it to: what `Client(pool=…)` takes, or a URL.
-        options: Sidekiq's: `queue`, `retry` (True, False, a number), `backtrace`, `tags`, `dead`, `retry_queue`,
-            `retry_for`, and any other key that middleware or Ruby reads.
+        options: Sidekiq's, as `JobOptions` lists them: `queue`, `retry` (True, False, a number), `backtrace`, `tags`,
+            `dead`, `retry_queue`, `retry_for` and others. Keys of your own, for middleware to read, go into
+            `custom={"tenant": 5}`; others that are not known are warned of and kept.
 
     Raises:
         JobDeclarationError: Another job bears the name, no other process could find it, or an option is unusable.
@@ -104,9 +109,11 @@ def _declare(
     if isinstance(function, type) or not hasattr(function, "__qualname__"):
         raise JobDeclarationError(f"{function!r} is no function; a class inherits from sidekiq_py.Job instead of @job")
     own_name = declaration.job_name(name, function.__module__, function.__qualname__)
+    checked = declaration.checked_options(options, own_name)
+    warn_of_unknown(options, _OF_DECORATOR, f"@job of {own_name}")
     definition = FunctionDefinition(
         own_name,
-        declaration.checked_options(options, own_name),
+        checked,
         function,
         function,
         origin=declaration.origin(function.__module__, function.__qualname__),
@@ -141,18 +148,22 @@ class RubyJob(Handle[...]):
         return steps.ruby_signature(self.definition.name, self.definition.options, args, immutable=immutable)
 
 
-def ruby_job(class_name: str, *, pool: Any = None, **options: Any) -> RubyJob:
+def ruby_job(class_name: str, *, pool: Any = None, **options: Unpack[JobOptions]) -> RubyJob:
     """
     A handle for a job that is implemented in Ruby: `ruby_job("Billing::Emailer", queue="mailers").perform_async(42)`.
 
     Args:
         class_name: Ruby's constant.
         pool: Another Redis to push it to.
-        options: What the Ruby class has in its `sidekiq_options`, which nobody can read from here.
+        options: What the Ruby class has in its `sidekiq_options`, which nobody can read from here. Keys that Sidekiq
+            does not know go into `custom={"tenant": 5}`.
 
     Raises:
         JobDeclarationError: The name or an option is unusable.
     """
     name = declaration.job_name(class_name, "", "ruby_job")
-    definition = JobDefinition(name, declaration.checked_options(options, name), name, pool=pool)
+    checked = declaration.checked_options(options, name)
+    warn_of_unknown(options, _OF_RUBY_JOB, f"ruby_job({name!r})")
+    definition = JobDefinition(name, checked, name, pool=pool)
+    registry.elsewhere.add(name)
     return RubyJob(definition)

@@ -22,12 +22,15 @@ from typing import Any
 import orjson
 
 from sidekiq_py import tid
+from sidekiq_py.wire.failure import error_class_name, error_text
 
 # The payload of the job that the running thread or task works on.
 running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_running_payload", default=None)
 
 FORMAT_NAMES = ("pretty", "plain", "json", "without-timestamp")
 LOGGED_ATTRIBUTES = ("bid", "tags")
+# What a line about an error says besides its message, in `extra` and in JSON.
+ERROR_FIELDS = ("error_class", "error_message", "job_class", "queue")
 
 _LEVEL_NAMES = {10: "DEBUG", 20: "INFO", 30: "WARN", 40: "ERROR", 50: "FATAL"}
 _LEVELS = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40, "fatal": 50, "critical": 50}
@@ -103,6 +106,23 @@ def job_fields(
     for attribute in attributes:
         if attribute in payload:
             fields[attribute] = get(attribute)
+    return fields
+
+
+def error_fields(error: BaseException, payload: Mapping[str, Any] | None) -> dict[str, str]:
+    """
+    What is said of an error, by `ERROR_FIELDS`; for the `extra` of a log call.
+
+    Args:
+        payload: Of the job that it is about; None if it is about none, or about one that could not be read.
+    """
+    fields = {"error_class": error_class_name(error), "error_message": error_text(error)}
+    job = payload or {}
+    job_class = job.get("display_class") or job.get("wrapped") or job.get("class")
+    if job_class is not None:
+        fields["job_class"] = str(job_class)
+    if job.get("queue") is not None:
+        fields["queue"] = str(job["queue"])
     return fields
 
 
@@ -203,7 +223,32 @@ class WithoutTimestampFormatter(LineFormatter):
 
 
 class JsonFormatter(LineFormatter):
-    """Ruby's `JSON`: one object a line, `{"ts", "pid", "tid", "lvl", "msg"}`, and `ctx` while a job runs."""
+    """
+    Ruby's `JSON`: one object a line, `{"ts", "pid", "tid", "lvl", "msg"}`, and `ctx` while a job runs.
+
+    A line about an error has `error_class`, `error_message` and `error_backtrace` besides, and of a job's error
+    `job_class` and `queue`: fields that can be searched and grouped by, where Ruby's lines have text alone.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As of any format; what is known of an error stands in fields of its own."""
+        line = super().format(record)
+        fields = self._error_fields(record)
+        return f"{line[:-1]},{_json(fields)[1:]}" if fields else line
+
+    def _error_fields(self, record: logging.LogRecord) -> dict[str, str]:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None and "error_class" not in record.__dict__:
+            return {}
+        job = record.__dict__.get("sidekiq_job") or running_payload.get()
+        fields = {} if error is None else error_fields(error, job)
+        fields |= {name: record.__dict__[name] for name in ERROR_FIELDS if record.__dict__.get(name)}
+        if record.exc_info:
+            fields["error_backtrace"] = record.exc_text or self.formatException(record.exc_info)
+        return fields
+
+    def _with_traceback(self, message: str, record: logging.LogRecord) -> str:
+        return message if record.stack_info is None else f"{message}\n{record.stack_info}"
 
     def context(self, payload: Mapping[str, Any], elapsed: float | None) -> str:
         """The object that stands under `ctx`."""
@@ -225,7 +270,8 @@ class JobContextFilter(logging.Filter):
         """Lets everything through."""
         job = running_payload.get() or {}
         record.jid = str(job.get("jid") or "")
-        record.job_class = str(job.get("wrapped") or job.get("class") or "")
+        named = job.get("wrapped") or job.get("class") or record.__dict__.get("job_class")
+        record.job_class = str(named or "")
         record.tid = tid.current()
         return True
 

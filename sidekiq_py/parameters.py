@@ -9,6 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from types import FunctionType
 from typing import Any, NoReturn
 
 from sidekiq_py.errors import ArgumentTypeError, PayloadError
@@ -26,16 +27,22 @@ class Parameters:
         skip: So many of its first parameters are not the caller's: `self`, and the item of an iterable job.
     """
 
-    __slots__ = ("_function", "_least", "_most", "_name", "_signature", "_skip")
+    __slots__ = ("_function", "_least", "_most", "_name", "_signature", "_skip", "signed")
 
     def __init__(self, name: str, function: Callable[..., Any] | None, skip: int = 0) -> None:
         self._name = name
         self._function = function
         self._skip = skip
         self._signature: inspect.Signature | None = None
+        # By name, the methods of the job's handle that bear its signature; kept by `signatures`.
+        self.signed: dict[str, FunctionType] = {}
         # Until the first push: inspecting every function at import would cost more than most programs need.
         self._least: float = inf
         self._most: float = -inf
+
+    def signature(self) -> inspect.Signature | None:
+        """What a caller passes, without a return annotation; None where nobody knows."""
+        return self._measured()
 
     def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain, ClientMiddleware, ServerMiddleware
+from sidekiq_py.options import OF_JOBS, warn_of_unknown, with_custom
 from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 
@@ -147,7 +148,8 @@ def configure(
     if strict_args is not None:
         changes["strict_args"] = _strict_args(strict_args)
     if default_job_options is not None:
-        changes["default_job_options"] = dict(default_job_options)
+        warn_of_unknown(default_job_options, OF_JOBS, "default_job_options", only_near=True)
+        changes["default_job_options"] = with_custom(default_job_options)
     if sidekiq_version is not None:
         changes["sidekiq_version"] = sidekiq_version
     # Where Redis is given the environment has no say, not even a wrong one.

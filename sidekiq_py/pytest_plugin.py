@@ -1,11 +1,13 @@
 """
-pytest plug-in: the fixture `sidekiq_jobs`.
+pytest plug-in: the fixtures `sidekiq_jobs` and `sidekiq_redis`, and a switch that keeps a whole run off Redis.
 
     def test_signing_up_sends_a_mail(sidekiq_jobs):
         sign_up("bob")
         sidekiq_jobs.assert_enqueued("Mailer", args=["bob"])
 
-pytest loads it in every project where this library is installed, so nothing is imported before the fixture is used.
+With `--sidekiq-off-redis`, or `sidekiq_off_redis = true` in pytest's settings, no test reaches Redis but those that ask
+for `sidekiq_redis`. pytest loads this in every project where the library is installed, so nothing is imported before
+one of them is used.
 """
 
 from collections.abc import Iterator
@@ -16,6 +18,38 @@ import pytest
 if TYPE_CHECKING:
     from sidekiq_py.testing import EnqueuedJobs
 
+_SWITCH_HELP = "Keep jobs of sidekiq_py in memory, and let no test reach Redis unless it asks for sidekiq_redis."
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the flag and the setting."""
+    parser.getgroup("sidekiq_py").addoption("--sidekiq-off-redis", action="store_true", help=_SWITCH_HELP)
+    parser.addini("sidekiq_off_redis", _SWITCH_HELP, type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the run off Redis, if it is asked for, before a module of the program or of its tests is imported."""
+    if _is_off_redis(config):
+        from sidekiq_py.testing import keep_off_redis
+
+        keep_off_redis()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave a process that goes on after the run as it was."""
+    if _is_off_redis(config):
+        from sidekiq_py.testing import allow_redis
+
+        allow_redis()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Each test begins with nothing enqueued."""
+    if _is_off_redis(item.config):
+        from sidekiq_py.testing import keep_off_redis
+
+        keep_off_redis().clear()
+
 
 @pytest.fixture
 def sidekiq_jobs() -> "Iterator[EnqueuedJobs]":
@@ -24,3 +58,20 @@ def sidekiq_jobs() -> "Iterator[EnqueuedJobs]":
 
     with fake(everywhere=True) as enqueued:
         yield enqueued
+
+
+@pytest.fixture
+def sidekiq_redis(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Lets this test reach Redis in a run that is kept off it."""
+    if not _is_off_redis(pytestconfig):
+        yield
+        return
+    from sidekiq_py.testing import allow_redis, keep_off_redis
+
+    allow_redis()
+    yield
+    keep_off_redis()
+
+
+def _is_off_redis(config: pytest.Config) -> bool:
+    return bool(config.getoption("--sidekiq-off-redis") or config.getini("sidekiq_off_redis"))

@@ -173,12 +173,14 @@ class Registry:
     Attributes:
         on_told: Of a worker whose jobs can be revoked; None where nobody listens.
         on_too_large: Asked about jobs of more bytes than `Config.max_job_bytes`.
+        elsewhere: Classes that this program enqueues and does not implement: `ruby_job`.
     """
 
     def __init__(self) -> None:
         self._by_name: dict[str, JobDefinition] = {}
         self.on_told: OnTold | None = None
         self.on_too_large: OnTooLarge | None = None
+        self.elsewhere: set[str] = set()
         # The dict's own method: every job that runs is looked up once.
         self.find: Callable[[str], JobDefinition | None] = self._by_name.get
 

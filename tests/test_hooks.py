@@ -26,6 +26,32 @@ def test_a_failed_job_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixt
     assert "raised_in_the_program" in caplog.text
 
 
+def test_an_error_is_logged_beside_an_error_handler(caplog: pytest.LogCaptureFixture) -> None:
+    """Who adds Sentry still finds the error in the log, as with Ruby's own handler."""
+    hooks = Hooks()
+    told: list[str] = []
+    hooks.on_error(lambda error, context: told.append(str(error)))
+
+    with caplog.at_level(logging.WARNING, "sidekiq"):
+        hooks.report(raised_in_the_program(), {"context": "Job raised exception", "job": {"class": "A"}})
+
+    assert told == ["no such order"]
+    assert [record.getMessage() for record in caplog.records] == ["Job raised exception: ValueError: no such order"]
+
+
+def test_an_error_whose_message_raises_is_logged_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the program's exception does, its report comes out."""
+
+    class Spiteful(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    with caplog.at_level(logging.WARNING, "sidekiq"):
+        Hooks().report(Spiteful(), {"context": "heartbeat"})
+
+    assert caplog.records[0].getMessage() == "heartbeat: Spiteful: !!! ERROR MESSAGE THREW AN ERROR !!!"
+
+
 def test_an_error_that_is_no_jobs_takes_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """An outage of Redis has no traceback worth reading."""
     with caplog.at_level(logging.WARNING, "sidekiq"):

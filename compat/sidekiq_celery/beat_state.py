@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._beat import as_data
-from sidekiq_celery._beat.persistent import PersistentScheduler, place_of, read_run, run_text
+from sidekiq_celery._beat.persistent import PersistentScheduler, Runs, place_of, read_runs
 from sidekiq_celery._beat.scheduler import Scheduler
 from sidekiq_celery.app.pushing import client_of
 from sidekiq_py.redis_access import turns
@@ -28,7 +28,7 @@ class EntryState:
 
     Args:
         schedule: For people: a line of cron, or `every 10.00 seconds`.
-        last_run_at: In the app's zone; None if no beat has seen it yet.
+        last_run_at: When it was sent last, in the app's zone; None if never.
         total_run_count: How often it was sent.
         is_added: It was added at run time, and is not in the settings.
     """
@@ -52,7 +52,7 @@ def entries(app: "Celery") -> list[EntryState]:
     values, held, _ = turns.read(client_of(app).pool, place_of(app))
     found = []
     for name, entry in sorted(_scheduler(app).schedule.items()):
-        last_run_at, count = read_run(app, values[name]) if name in values else (None, 0)
+        count, last_run_at = read_runs(app, values[name])[1:] if name in values else (0, None)
         is_added = name not in app.conf.beat_schedule and name != "celery.backend_cleanup"
         when = as_data.schedule_text(entry.schedule)
         found.append(EntryState(name, entry.task, when, last_run_at, count, name in held, is_added))
@@ -82,7 +82,7 @@ def add(
     if name in app.conf.beat_schedule:
         raise ValueError(f"{name!r} is in the setting beat_schedule; change it there, or choose another name")
     text = as_data.entry_text(task, when, args, kwargs, options)
-    turns.add(client_of(app).pool, place_of(app), name, text, run_text(app.now(), 0))
+    turns.add(client_of(app).pool, place_of(app), name, text, Runs(app.now()).text())
 
 
 def remove(app: "Celery", name: str) -> None:
@@ -121,13 +121,14 @@ def resume(app: "Celery", name: str) -> None:
     _entry(app, name)
     pool, place = client_of(app).pool, place_of(app)
     value, _ = turns.read_one(pool, place, name)
-    count = read_run(app, value)[1] if value else 0
-    turns.release(pool, place, name, run_text(app.now(), count))
+    before = read_runs(app, value) if value else Runs(app.now())
+    turns.release(pool, place, name, before._replace(counted_from=app.now()).text())
 
 
 def run(app: "Celery", name: str) -> Any:
     """
-    Send a periodic task now; when it is due next stays as it is.
+    Send a periodic task now; when it is due next stays as it is, and so does what is kept of its runs: a beat that has
+    read that would otherwise leave out its own.
 
     Returns:
         The result's handle.

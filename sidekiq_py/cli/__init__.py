@@ -66,7 +66,8 @@ class LazyGroup(click.Group):
         except click.NoSuchOption as error:
             if not COMMANDS.keys().isdisjoint(given):
                 raise
-            advice = f"{error.message} To run a worker: sidekiq-py worker {shlex.join(given)}"
+            # click 8.1 has no full stop there.
+            advice = f"{error.message.rstrip('.')}. To run a worker: sidekiq-py worker {shlex.join(given)}"
             raise click.NoSuchOption(error.option_name, advice, error.possibilities, error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -85,13 +86,18 @@ def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) 
     """Print which release this is, and exit."""
     if not wanted or ctx.resilient_parsing:
         return
+    click.echo(package_version())
+    ctx.exit()
+
+
+def package_version() -> str:
+    """The package and its release: `sidekiq-py 0.1.0`."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        click.echo(f"sidekiq-py {version('sidekiq-py')}")
+        return f"sidekiq-py {version('sidekiq-py')}"
     except PackageNotFoundError:
-        click.echo("sidekiq-py, from a source tree that is not installed")
-    ctx.exit()
+        return "sidekiq-py, from a source tree that is not installed"
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -9,7 +9,7 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import click
@@ -17,15 +17,17 @@ import click
 from sidekiq_py import client, program
 from sidekiq_py.cli.log_setup import log_generation, set_up_logging
 from sidekiq_py.cli.program_files import import_all, set_up_django
-from sidekiq_py.cli.settings import Options, make_config
-from sidekiq_py.config import Config
+from sidekiq_py.cli.settings import Options, make_config, unknown_keys
+from sidekiq_py.config import Config, QueueConfig
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.job_class import unfinished
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.settings import place
-from sidekiq_py.registry import registry
+from sidekiq_py.registry import JobDefinition, registry
 
 _log = logging.getLogger("sidekiq")
+
+_MOST_SHOWN = 5
 
 NO_JOBS = (
     "no job is declared, so whatever this worker fetches it could not run. Name the modules that declare your jobs: "
@@ -72,12 +74,17 @@ def start_logging(options: Options, sidekiq_version: str | None) -> None:
     )
 
 
-def make_launcher(options: Options, on_epoch: Callable[[str], None] = lambda owner: None) -> Launcher:
+def make_launcher(
+    options: Options,
+    on_epoch: Callable[[str], None] = lambda owner: None,
+    is_first: Callable[[], bool] = lambda: True,
+) -> Launcher:
     """
     A launcher that is ready to start.
 
     Args:
         on_epoch: As for `Launcher`.
+        is_first: Of the processes that are started together; the first one says what is true of all.
     """
     config = load_program(options)
     start_logging(options, config.sidekiq_version)
@@ -85,6 +92,10 @@ def make_launcher(options: Options, on_epoch: Callable[[str], None] = lambda own
     _log.info("%s declared; queues: %s", counted(len(registry), "job"), ", ".join(_queue_names(config)))
     for line in _unfinished_jobs():
         _log.warning("%s", line)
+    if is_first():
+        for notice in (unknown_keys(options), unserved_jobs(config, registry)):
+            if notice is not None:
+                _log.warning("%s", notice)
     if sys.stdout.isatty() and config.processes is None:
         click.echo(banner(config))
     return Launcher(
@@ -97,13 +108,36 @@ def make_launcher(options: Options, on_epoch: Callable[[str], None] = lambda own
     )
 
 
+def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | None:
+    """
+    What to say of declared jobs whose queues this worker does not serve; None if it serves them all.
+
+    Jobs that are pushed to another Redis are left out, and Active Jobs, whose queues Rails decides.
+    """
+    served = set(_queue_names(config))
+    usual = program.default_job_options.get("queue", "default")
+    waiting: dict[str, list[str]] = {}
+    for definition in declared:
+        queue = definition.options.get("queue", usual)
+        if queue not in served and definition.pool is None and definition.resolve is None:
+            waiting.setdefault(queue, []).append(definition.name)
+    if not waiting:
+        return None
+    jobs = [f"{name} ({queue})" for queue, names in waiting.items() for name in names]
+    shown = ", ".join(jobs[:_MOST_SHOWN]) + (f" and {len(jobs) - _MOST_SHOWN} more" if len(jobs) > _MOST_SHOWN else "")
+    # Flags replace the queues of the file and the default, so those that are served now have to be named as well.
+    present = config.capsules[0]
+    flags = [f"-q {_as_flag(queue)}" for queue in present.queues]
+    flags += [f"-q {queue}" if present.mode == "strict" else f"-q {queue},1" for queue in waiting]
+    return (
+        f"{counted(len(jobs), 'declared job')} would wait in {counted(len(waiting), 'queue')} that this worker does "
+        f"not serve: {shown}. Unless another worker does, start this one with {' '.join(flags)}"
+    )
+
+
 def banner(config: Config) -> str:
     """What a person at the terminal wants to know first."""
-    queues = ", ".join(
-        f"{queue.name},{queue.weight}" if queue.weight else queue.name
-        for capsule in config.capsules
-        for queue in capsule.queues
-    )
+    queues = ", ".join(_as_flag(queue) for capsule in config.capsules for queue in capsule.queues)
     lines = [
         click.style("sidekiq-py worker", bold=True) + f" ({config.environment})",
         f"  Redis    {place(config.redis)}",
@@ -136,6 +170,10 @@ def _configure(options: Options, *, only_flags: bool) -> None:
 def _unfinished_jobs() -> list[str]:
     what = "is a subclass of Job without `perform` (IterableJob: without `each_iteration`), so it is no job"
     return [f"{name} {what}" for name in unfinished()]
+
+
+def _as_flag(queue: QueueConfig) -> str:
+    return f"{queue.name},{queue.weight}" if queue.weight else queue.name
 
 
 def _queue_names(config: Config) -> list[str]:

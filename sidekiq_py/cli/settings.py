@@ -16,6 +16,7 @@ from sidekiq_py.cli import values
 from sidekiq_py.config import CapsuleConfig, Config, ExtensionPolicy, QueueConfig, check_extension_keys
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.logs import FORMAT_NAMES, LOGGED_ATTRIBUTES, level_number
+from sidekiq_py.options import closest
 from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 
@@ -42,6 +43,8 @@ _OTHER_OPTIONS = frozenset(
         *("sidekiq_version", "float_text", "fetcher", "redis_url", "namespace", "extension_keys"),
     )
 )
+_KNOWN_OPTIONS = _OTHER_OPTIONS.union(_PLAIN_OPTIONS)
+_OF_CAPSULES = frozenset(("concurrency", "queues"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,35 @@ def read_all(flags: Mapping[str, Any], *, variables: Mapping[str, str], director
     return Options(merged, environment, flags_given, variables, directory, extension_keys)
 
 
+def unknown_keys(options: Options) -> str | None:
+    """
+    What to say of keys of the file that mean nothing here; None if there are none. They stay in `Config.extra`, as in
+    Ruby.
+
+    A mapping is passed over unless its name looks misspelled: it may be the section of another environment, or a
+    gem's.
+    """
+    capsules = options.values.get("capsules")
+    own = capsules.items() if isinstance(capsules, Mapping) else ()
+    found = [
+        *_misspelled(options.values, _KNOWN_OPTIONS, ""),
+        *(text for name, capsule in own for text in _misspelled(capsule, _OF_CAPSULES, f"capsules: {name}: ")),
+    ]
+    if not found:
+        return None
+    named = ", ".join(found)
+    return f"the YAML file has settings that mean nothing here: {named}; a plug-in finds them in Config.extra"
+
+
+def _misspelled(given: Any, known: frozenset[str], place: str) -> list[str]:
+    found = []
+    for name, value in given.items() if isinstance(given, Mapping) else ():
+        near = closest(str(name), known)
+        if name not in known and (near is not None or not isinstance(value, Mapping)):
+            found.append(f"{place}{name}" + (f" (did you mean {near}?)" if near else ""))
+    return found
+
+
 def find_default_file(directory: Path) -> Path | None:
     """The configuration file of an application in *directory*, if it has one."""
     candidates = [directory / "config" / name for name in DEFAULT_FILES]
@@ -191,7 +223,6 @@ def make_config(
         field: read(given[name], name) for name, (field, read) in _PLAIN_OPTIONS.items() if given.get(name) is not None
     }
     fetcher = values.one_of(given.get("fetcher"), FETCHERS, "fetcher")
-    known = {*_PLAIN_OPTIONS, *_OTHER_OPTIONS}
     return Config(
         redis=redis or RedisSettings(namespace=options.namespace or ""),
         sidekiq_version=version,
@@ -203,7 +234,7 @@ def make_config(
         labels=values.texts(given.get("labels"), "labels"),
         job_log=not given.get("skip_default_job_logging"),
         extension_keys=options.extension_keys if extension_keys is None else extension_keys,
-        extra={name: value for name, value in given.items() if name not in known},
+        extra={name: value for name, value in given.items() if name not in _KNOWN_OPTIONS},
         **fields,
     )
 

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
@@ -127,13 +128,15 @@ def _supervise(options: Options, config: Config) -> int:
     from sidekiq_py.engine.family import Parent
     from sidekiq_py.engine.supervisor import Supervisor
 
+    is_first = _first_of_forked()
+
     def be_child(parent: Parent) -> int:
         # The program may set up logging itself, as in a worker without a parent.
         remove_line_handlers()
         try:
             from sidekiq_py.cli.boot import make_launcher
 
-            return run_child(parent, lambda on_epoch: make_launcher(options, on_epoch))
+            return run_child(parent, lambda on_epoch: make_launcher(options, on_epoch, is_first))
         except click.ClickException as error:
             error.show()
             return error.exit_code
@@ -149,3 +152,12 @@ def _supervise(options: Options, config: Config) -> int:
     )
     limit_kb = None if config.max_memory_mb is None else config.max_memory_mb * 1024
     return Supervisor(config, config.processes or 1, be_child, limit_kb).run()
+
+
+def _first_of_forked() -> Callable[[], bool]:
+    """A question that is answered by True once, in whichever of the processes forked from here asks it first."""
+    readable, writable = os.pipe()
+    os.write(writable, b"1")
+    # Without a writer, whoever comes later reads the pipe's end at once.
+    os.close(writable)
+    return lambda: os.read(readable, 1) == b"1"

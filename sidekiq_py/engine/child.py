@@ -47,15 +47,25 @@ def run_child(
             asks_waiting = "waiting" in message.details
             relayed.call(lambda: parent.say("LOAD", *map(str, launcher.shape.load(asks_waiting))))
         elif message.word == "DEAD":
+            # Said only now: this thread may have waited long for the interpreter, and somebody else is told meanwhile.
             launcher.bury(message.details[0])
+            parent.say("HEARD", message.details[0])
         elif message.word == "KILLED":
             limit, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
             answers = {True: "yes", False: "no", None: "later"}
-            parent.say("SETTLED", answers[launcher.settle_overdue(owner, field.encode(), limit)], owner, field)
+            parent.say("SETTLED", answers[launcher.settle_overdue(owner, _bytes_of(field), limit)], owner, field)
 
     parent.listen(hear, on_end=lambda: launcher.signals.put("TERM"))
     settle_memory()
-    return launcher.run(on_ready=lambda: parent.say("READY"))
+    return launcher.run(
+        on_ready=lambda: parent.say("READY"),
+        # Whoever ends without it has crashed: a job may end its process with exit code 0.
+        on_stop=lambda name: parent.say("LEAVING", name),
+    )
+
+
+def _bytes_of(field: str) -> bytes:
+    return field.encode(errors="surrogateescape")
 
 
 class _Watch:
@@ -76,7 +86,7 @@ class _Watch:
         owner = unit.owner.name if unit.owner is not None else unit.kept_by
         if owner:
             field = in_flight.public_field(unit.field, unit.raw if unit.is_listed and unit.owner is not None else None)
-            self._parent.say(word, limit, owner, field.decode())
+            self._parent.say(word, limit, owner, field.decode(errors="surrogateescape"))
 
     def end(self) -> None:
         """It ended, and is not settled yet."""

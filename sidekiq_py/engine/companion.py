@@ -11,13 +11,15 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.child_starts import ChildStarts
 from sidekiq_py.engine.family import Message, Parent
-from sidekiq_py.engine.family_member import Child, send_signal
+from sidekiq_py.engine.family_member import ChildProcess
+from sidekiq_py.engine.fleet import Children
+from sidekiq_py.engine.forks import Forks
 
 _log = logging.getLogger("sidekiq")
 
@@ -49,85 +51,78 @@ class Companion:
 
     Args:
         role: None: there is none, and nothing here does anything.
-        fork: Makes a process that runs what it is given, and stands in no books of the parent.
-        children: All that live.
+        forks: Where it is made.
+        fleet: Whom it speaks with.
+
+    Attributes:
+        process: The one that lives; None: there is none now.
     """
 
-    def __init__(
-        self,
-        role: Role | None,
-        fork: Callable[[Callable[[Parent], int]], Child],
-        children: Callable[[], Sequence[Child]],
-    ) -> None:
+    def __init__(self, role: Role | None, forks: Forks, fleet: Children) -> None:
         self._role = role
-        self._fork = fork
-        self._children = children
+        self._forks = forks
+        self._fleet = fleet
         self._starts = ChildStarts(1)
-        # None, or the one that lives.
-        self.processes: tuple[Child, ...] = ()
+        self.process: ChildProcess | None = None
 
     @property
     def next_start_at(self) -> float | None:
         """When one is to be started, on the monotonic clock; None: not now."""
-        return self._starts.next_at if self._role is not None and not self.processes else None
-
-    def is_process(self, pid: int) -> bool:
-        """It is this one."""
-        return any(process.pid == pid for process in self.processes)
+        return self._starts.next_at if self._role is not None and self.process is None else None
 
     def keep(self) -> None:
         """Start one if there is none, and it is time."""
-        if self._role is not None and not self.processes and monotonic() >= self._starts.next_at:
-            self.processes = (self._fork(self._role.run),)
-
-    def close_pipes(self) -> None:
-        """Close both; in a child, too: these are not for it."""
-        for process in self.processes:
-            process.up.close()
-            process.down.close()
+        if self._role is None or self.process is not None or monotonic() < self._starts.next_at:
+            return
+        try:
+            self.process = self._forks.fork(self._role.run)
+        except OSError as error:
+            pause = self._starts.note_death(was_ready=False, age_seconds=0.0, now=monotonic())
+            _log.error("the companion process could not be started (%s); the next try is in %.1f s", error, pause)
 
     def note_end(self, code: int) -> None:
         """It has ended, and another one is started soon."""
-        (process,) = self.processes
-        self.close_pipes()
-        self.processes = ()
+        process, self.process = self.process, None
+        if process is None:
+            return
         now = monotonic()
         self._starts.note_death(was_ready=True, age_seconds=now - process.born_at, now=now)
         _log.warning("the companion process %d ended (%d) and is replaced", process.pid, code)
 
     def stop(self) -> None:
         """End it: it is asked to, and killed if it does not heed that."""
-        for process in self.processes:
-            send_signal(process.pid, signal.SIGTERM)
-            deadline = monotonic() + _END_SECONDS
-            while not _has_ended(process.pid):
-                if monotonic() >= deadline:
-                    send_signal(process.pid, signal.SIGKILL)
-                    deadline = float("inf")
-                time.sleep(0.01)
-        self.close_pipes()
-        self.processes = ()
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        deadline = monotonic() + _END_SECONDS
+        while not any(ended.process is process for ended in self._forks.reap()):
+            if monotonic() >= deadline:
+                process.send_signal(signal.SIGKILL)
+                deadline = float("inf")
+            time.sleep(0.01)
 
     # ---- the relay
 
     def hear(self, message: Message) -> None:
         """What the companion says."""
-        if message.word == "TELL":
-            who, text = message.details[0], " ".join(message.details[1:])
-            self._tell(who, text)
-        elif message.word == "ASK":
-            number, who, text = message.details[0], message.details[1], " ".join(message.details[2:])
-            self._ask(number, who, text)
+        match message.word, message.details:
+            case "TELL", (who, *text):
+                self._tell(who, " ".join(text))
+            case "ASK", (number, who, *text):
+                self._ask(number, who, " ".join(text))
+            case _:
+                raise ValueError("the companion process does not speak so")
 
-    def pass_on(self, child: Child, message: Message) -> None:
-        """What a child says that is for the companion."""
-        pid, rest = str(child.pid), message.details
-        if message.word == "ANSWER":
-            self._to_companion("ANSWER", rest[0], pid, *rest[1:])
-        elif message.word == "SAY":
-            self._to_companion("SAID", pid, *rest)
+    def pass_answer(self, child: ChildProcess, number: str, text: list[str]) -> None:
+        """A child answers the companion's question."""
+        self._to_companion("ANSWER", number, str(child.pid), *text)
 
-    def note_gone(self, child: Child) -> None:
+    def pass_on(self, child: ChildProcess, text: tuple[str, ...]) -> None:
+        """A child tells the companion something."""
+        self._to_companion("SAID", str(child.pid), *text)
+
+    def note_gone(self, child: ChildProcess) -> None:
         """A child has ended, and answers no more."""
         self._to_companion("GONE", str(child.pid))
 
@@ -135,12 +130,12 @@ class Companion:
         if who != CHILDREN:
             self._obey(text)
         if who != PARENT:
-            for child in self._children():
+            for child in self._fleet.children:
                 _send(child, "TELL", text)
 
     def _ask(self, number: str, who: str, text: str) -> None:
         # One that is not ready does not listen yet.
-        children = [] if who == PARENT else [child for child in self._children() if child.is_ready]
+        children = [] if who == PARENT else [child for child in self._fleet.children if child.is_ready]
         asked = [str(child.pid) for child in children if _send(child, "ASK", number, text)]
         if who != CHILDREN:
             asked.append(str(os.getpid()))
@@ -157,18 +152,11 @@ class Companion:
             return ""
 
     def _to_companion(self, word: str, *details: str) -> None:
-        for process in self.processes:
-            _send(process, word, *details)
+        if self.process is not None:
+            _send(self.process, word, *details)
 
 
-def _send(process: Child, word: str, *details: str) -> bool:
+def _send(process: ChildProcess, word: str, *details: str) -> bool:
     if process.down.waiting_bytes > _MOST_WAITING_BYTES:
         return False
     return process.down.write(word, *details)
-
-
-def _has_ended(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True

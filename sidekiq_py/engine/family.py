@@ -5,7 +5,8 @@ What a parent and its children say to each other, over two pipes each.
 `END` (a job with a hard limit starts and ends), `TERMINATE signal:<number> <owner> <field>` (the job that runs is to be
 ended by force; `END` if it ends by itself), `SETTLED <yes|no|later> <owner> <field>` (the answer to `KILLED`; `no`: it
 had ended, `later`: Redis is away), `RENEW` (replace me: I have run my share of jobs), `LOAD <running> [<waiting>]` (the
-answer to `LOAD`).
+answer to `LOAD`), `HEARD <owner>` (the answer to `DEAD`), `LEAVING <signal>` (I was told to stop, and do: an end
+without this word is a crash, whatever its exit code).
 - Down: `DEAD <owner>` (bring its jobs back), `KILLED <seconds> <owner> <field>` (its job ran past its hard limit,
 or was terminated: settle it as failed), `LOAD [waiting]` (how many jobs run, and how many wait). The end of the down
 pipe says that the parent is gone.
@@ -13,13 +14,18 @@ pipe says that the parent is gone.
 and `ASK <number> <who> <text>`, where who is `parent`, `children` or `all`. To a child: `TELL <text>`, `ASK <number>
 <text>`. From a child: `ANSWER <number> <text>`, and `SAY <text>`. To the companion: `ASKED <number> <pid>…` (who was
 asked), `ANSWER <number> <pid> <text>`, `SAID <pid> <text>`, `GONE <pid>` (a child has ended).
+
+Whoever reads passes over what it does not understand: a job may write to any file that its process has open.
 """
 
+import logging
 import os
 import select
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+
+_log = logging.getLogger("sidekiq")
 
 _CHUNK = 65536
 # The system waits for no longer than 24 days at a time.
@@ -35,16 +41,22 @@ class Message:
 
 
 class LinePipe:
-    """Reads whole messages from one end of a pipe, or writes them to the other."""
+    """
+    Reads whole messages from one end of a pipe, or writes them to the other.
+
+    Attributes:
+        has_ended: Nothing more will come.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        self.has_ended = False
         self._buffer = b""
         self._lock = threading.Lock()
 
     def write(self, word: str, *details: str) -> bool:
         """Send a message; False if nobody reads any more."""
-        line = " ".join((word, *details)).encode() + b"\n"
+        line = _line_of(word, details)
         try:
             with self._lock:
                 # A line that is longer than the pipe goes in parts where a signal comes in between.
@@ -59,11 +71,13 @@ class LinePipe:
         try:
             data = os.read(self.fd, _CHUNK)
         except OSError:
-            return None
+            data = b""
         if not data:
+            self.has_ended = True
             return None
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        words = [line.decode().split(" ") for line in lines if line]
+        # The name of a queue may be any bytes, and comes back as it was.
+        words = [line.decode(errors="surrogateescape").split(" ") for line in lines if line]
         return iter([Message(first, tuple(rest)) for first, *rest in words])
 
     def close(self) -> None:
@@ -94,7 +108,7 @@ class Outbox:
 
     def write(self, word: str, *details: str) -> bool:
         """Send a message; False if nobody reads any more."""
-        self._waiting += " ".join((word, *details)).encode() + b"\n"
+        self._waiting += _line_of(word, details)
         return self.flush()
 
     def flush(self) -> bool:
@@ -139,9 +153,17 @@ class Parent:
                     on_end()
                     return
                 for message in messages:
-                    hear(message)
+                    try:
+                        hear(message)
+                    except Exception:  # noqa: BLE001 — what a companion asks for may be code of the program
+                        # This thread also hears of the parent's end.
+                        _log.exception("a message of the parent process could not be obeyed: %.200r", message)
 
         threading.Thread(target=run, name="sidekiq.parent", daemon=True).start()
+
+
+def _line_of(word: str, details: tuple[str, ...]) -> bytes:
+    return " ".join((word, *details)).encode(errors="surrogateescape") + b"\n"
 
 
 def readable(fds: list[int], seconds: float | None, *, writers: Iterable[int] = ()) -> list[int]:

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from sidekiq_py import clock
 from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.setbacks import Outage
 from sidekiq_py.engine.work_state import RunningJob
 from sidekiq_py.errors import RedisError
@@ -49,6 +50,7 @@ class Heartbeat:
         on_beat: Called after each beat that went through.
         period_seconds: Between two beats; `None` for the release's own.
         now: Seconds since the epoch.
+        downtime: Of the process, which other parts note as well.
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class Heartbeat:
         on_beat: Callable[[], None] = lambda: None,
         period_seconds: float | None = None,
         now: Callable[[], float] = clock.now_seconds,
+        downtime: Downtime | None = None,
     ) -> None:
         self._process = process
+        self._downtime = downtime or Downtime()
         self._pool = pool
         self._dialect = dialect
         self._running = running
@@ -109,6 +113,12 @@ class Heartbeat:
             self._process = self._process.with_capsule(capsule, concurrency=concurrency, weights=weights)
         self.beat_soon()
 
+    def change_coroutines(self, number: int) -> None:
+        """Say from now on that so many `async def` jobs run at once."""
+        with self._changing:
+            self._process = replace(self._process, coroutines=number)
+        self.beat_soon()
+
     def stop(self) -> None:
         """End the thread and take the process out of the registry; where Redis is away, its entry expires by itself."""
         self._is_ended = True
@@ -130,7 +140,8 @@ class Heartbeat:
             RedisError: Redis is out of reach or refuses.
         """
         reply = beats.beat(self._pool, self._facts(), dialect=self._dialect())
-        self._note_downtime()
+        self._outage.over()
+        self._downtime.works("heartbeat")
         self._note_rtt(reply.rtt_us)
         if not reply.was_known:
             self._hooks.fire("heartbeat")
@@ -151,6 +162,8 @@ class Heartbeat:
             self.beat()
             return self._period_seconds or self._dialect().beat_seconds
         except Exception as error:  # noqa: BLE001 - a process that does not beat is taken for dead
+            if isinstance(error, RedisError):
+                self._downtime.failed(error, "heartbeat")
             return self._outage.failed(error)
 
     def _facts(self) -> beats.Beat:
@@ -185,11 +198,6 @@ class Heartbeat:
             self._trouble_after.failed(error)
         else:
             self._trouble_after.over()
-
-    def _note_downtime(self) -> None:
-        seconds = self._outage.over()
-        if seconds is not None:
-            _log.info("Redis is online, %.3f sec downtime", seconds)
 
     def _note_rtt(self, rtt_us: int) -> None:
         self._rtts_us.append(rtt_us)

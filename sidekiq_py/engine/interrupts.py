@@ -3,24 +3,30 @@ Exceptions that come from outside into a running job: the soft time limit, and S
 
 CPython can have an exception raised in another thread. It strikes at some later instruction, so it must be armed only
 while the job itself runs: never while the job is being settled, and never in the next one. A thread that blocks in C
-code (a database driver, `time.sleep`) is struck when it comes back.
+code (a database driver, `time.sleep`) is struck when it comes back. Where a job runs in the main thread, a signal has
+it come back: the exception then strikes in that signal's handler.
 """
 
 import ctypes
 import heapq
 import itertools
+import signal
 import threading
 from collections.abc import Callable
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.signals import WAKE
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
 
 INTERRUPTS = (Shutdown, SoftTimeLimitError)
 
 # With so many limits it is worth a look which of their jobs still run.
 _MANY_LIMITS = 256
+
+# One signal may come just before the system call that it is to interrupt.
+_WAKE_AGAIN_SECONDS = (0.05, 0.2, 1.0)
 
 _set_async_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
@@ -34,11 +40,12 @@ class Guard:
     `is_requested`. So one of them always sees the other, and the thread then waits for the interrupter in `absorb`.
     """
 
-    __slots__ = ("_lock", "_thread_id", "is_condemned", "is_requested", "performing")
+    __slots__ = ("_is_main_thread", "_lock", "_thread_id", "is_condemned", "is_requested", "performing")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread_id = threading.get_ident()
+        self._is_main_thread = threading.current_thread() is threading.main_thread()
         self.performing: UnitOfWork | None = None
         self.is_requested = False
         self.is_condemned = False
@@ -50,7 +57,17 @@ class Guard:
             if self.performing is not unit:
                 return False
             struck: int = _set_async_exception(ctypes.c_ulong(self._thread_id), ctypes.py_object(kind))
-            return struck == 1
+        if self._is_main_thread:
+            threading.Thread(target=self._wake, args=(unit,), name="sidekiq.wake", daemon=True).start()
+        return struck == 1
+
+    def _wake(self, unit: UnitOfWork) -> None:
+        """Have the job's system call end early. A call that goes on after it, as nothing is to strike, goes on."""
+        for pause in (*_WAKE_AGAIN_SECONDS, 0.0):
+            if self.performing is not unit:
+                return
+            signal.pthread_kill(self._thread_id, WAKE)
+            threading.Event().wait(pause)
 
     def condemn(self, unit: UnitOfWork, tell: Callable[[], None]) -> bool:
         """

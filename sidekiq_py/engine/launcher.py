@@ -28,6 +28,7 @@ from sidekiq_py.engine.basic import BasicFetcher
 from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.engine.custodian import Custodian
 from sidekiq_py.engine.declared import Declared
+from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.extensions import Extensions
 from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
 from sidekiq_py.engine.heartbeat import Heartbeat
@@ -111,7 +112,9 @@ class Launcher:
         self._state = WorkState()
         self._limits = SoftLimits()
         self._aside = Aside()
+        self._downtime = Downtime()
         self.signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
+        self._runs_jobs_here = False
         self._is_stopping = False
         self._is_quiet = False
         self._is_leaving = False
@@ -193,9 +196,35 @@ class Launcher:
 
         Does not return where a job did not heed Shutdown: the process ends at once.
         """
-        self.signals.watch()
+        if not self.config.is_single_slot_child:
+            self.signals.watch()
+            self.start()
+            on_ready()
+            self._serve(on_stop)
+            return 0
+        # Jobs run in the main thread, as in Celery's prefork: there a signal interrupts a system call, and code that
+        # needs this thread works.
+        self.signals.watch_beside_jobs()
+        self._runs_jobs_here = True
         self.start()
         on_ready()
+        serving = threading.Thread(target=self._serve_beside, args=(on_stop,), name="sidekiq.signals", daemon=True)
+        serving.start()
+        for manager in self._managers:
+            manager.run_here(self.signals.watch_again)
+        serving.join()
+        return 0
+
+    def _serve_beside(self, on_stop: Callable[[str], None]) -> None:
+        try:
+            self._serve(on_stop)
+        except BaseException:  # noqa: BLE001 — it ends the process in any case
+            # Nobody would heed a signal any more; whoever keeps this process sees a crash.
+            _log.exception("Internal error while signals were awaited")
+            os._exit(1)
+
+    def _serve(self, on_stop: Callable[[str], None]) -> None:
+        """Obey signals until told to stop, and stop."""
         service = ServiceNotifier(os.environ)
         service.ready()
         while (name := self.signals.next()) not in ("TERM", "INT"):
@@ -207,7 +236,6 @@ class Launcher:
         service.close()
         if stubborn:
             self._let_go_and_exit(0)
-        return 0
 
     def start(self) -> None:
         """
@@ -226,7 +254,10 @@ class Launcher:
             self._custodian.start()
         self._heartbeat.start()
         for manager in self._managers:
-            manager.start()
+            if self._runs_jobs_here:
+                manager.start_for_here()
+            else:
+                manager.start()
         self._poller.start()
 
     def quiet(self) -> None:
@@ -421,6 +452,7 @@ class Launcher:
             hooks=self._hooks,
             on_signal=self._take_remote_signal,
             on_beat=self._after_beat,
+            downtime=self._downtime,
         )
 
     def _make_loop(self) -> "EventLoop | None":
@@ -447,6 +479,7 @@ class Launcher:
             room=room,
             on_told=self._registry.on_told,
             count=self._processed.add,
+            downtime=self._downtime,
         )
 
     def _wake_fetchers(self) -> None:
@@ -468,6 +501,7 @@ class Launcher:
             identity=self.identity,
             version=".".join(map(str, self.dialect().version)),
             embedded=config.embedded,
+            coroutines=0 if self._loop is None else config.async_concurrency,
         )
 
     def _take_remote_signal(self, name: str) -> None:

@@ -6,6 +6,7 @@ replaced: it says what went wrong, sees to the job at hand, and begins anew.
 """
 
 import threading
+from collections.abc import Callable
 
 from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine.attempt import HardLimitWatch, Surroundings
@@ -40,6 +41,17 @@ class Manager:
         self.fetcher.start()
         for processor in self._processors:
             processor.start()
+
+    def start_for_here(self) -> None:
+        """Instead of `start`: start the fetcher; a thread is about to call `run_here`. Does not block."""
+        self.fetcher.start()
+        for processor in self._processors:
+            processor.keep_for_here()
+
+    def run_here(self, after_each: Callable[[], None]) -> None:
+        """Run jobs in the calling thread until no more are taken, and call *after_each* after each. One processor."""
+        for processor in self._processors:
+            processor.run_here(after_each)
 
     def quiet(self) -> None:
         """Take no more jobs; what has not started goes back. Idempotent."""

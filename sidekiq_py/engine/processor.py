@@ -30,6 +30,10 @@ _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = 1.0
 
 
+def _nothing() -> None:
+    pass
+
+
 class AsyncExecutor(Protocol):
     """Where `async def` jobs run."""
 
@@ -73,6 +77,8 @@ class Processor:
         # The job whose end has been handed in: whatever goes wrong after that is no failure of it.
         self._ended: UnitOfWork | None = None
         self._thread = background_thread(name, self._run)
+        self._is_here = False
+        self._after_each: Callable[[], None] = _nothing
 
     def __repr__(self) -> str:
         return f"<Processor {self._thread.name} tid={self._tid}>"
@@ -83,8 +89,20 @@ class Processor:
 
     @property
     def is_alive(self) -> bool:
-        """The thread runs."""
-        return self._thread.is_alive()
+        """The thread runs, or `run_here` is to run or does."""
+        return self._is_here or self._thread.is_alive()
+
+    def keep_for_here(self) -> None:
+        """Instead of `start`: a thread is about to call `run_here`."""
+        self._is_here = True
+
+    def run_here(self, after_each: Callable[[], None]) -> None:
+        """Run jobs in the calling thread until there is nothing more to take, and call *after_each* after each."""
+        self._after_each = after_each
+        try:
+            self._run()
+        finally:
+            self._is_here = False
 
     @property
     def running(self) -> UnitOfWork | None:
@@ -132,6 +150,7 @@ class Processor:
             finally:
                 self._around.state.running.pop(self._tid, None)
             self._unit = None
+            self._after_each()
 
     def _give_back(self) -> None:
         """What this thread had in hand when it failed goes back to its queue, unless its end has been handed in."""

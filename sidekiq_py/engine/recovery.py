@@ -29,7 +29,6 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.host import ProcessPlace, parse_registration
 from sidekiq_py.engine.owner import Ownership
-from sidekiq_py.engine.retry import error_class_name
 from sidekiq_py.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -42,6 +41,7 @@ from sidekiq_py.logs import counted, speaking_of
 from sidekiq_py.redis_access import recover
 from sidekiq_py.redis_access.link import Link
 from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job
 
 _log = logging.getLogger("sidekiq")

@@ -21,6 +21,7 @@ from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
+from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.exchange import Exchange
 from sidekiq_py.engine.fetcher import UnitOfWork, listed_among
 from sidekiq_py.engine.keeper import RETRY_SECONDS, TICK_SECONDS, Keeper
@@ -77,8 +78,10 @@ class ReliableFetcher:
         room: Callable[[], int | None] = lambda: None,
         on_told: OnTold | None = None,
         count: Callable[[int], None] = lambda count: None,
+        downtime: Downtime | None = None,
     ) -> None:
         self._capsule = capsule
+        self._downtime = downtime or Downtime()
         self._config = config
         self._ownership = ownership
         self._report = report
@@ -136,8 +139,6 @@ class ReliableFetcher:
         self._quiet = threading.Event()
         self._is_closed = False
         self._has_trouble = False
-        # By what fails; "" is everything.
-        self._offline_since: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"<ReliableFetcher {self._capsule.name} buffered={len(self._jobs)} idle={self._idle}>"
@@ -665,17 +666,10 @@ class ReliableFetcher:
             work: What it was part of. Redis may refuse the one and do the other; while it is away it does nothing.
         """
         self._note_trouble()
-        is_first = not self._offline_since
-        is_refused = isinstance(error, RedisReplyError)
-        self._offline_since.setdefault(work if is_refused else "", monotonic())
-        if is_first:
-            what = "refuses what a worker needs" if is_refused else "is out of reach"
+        if self._downtime.failed(error, f"{self._capsule.name}: {work}"):
+            what = "refuses what a worker needs" if isinstance(error, RedisReplyError) else "is out of reach"
             self._report(error, {"context": f"Redis {what}; trying again until it is back"})
 
     def _note_online(self, work: str) -> None:
-        if self._offline_since:
-            since = min(self._offline_since.values())
-            self._offline_since.pop("", None)
-            self._offline_since.pop(work, None)
-            if not self._offline_since:
-                _log.info("Redis is online, %.1f sec downtime", monotonic() - since)
+        if self._downtime.is_on:
+            self._downtime.works(f"{self._capsule.name}: {work}")

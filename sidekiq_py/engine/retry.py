@@ -20,7 +20,7 @@ from sidekiq_py.errors import PayloadError, Shutdown
 from sidekiq_py.outcome import Attempt, Conclude, Outcome
 from sidekiq_py.redis_access.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, record_failure
+from sidekiq_py.wire.failure import error_class_name, error_text, record_failure
 from sidekiq_py.wire.payload import dump, parse_job
 
 Payload = dict[str, Any]
@@ -148,20 +148,6 @@ def is_caused_by_shutdown(error: BaseException) -> bool:
         if isinstance(one, BaseExceptionGroup):
             waiting.extend(one.exceptions)
     return False
-
-
-def error_class_name(error: BaseException) -> str:
-    """How an exception is called on the Retries page: `ValueError`, `billing.errors.CardRefused`."""
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def error_text(error: BaseException) -> str:
-    """An exception's message, or Ruby's fixed text where it raises in turn."""
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001 - taken for a stop, a KeyboardInterrupt here would run the job again at once
-        return UNPRINTABLE_ERROR
 
 
 def backtrace_lines(error: BaseException) -> list[str]:

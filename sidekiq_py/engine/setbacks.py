@@ -4,8 +4,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from sidekiq_py import clock
-
 Report = Callable[[BaseException, dict[str, Any]], None]
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -27,30 +25,25 @@ class Outage:
         context: Told along with it.
     """
 
-    def __init__(self, report: Report, context: str, *, monotonic: Callable[[], float] = clock.monotonic) -> None:
+    def __init__(self, report: Report, context: str) -> None:
         self._report = report
         self._context = context
-        self._monotonic = monotonic
-        self._began: float | None = None
+        self._is_on = False
         self._pause_seconds = 0.0
 
     def failed(self, error: BaseException) -> float:
         """Note a failure; returns how many seconds to wait before the next try."""
-        if self._began is None:
-            self._began = self._monotonic()
+        if not self._is_on:
+            self._is_on = True
             self._pause_seconds = FIRST_PAUSE_SECONDS
             self._report(error, {"context": self._context})
         else:
             self._pause_seconds = min(self._pause_seconds * 2, LONGEST_OUTAGE_PAUSE_SECONDS)
         return self._pause_seconds
 
-    def over(self) -> float | None:
-        """Note that it works; returns the seconds that the outage took, or `None` if there was none."""
-        if self._began is None:
-            return None
-        took = self._monotonic() - self._began
-        self._began = None
-        return took
+    def over(self) -> None:
+        """Note that it works."""
+        self._is_on = False
 
 
 class Setbacks:

@@ -93,6 +93,7 @@ class Shape:
         """Run so many `async def` jobs at once; what runs is not stopped."""
         if self._loop is not None:
             self._loop.resize(coroutines)
+            self._heartbeat.change_coroutines(coroutines)
 
     def load(self, asks_waiting: bool) -> list[int]:
         """How many jobs run, and, if that is asked and Redis says so, how many wait in the queues."""

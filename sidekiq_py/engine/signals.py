@@ -3,6 +3,9 @@ What tells a worker to quiet, stop or show itself: signals of the system, and th
 
 TSTP and USR1 quiet; TERM and INT stop, another one a second or more later without waiting for busy jobs;
 TTIN dumps the threads; USR2 reopens log files. Source: Sidekiq 4.2 to 8.1.7, cli.rb.
+
+Python calls handlers of signals in the main thread alone. Where that one runs a job, which may block in C code for
+hours, another thread reads the numbers of signals as the system's own handler writes them (`signal.set_wakeup_fd`).
 """
 
 import os
@@ -10,7 +13,7 @@ import select
 import signal
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -21,6 +24,12 @@ NAMES = ("TERM", "INT", "TSTP", "USR1", "USR2", "TTIN")
 USR1_DUMPS = {"USR1": "TTIN"}
 """Celery's meaning of USR1."""
 
+WAKE = signal.SIGURG
+"""
+Has the main thread come back from C code, so that an exception which was raised there strikes. Nothing happens where it
+comes too late: the system ignores it by itself.
+"""
+
 # Signal to our handler and the one before it.
 _watched: dict[int, tuple[Any, Any]] = {}
 # By thread: the signals that were blocked before its fork.
@@ -29,7 +38,7 @@ _held = threading.local()
 
 class SignalInbox:
     """
-    Names of signals, put in from anywhere, read by the main thread.
+    Names of signals, put in from anywhere, read by one thread.
 
     Args:
         meanings: Signals of the system that are taken for others.
@@ -38,6 +47,8 @@ class SignalInbox:
     def __init__(self, meanings: Mapping[str, str] | None = None) -> None:
         self._meanings = meanings or {}
         self._names: deque[str] = deque()
+        self._functions: dict[int, Callable[[], None]] = {}
+        self._read_by_number: dict[int, str] = {}
         self._read_fd, self._write_fd = wake_pipe(self)
 
     def put(self, name: str) -> None:
@@ -54,9 +65,11 @@ class SignalInbox:
             if not select.select([self._read_fd], [], [], seconds)[0]:
                 return None
             try:
-                os.read(self._read_fd, 1024)
+                numbers = os.read(self._read_fd, 1024)
             except BlockingIOError:
-                pass
+                numbers = b""
+            for number in numbers:
+                self._note(number)
             if seconds is not None and not self._names:
                 return None
         return self._names.popleft()
@@ -65,6 +78,53 @@ class SignalInbox:
     def fd(self) -> int:
         """Readable when a name has come; for `select`."""
         return self._read_fd
+
+    def _note(self, number: int) -> None:
+        name = self._read_by_number.get(number)
+        if name is None:
+            # A mark of `put`, or of a handler that has put the name in.
+            return
+        function = self._functions.get(number)
+        if function is not None:
+            function()
+        else:
+            self._names.append(name)
+
+    def call_at(self, name: str, function: Callable[[], None]) -> None:
+        """
+        Call *function* at a signal of the system. Only in the main thread.
+
+        After `watch_beside_jobs` it is called by whoever reads the names, and again by the main thread: it has to bear
+        that.
+        """
+        number = getattr(signal, f"SIG{name}")
+        self._functions[number] = function
+        signal.signal(number, lambda *_: function())
+
+    def watch_beside_jobs(self) -> None:
+        """As `watch`, where the main thread runs jobs and another one reads the names. Only in the main thread."""
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            others = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+            if others != self._write_fd:
+                # A job runs asyncio, which has the numbers written to a place of its own.
+                signal.set_wakeup_fd(others)
+                self.put(self._read_by_number[number])
+
+        for name in NAMES:
+            number = getattr(signal, f"SIG{name}")
+            self._read_by_number[number] = self._meanings.get(name, name)
+            _watched[number] = (handle, signal.signal(number, handle))
+        for number in self._functions:
+            self._read_by_number[number] = signal.Signals(number).name
+        _watched[WAKE] = (_ignore, signal.signal(WAKE, _ignore))
+        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+
+    def watch_again(self) -> None:
+        """After a job in the main thread, where asyncio may have put its own handlers and taken them back."""
+        if signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False) != self._write_fd:
+            for number, (handler, _) in _watched.items():
+                signal.signal(number, handler)
 
     def watch(self, more: Sequence[str] = ()) -> None:
         """Take in the signals of the system, and *more*. Only in the main thread."""
@@ -79,6 +139,10 @@ class SignalInbox:
         # A process that was frozen takes a signal in any of its threads, and Python's handlers run in the main thread
         # alone: the byte wakes it.
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Only a handler in Python has a system call interrupted."""
 
 
 def _hold_back() -> None:

@@ -1,15 +1,16 @@
 """
 Pushes that are awaited: redis-py's asyncio connections, with the promises of `push.py`.
 
-A connection belongs to the event loop that opened it: each loop has free ones of its own, and they are closed when the
-loop shuts down.
+A connection belongs to the event loop that opened it: each loop has connections of its own, at most `pool_size` of
+them, and they are closed when the loop shuts down. Callers beyond that wait their turn, first come, first served.
 """
 
 import asyncio
 import select
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,11 +19,11 @@ from redis.asyncio import connection as aio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from sidekiq_py.errors import ConfigError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.adopted_pool import AWAITED, AdoptedPool
 from sidekiq_py.redis_access.connections import tls_options, unknown_option
 from sidekiq_py.redis_access.link import SUSPECT_IDLE_SECONDS, Command
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.pool import Pool, check_links
 from sidekiq_py.redis_access.push import refused_for_good, refused_twice
 from sidekiq_py.redis_access.replies import out_of_reach, reply_error
 from sidekiq_py.redis_access.settings import RedisSettings
@@ -115,7 +116,7 @@ class AsyncPool:
     Awaited links to where a pool leads.
 
     Args:
-        pool: Its settings are used, its links are not.
+        pool: Its settings are used, its links are not. `pool_size` is the most links that one loop has open.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -135,12 +136,10 @@ class AsyncPool:
             ReplyLostError: Nobody knows whether it was done.
             RedisReplyError: Redis refused it.
         """
-        links = await self._links()
-        link = links.free.pop() if links.free else AsyncLink(await self._connection())
-        try:
+        async with self._link() as link:
             refusals = _refusals(await link.exchange([b"".join(commands)], len(commands)))
             if refusals:
-                final = refused_for_good(refusals)
+                final = refused_for_good(refusals, count=len(commands))
                 if final is not None:
                     raise final
                 link.abort()
@@ -149,21 +148,15 @@ class AsyncPool:
                 if still:
                     place, error = still[-1]
                     raise refused_twice(error, is_enqueued=refusals[place][0] != len(commands) - 1)
-        finally:
-            links.release(link, self.settings.pool_size)
 
     async def batch(self, commands: Sequence[Command]) -> list[Any]:
         """Several commands that only read values, in one round trip; the first error among the replies is raised."""
-        links = await self._links()
-        link = links.free.pop() if links.free else AsyncLink(await self._connection())
         namespace = self._pool.namespace
-        try:
-            if namespace is not None:
-                commands = [namespace.command(command) for command in commands]
+        if namespace is not None:
+            commands = [namespace.command(command) for command in commands]
+        async with self._link() as link:
             packed = link._connection.pack_commands(commands)
             replies = await link.exchange(packed, len(commands))
-        finally:
-            links.release(link, self.settings.pool_size)
         for _, error in _refusals(replies):
             raise error
         return replies
@@ -174,17 +167,47 @@ class AsyncPool:
         if links is not None:
             await links.closer.aclose()
 
+    @asynccontextmanager
+    async def _link(self) -> AsyncIterator[AsyncLink]:
+        """
+        A link for the length of a block; while all of this loop's are in use, the caller waits for one.
+
+        Raises:
+            RedisConnectionError: Redis answered nobody for as long as a reply may take, and this caller had no turn.
+        """
+        links = await self._links()
+        called_at = time.monotonic()
+        async with links.turns:
+            # Without this the callers behind a Redis that hangs would time out in turn, ten at a time: the last of
+            # 5,000 after 40 minutes.
+            waited = time.monotonic() - called_at
+            if waited >= self.settings.socket_timeout_seconds and links.answered_at < called_at:
+                raise RedisConnectionError(
+                    f"Redis is out of reach: it has answered nothing for {waited:.1f} s, while this command waited for "
+                    f"one of {self.settings.pool_size} connections; nothing was sent"
+                )
+            link = links.free.pop() if links.free else AsyncLink(await self._connection())
+            try:
+                yield link
+                links.answered_at = time.monotonic()
+            except RedisReplyError:
+                links.answered_at = time.monotonic()
+                raise
+            finally:
+                links.release(link)
+
     async def _links(self) -> "_LoopLinks":
         loop = asyncio.get_running_loop()
         links = self._loops.get(loop)
         if links is None:
-            self._loops[loop] = links = _LoopLinks()
+            self._loops[loop] = links = _LoopLinks(self.settings.pool_size)
             # A generator that was started is closed by the loop's shutdown; its links are then closed with it.
             await anext(links.closer)
         return links
 
     async def _connection(self) -> aio.AbstractConnection:
         """A connection that is not open yet."""
+        check_links()
         kind, options = await self._recipe()
         common = {
             "socket_timeout": self.settings.socket_timeout_seconds,
@@ -225,15 +248,18 @@ class AsyncPool:
 
 
 class _LoopLinks:
-    """The free links of one event loop."""
+    """The links of one event loop: who may use one, and those that nobody uses now."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.free: deque[AsyncLink] = deque()
+        # First come, first served, and a caller that is cancelled while it waits takes no turn.
+        self.turns = asyncio.Semaphore(max(1, most))
+        self.answered_at = float("-inf")
         self.is_closed = False
         self.closer = self._close_at_the_end()
 
-    def release(self, link: AsyncLink, most: int) -> None:
-        if self.is_closed or len(self.free) >= most:
+    def release(self, link: AsyncLink) -> None:
+        if self.is_closed:
             link.abort()
             return
         link.released_at = time.monotonic()

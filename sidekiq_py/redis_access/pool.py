@@ -40,6 +40,7 @@ class Pool:
 
     def new_link(self, *, timeout_seconds: float | None = None) -> Link:
         """A link that the pool does not take back; *timeout_seconds* for a reply."""
+        check_links()
         seconds = self.settings.socket_timeout_seconds if timeout_seconds is None else timeout_seconds
         # A host name is looked up at each connection anyway; sentinels have to be asked.
         find_again = self._make if "+sentinel://" in self.settings.url else None
@@ -147,6 +148,21 @@ class Pool:
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_refusal: Callable[[], Exception] | None = None
+
+
+def refuse_links(refusal: Callable[[], Exception] | None) -> None:
+    """From now on no pool of this process makes a link: *refusal* says why. None ends that. For tests of programs."""
+    global _refusal
+    _refusal = refusal
+    for pool in list(_pools):
+        pool.close()
+
+
+def check_links() -> None:
+    """Raise if links are refused."""
+    if _refusal is not None:
+        raise _refusal()
 
 
 def _start_all_afresh() -> None:

@@ -136,9 +136,21 @@ class Stream:
                 _send_again(link, commands, refusals)
 
 
-def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]]) -> RedisReplyError | None:
-    """The first refusal that another try would not mend, or None."""
-    return next((error for _, error in refusals if error.code not in FAILOVER_CODES), None)
+def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]], *, count: int) -> RedisReplyError | None:
+    """
+    The first refusal that another try would not mend, or None.
+
+    Args:
+        count: Of the push's commands; the last one carries the jobs.
+    """
+    final = next((error for _, error in refusals if error.code not in FAILOVER_CODES), None)
+    if final is None or final.code != "OOM" or refusals[-1][0] != count - 1:
+        return final
+    return RedisReplyError(
+        f"{str(final).rstrip('.')}. This Redis is full, and the job is not enqueued (of a bulk push: this slice and "
+        "those after it). Let workers drain its queues or raise maxmemory, then push again; leave maxmemory-policy at "
+        "noeviction, as any other one would throw jobs away instead"
+    )
 
 
 def refused_twice(error: RedisReplyError, *, is_enqueued: bool) -> RedisReplyError:
@@ -171,7 +183,7 @@ def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisRep
 
 def _send_again(link: Link, commands: Sequence[bytes], refusals: Sequence[tuple[int, RedisReplyError]]) -> None:
     """Once more, on a fresh connection, what a failover refused."""
-    final = refused_for_good(refusals)
+    final = refused_for_good(refusals, count=len(commands))
     if final is not None:
         raise final
     link.close()

@@ -1,6 +1,7 @@
 """The one place where redis-py's errors become ours."""
 
 import re
+import ssl
 from typing import Any
 
 import redis
@@ -53,6 +54,10 @@ def _with_code(text: str, code: str | None) -> RedisReplyError:
 def out_of_reach(error: Exception) -> RedisConnectionError:
     """For a connection that could not be made, with what to do about a certificate."""
     text = f"Redis is out of reach: {error}"
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, ssl.SSLError) and str(cause) not in text:
+        # All that redis-py 5.0 says of it to `async` code is "Error 1 connecting to localhost:6379. 1."
+        text = f"{text.rstrip('.')}: {cause}"
     if "certificate verify failed" in text:
         text = (
             f"{text.rstrip('.')}. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "

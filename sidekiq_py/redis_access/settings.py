@@ -14,7 +14,8 @@ class RedisSettings:
         url: `redis://`, `rediss://`, `unix://`, or `redis+sentinel://[:password@]host:port,host:port/service[/db]`.
         socket_timeout_seconds: For a reply; blocking commands add their own time.
         connect_timeout_seconds: For a new connection.
-        pool_size: How many links stay open when nobody uses them.
+        pool_size: How many links stay open when nobody uses them; of the awaited calls also how many an event loop
+            has open at once. Further calls wait.
         namespace: Every key is `<namespace>:<key>` there, as by the redis-namespace gem; empty for none.
     """
 

@@ -9,6 +9,8 @@ Tests of programs that enqueue jobs, without Redis.
     with inline():                                jobs run where they are enqueued
         hard_worker.perform_async("bob", 5)
 
+    keep_off_redis()                              for a whole test run: no job and no command reaches Redis
+
 A mode is that of the thread or task that enters it; `fake(everywhere=True)` is that of the whole process. Modes do not
 nest. Retries are not played: what a job raises reaches the test. Source: Sidekiq 8.1.7, test_api.rb.
 """
@@ -17,6 +19,7 @@ from sidekiq_py.testing.enqueued import EnqueuedJob, EnqueuedJobs
 from sidekiq_py.testing.modes import (
     adrain,
     adrain_all,
+    allow_redis,
     aperform_one,
     assert_enqueued,
     clear,
@@ -25,6 +28,7 @@ from sidekiq_py.testing.modes import (
     fake,
     inline,
     jobs,
+    keep_off_redis,
     perform_one,
     queues,
     refute_enqueued,
@@ -35,6 +39,7 @@ __all__ = [
     "EnqueuedJobs",
     "adrain",
     "adrain_all",
+    "allow_redis",
     "aperform_one",
     "assert_enqueued",
     "clear",
@@ -43,6 +48,7 @@ __all__ = [
     "fake",
     "inline",
     "jobs",
+    "keep_off_redis",
     "perform_one",
     "queues",
     "refute_enqueued",

@@ -112,7 +112,8 @@ class EnqueuedJobs:
 
     def perform_one(self, job: Any = None, *, queue: str | None = None) -> EnqueuedJob:
         """
-        Run the oldest job, also one that is not due yet.
+        Run the oldest job, also one that is not due yet. Jobs of the Ruby side (`ruby_job`, `perform_later`) are passed
+        over, unless *job* names one.
 
         Returns:
             The job, which waits no more, even if it failed.
@@ -135,7 +136,8 @@ class EnqueuedJobs:
 
     def drain(self, job: Any = None, *, queue: str | None = None, limit: int = _DRAIN_LIMIT) -> int:
         """
-        Run jobs until none waits, those that they enqueue included.
+        Run jobs until none waits, those that they enqueue included. Jobs of the Ruby side (`ruby_job`, `perform_later`)
+        stay, to be asserted on.
 
         Args:
             job, queue: As for `jobs`.
@@ -149,7 +151,7 @@ class EnqueuedJobs:
             Exception: As `perform_one`; the jobs behind the failed one still wait.
         """
         count = 0
-        while self.jobs(job, queue=queue):
+        while self._runnable(job, queue):
             count = _count_up(count, limit)
             self.perform_one(job, queue=queue)
         return count
@@ -157,7 +159,7 @@ class EnqueuedJobs:
     async def adrain(self, job: Any = None, *, queue: str | None = None, limit: int = _DRAIN_LIMIT) -> int:
         """`drain` within a running loop."""
         count = 0
-        while self.jobs(job, queue=queue):
+        while self._runnable(job, queue):
             count = _count_up(count, limit)
             await self.aperform_one(job, queue=queue)
         return count
@@ -198,6 +200,7 @@ class EnqueuedJobs:
         Raises:
             AssertionError: There is none, or another number of them; the message shows those that come near.
         """
+        __tracebackhide__ = True  # pytest then shows the test's line and this message, not these lines
         wanted = Expected(job, args=args, queue=queue, at=at, tolerance_seconds=tolerance_seconds)
         found = [enqueued for enqueued in self if wanted.fits(enqueued)]
         if not found or count not in (None, len(found)):
@@ -213,6 +216,7 @@ class EnqueuedJobs:
         Raises:
             AssertionError: One does.
         """
+        __tracebackhide__ = True  # pytest then shows the test's line and this message, not these lines
         wanted = Expected(job, args=args, queue=queue, at=at, tolerance_seconds=tolerance_seconds)
         found = [enqueued for enqueued in self if wanted.fits(enqueued)]
         if found:
@@ -228,11 +232,20 @@ class EnqueuedJobs:
         with self._lock:
             self._jobs.extend(taken)
 
+    def _runnable(self, job: Any, queue: str | None) -> list[EnqueuedJob]:
+        """Those that are meant and can be run; one that is named and cannot be is in it, to be refused."""
+        return [
+            enqueued
+            for enqueued in self.jobs(job, queue=queue)
+            if job is not None or not performing.runs_elsewhere(enqueued.payload)
+        ]
+
     def _take(self, job: Any, queue: str | None) -> EnqueuedJob:
         wanted = Expected(job, queue=ANY if queue is None else queue)
+        runnable = {id(enqueued) for enqueued in self._runnable(job, queue)}
         with self._lock:
             for place, enqueued in enumerate(self._jobs):
-                if wanted.fits(enqueued):
+                if id(enqueued) in runnable:
                     return self._jobs.pop(place)
         raise EmptyQueueError(f"no {wanted} waits; enqueue one before perform_one")
 

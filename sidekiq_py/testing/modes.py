@@ -10,6 +10,7 @@ from typing import Any
 from sidekiq_py import detection, program
 from sidekiq_py.errors import WrongModeError
 from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.pool import refuse_links
 from sidekiq_py.running import ServerChain
 from sidekiq_py.testing.enqueued import EnqueuedJob, EnqueuedJobs
 from sidekiq_py.testing.performing import perform_at_once
@@ -22,8 +23,15 @@ class _Mode:
     enqueued: EnqueuedJobs | None = None
 
 
+_OFF_REDIS = (
+    "this test run is kept off Redis (sidekiq_off_redis, or keep_off_redis()), and something asks for it. Pushes are "
+    "kept in memory; a test that needs Redis itself asks for the fixture sidekiq_redis, or calls allow_redis()"
+)
+
 _here: ContextVar[_Mode | None] = ContextVar("sidekiq_testing_mode", default=None)
 _everywhere: _Mode | None = None
+# What holds where no mode is on: that of a run that is kept off Redis.
+_underneath: _Mode | None = None
 _modes_on = 0
 _lock = Lock()
 
@@ -64,6 +72,33 @@ def inline(*, everywhere: bool = False, server_middleware: ServerChain | None = 
 
     with _switched_on(_Mode("inline", take), everywhere):
         yield
+
+
+def keep_off_redis() -> EnqueuedJobs:
+    """
+    From now on no push of this process reaches Redis, in any thread: jobs are kept in memory, as by `fake`. Whatever
+    else asks Redis raises `WrongModeError`. For a whole test run; `fake` and `inline` may be entered on top. Calling it
+    again is fine.
+
+    Returns:
+        What is enqueued from here on, until `allow_redis`.
+    """
+    global _underneath
+    if _underneath is None or _underneath.enqueued is None:
+        enqueued = EnqueuedJobs(program.server_middleware)
+        _underneath = _Mode("keep_off_redis", enqueued.take, enqueued)
+        _switch_hooks()
+        refuse_links(lambda: WrongModeError(_OFF_REDIS))
+        return enqueued
+    return _underneath.enqueued
+
+
+def allow_redis() -> None:
+    """End `keep_off_redis`."""
+    global _underneath
+    _underneath = None
+    refuse_links(None)
+    _switch_hooks()
 
 
 def jobs(job: Any = None, *, queue: str | None = None) -> list[EnqueuedJob]:
@@ -113,11 +148,13 @@ async def adrain_all() -> int:
 
 def assert_enqueued(job: Any = None, **expected: Any) -> EnqueuedJob:
     """`EnqueuedJobs.assert_enqueued` of the fake mode that is on."""
+    __tracebackhide__ = True
     return _enqueued().assert_enqueued(job, **expected)
 
 
 def refute_enqueued(job: Any = None, **expected: Any) -> None:
     """`EnqueuedJobs.refute_enqueued` of the fake mode that is on."""
+    __tracebackhide__ = True
     _enqueued().refute_enqueued(job, **expected)
 
 
@@ -129,12 +166,19 @@ def _enqueued() -> EnqueuedJobs:
 
 
 def _mode() -> _Mode | None:
-    return _everywhere or _here.get()
+    return _everywhere or _here.get() or _underneath
+
+
+def _switch_hooks() -> None:
+    is_on = _modes_on > 0 or _underneath is not None
+    program.intercept(_take if is_on else None)
+    # A push looks now and then which Sidekiq is at the other end; here there is none.
+    detection.pause(is_on)
 
 
 @contextmanager
 def _switched_on(mode: _Mode, everywhere: bool) -> Iterator[None]:
-    present = _mode()
+    present = _everywhere or _here.get()
     if present is not None:
         raise WrongModeError(f"{mode.name}() within {present.name}(): testing modes do not nest; leave that one first")
     _enter(mode, everywhere)
@@ -155,9 +199,7 @@ def _enter(mode: _Mode, everywhere: bool) -> None:
             _here.set(mode)
         _modes_on += 1
         if _modes_on == 1:
-            program.intercept(_take)
-            # A push looks now and then which Sidekiq is at the other end; here there is none.
-            detection.pause(True)
+            _switch_hooks()
 
 
 def _leave(everywhere: bool) -> None:
@@ -170,8 +212,7 @@ def _leave(everywhere: bool) -> None:
             _here.set(None)
         _modes_on -= 1
         if _modes_on == 0:
-            program.intercept(None)
-            detection.pause(False)
+            _switch_hooks()
 
 
 def _take(ready: Sequence[Outgoing]) -> bool:

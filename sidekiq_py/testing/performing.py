@@ -1,6 +1,7 @@
 """Running a job from its bytes, as a worker would, in the test's own thread or loop."""
 
 import asyncio
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
@@ -61,6 +62,12 @@ def perform_at_once(raw: bytes, chain: ServerChain) -> None:
         executor.submit(copy_context().run, perform, raw, chain, is_scheduled=False).result()
 
 
+def runs_elsewhere(payload: Mapping[str, Any]) -> bool:
+    """It is a job of the Ruby side (`ruby_job`, `perform_later`) that is not declared here as well."""
+    is_theirs = "wrapped" in payload or payload["class"] in registry.elsewhere
+    return is_theirs and _definition_of(payload) is None
+
+
 def _decoded(raw: bytes, is_scheduled: bool) -> tuple[JobDefinition | None, dict[str, Any]]:
     """The job and what it is run with; no job if client middleware stopped its second push."""
     payload = parse_job(raw)
@@ -69,12 +76,17 @@ def _decoded(raw: bytes, is_scheduled: bool) -> tuple[JobDefinition | None, dict
         if repushed is None:
             return None, payload
         payload = parse_job(repushed.payload)
-    definition = registry.find(payload["class"])
-    if definition is not None and definition.resolve is not None:
-        definition = definition.resolve(payload)
+    definition = _definition_of(payload)
     if definition is None:
         raise JobNotFoundError(str(payload.get("wrapped") or payload["class"]))
     return definition, payload
+
+
+def _definition_of(payload: Mapping[str, Any]) -> JobDefinition | None:
+    definition = registry.find(payload["class"])
+    if definition is not None and definition.resolve is not None:
+        return definition.resolve(dict(payload))
+    return definition
 
 
 def _is_in_loop() -> bool:

@@ -19,6 +19,20 @@ _MIME_LINE = 60
 _BACKTRACE_BYTES = 8 * 1024 * 1024
 
 
+def error_class_name(error: BaseException) -> str:
+    """How an exception is called on the Retries page: `ValueError`, `billing.errors.CardRefused`."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def error_text(error: BaseException) -> str:
+    """An exception's message, or Ruby's fixed text where it raises in turn."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - taken for a stop, a KeyboardInterrupt here would run the job again at once
+        return UNPRINTABLE_ERROR
+
+
 def scrub_message(text: str) -> str:
     """
     An error's message as it is stored: at most 10,000 characters, what UTF-8 cannot carry replaced by U+FFFD.

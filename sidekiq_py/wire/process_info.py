@@ -45,6 +45,7 @@ class ProcessFacts:
         identity: `<hostname>:<pid>:<12 hex>`.
         version: Shown by UIs since 7.0.2.
         embedded: Whether it runs inside another program; since 7.0.3 such a process is not sent signals.
+        coroutines: How many `async def` jobs it runs at a time beside its threads; 0 where none is declared.
     """
 
     hostname: str
@@ -56,11 +57,17 @@ class ProcessFacts:
     identity: str
     version: str
     embedded: bool = False
+    coroutines: int = 0
 
     @property
     def concurrency(self) -> int:
-        """Jobs at a time, over all capsules."""
-        return sum(capsule.concurrency for capsule in self.capsules)
+        """
+        Jobs at a time: the threads of all capsules, and coroutines.
+
+        Ruby's Web UI divides the jobs that run by the sum of this over all processes: with threads alone, five threads
+        and 60 coroutines showed a utilization of 1200 %. Source: Sidekiq 6.4.1 and 8.1.7, busy.erb.
+        """
+        return sum(capsule.concurrency for capsule in self.capsules) + self.coroutines
 
     @property
     def queues(self) -> list[str]:

@@ -158,6 +158,7 @@ def start_with_django(directory: Path, settings: str) -> subprocess.CompletedPro
 
 def test_settings_of_django_that_are_not_there_are_named(application: Path) -> None:
     """One sentence, and no traceback through Django."""
+    pytest.importorskip("django")
     ran = start_with_django(application, "shop.nope")
 
     assert ran.returncode == 2
@@ -167,6 +168,7 @@ def test_settings_of_django_that_are_not_there_are_named(application: Path) -> N
 
 def test_an_error_in_the_settings_shows_where_it_is(application: Path) -> None:
     """The project's own frames and no others."""
+    pytest.importorskip("django")
     (application / "shop" / "settings.py").write_text("raise OSError('no .env')\n")
 
     ran = start_with_django(application, "shop.settings")

@@ -63,7 +63,8 @@ def test_deleting_many_asks_first(redis_url, redis_client):
 
     code, output, shown = on_terminal(redis_url, ["retries", "delete", "--all"], typed="n\n")
 
-    assert (code, output) == (1, "")
+    # click 8.1.0 writes the blank behind the question there.
+    assert (code, output.strip(" ")) == (1, "")
     assert "Delete all 3 retries? [y/N]" in shown
     assert redis_client.zcard("retry") == 3
 
@@ -87,7 +88,7 @@ def test_yes_means_yes(redis_url, redis_client):
 
     code, output, _ = on_terminal(redis_url, ["retries", "delete", "--all"], typed="y\n")
 
-    assert (code, output) == (0, "3 jobs deleted.\n")
+    assert (code, output.lstrip(" ")) == (0, "3 jobs deleted.\n")
     assert redis_client.zcard("retry") == 0
 
 

@@ -246,6 +246,7 @@ def test_the_jobs_of_django_apps_are_found_and_get_fresh_connections(
     start_worker: StartWorker, client: Client, tmp_path: Path
 ) -> None:
     """With DJANGO_SETTINGS_MODULE set, a worker needs no -r."""
+    pytest.importorskip("django")
     application = tmp_path / "shop"
     application.mkdir()
     (application / "__init__.py").touch()
@@ -354,3 +355,56 @@ def start_and_fail(directory: Path, *arguments: str, redis_url: str) -> "subproc
         timeout=30,
         check=False,
     )
+
+
+UNSERVED_JOBS = """
+import sidekiq_py as sidekiq
+
+@sidekiq.job(name="Served")
+def served(): ...
+
+@sidekiq.job(name="Mail", queue="mailers")
+def mail(): ...
+
+@sidekiq.job(name="Letter", queue="mailers")
+def letter(): ...
+
+@sidekiq.job(name="Elsewhere", queue="elsewhere", pool="redis://localhost:1/0")
+def elsewhere(): ...
+"""
+
+
+@pytest.mark.parametrize("processes", [None, 2], ids=["one process", "two children"])
+def test_declared_jobs_whose_queues_are_not_served_are_named_once(
+    start_worker: StartWorker, tmp_path: Path, processes: int | None
+) -> None:
+    """With the flags that would serve them, in one line for all processes."""
+    (tmp_path / "unserved_jobs.py").write_text(UNSERVED_JOBS)
+
+    worker = start_worker("unserved_jobs", arguments=["--processes", str(processes)] if processes else [])
+    worker.wait_until_ready(processes=processes or 1)
+
+    [line] = [line for line in worker.log.splitlines() if "does not serve" in line]
+    assert line.endswith(
+        "WARN: 2 declared jobs would wait in 1 queue that this worker does not serve: Mail (mailers), "
+        "Letter (mailers). Unless another worker does, start this one with -q default -q mailers"
+    )
+
+
+def test_a_misspelled_key_of_the_file_is_warned_of(start_worker: StartWorker, tmp_path: Path) -> None:
+    """Ruby passes it over in silence, and the worker serves another queue than was meant."""
+    (tmp_path / "sidekiq.yml").write_text(":quues: [low]\n")
+
+    worker = start_worker(JOBS, arguments=["-C", str(tmp_path / "sidekiq.yml")])
+
+    assert "WARN: the YAML file has settings that mean nothing here: quues (did you mean queues?)" in worker.log
+
+
+def test_a_worker_that_serves_every_declared_queue_warns_of_none(start_worker: StartWorker, tmp_path: Path) -> None:
+    """In any of its capsules."""
+    (tmp_path / "unserved_jobs.py").write_text(UNSERVED_JOBS)
+    (tmp_path / "sidekiq.yml").write_text("queues: [default]\ncapsules: {mail: {queues: [mailers], concurrency: 1}}\n")
+
+    worker = start_worker("unserved_jobs", arguments=["-C", str(tmp_path / "sidekiq.yml")])
+
+    assert "does not serve" not in worker.log

@@ -53,7 +53,7 @@ def handle_of(told: Mapping[str, Any]) -> Handle[...]:
     options = dict(told["set"])
     if "wait_until" in options:
         options["wait_until"] += LATER
-    return handle.set(**options)
+    return handle.set(options)
 
 
 def call(told: Mapping[str, Any]) -> object:

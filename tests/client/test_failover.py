@@ -150,13 +150,16 @@ def test_redis_out_of_reach_is_no_doubt(push: Push) -> None:
 
 @ALL
 def test_a_refusal_of_another_kind_is_raised_at_once(push: Push, new_redis_server: Callable[..., RedisServer]) -> None:
-    """Memory that is full stays full."""
+    """Memory that is full stays full: the message says what became of the job, and what to do."""
     server = new_redis_server(config={"maxmemory": "1"})
 
     with pytest.raises(RedisReplyError) as caught:
         push(server.url)
 
     assert caught.value.code == "OOM"
+    assert "the job is not enqueued" in str(caught.value)
+    assert "raise maxmemory" in str(caught.value)
+    assert "noeviction" in str(caught.value)
 
 
 def test_an_idle_connection_that_the_server_has_closed_is_noticed(

@@ -1,8 +1,10 @@
 """Declaring jobs as functions, and what their handles do."""
 
 import importlib
+import inspect
 import json
 import pickle
+import pydoc
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -284,3 +286,41 @@ def test_set_sync_runs_the_job_here(configured: str, pushed: Pushed) -> None:
     job.set(sync=True).perform_async(5)
 
     assert (ran, pushed.queue()) == ([5], [])
+
+
+def test_a_push_shows_the_parameters_of_the_job_s_function(configured: str) -> None:
+    """To `inspect`, to `help` and to editors that run the program; also after `set`, and of a class."""
+
+    @sidekiq.job(name="A")
+    def job(name: str, count: int = 1, *rest: int) -> bool:
+        return True
+
+    class Worker(sidekiq.Job, name="B"):
+        def perform(self, interval: int, /) -> None: ...
+
+    shown = {
+        name: str(inspect.signature(getattr(job, name)))
+        for name in ("perform_async", "perform_in", "perform_at", "perform_inline", "aperform_async", "aperform_in")
+    }
+
+    takes = "name: str, count: int = 1, *rest: int"
+    assert shown == {
+        "perform_async": f"({takes}) -> str | None",
+        "perform_in": f"(interval: float | datetime.timedelta, {takes}) -> str | None",
+        "perform_at": f"(when: float | datetime.datetime, {takes}) -> str | None",
+        "perform_inline": f"({takes}) -> bool | None",
+        "aperform_async": f"({takes}) -> str | None",
+        "aperform_in": f"(interval: float | datetime.timedelta, {takes}) -> str | None",
+    }
+    assert inspect.signature(job.set(queue="low").perform_async) == inspect.signature(job.perform_async)
+    assert inspect.iscoroutinefunction(job.aperform_async)
+    assert f"perform_async({takes}) -> str | None" in pydoc.plain(pydoc.render_doc(job.perform_async))
+    assert str(inspect.signature(Worker.perform_async)) == "(interval: int, /) -> str | None"
+    assert str(inspect.signature(Worker.perform_in)).startswith("(_interval: float | datetime.timedelta, interval: int")
+
+
+def test_a_ruby_job_s_parameters_are_not_known(configured: str) -> None:
+    """It shows that it takes anything."""
+    assert str(inspect.signature(sidekiq.ruby_job("A").perform_in)).startswith(
+        "(interval: float | datetime.timedelta, *"
+    )

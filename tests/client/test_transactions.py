@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import unittest
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -173,6 +174,23 @@ def test_outside_of_django_s_blocks_the_push_is_made_at_once(atomic: Callable[[]
     sidekiq.ruby_job("A").perform_async(1)
 
     assert len(pushed.queue()) == 1
+
+
+def test_django_s_test_case_pushes_what_its_captured_callbacks_would(atomic: Callable[[], Any], pushed: Pushed) -> None:
+    """Its transaction is never committed, so all other pushes wait for ever: as docs/testing.md says."""
+    from django.test import TestCase
+
+    class Case(TestCase):
+        def runTest(self) -> None:
+            sidekiq.ruby_job("A").perform_async("waits for a commit that never comes")
+            with self.captureOnCommitCallbacks(execute=True):
+                sidekiq.ruby_job("A").perform_async("captured")
+
+    outcome = unittest.TestResult()
+    unittest.TestSuite([Case()]).run(outcome)
+
+    assert outcome.wasSuccessful(), outcome.errors
+    assert [json.loads(raw)["args"] for raw in pushed.queue()] == [["captured"]]
 
 
 @pytest.fixture

@@ -24,6 +24,22 @@ async def awaited() -> None:
     await declared.aperform_in(5, "bob")
     await HardWorker.aperform_async(5)  # wrong
 
+@sidekiq.job(name="B", quueue="low")  # wrong
+def misspelled() -> None: ...
+
+@sidekiq.job(name="C", retry="often")  # wrong
+def mistaken() -> None: ...
+
+@sidekiq.job(name="D", queue="low", retry=5, tags=["x"], custom={"tenant": 5}, timeout=5)
+def right() -> None: ...
+
+class Keyword(sidekiq.Job, name="E", retires=5):  # wrong
+    def perform(self) -> None: ...
+
+sidekiq.ruby_job("F", quueue="low")  # wrong
+sidekiq.ruby_job("F").set(wait=5, custom={"tenant": 5}).set(wiat=5)  # wrong
+HardWorker.set(quueue="low")  # wrong
+
 declared.perform_async("bob", count=5)
 declared.perform_async(5)  # wrong
 declared.perform_async()  # wrong

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("django")
+
 ROOT = Path(__file__).resolve().parents[2]
 _SET_UP = """
 import asyncio

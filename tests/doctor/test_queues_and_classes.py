@@ -87,7 +87,7 @@ def test_jobs_that_have_waited_for_long(look: Look, redis_client: redis.Redis) -
     found = look().the("latency")
 
     assert found.subjects == ("default",)
-    assert "have waited up to 60 min; 1 process works that queue (5 threads)" in found.seen
+    assert "have waited up to 60 min; 1 process works that queue (5 jobs at a time)" in found.seen
 
 
 def test_jobs_that_are_overdue(look: Look, redis_client: redis.Redis) -> None:

@@ -55,7 +55,7 @@ def be_companion(folder: Path, parent: Parent) -> int:
     )
     while True:
         for path in sorted(folder.glob("say-*")):
-            for line in path.read_text().splitlines():
+            for line in path.read_text(errors="surrogateescape").splitlines():
                 parent.say(*line.split(" "))
             path.unlink()
         time.sleep(0.01)
@@ -73,7 +73,14 @@ def main() -> int:
 
     role = Role(run=lambda parent: be_companion(folder, parent), obey=obey)
     config = Config(redis=RedisSettings("redis://127.0.0.1:1/0"), shutdown_timeout_seconds=20)
-    return Supervisor(config, 2, lambda parent: be_child(folder, parent), None, companion=role).run()
+
+    def fail_at_hup(name: str) -> None:
+        if name == "HUP":
+            raise RuntimeError("on purpose")
+
+    return Supervisor(
+        config, 2, lambda parent: be_child(folder, parent), None, on_signal=fail_at_hup, companion=role
+    ).run()
 
 
 if __name__ == "__main__":

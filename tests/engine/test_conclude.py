@@ -301,7 +301,7 @@ def test_what_an_end_pushes_is_fetched_before_others_are_served(redis_client: re
     is_awaited.clear()
     push_jobs(redis_client, [job_text(1, "step")])
     eventually(lambda: len(launcher.state.running) == 1)
-    waiter = redis.Redis.from_url(worker.url)
+    waiter = redis.Redis.from_url(worker.url, socket_timeout=None)
     waits = threading.Thread(target=waiter.blmove, args=("queue:default", "theirs", 60, "RIGHT", "LEFT"), daemon=True)
     waits.start()
     eventually(lambda: redis_client.info("clients")["blocked_clients"] == 1)

@@ -17,6 +17,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain, ServerMiddleware
 from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
+from sidekiq_py.wire.process_info import parse_info
 from tests.support.waiting import eventually
 
 Start = Callable[..., Launcher]
@@ -222,3 +223,24 @@ def test_a_slot_comes_free_whatever_fails_beside_the_job(
 
     eventually(lambda: program.ran == [2])
     eventually(lambda: redis_client.get("stat:processed") == b"2")
+
+
+def test_the_heartbeat_counts_coroutines_among_the_jobs_that_may_run_at_once(
+    start: Start, redis_client: redis.Redis
+) -> None:
+    """Ruby's Web UI divides the jobs that run by that number; it follows a loop that grows."""
+    launcher = start(CapsuleConfig(concurrency=2), async_concurrency=4)
+    for _ in range(4):
+        push(redis_client, "await_release")
+    eventually(lambda: is_busy(launcher, 4))
+
+    eventually(lambda: concurrency_of(redis_client, launcher) == 2 + 4)
+    launcher.shape.resize_loop(9)
+
+    eventually(lambda: concurrency_of(redis_client, launcher) == 2 + 9)
+
+
+def concurrency_of(client: redis.Redis, launcher: Launcher) -> int | None:
+    """What the process says of itself."""
+    info = parse_info(client.hget(launcher.identity, "info") or b"")
+    return None if info is None else info.concurrency

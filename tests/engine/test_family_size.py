@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sidekiq_py.engine.family import LinePipe, Message, Outbox
-from sidekiq_py.engine.family_member import Child
+from sidekiq_py.engine.family_member import ChildProcess, State
 from sidekiq_py.engine.family_size import FamilySize
 from sidekiq_py.engine.scaling import ScalingPolicy
 
-NewChild = Callable[..., Child]
+NewChild = Callable[..., ChildProcess]
 
 
 @pytest.fixture
@@ -24,11 +24,12 @@ def new_child(asked: dict[int, LinePipe]) -> Iterator[NewChild]:
     """`new_child(3)` makes a child with that number for a pid."""
     fds: list[int] = []
 
-    def make(pid: int, *, is_ready: bool = True) -> Child:
+    def make(pid: int, *, is_ready: bool = True) -> ChildProcess:
         pipes = [os.pipe() for _ in range(2)]
         fds.extend(fd for pair in pipes for fd in pair)
         asked[pid] = LinePipe(pipes[1][0])
-        return Child(pid, LinePipe(pipes[0][0]), Outbox(pipes[1][1]), 0.0, is_ready=is_ready)
+        state = State.READY if is_ready else State.STARTING
+        return ChildProcess(pid, LinePipe(pipes[0][0]), Outbox(pipes[1][1]), 0.0, state)
 
     yield make
     for fd in fds:
@@ -131,3 +132,27 @@ def test_a_child_that_was_stopped_on_purpose_stays_away() -> None:
     assert (size.policy and size.policy.most) == 1
     size.note_stopped()
     assert size.due_at([]) is None
+
+
+def test_children_that_were_stopped_on_purpose_are_wanted_again_after_a_restart() -> None:
+    """As many as before, and as many as the policy could want before."""
+    size = FamilySize(3, ScalingPolicy(3, 2))
+    for _ in range(3):
+        size.note_stopped()
+
+    size.restore()
+
+    assert size.wanted == 3
+    assert (size.policy and (size.policy.most, size.policy.least)) == (3, 2)
+
+
+def test_a_number_that_is_asked_for_stays_after_a_restart() -> None:
+    """It was chosen in the knowledge of who was stopped."""
+    size = FamilySize(3, ScalingPolicy(3, 1))
+    size.note_stopped()
+
+    size.resize(4)
+    size.rescale(most=6)
+    size.restore()
+
+    assert (size.wanted, size.policy and size.policy.most) == (4, 6)

@@ -11,7 +11,7 @@ import pytest
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.family import LinePipe, Outbox, readable
-from sidekiq_py.engine.family_member import Child, Limit
+from sidekiq_py.engine.family_member import ChildProcess, Limit, Reason, State
 from sidekiq_py.engine.hard_limits import HardLimits
 from tests.support.waiting import eventually
 
@@ -24,14 +24,16 @@ class Family:
     def __init__(self, exits: ExitStack) -> None:
         self._exits = exits
         self._downs: dict[int, LinePipe] = {}
-        self.children: list[Child] = []
+        self.children: list[ChildProcess] = []
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.limits = HardLimits(lambda: self.children, self._staying, self.add_unready, lambda child, message: None)
+        self.limits = HardLimits(self)
 
-    def _staying(self) -> list[Child]:
-        return [child for child in self.children if not child.is_leaving]
+    @property
+    def staying(self) -> list[ChildProcess]:
+        """Those that are counted on."""
+        return [child for child in self.children if child.is_staying]
 
-    def add(self, *, is_ready: bool = True) -> Child:
+    def add(self, state: State = State.READY) -> ChildProcess:
         """One more child."""
         process = subprocess.Popen(["sleep", "600"])
         self._exits.callback(process.wait)
@@ -40,30 +42,35 @@ class Family:
         down_read, down_write = os.pipe()
         for fd in (up_read, up_write, down_read, down_write):
             self._exits.callback(os.close, fd)
-        child = Child(process.pid, LinePipe(up_read), Outbox(down_write), monotonic(), is_ready=is_ready)
+        child = ChildProcess(process.pid, LinePipe(up_read), Outbox(down_write), monotonic(), state)
         self._downs[child.pid], self.processes[child.pid] = LinePipe(down_read), process
         self.children.append(child)
         return child
 
-    def add_unready(self) -> Child:
+    def start(self) -> ChildProcess:
         """One more, which still starts."""
-        return self.add(is_ready=False)
+        return self.add(State.STARTING)
 
-    def was_asked(self, child: Child) -> bool:
-        """It was told to settle the job, since this was called before."""
-        self.limits.enforce()
+    def stop(self, child: ChildProcess, reason: Reason) -> None:
+        """Nobody is stopped here."""
+
+    def was_asked(self, child: ChildProcess) -> bool:
+        """It was told to settle the job, since this was called before; a job that is due has its child frozen first."""
+        self.limits.step()
+        if self.limits.involved and self.limits.involved[0].state is State.FREEZING:
+            eventually(lambda: self.limits.step() or self.limits.involved[0].state is State.FROZEN)
         down = self._downs[child.pid]
         return bool(readable([down.fd], 0)) and [message.word for message in down.read() or ()] == ["KILLED"]
 
-    def answer(self, child: Child, answer: str) -> None:
+    def answer(self, child: ChildProcess, answer: str) -> None:
         """What it says about the job."""
         self.limits.note_settled(child, answer, OWNER, JOB)
 
-    def state(self, child: Child) -> str:
+    def state(self, child: ChildProcess) -> str:
         """Of its process, as ps shows it."""
         return Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
-    def is_killed(self, child: Child) -> bool:
+    def is_killed(self, child: ChildProcess) -> bool:
         """By the parent."""
         return self.processes[child.pid].wait(60) == -signal.SIGKILL
 
@@ -99,7 +106,7 @@ def test_a_child_is_started_where_no_other_is_left(family: Family) -> None:
     frozen, deaf = family.children[0], family.add()
     assert family.was_asked(deaf)
 
-    [_, _, started] = eventually(lambda: family.limits.enforce() or (len(family.children) == 3 and family.children))
+    [_, _, started] = eventually(lambda: family.limits.step() or (len(family.children) == 3 and family.children))
 
     assert family.was_asked(started)
     assert family.limits.involved == (frozen, deaf, started)
@@ -125,7 +132,7 @@ def test_who_was_asked_alone_and_finds_nothing_lets_it_go_on(family: Family) -> 
     family.answer(helper, "no")
 
     eventually(lambda: family.state(frozen) != "T")
-    assert (frozen.limit, frozen.is_leaving, family.limits.involved) == (None, False, ())
+    assert (frozen.limit, frozen.state, family.limits.involved) == (None, State.READY, ())
 
 
 def test_a_helper_that_dies_is_no_answer(family: Family) -> None:
@@ -167,3 +174,41 @@ def test_an_answer_about_a_former_job_is_none_about_this_one(family: Family) -> 
 
     assert family.state(frozen) == "T"
     assert family.limits.involved == (frozen, helper)
+
+
+def test_a_child_that_ends_just_as_its_job_is_overdue_ends_nobody_else(family: Family) -> None:
+    """The system does not know it any more: there is nothing to wait for."""
+    gone, helper = family.children[0], family.add()
+    family.processes[gone.pid].kill()
+    family.processes[gone.pid].wait()
+
+    assert family.was_asked(helper)
+    family.limits.note_gone(gone)
+
+    assert family.limits.involved == ()
+
+
+def test_a_job_that_ends_while_its_child_is_being_frozen_is_settled_by_nobody(family: Family) -> None:
+    """What the child said until it stood still is read first."""
+    child, helper = family.children[0], family.add()
+    family.limits.step()
+    assert child.state is State.FREEZING
+
+    child.limit = None
+    assert not family.was_asked(helper)
+
+    eventually(lambda: family.state(child) != "T")
+    assert (child.state, family.limits.involved) == (State.READY, ())
+
+
+def test_a_child_that_was_told_to_stop_while_it_stood_still_leaves_when_it_goes_on(family: Family) -> None:
+    """It does not count as one that takes jobs."""
+    frozen, helper = family.children[0], family.add()
+    assert family.was_asked(helper)
+
+    frozen.stop(Reason.REPLACED, monotonic() + 60)
+    assert frozen.state is State.FROZEN
+    family.answer(helper, "no")
+
+    assert frozen.state is State.LEAVING
+    assert family.processes[frozen.pid].wait(60) == -signal.SIGTERM

@@ -1,6 +1,8 @@
 """Exceptions from outside strike a job while it runs: not its settling, not the next job."""
 
 import random
+import select
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ import pytest
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.interrupts import INTERRUPTS, Guard, SoftLimits
+from sidekiq_py.engine.signals import WAKE
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
 from tests.support.waiting import eventually
 
@@ -144,6 +147,51 @@ def test_jobs_that_end_just_at_their_limit_are_struck_themselves_or_not_at_all(l
     assert len(failures) == 2100
     assert [runner.stray for runner in runners] == [[], [], []]
     assert {type(failure) for failure in failures} == {type(None), SoftTimeLimitError}
+
+
+@pytest.fixture
+def _wakeable() -> Iterator[None]:
+    """The signal that has the main thread come back interrupts its system calls, and does nothing else."""
+    before = signal.signal(WAKE, lambda *_: None)
+    yield
+    signal.signal(WAKE, before)
+
+
+@pytest.mark.usefixtures("_wakeable", "_many_switches")
+def test_jobs_of_the_main_thread_that_end_just_at_their_limit_are_struck_themselves_or_not_at_all(
+    limits: SoftLimits,
+) -> None:
+    """Each waits in a system call for about as long as its limit; what comes after it is never hit."""
+    runner, draw = Runner(), random.Random(7)
+    runner.guard = guard = Guard()
+    for number in range(300):
+        unit, seconds = new_unit(number), draw.uniform(0.0, 0.004)
+
+        def job(unit: UnitOfWork = unit, seconds: float = seconds) -> None:
+            limits.watch(guard, unit, 0.002)
+            select.select([], [], [], seconds)
+
+        runner.run(unit, job, settle=lambda: spin(monotonic() + 0.0002))
+
+    assert runner.stray == []
+    assert {type(failure) for _, failure in runner.ended} == {type(None), SoftTimeLimitError}
+
+
+@pytest.mark.usefixtures("_wakeable")
+def test_a_system_call_of_the_main_thread_ends_at_its_limit(limits: SoftLimits) -> None:
+    """Although nothing else would end it."""
+    runner, unit = Runner(), new_unit()
+    runner.guard = guard = Guard()
+
+    def job() -> None:
+        limits.watch(guard, unit, 0.01)
+        threading.Event().wait(60)
+
+    began = monotonic()
+    runner.run(unit, job)
+
+    assert monotonic() - began < 30
+    assert isinstance(runner.ended[0][1], SoftTimeLimitError)
 
 
 def test_limits_of_jobs_that_ended_are_not_kept(limits: SoftLimits) -> None:

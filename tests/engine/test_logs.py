@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sidekiq_py import logs, tid
+from sidekiq_py.hooks import Hooks
 from tests.support.missing_tools import skip_or_fail
 
 AT = 1_700_000_000.25
@@ -131,7 +132,7 @@ def test_a_line_outside_of_jobs_names_none() -> None:
 
 
 def test_an_exception_comes_out_with_its_traceback() -> None:
-    """In JSON, too, it stands in the message: one line stays one object."""
+    """In JSON it has fields of its own, which log tools can search and group by; `msg` is the message alone."""
     try:
         raise ValueError("broken")
     except ValueError as error:
@@ -141,7 +142,39 @@ def test_an_exception_comes_out_with_its_traceback() -> None:
     parsed = json.loads(logs.JsonFormatter().format(record))
 
     assert text.endswith("ERROR: job failed\nValueError: broken")
-    assert parsed["msg"] == "job failed\nValueError: broken"
+    assert parsed["msg"] == "job failed"
+    assert (parsed["error_class"], parsed["error_message"]) == ("ValueError", "broken")
+    assert parsed["error_backtrace"] == "ValueError: broken"
+
+
+def test_an_error_of_a_job_names_class_and_queue_in_json(caplog: pytest.LogCaptureFixture) -> None:
+    """As fields beside Ruby's, so that a log tool can group failures by job and by queue."""
+    with caplog.at_level(logging.WARNING, "sidekiq"):
+        Hooks().report(
+            json.JSONDecodeError("Expecting value", "", 0),
+            {"context": "Job raised exception", "job": {"class": "Import", "jid": "7", "queue": "low", "args": []}},
+        )
+
+    parsed = json.loads(logs.JsonFormatter().format(caplog.records[0]))
+
+    assert parsed.keys() >= {"ts", "pid", "tid", "lvl", "msg"}
+    assert {key: parsed[key] for key in ("error_class", "error_message", "job_class", "queue")} == {
+        "error_class": "json.decoder.JSONDecodeError",
+        "error_message": "Expecting value: line 1 column 1 (char 0)",
+        "job_class": "Import",
+        "queue": "low",
+    }
+    assert parsed["error_backtrace"].startswith("json.decoder.JSONDecodeError: Expecting value")
+
+
+def test_an_outage_has_error_fields_and_no_job_in_json(caplog: pytest.LogCaptureFixture) -> None:
+    """What is not there is left out, not written as null."""
+    with caplog.at_level(logging.WARNING, "sidekiq"):
+        Hooks().report(OSError("refused"), {"context": "heartbeat"})
+
+    parsed = json.loads(logs.JsonFormatter().format(caplog.records[0]))
+
+    assert set(parsed) == {"ts", "pid", "tid", "lvl", "msg", "error_class", "error_message"}
 
 
 def test_json_carries_what_is_no_json() -> None:

@@ -14,13 +14,12 @@ from sidekiq_py.engine.retry import (
     Outcome,
     after_failure,
     backtrace_lines,
-    error_class_name,
     is_caused_by_shutdown,
     retry_jitter_seconds,
 )
 from sidekiq_py.errors import Shutdown
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.failure import UNPRINTABLE_ERROR
+from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, error_class_name
 from tests.engine.failing import Boom, FailingJob, raised
 
 NOW = 1_700_000_000.5

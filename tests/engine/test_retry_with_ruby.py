@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from sidekiq_py.config import Config
-from sidekiq_py.engine.retry import Outcome, after_failure, backtrace_lines, error_class_name
+from sidekiq_py.engine.retry import Outcome, after_failure, backtrace_lines
 from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.failure import error_class_name
 from tests.engine.failing import Boom, FailingJob, raised
 from tests.support.missing_tools import skip_or_fail
 

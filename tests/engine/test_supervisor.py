@@ -1,19 +1,20 @@
 """The parent of `--processes N` and children that have yet to import their program."""
 
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
 
+from sidekiq_py import Client
 from sidekiq_py.engine.child_starts import ChildStarts
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
 PROGRAM = """
-import os, pathlib, time
+import os, pathlib, stat, time
 import sidekiq_py as sidekiq
 
 here = pathlib.Path(__file__).parent
@@ -33,14 +34,27 @@ class Family:
 
     def __init__(self, folder: Path, redis_url: str) -> None:
         self._folder = folder
+        self._redis_url = redis_url
         (folder / "gated_jobs.py").write_text(PROGRAM)
         self.at_import("")
+        self.processes(2)
+
+    def processes(self, number: int) -> None:
+        """How many children the parent will keep."""
         self.parent = WorkerProcess(
             "gated_jobs",
-            redis_url=redis_url,
-            arguments=["--processes", "2", "-c", "1", "-t", "1"],
-            python_path=[folder],
+            redis_url=self._redis_url,
+            arguments=["--processes", str(number), "-c", "1", "-t", "1"],
+            python_path=[self._folder],
         )
+
+    def push(self, name: str, *args: object) -> None:
+        """Enqueue a job of the program."""
+        Client(self._redis_url, sidekiq_version="7").push({"class": name, "args": list(args)})
+
+    def has(self, name: str) -> bool:
+        """A job has made this file."""
+        return (self._folder / name).exists()
 
     def at_import(self, code: str) -> None:
         """What the program does when it is imported from now on."""
@@ -66,18 +80,11 @@ class Family:
 def family(tmp_path: Path, redis_url: str) -> Iterator[Family]:
     """Not started yet."""
     one = Family(tmp_path, redis_url)
-    with at_the_end(one.parent):
-        yield one
-
-
-@contextmanager
-def at_the_end(worker: WorkerProcess) -> Iterator[None]:
-    """Shows the log, and stops the worker."""
     try:
-        yield
+        yield one
     finally:
-        worker.print_log_tail()
-        worker.stop(within_seconds=5)
+        one.parent.print_log_tail()
+        one.parent.stop(within_seconds=5)
 
 
 def test_term_reaches_children_that_import_their_program(family: Family) -> None:
@@ -137,6 +144,78 @@ def test_a_family_that_cannot_start_gives_up(family: Family, code: int, ends_wit
     assert family.parent.wait(25) == ends_with
     assert family.imports == 6
     assert "no child has started in 6 tries" in family.parent.log
+
+
+EXIT_ONCE = """
+@sidekiq.job(name="Leave")
+def leave(code):
+    path = here / "left"
+    if not path.exists():
+        path.touch()
+        os._exit(code)
+    (here / "ran").touch()
+"""
+
+BABBLE = """
+@sidekiq.job(name="Babble")
+def babble():
+    words = b"OWNER|BEGIN|BEGIN soon me it|BEGIN nan me it|LOAD x|SETTLED|HEARD|ANSWER|SHOUT".split(b"|")
+    for fd in range(3, 256):
+        try:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                os.write(fd, b"\\n".join([b"\\xff\\xfe", b"", *words, b""]))
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_job_that_ends_its_process_with_exit_code_0_stops_nobody_else(
+    family: Family, redis_client: redis.Redis, processes: int
+) -> None:
+    """Whoever leaves says so before: the child is replaced, and its job runs again."""
+    family.processes(processes)
+    family.open_gate()
+    family.at_import(EXIT_ONCE)
+    family.parent.start().wait_until_ready(processes=processes)
+
+    family.push("Leave", 0)
+
+    eventually(lambda: family.has("ran"), within_seconds=30)
+    eventually(lambda: len(family.children) == processes, within_seconds=30)
+    assert "ended with exit code 0; its jobs go back to their queues" in family.parent.log
+    assert family.parent.is_running
+
+
+def test_a_child_that_was_stopped_alone_comes_back_with_a_restart(family: Family) -> None:
+    """As by a Web UI; until then there is one less."""
+    family.open_gate()
+    family.parent.start().wait_until_ready(processes=2)
+    stopped, kept = family.children
+
+    os.kill(stopped, signal.SIGTERM)
+
+    eventually(lambda: family.children == [kept], within_seconds=30)
+    assert f"child {stopped} was stopped and is not replaced; 1 stay" in family.parent.log
+
+    family.parent.send_signal(signal.SIGHUP)
+    eventually(lambda: len(family.children) == 2 and kept not in family.children, within_seconds=30)
+
+
+def test_a_child_may_say_anything(family: Family, redis_client: redis.Redis) -> None:
+    """A job may write to every file that is open; the parent passes over what it does not understand."""
+    family.open_gate()
+    family.at_import(BABBLE)
+    family.parent.start().wait_until_ready(processes=2)
+    children = family.children
+
+    family.push("Babble")
+
+    eventually(lambda: "which is passed over" in family.parent.log)
+    eventually(lambda: redis_client.get("stat:processed") == b"1")
+    assert family.children == children
+    family.parent.send_signal(signal.SIGTERM)
+    assert family.parent.wait(15) == 0
 
 
 def test_a_pause_stays_within_bounds_after_thousands_of_deaths() -> None:

@@ -119,13 +119,13 @@ def test_a_move_whose_claim_is_cut_off_loses_nothing(
     assert (books.once, books.lost, books.doubled) == (5, (), ())
 
 
+@pytest.mark.parametrize("jobs", [2000, pytest.param(5000, marks=pytest.mark.long)])
 def test_nothing_is_lost_where_connections_break_at_random(
-    fleet: Fleet, proxy: CuttingProxy, report: Callable[[object], None]
+    fleet: Fleet, proxy: CuttingProxy, report: Callable[[object], None], jobs: int
 ) -> None:
     """One request in eight, with three workers at it; no job runs twice, as no process dies."""
     draw = random.Random(4711)
     fleet.worker_url = proxy.url
-    jobs = 5000
     for _ in range(3):
         fleet.start()
     proxy.cut_at_random(draw, one_in=8)

@@ -4,20 +4,21 @@ import random
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.kill.conftest import Fleet, KillWorker
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.ledger import STARTED, job_text, push_jobs
 
-JOBS = 6000
 WORKERS = 4
 # On a machine where a process starts more slowly than it is killed, the queues would never be empty.
 MOST_DEEDS = 40
 CAPSULES = {"default": [["default", 2], ["low", 1]], "urgent": [["high", 0]]}
 
 
-def fill(fleet: Fleet, draw: random.Random) -> None:
+def fill(fleet: Fleet, jobs: int, draw: random.Random) -> None:
     """Queues and the schedule; one job in twelve fails and dies."""
-    for number in range(JOBS):
+    for number in range(jobs):
         kind = ("boom", {"retry": 0}) if number % 12 == 3 else ("atick" if number % 3 == 1 else "tick", {})
         queue = draw.choice(["high", "default", "low"])
         text = job_text(number, kind[0], [draw.choice([0, 0, 0.002, 0.01])], queue, **kind[1])
@@ -50,7 +51,10 @@ def harass(fleet: Fleet, workers: list[KillWorker], draw: random.Random) -> str:
     return kind
 
 
-def test_nothing_is_lost_in_a_bad_night(fleet: Fleet, proxy: CuttingProxy, report: Callable[[object], None]) -> None:
+@pytest.mark.parametrize("jobs", [2400, pytest.param(6000, marks=pytest.mark.long)])
+def test_nothing_is_lost_in_a_bad_night(
+    fleet: Fleet, proxy: CuttingProxy, report: Callable[[object], None], jobs: int
+) -> None:
     """Each job runs; twice only if it was in flight in a process that was killed or frozen."""
     seed = time.time_ns() % 1_000_000
     draw = random.Random(seed)
@@ -62,7 +66,7 @@ def test_nothing_is_lost_in_a_bad_night(fleet: Fleet, proxy: CuttingProxy, repor
         "socket_timeout_seconds": 2,
         "has_async_jobs": True,
     }
-    fill(fleet, draw)
+    fill(fleet, jobs, draw)
     workers = [fleet.start(wait=False) for _ in range(WORKERS)]
     proxy.cut_at_random(draw, one_in=40)
     deeds: list[str] = []
@@ -73,12 +77,12 @@ def test_nothing_is_lost_in_a_bad_night(fleet: Fleet, proxy: CuttingProxy, repor
     fleet.wait_until_done(60)
     proxy.be_kind()
 
-    books = fleet.books(JOBS)
+    books = fleet.books(jobs)
     counts = {kind: deeds.count(kind) for kind in sorted(set(deeds))}
     report(f"{books}; seed={seed} {counts} cuts={sum(proxy.cuts.values())} starts={fleet.ledger.count(STARTED)}")
     assert (books.lost, books.doubled) == ((), ())
-    assert books.once + books.again == JOBS
+    assert books.once + books.again == jobs
     processed, failed = (int(value or 0) for value in fleet.client.mget("stat:processed", "stat:failed"))
-    assert fleet.client.zcard("dead") == JOBS // 12
-    assert failed == JOBS // 12
-    assert processed == JOBS
+    assert fleet.client.zcard("dead") == jobs // 12
+    assert failed == jobs // 12
+    assert processed == jobs

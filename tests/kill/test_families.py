@@ -141,6 +141,18 @@ def test_a_job_past_its_hard_limit_fails_once_and_its_child_is_replaced(
     assert "was killed by SIGKILL" in parent.log
 
 
+def test_children_that_are_killed_for_a_hard_limit_are_replaced_without_a_pause(fleet: Fleet) -> None:
+    """They did start: nothing is wrong with the program that a pause could spare the machine."""
+    fleet.keep_retries()
+    parent = ready(fleet, 1, concurrency=1, hard_timeout_seconds=0.2)
+    push_jobs(fleet.client, [job_text(number, "endless", [60]) for number in range(3)])
+
+    eventually(lambda: fleet.client.zcard("retry") == 3)
+    parent.wait_until_ready(processes=1)
+
+    assert "could not start, or died at once" not in parent.log
+
+
 def test_a_sibling_that_cannot_answer_does_not_keep_a_hard_limit_from_being_enforced(
     fleet: Fleet, report: Callable[[object], None]
 ) -> None:

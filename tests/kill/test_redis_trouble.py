@@ -18,15 +18,16 @@ def mixed(jobs: int, seconds: float) -> list[str]:
     return [job_text(n, "boom", retry=0) if n % 10 == 3 else job_text(n, args=[seconds]) for n in range(jobs)]
 
 
+@pytest.mark.parametrize("jobs", [6000, pytest.param(20_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_nothing_is_lost_or_doubled_when_redis_is_restarted(
-    durable_fleet: Fleet, durable_server: RedisServer, report: Callable[[object], None], how: str
+    durable_fleet: Fleet, durable_server: RedisServer, report: Callable[[object], None], how: str, jobs: int
 ) -> None:
     """Twice, while three workers are busy; it keeps every write on disk before it answers."""
-    fleet, jobs = durable_fleet, 20_000
+    fleet = durable_fleet
     push_jobs(fleet.client, mixed(jobs, 0.001))
     workers = [fleet.start() for _ in range(3)]
-    for quota in (4000, 9000):
+    for quota in (jobs // 5, jobs // 2):
         eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 30)
         durable_server.restart(kill=how == "killed")
 

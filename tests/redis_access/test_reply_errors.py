@@ -1,5 +1,6 @@
 """An error reply is known by its code, also where a script met it, in the words of every server."""
 
+import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -7,6 +8,7 @@ import redis
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.replies import out_of_reach
 from sidekiq_py.redis_access.settings import RedisSettings
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -73,3 +75,15 @@ def test_a_replica(server: RedisServer, client: redis.Redis, new_redis_server: C
     eventually(lambda: replica_client.info("replication")["master_link_status"] == "down")
     replica_client.close()
     assert code_of_a_push_within_a_script(replica.url) == "MASTERDOWN"
+
+
+def test_a_refused_certificate_is_told_where_redis_py_keeps_it_to_itself() -> None:
+    """redis-py 5.0 says to `async` code only that connecting failed."""
+    refused = redis.ConnectionError("Error 1 connecting to localhost:6379. 1.")
+    refused.__context__ = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
+
+    assert str(out_of_reach(refused)) == (
+        "Redis is out of reach: Error 1 connecting to localhost:6379. 1: certificate verify failed: self-signed "
+        "certificate. Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) or in "
+        "SSL_CERT_FILE"
+    )

@@ -167,12 +167,34 @@ def test_an_error_reaches_the_test_and_the_job_is_gone(jobs):
     assert [job.job_class for job in enqueued] == ["Plain"]
 
 
-def test_a_job_that_is_not_declared_here(jobs):
-    """It can be enqueued and asserted, but not run."""
+def test_jobs_of_the_ruby_side_stay_when_the_others_are_drained(jobs):
+    """They can be asserted, and are not run here, in whatever order they were enqueued."""
     with fake() as enqueued:
-        sidekiq.ruby_job("Billing::Emailer").perform_async(42)
+        emailer = sidekiq.ruby_job("Billing::Emailer")
+        emailer.perform_async(42)
+        perform_later("RailsJob", 11)
+        jobs.plain.perform_async("bob")
+        jobs.plain.perform_async("al")
 
+        assert enqueued.perform_one().args == ["bob"]
+        assert asyncio.run(enqueued.adrain()) == 1
+        assert enqueued.drain() == 0
+        enqueued.assert_enqueued(emailer, args=[42])
+        enqueued.assert_enqueued("RailsJob", args=[11])
+        with pytest.raises(EmptyQueueError):
+            enqueued.perform_one()
+
+
+def test_a_job_that_is_not_declared_here_cannot_be_run():
+    """A Ruby job that is asked for by name, or a class that nobody has imported."""
+    with fake() as enqueued:
+        emailer = sidekiq.ruby_job("Billing::Emailer")
+        emailer.perform_async(42)
         with pytest.raises(JobNotFoundError, match="Billing::Emailer"):
+            enqueued.drain(emailer)
+
+        sidekiq.Client().push({"class": "Forgotten", "args": []})
+        with pytest.raises(JobNotFoundError, match="Forgotten"):
             enqueued.drain()
 
 

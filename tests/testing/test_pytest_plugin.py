@@ -52,6 +52,57 @@ def test_each_test_has_its_own(sidekiq_jobs):
     assert "1 failed, 1 passed" in report
     assert "no Mailer with args ['bob'] is enqueued." in report
     assert "Mailer('al') on queue 'default'  <- args differ" in report
+    assert "enqueued.py" not in report, "the library's own lines say nothing to who reads a failed test"
+
+
+OFF_REDIS = """
+import asyncio
+import pytest
+import sidekiq_py as sidekiq
+from sidekiq_py import testing
+from sidekiq_py.api import Queue
+from sidekiq_py.errors import RedisConnectionError, WrongModeError
+
+sidekiq.configure(redis_url="redis://127.0.0.1:1/0")
+
+@sidekiq.job(name="Mailer")
+def mail(to): ...
+
+mail.perform_async("enqueued while the file is imported")
+
+@pytest.mark.parametrize("to", ["bob", "al"])
+def test_pushes_are_kept_and_each_test_begins_with_none(to):
+    mail.perform_async(to)
+    asyncio.run(mail.aperform_async(to))
+    testing.assert_enqueued(mail, args=[to], count=2)
+    assert testing.drain() == 2
+
+def test_the_fixture_still_works(sidekiq_jobs):
+    mail.perform_async("bob")
+    sidekiq_jobs.assert_enqueued(mail)
+    with pytest.raises(WrongModeError, match="do not nest"), testing.inline():
+        pass
+
+def test_nothing_else_reaches_redis():
+    with pytest.raises(WrongModeError, match="kept off Redis"):
+        Queue("default").size
+
+def test_who_asks_for_redis_reaches_it(sidekiq_redis):
+    with pytest.raises(RedisConnectionError):
+        mail.perform_async("bob")
+"""
+
+
+@pytest.mark.parametrize("switch", ["--sidekiq-off-redis", "--override-ini=sidekiq_off_redis=true"])
+def test_a_whole_run_is_kept_off_redis(tmp_path, switch):
+    """By a flag or a setting: nobody listens on port 1, and only a test that asks for Redis notices."""
+    tmp_path.joinpath("test_program.py").write_text(OFF_REDIS)
+
+    report = python(
+        "-m", "pytest", "-q", "-p", "sidekiq_py.pytest_plugin", "-p", "no:cacheprovider", switch, cwd=tmp_path
+    )
+
+    assert "5 passed" in report, report
 
 
 def test_loading_the_plug_in_loads_no_more_than_its_package():

@@ -187,7 +187,8 @@ def test_the_command_line_takes_the_authority_from_the_environment(tls_server: T
 @BOTH
 def test_a_primary_that_a_sentinel_names_is_reached_by_tls(push: Push, tls_server: TlsServer, tmp_path: Path) -> None:
     """With the same options in the URL."""
-    with Sentinel(tls_server.plain, tmp_path, primary_port=tls_server.port) as sentinel:
+    # It speaks no TLS to the primary, and would soon take it for dead.
+    with Sentinel(tls_server.plain, tmp_path, down_after_ms=600_000, primary_port=tls_server.port) as sentinel:
         url = sentinel.url.replace("redis+", "rediss+")
         push(f"{url}?ssl_ca_certs={tls_server.certificates.authority}")
 
@@ -199,7 +200,7 @@ def test_a_sentinel_is_asked_by_tls(push: Push, tls_server: TlsServer, tmp_path:
     """With `sentinel_ssl=true`, by the same options, and as a user of its own."""
     port = free_port()
     config = tls_server.certificates.server_settings(port) | {"user": "asker on >hush allcommands allchannels"}
-    with Sentinel(tls_server.plain, tmp_path, primary_port=tls_server.port, config=config):
+    with Sentinel(tls_server.plain, tmp_path, down_after_ms=600_000, primary_port=tls_server.port, config=config):
         options = f"ssl_ca_certs={tls_server.certificates.authority}&sentinel_ssl=true"
         push(f"rediss+sentinel://localhost:{port}/jobs?{options}&sentinel_username=asker&sentinel_password=hush")
 

@@ -9,7 +9,7 @@ what was due while no beat ran is sent once when one starts.
 import json
 import time
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_celery import gathering
 from sidekiq_celery._beat import as_data
@@ -20,7 +20,7 @@ from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access import turns
 from sidekiq_py.redis_access.pool import Pool
 
-__all__ = ("PersistentScheduler", "place_of", "read_run", "run_text")
+__all__ = ("PersistentScheduler", "Runs", "place_of", "read_runs")
 
 # How far the last run may be ahead of the clock: cron, too, lets jobs of a time of day wait when a clock is set back by
 # less than three hours, so that they do not run twice.
@@ -33,15 +33,35 @@ def place_of(app: Any) -> turns.Place:
     return turns.Place(f"sidekiq_py:beat:{app.main or 'default'}")
 
 
-def run_text(last_run_at: datetime, count: int) -> bytes:
-    """What is kept of an entry: seconds since the epoch of its last run, and how many there were."""
-    return json.dumps([maybe_make_aware(last_run_at).timestamp(), count]).encode()
+class Runs(NamedTuple):
+    """
+    What is kept of an entry.
+
+    Args:
+        counted_from: From when on the next run is worked out: the last one, or, where the entry was new, resumed or
+            ahead of the clock, the moment of that.
+        total: How many runs there were.
+        sent_at: When it was sent last; None if never.
+    """
+
+    counted_from: datetime
+    total: int = 0
+    sent_at: datetime | None = None
+
+    def text(self) -> bytes:
+        """As it stands in Redis: a JSON array, times in seconds since the epoch."""
+        sent = None if self.sent_at is None else maybe_make_aware(self.sent_at).timestamp()
+        return json.dumps([maybe_make_aware(self.counted_from).timestamp(), self.total, sent]).encode()
 
 
-def read_run(app: Any, text: bytes) -> tuple[datetime, int]:
-    """The time of the last run, in the app's zone, and how many there were."""
-    seconds, count = json.loads(text)
-    return datetime.fromtimestamp(seconds, UTC).astimezone(app.timezone), int(count)
+def read_runs(app: Any, text: bytes) -> Runs:
+    """What `Runs.text` has written; times in the app's zone."""
+    seconds, count, sent = json.loads(text)
+
+    def in_zone(moment: float) -> datetime:
+        return datetime.fromtimestamp(moment, UTC).astimezone(app.timezone)
+
+    return Runs(in_zone(seconds), int(count), None if sent is None else in_zone(sent))
 
 
 class PersistentScheduler(Scheduler):
@@ -85,7 +105,7 @@ class PersistentScheduler(Scheduler):
         """
         values, self._paused, added = turns.read(self._pool, self._place)
         self.describe(added)
-        new = {name: run_text(one.last_run_at, 0) for name, one in self.schedule.items() if name not in values}
+        new = {name: Runs(one.last_run_at).text() for name, one in self.schedule.items() if name not in values}
         if new:
             turns.start(self._pool, self._place, new)
             values, self._paused, _ = turns.read(self._pool, self._place)
@@ -127,9 +147,9 @@ class PersistentScheduler(Scheduler):
                 result = super().apply_async(entry, producer=producer, advance=False, **kwargs)
         except SchedulingError:
             # This run is left out, or it would be tried without end.
-            self._take(following, [])
+            self._take(following, [], is_sent=False)
             raise
-        return result if self._take(following, gathering.commands(wanted)) else None
+        return result if self._take(following, gathering.commands(wanted), is_sent=True) else None
 
     def _send_due(self, entry: Any) -> None:
         if self._is_ours(entry):
@@ -145,10 +165,11 @@ class PersistentScheduler(Scheduler):
         self._adopt(self.schedule[entry.name], current)
         return False
 
-    def _take(self, following: Any, commands: Any) -> bool:
+    def _take(self, following: Any, commands: Any, *, is_sent: bool) -> bool:
         """Move an entry's last run on and write *commands*, if its state is as it was read."""
         name = following.name
-        value = run_text(following.last_run_at, following.total_run_count)
+        sent_at = following.last_run_at if is_sent else self._sent_at(name)
+        value = Runs(following.last_run_at, following.total_run_count, sent_at).text()
         try:
             if turns.take(self._pool, self._place, name, self._seen.get(name, b""), value, commands):
                 self._seen[name] = value
@@ -159,10 +180,14 @@ class PersistentScheduler(Scheduler):
                 self._refreshed_at = None
         return False
 
+    def _sent_at(self, name: str) -> datetime | None:
+        value = self._seen.get(name)
+        return read_runs(self.app, value).sent_at if value else None
+
     def _adopt(self, entry: Any, value: bytes) -> None:
         self._seen[entry.name] = value
         if value:
-            entry.last_run_at, entry.total_run_count = read_run(self.app, value)
+            entry.last_run_at, entry.total_run_count, _ = read_runs(self.app, value)
 
     def _mind_the_clock(self, entry: Any) -> None:
         """A last run far ahead of the clock was written before that was set back: count from now."""
@@ -173,7 +198,7 @@ class PersistentScheduler(Scheduler):
             return
         logger.warning("beat: the last run of %s is ahead of the clock (%s); counting from now.", entry.name, now)
         entry.last_run_at = now
-        value = run_text(now, entry.total_run_count)
+        value = Runs(now, entry.total_run_count, self._sent_at(entry.name)).text()
         if turns.take(self._pool, self._place, entry.name, self._seen[entry.name], value, []):
             self._seen[entry.name] = value
 

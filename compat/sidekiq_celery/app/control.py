@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 from kombu.pidbox import Mailbox as _Mailbox
@@ -48,6 +49,9 @@ class Control:
                 "control_queue_durable and control_queue_exclusive cannot both be True "
                 "(exclusive queues are automatically deleted and cannot be durable)."
             )
+        # kombu knows of these since 5.6.
+        kinds = {"queue_exclusive": conf.control_queue_exclusive, "queue_durable": conf.control_queue_durable}
+        known = signature(self.Mailbox).parameters
         self.mailbox = self.Mailbox(
             conf.control_exchange,
             type="fanout",
@@ -56,9 +60,8 @@ class Control:
             queue_ttl=conf.control_queue_ttl,
             reply_queue_ttl=conf.control_queue_ttl,
             queue_expires=conf.control_queue_expires,
-            queue_exclusive=conf.control_queue_exclusive,
-            queue_durable=conf.control_queue_durable,
             reply_queue_expires=conf.control_queue_expires,
+            **{name: value for name, value in kinds.items() if name in known},
         )
         self.mailbox.app = app
 

@@ -60,7 +60,7 @@ def list_entries(known: Any, as_json: bool) -> None:
             click.echo(json.dumps({**shown, **counts}, ensure_ascii=False))
             continue
         marks = ", ".join(text for text, is_so in (("paused", one.is_paused), ("added", one.is_added)) if is_so)
-        state = f"{one.total_run_count} runs, last {last or 'not known'}" + (f" ({marks})" if marks else "")
+        state = f"{one.total_run_count} runs, last {last or 'never'}" + (f" ({marks})" if marks else "")
         click.echo(f"{one.name}\t{one.task}\t{one.schedule}\t{state}")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sidekiq_celery import VERSION_BANNER
+from sidekiq_celery import VERSION_BANNER, __version__
 from sidekiq_celery.app.finding import find_app
 from sidekiq_celery.bin.absent import Commands
 from sidekiq_celery.bin.base import CLIContext
@@ -19,6 +19,7 @@ from sidekiq_celery.bin.ruby_steps import ruby_steps
 from sidekiq_celery.bin.run import run
 from sidekiq_celery.bin.tasks import call, purge, report, result
 from sidekiq_celery.bin.worker import worker
+from sidekiq_py.cli import package_version
 
 __all__ = ("celery", "main")
 
@@ -67,7 +68,9 @@ def celery(
 ) -> None:
     """Celery's command line on Sidekiq's queues."""
     if version:
+        # Celery's line first, as it is there: programs read the release from it.
         click.echo(VERSION_BANNER)
+        click.echo(f"{package_version()}, whose sidekiq_celery has the API of Celery {__version__}")
         ctx.exit()
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -28,7 +28,10 @@ def run(is_module: bool, program: str, args: tuple[str, ...]) -> None:
     if is_module:
         sys.path.insert(0, os.getcwd())
         sys.argv = [program, *args]
-        runpy.run_module(own_name(program), run_name="__main__", alter_sys=True)
+        module = own_name(program)
+        # `run -m celery`: the module is loaded, as this very program started from it, and runpy warns of that.
+        sys.modules.pop(f"{module}.__main__", None)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
         return
     if not os.path.exists(program):
         raise click.UsageError(f"there is no file {program!r}; name a script, or a module by -m")

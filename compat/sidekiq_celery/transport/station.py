@@ -29,7 +29,6 @@ from sidekiq_py.engine.orders import Orders
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.engine.poller import Poller
 from sidekiq_py.engine.recovery import Recovery
-from sidekiq_py.engine.retry import error_class_name
 from sidekiq_py.engine.settle import utc_day
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.redis_access import in_flight, revoked
@@ -37,6 +36,7 @@ from sidekiq_py.redis_access.failed_jobs import DeadLimits, add_to_dead, trim_de
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job
 
 __all__ = ("Fetched", "Station")

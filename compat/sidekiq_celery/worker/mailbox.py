@@ -8,6 +8,7 @@ from kombu import Producer, pidbox
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.utils.eventio import READ
 
+from sidekiq_celery.worker.name_patterns import fits
 from sidekiq_celery.worker.panel import Panel
 from sidekiq_celery.worker.plain_values import plain
 
@@ -27,7 +28,18 @@ _MOST_ERRORS_IN_A_ROW = 20
 
 
 class _Node(pidbox.Node):
-    """Replies over the connection on which it listens."""
+    """Replies over the connection on which it listens, and tries no foreign regular expression in this process."""
+
+    def handle_message(self, body: Any, message: Any = None) -> Any:
+        """As kombu's, which matches with `re` in place."""
+        node: Any = super()
+        if body.get("matcher") != "pcre" or not body.get("pattern") or body.get("destination"):
+            return node.handle_message(body, message)
+        if fits(str(self.hostname), body["pattern"]):
+            return node.handle_message({**body, "matcher": None}, message)
+        if message:
+            self.adjust_clock(message.headers.get("clock") or 0)
+        return None
 
     def reply(self, data: Any, exchange: str, routing_key: str, ticket: str, **kwargs: Any) -> None:
         mailbox: Any = self.mailbox

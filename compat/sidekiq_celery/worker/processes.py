@@ -96,7 +96,7 @@ def run_family(worker: Any, config: Config) -> int:
     def before_fork() -> None:
         nonlocal forks, number
         forks += 1
-        number = numbers.give(child.pid for child in family.children if not child.is_leaving)
+        number = numbers.give(child.pid for child in family.children if child.is_staying)
         _send(signals.worker_before_create_process, sender=worker)
 
     def be_child(parent: Parent) -> int:
@@ -204,7 +204,7 @@ def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
         timer.daemon = True
         timer.start()
 
-    def heed(*_: Any) -> None:
+    def heed() -> None:
         is_cold.set()
         if is_stopping.is_set():
             hurry()
@@ -217,7 +217,7 @@ def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
             hurry()
 
     program.hooks.on("shutdown")(at_shutdown)
-    signal.signal(signal.SIGQUIT, heed)
+    launcher.signals.call_at("QUIT", heed)
 
 
 def _count_tasks(launcher: Launcher, most: int, ask_to_be_replaced: Callable[[], None]) -> None:

@@ -161,9 +161,10 @@ def change_scale(place: Place, most: int, least: int) -> None:
     """Stay between these."""
     worker = place.worker
     worker.autoscale = (most, least)
-    policy = place.supervisor.size.policy if place.supervisor is not None else worker.thread_policy
-    if policy is not None:
-        policy.change(most, least)
+    if place.supervisor is not None:
+        place.supervisor.size.rescale(most, least)
+    elif worker.thread_policy is not None:
+        worker.thread_policy.change(most, least)
 
 
 @on_message("restart")

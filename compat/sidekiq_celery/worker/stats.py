@@ -99,7 +99,7 @@ def parent_facts(place: Place) -> dict[str, Any]:
     facts: dict[str, Any] = {"pid": os.getpid(), "rusage": {name: getattr(usage, f"ru_{name}") for name in _USAGE}}
     facts["autoscaler"] = scaling_facts(place)
     if place.supervisor is not None:
-        children = [child for child in place.supervisor.children if not child.is_leaving]
+        children = [child for child in place.supervisor.children if child.is_staying]
         facts["processes"] = [child.pid for child in children]
         facts["owners"] = {str(child.pid): child.owners[-1] for child in children if child.owners}
     return facts

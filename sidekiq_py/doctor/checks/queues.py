@@ -89,11 +89,11 @@ def late(facts: Facts) -> Iterator[Finding]:
     worked = {queue.name for queue in facts.queues if facts.fleet.on(queue.name) and not queue.is_paused}
     slow = sorted((name, age) for name, age in oldest.items() if name in worked and age >= LATENCY_SECONDS)
     for name, age in slow:
-        threads = sum(worker.info.concurrency or 0 for worker in facts.fleet.on(name))
+        at_once = sum(worker.info.concurrency or 0 for worker in facts.fleet.on(name))
         workers = counted(len(facts.fleet.on(name)), "process works", "processes work")
-        with_threads = f" ({counted(threads, 'thread')})" if threads else ""
+        of_them = f" ({counted(at_once, 'job')} at a time)" if at_once else ""
         yield warning(
-            f"Jobs of `{name}` have waited up to {minutes(age)}; {workers} that queue{with_threads}.",
+            f"Jobs of `{name}` have waited up to {minutes(age)}; {workers} that queue{of_them}.",
             "Give it more processes or threads, or a higher weight; look at `sidekiq-py processes` for jobs that hang.",
             [name],
         )

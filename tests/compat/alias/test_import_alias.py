@@ -159,6 +159,16 @@ def test_run_runs_a_module_under_the_alias(run: Run, tmp_path: Path) -> None:
     assert printed(version)[0].startswith("5.7.0")
 
 
+def test_run_of_the_command_line_itself_warns_of_nothing(run: Run) -> None:
+    """The installed program has loaded the module that is to be run, of which Python would warn."""
+    started = "from sidekiq_celery.__main__ import main; main()"
+
+    done = run("-c", started, "run", "-m", "celery", "--version")
+
+    assert printed(done)[0].startswith("5.7.0")
+    assert done.stderr == ""
+
+
 def test_run_says_when_there_is_no_such_script(run: Run) -> None:
     """A sentence, not a traceback."""
     done = run("-m", "sidekiq_celery", "run", "nowhere.py")

@@ -3,8 +3,10 @@
 import sys
 
 import pytest
-from pydantic import BaseModel, ValidationError, field_validator
 from sidekiq_celery.exceptions import ImproperlyConfigured
+
+pydantic = pytest.importorskip("pydantic")
+BaseModel, ValidationError, field_validator = pydantic.BaseModel, pydantic.ValidationError, pydantic.field_validator
 
 
 class Order(BaseModel):

@@ -3,9 +3,11 @@
 import json
 from typing import Any
 
+import pytest
 import redis
 from sidekiq_celery import Celery
 from sidekiq_celery.beat import PersistentScheduler
+from sidekiq_celery.schedules import solar
 
 TICK = {"task": "proj.tick", "schedule": 10}
 
@@ -26,3 +28,9 @@ def run_due(*beats: PersistentScheduler) -> None:
 def jobs(client: redis.Redis, queue: str = "celery") -> list[dict[str, Any]]:
     """The jobs of a queue, the oldest first."""
     return [json.loads(raw) for raw in client.lrange(f"queue:{queue}", 0, -1)][::-1]
+
+
+def sunset() -> solar:
+    """In Berlin; the test is skipped without the extra that computes it."""
+    pytest.importorskip("ephem")
+    return solar("sunset", 52.5, 13.4)

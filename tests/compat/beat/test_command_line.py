@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 from sidekiq_celery import Celery, beat_state
 from sidekiq_celery.beat import PersistentScheduler
 from sidekiq_celery.bin.beat import beat as command
-from sidekiq_celery.schedules import BaseSchedule, crontab, schedule, solar
+from sidekiq_celery.schedules import BaseSchedule, crontab, schedule
 
-from tests.compat.beat.beats import TICK, beat_of, jobs, run_due
+from tests.compat.beat.beats import TICK, beat_of, jobs, run_due, sunset
 from tests.compat.beat.clock import Clock
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -63,6 +63,27 @@ def test_the_list_shows_what_was_sent_and_when(app: Celery, clock: Clock, call: 
         "added": False,
     }
     assert "noon\tproj.noon\t0 12 * * *\t0 runs" in call("list").output
+
+
+def test_a_task_that_was_never_sent_has_no_last_run(app: Celery, clock: Clock, call: Call) -> None:
+    """Though a beat has seen it, and counts from then on."""
+    beat_of(app, tick=TICK)
+
+    assert listed(call)["tick"]["last_run_at"] is None
+    assert "0 runs, last never" in call("list").output
+
+
+def test_resuming_a_task_is_no_run_of_it(app: Celery, clock: Clock, call: Call) -> None:
+    """The next one is counted from that moment, and the last one stays when it was."""
+    beat = beat_of(app, tick=TICK)
+    clock.advance(10)
+    run_due(beat)
+    call("pause", "tick")
+    clock.advance(600)
+
+    call("resume", "tick")
+
+    assert listed(call)["tick"]["last_run_at"] == "2026-05-01T12:00:10+00:00"
 
 
 def test_a_task_that_is_added_is_sent_by_the_beats_that_run(
@@ -168,17 +189,18 @@ def test_what_cannot_be_done_is_refused(app: Celery, call: Call, arguments: tupl
 
 
 @pytest.mark.parametrize(
-    "when",
+    "make",
     [
-        schedule(10),
-        schedule(timedelta(hours=1), relative=True),
-        crontab("*/5", [8, 12], {1, 2}, 1, "jan"),
-        solar("sunset", 52.5, 13.4),
+        lambda: schedule(10),
+        lambda: schedule(timedelta(hours=1), relative=True),
+        lambda: crontab("*/5", [8, 12], {1, 2}, 1, "jan"),
+        sunset,
     ],
-    ids=repr,
+    ids=["schedule", "relative schedule", "crontab", "solar"],
 )
-def test_schedules_are_kept_as_data(app: Celery, redis_client: redis.Redis, when: Any) -> None:
+def test_schedules_are_kept_as_data(app: Celery, redis_client: redis.Redis, make: Callable[[], BaseSchedule]) -> None:
     """JSON without a class in it; read back they are equal."""
+    when = make()
     beat_state.add(app, "one", "proj.one", when)
 
     text = redis_client.hget("sidekiq_py:beat:proj:added", "one")

@@ -198,6 +198,7 @@ def _published(worker: Asked, body: Any, serializer: str = "json") -> None:
         {"method": "remember", "arguments": {"state": 1}},
         {"method": "ping", "pattern": "(((", "matcher": "pcre"},
         {"method": "ping", "pattern": "w*", "matcher": "regex"},
+        {"method": "ping", "pattern": ".?" * 60 + "#", "matcher": "pcre"},
     ],
 )
 def test_commands_that_make_no_sense_harm_nobody(worker: Asked, body: Any) -> None:
@@ -205,6 +206,14 @@ def test_commands_that_make_no_sense_harm_nobody(worker: Asked, body: Any) -> No
     _published(worker, body)
 
     assert worker.inspect("ping") == {"ok": "pong"}
+
+
+@pytest.mark.parametrize(("pattern", "is_answered"), [(r"\w+@|nobody", True), (r"other\d+@", False)])
+def test_who_fits_a_regular_expression_is_asked(worker: Asked, pattern: str, is_answered: bool) -> None:
+    """And the others keep quiet."""
+    replies = worker.app.control.ping(pattern=pattern, matcher="pcre", timeout=30 if is_answered else 0.5, limit=1)
+
+    assert replies == ([{NODE: {"ok": "pong"}}] if is_answered else [])
 
 
 def test_a_reply_that_redis_refuses_harms_nobody(worker: Asked) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 import redis
 from kombu.exceptions import EncodeError, OperationalError
+from kombu.utils import json as kombu_json
 from sidekiq_celery import Celery, signals
 
 from sidekiq_py import program
@@ -57,8 +58,10 @@ def test_values_that_json_lacks_are_written_as_kombu_does(redis_client: redis.Re
     [job] = waiting(redis_client)
     assert job["args"] == [
         [1, {"2": {"__type__": "datetime", "__value__": "2026-01-02T00:00:00"}}],
-        {"__type__": "uuid", "__value__": {"hex": "00000000000000000000000000000005"}},
+        # Some releases of kombu add the id's version.
+        json.loads(kombu_json.dumps(UUID(int=5))),
     ]
+    assert job["args"][1]["__type__"] == "uuid"
 
 
 def test_another_serializer_is_kept_aside(redis_client: redis.Redis, add: Any) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import threading
 import time
 from typing import Any
 
@@ -139,6 +140,16 @@ def cleaned_up() -> str:
     except SoftTimeLimitExceeded:
         return "cleaned up"
     return "not limited"
+
+
+@app.task
+def slept(seconds: float) -> str:
+    """Where it was woken by its soft limit."""
+    try:
+        time.sleep(seconds)
+    except SoftTimeLimitExceeded:
+        return f"woken in {threading.current_thread().name}"
+    return "slept on"
 
 
 @app.task(bind=True)

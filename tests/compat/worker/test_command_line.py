@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -72,9 +73,12 @@ def test_a_report_hides_secrets(call: Call) -> None:
     assert "software -> " in call("report").output
 
 
-def test_the_version_is_celery_s() -> None:
-    """Of the surface that is followed."""
-    assert CliRunner().invoke(celery, ["--version"]).output == f"{VERSION_BANNER}\n"
+def test_the_version_is_celery_s_and_then_this_package_s() -> None:
+    """The first line is what programs read that ask which Celery there is."""
+    first, second = CliRunner().invoke(celery, ["--version"]).output.splitlines()
+
+    assert first == VERSION_BANNER
+    assert second == f"sidekiq-py {version('sidekiq-py')}, whose sidekiq_celery has the API of Celery 5.7.0"
 
 
 def test_without_a_command_it_helps() -> None:

@@ -131,6 +131,13 @@ def test_a_soft_limit_is_raised_in_the_task(start: StartWorker, project: ModuleT
     assert project.cleaned_up.delay().get(timeout=_SECONDS) == "cleaned up"
 
 
+def test_a_soft_limit_interrupts_a_sleep_in_a_child(start: StartWorker, project: ModuleType) -> None:
+    """Its tasks run in its main thread, as in Celery's prefork."""
+    start("-c", "1", "--soft-time-limit", "0.5")
+
+    assert project.slept.delay(600).get(timeout=_SECONDS) == "woken in MainThread"
+
+
 def test_it_serves_the_queues_it_is_given(start: StartWorker, redis_client: redis.Redis, project: ModuleType) -> None:
     """And no other."""
     start("-c", "1", "-Q", "high,low")

@@ -1,0 +1,313 @@
+"""
+What does one job cost Redis in a fleet?
+
+Processes of five threads each, ours and the real Sidekiq's in turns on one Redis, which has a core of its own; all else
+shares the other one. A `backlog` was pushed before the fleet sees it. A `trickle` of 200 jobs a second comes from one
+client, the same for both sides (SADD and LPUSH in one round trip, as Sidekiq's client pushes), and its pushes are part
+of the cost. Costs are above those of the same fleet at rest. All processes of a fleet share a core, so it drains more
+slowly than one whose processes have a core each.
+
+    python -m bench.fleet [--pairs 3] [--cells 20x5ms,2xnoop] [--loads backlog] [--sides ours,ruby]
+    python -m bench.fleet --processes-per-parent 4 --cells 20x5ms    # ours with --processes 4
+    python -m bench.fleet --three-queues --cells 20x5ms              # three weighted queues
+    python -m bench.fleet --tasks nap_kept --cells 2x5ms             # tasks beside the real Celery's; nap: no result
+    python -m bench.fleet --counting                                 # jobs that each send a command of their own
+    python -m bench.fleet --simulate 100,1000,5000                   # how many jobs one Redis core carries
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import groupby
+from operator import attrgetter
+
+from bench import fleet_simulation
+from bench.fleet_counters import MEASURES, Cost, Counters, interval, ratio
+from bench.fleet_loads import (
+    TRICKLE_PER_SECOND,
+    Work,
+    at_rest,
+    counting_seconds,
+    of_backlog,
+    of_jobs,
+    of_tasks,
+    of_trickle,
+)
+from bench.fleet_monitor import recorded, sent_shares
+from bench.fleet_sides import SIDES, Server, Shape, fleet, has_ruby, pinned_server, ruby_release
+
+LOADS = ("backlog", "trickle")
+THREE_QUEUES = (("critical", 3), ("default", 2), ("low", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """
+    A size of fleet and a length of job.
+
+    Attributes:
+        processes: Of five threads each.
+        milliseconds: That a job sleeps; 0 for one that does nothing.
+    """
+
+    processes: int
+    milliseconds: int
+
+    @classmethod
+    def named(cls, name: str) -> "Cell":
+        """
+        Such as `20x5ms` or `2xnoop`.
+
+        Raises:
+            ValueError: It names none.
+        """
+        processes, _, length = name.partition("x")
+        milliseconds = "0" if length == "noop" else length.removesuffix("ms")
+        if not processes.isdigit() or not milliseconds.isdigit():
+            raise ValueError(f"{name} names no cell; write processes and length of a job, as 20x5ms or 2xnoop")
+        return cls(int(processes), int(milliseconds))
+
+    def __str__(self) -> str:
+        """As it is named."""
+        return f"{self.processes}x{self.milliseconds}ms" if self.milliseconds else f"{self.processes}xnoop"
+
+    @property
+    def backlog(self) -> int:
+        """So many jobs that both sides are at work for a second or more."""
+        return 6_000 if self.milliseconds >= 50 else 10_000 if self.milliseconds else 20_000
+
+
+CELLS = tuple(Cell.named(name) for name in ("2xnoop", "2x5ms", "20xnoop", "20x5ms", "20x50ms", "60x50ms"))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    What one fleet did in one cell.
+
+    Attributes:
+        cell: Its size and job.
+        load: `backlog` or `trickle`.
+        side: Whose it was.
+        cost: Per job.
+        jobs_per_second: Done in the time that was measured.
+        rest_share: Of a core of Redis, with nothing to do.
+    """
+
+    cell: Cell
+    load: str
+    side: str
+    cost: Cost
+    jobs_per_second: float
+    rest_share: float
+
+    def __str__(self) -> str:
+        """In a line."""
+        costs = ", ".join(f"{measure} {getattr(self.cost, measure):.2f}" for measure in MEASURES)
+        rate, rest = f"{self.jobs_per_second:,.0f} jobs a second", f"at rest {self.rest_share:.2%}"
+        return f"{self.side:5} {self.cell} {self.load}: {costs}, {rate}, {rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    What is to be measured.
+
+    Attributes:
+        cells: Those of one size share a fleet.
+        loads: `backlog`, `trickle`.
+        sides: In this order, and in the reverse order in every second pair.
+        pairs: How often.
+        rest_seconds: So long a fleet is looked at while it rests: longer than Ruby's pause of 10 s between beats.
+        trickle_seconds: So long jobs trickle.
+        scale: Of the number of jobs of a backlog.
+        queues: Names and weights.
+        per_parent: Of ours, how many children a parent has; 0 is no parent.
+        task: Celery's, `nap` or `nap_kept` that has a result, for `sidekiq_celery` and `celery`; empty for jobs.
+    """
+
+    cells: tuple[Cell, ...] = CELLS
+    loads: tuple[str, ...] = LOADS
+    sides: tuple[str, ...] = SIDES
+    pairs: int = 3
+    rest_seconds: float = 11
+    trickle_seconds: float = 5
+    scale: float = 1
+    queues: tuple[tuple[str, int], ...] = (("default", 0),)
+    per_parent: int = 0
+    task: str = ""
+
+    def shape(self, processes: int) -> Shape:
+        """Of a fleet."""
+        return Shape(processes, queues=self.queues, per_parent=self.per_parent, runs_tasks=bool(self.task))
+
+    def work(self, cell: Cell, side: str, server: Server) -> Work:
+        """Of a cell."""
+        if self.task:
+            return of_tasks(side, self.task, cell.milliseconds, server)
+        queues = [name for name, _ in self.queues]
+        return of_jobs("Nap" if cell.milliseconds else "NoOp", cell.milliseconds, queues)
+
+
+def findings(plan: Plan) -> Iterator[Finding]:
+    """One by one, as they are made."""
+    with pinned_server() as server:
+        for number in range(plan.pairs):
+            for processes, cells in groupby(sorted(plan.cells, key=_size), key=_size):
+                of_this_size = list(cells)
+                for side in plan.sides if number % 2 == 0 else plan.sides[::-1]:
+                    with fleet(side, plan.shape(processes), server):
+                        yield from _of_one_fleet(plan, of_this_size, side, server)
+
+
+def _size(cell: Cell) -> int:
+    return cell.processes
+
+
+def _of_one_fleet(plan: Plan, cells: list[Cell], side: str, server: Server) -> Iterator[Finding]:
+    of_load: dict[str, Callable[[Work, Server, int], Counters]] = {"backlog": of_backlog, "trickle": of_trickle}
+    works = [plan.work(cell, side, server) for cell in cells]
+    # The first jobs of a process load code and scripts.
+    of_backlog(works[0], server, 50 * cells[0].processes)
+    rest = at_rest(server, plan.rest_seconds)
+    for cell, work in zip(cells, works, strict=True):
+        for load in plan.loads:
+            is_backlog = load == "backlog"
+            count = int(cell.backlog * plan.scale if is_backlog else TRICKLE_PER_SECOND * plan.trickle_seconds)
+            with recorded("127.0.0.1", server.port) as recording:
+                of_load[load](work, server, max(50, count // 20))
+            counters = of_load[load](work, server, count)
+            cost = Cost.of(counters, rest, count, sent_shares(recording.seen))
+            yield Finding(cell, load, side, cost, count / counters.seconds, rest.cpu_us / rest.seconds / 1e6)
+
+
+def table(found: list[Finding]) -> list[tuple[str, str]]:
+    """A row per cell, load and measure."""
+    rows = []
+    for cell, load in dict.fromkeys((finding.cell, finding.load) for finding in found):
+        here = [finding for finding in found if (finding.cell, finding.load) == (cell, load)]
+        for measure in MEASURES:
+            what = f"fleet {cell}, {load}: {measure} per job"
+            rows.append((what, beside(here, attrgetter(f"cost.{measure}"), "{:.2f}")))
+        rows.append((f"fleet {cell}, {load}: jobs a second", beside(here, lambda one: one.jobs_per_second, "{:,.0f}")))
+    for processes in dict.fromkeys(map(_size, (finding.cell for finding in found))):
+        here = [finding for finding in found if finding.cell.processes == processes]
+        rows.append(
+            (
+                f"fleet of {processes} at rest: percent of a Redis core",
+                beside(here, lambda one: one.rest_share * 100, "{:.2f}"),
+            )
+        )
+    return rows
+
+
+def beside(found: list[Finding], value: Callable[[Finding], float], form: str) -> str:
+    """The medians of both sides, and ours to theirs."""
+    values: dict[str, list[float]] = {}
+    for one in found:
+        values.setdefault(one.side, []).append(value(one))
+    return in_words(values, form)
+
+
+def in_words(values: dict[str, list[float]], form: str) -> str:
+    """The median of each side, and ours to the other's."""
+    parts = [f"{side} {form.format(interval(ones)[0])}" for side, ones in values.items() if ones]
+    others = [ones for side, ones in values.items() if side != "ours"]
+    ours_to_theirs = ratio(values.get("ours", []), others[0]) if others else ""
+    return ", ".join([*parts, f"ratio {ours_to_theirs}"] if ours_to_theirs else parts)
+
+
+def counting(sides: tuple[str, ...], pairs: int, sizes: tuple[int, ...], count: int) -> list[tuple[str, str]]:
+    """Fleets of three threads a process whose jobs each send one HINCRBY: seconds until the last has done it."""
+    rows = []
+    with pinned_server() as server:
+        for processes in sizes:
+            seconds: dict[str, list[float]] = {side: [] for side in sides}
+            for number in range(pairs):
+                for side in sides if number % 2 == 0 else sides[::-1]:
+                    with fleet(side, Shape(processes, threads=3), server):
+                        counting_seconds(server, 20 * processes)
+                        seconds[side].append(counting_seconds(server, count))
+            rows.append(
+                (f"fleet of {processes} x 3 threads: {count:,} jobs of one HINCRBY", in_words(seconds, "{:.1f} s"))
+            )
+    return rows
+
+
+def summary(found: list[Finding], what: str = "fleet") -> list[tuple[str, str]]:
+    """A row per cell and load, and one per size for rest."""
+    rows = []
+    for cell, load in dict.fromkeys((finding.cell, finding.load) for finding in found):
+        here = [finding for finding in found if (finding.cell, finding.load) == (cell, load)]
+        net, gross, sent = (
+            beside(here, attrgetter(f"cost.{measure}"), "{:.1f}") for measure in ("cpu_us", "gross_us", "sent")
+        )
+        rows.append((f"{what} {cell}, {load}: µs of Redis's CPU a job", f"{net} (rest not taken off: {gross})"))
+        rows.append((f"{what} {cell}, {load}: commands sent a job", sent))
+    resting = [row for row in table(found) if "at rest" in row[0]]
+    return [*rows, *[(name.replace("fleet", what, 1), value) for name, value in resting]]
+
+
+def run() -> list[tuple[str, str]]:
+    """The rows of the table."""
+    sides = SIDES if has_ruby() else SIDES[:1]
+    rows = summary(list(findings(Plan(sides=sides, pairs=2))))
+    if find_spec("celery"):
+        plan = Plan(CELLS[1:2], sides=("ours", "celery"), pairs=2, scale=0.2, task="nap_kept")
+        rows += summary(list(findings(plan)), "fleet of tasks with results,")
+    rows += counting(sides, 1, (20, 60), 50_000)
+    return rows + fleet_simulation.rows(sides, (100, 1_000, 5_000))
+
+
+def main() -> None:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--cells", default=",".join(map(str, CELLS)))
+    parser.add_argument("--loads", default=",".join(LOADS))
+    parser.add_argument("--sides")
+    parser.add_argument("--rest-seconds", type=float, default=11)
+    parser.add_argument("--trickle-seconds", type=float, default=5)
+    parser.add_argument("--scale", type=float, default=1, help="of the number of jobs")
+    parser.add_argument("--three-queues", action="store_true")
+    parser.add_argument("--processes-per-parent", type=int, default=0)
+    parser.add_argument("--tasks", choices=("nap", "nap_kept"), default="")
+    parser.add_argument("--counting", action="store_true")
+    parser.add_argument("--simulate", help="so many processes, as 100,1000,5000")
+    given = parser.parse_args()
+    # Stopped by TERM, it still ends its server and its fleet.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    sides = tuple(given.sides.split(",")) if given.sides else ("ours", "celery") if given.tasks else SIDES
+    if "ruby" in sides:
+        print(f"Ruby: Sidekiq {ruby_release()}", flush=True)
+    if given.counting:
+        rows = counting(sides, given.pairs, (20, 60), int(50_000 * given.scale))
+    elif given.simulate:
+        rows = fleet_simulation.rows(sides, tuple(map(int, given.simulate.split(","))))
+    else:
+        plan = Plan(
+            tuple(map(Cell.named, given.cells.split(","))),
+            tuple(given.loads.split(",")),
+            sides,
+            given.pairs,
+            given.rest_seconds,
+            given.trickle_seconds,
+            given.scale,
+            THREE_QUEUES if given.three_queues else (("default", 0),),
+            given.processes_per_parent,
+            given.tasks,
+        )
+        found = []
+        for finding in findings(plan):
+            found.append(finding)
+            print(finding, file=sys.stderr, flush=True)
+        rows = table(found)
+    for name, value in rows:
+        print(f"{name:55} {value}")
+
+
+if __name__ == "__main__":
+    main()

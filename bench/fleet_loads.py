@@ -1,0 +1,157 @@
+"""Work for a fleet: a backlog that is there at once, or jobs that trickle in."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench import ground
+from bench.fleet_counters import Counters
+from bench.fleet_sides import Server, environment
+
+TRICKLE_PER_SECOND = 200
+_LOOK_EVERY_SECONDS = 0.05
+_MESSAGES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """
+    Jobs of one kind.
+
+    Attributes:
+        milliseconds: That one sleeps.
+        keys: Of the lists that they wait in; they go there by turns.
+        payload: From a job's number to its bytes.
+    """
+
+    milliseconds: int
+    keys: Sequence[str]
+    payload: Callable[[int], bytes]
+
+    def key(self, number: int) -> str:
+        """Where a job goes."""
+        return self.keys[number % len(self.keys)]
+
+    def prepare(self, server: Server, count: int) -> None:
+        """Put so many jobs beside the queues."""
+        for at, key in enumerate(self.keys):
+            numbers = range(at, count, len(self.keys))
+            for start in range(0, len(numbers), 1000):
+                server.client.lpush(f"bench:{key}", *map(self.payload, numbers[start : start + 1000]))
+
+    def push(self, number: int) -> list[bytes]:
+        """The commands that a client sends for a job, as Sidekiq's and Celery's own do."""
+        key = self.key(number)
+        kind, _, name = key.partition(":")
+        lists = [packed(b"SADD", b"queues", name.encode())] if kind == "queue" else []
+        return [*lists, packed(b"LPUSH", key.encode(), self.payload(number))]
+
+    def reveal(self, server: Server) -> None:
+        """Make what was prepared the queues, all at once."""
+        pipe = server.client.pipeline()
+        for key in self.keys:
+            pipe.rename(f"bench:{key}", key)
+        pipe.execute()
+
+    def is_queued(self, server: Server) -> bool:
+        """Some job waits; asks one question a queue."""
+        return any(server.client.llen(key) for key in self.keys)
+
+
+def of_jobs(job_class: str, milliseconds: int, queues: Sequence[str] = ("default",)) -> Work:
+    """Jobs as Sidekiq 8.1.7 writes them: `NoOp`, `Nap` or `Count`."""
+
+    def payload(number: int) -> bytes:
+        return (
+            b'{"retry":true,"queue":"%s","args":[%d,"x"],"class":"%s","jid":"0123456789abcdef%08x",'
+            b'"created_at":1763810000000,"enqueued_at":1763810000000}'
+            % (queues[number % len(queues)].encode(), milliseconds or number, job_class.encode(), number)
+        )
+
+    return Work(milliseconds, [f"queue:{name}" for name in queues], payload)
+
+
+def of_tasks(side: str, task: str, milliseconds: int, server: Server) -> Work:
+    """Celery's tasks, as the client of this side writes them: `nap`, or `nap_kept` that has a result."""
+    subprocess.run(
+        [sys.executable, "-m", "bench.celery_program", "fill", str(_MESSAGES), task, str(milliseconds)],
+        cwd=ground.ROOT,
+        env={**environment(side, server), "BENCH_QUEUE": "bench"},
+        check=True,
+        capture_output=True,
+    )
+    kind = "" if side == "celery" else "queue:"
+    messages: list[bytes] = server.client.lrange(f"{kind}bench", 0, -1)
+    server.client.delete(f"{kind}bench")
+    # More than are ever under way at a time, so a message that comes again is alone under its name.
+    return Work(milliseconds, [f"{kind}default"], lambda number: messages[number % len(messages)])
+
+
+def at_rest(server: Server, seconds: float) -> Counters:
+    """What the fleet costs with nothing to do."""
+    before = Counters.read(server.client)
+    time.sleep(seconds)
+    return Counters.read(server.client).since(before)
+
+
+def of_backlog(work: Work, server: Server, count: int) -> Counters:
+    """What draining jobs that are there all at once takes, without their push."""
+    work.prepare(server, count)
+    before = Counters.read(server.client)
+    work.reveal(server)
+    # Rarely: what looks costs Redis too.
+    ground.wait_for(lambda: not work.is_queued(server), 300, every=_LOOK_EVERY_SECONDS)
+    return _once_settled(work, server, before)
+
+
+def of_trickle(work: Work, server: Server, count: int) -> Counters:
+    """What jobs that come one by one take, their pushes included."""
+    with socket.create_connection(("127.0.0.1", server.port)) as pusher:
+        pusher.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        before = Counters.read(server.client)
+        began = time.monotonic()
+        for number in range(count):
+            time.sleep(max(0.0, began + number / TRICKLE_PER_SECOND - time.monotonic()))
+            # In one round trip.
+            commands = work.push(number)
+            pusher.sendall(b"".join(commands))
+            _read_integers(pusher, len(commands))
+        return _once_settled(work, server, before)
+
+
+def _once_settled(work: Work, server: Server, before: Counters) -> Counters:
+    while True:
+        time.sleep(0.3 + work.milliseconds / 1000)
+        after = Counters.read(server.client)
+        # The last is where Celery keeps what is not acknowledged.
+        if not (ground.is_in_flight(server.client) or work.is_queued(server) or server.client.hlen("unacked")):
+            return after.since(before)
+
+
+def packed(*words: bytes) -> bytes:
+    """A command in Redis's protocol."""
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def _read_integers(pusher: socket.socket, count: int) -> None:
+    received = b""
+    while received.count(b"\r\n") < count:
+        received += pusher.recv(4096)
+    if not received.startswith(b":"):
+        raise RuntimeError(f"a push was refused: {received.decode()}")
+
+
+def counting_seconds(server: Server, count: int) -> float:
+    """How long a fleet takes for jobs that each add one to a field, until the last has done it."""
+    work = of_jobs("Count", 0)
+    work.prepare(server, count)
+    server.client.delete("bench:counted")
+    began = time.monotonic()
+    work.reveal(server)
+    ground.wait_for(lambda: server.client.hget("bench:counted", "jobs") == b"%d" % count, 300, every=0.02)
+    seconds = time.monotonic() - began
+    ground.wait_for(lambda: not ground.is_in_flight(server.client), 30)
+    return seconds

@@ -1,0 +1,154 @@
+"""Fleets of ours and of the real Sidekiq, and the server that they work for."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from bench import ground
+from interop_tests import roots
+
+SIDES = ("ours", "ruby")
+SERVER_CORE, OTHER_CORE = 0, 1
+_START_SECONDS = 180
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """
+    The Redis under test.
+
+    Attributes:
+        port: Of this machine.
+        client: Connected to it.
+    """
+
+    port: int
+    client: "redis.Redis[bytes]"
+
+    @property
+    def url(self) -> str:
+        """For workers."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+
+@contextmanager
+def pinned_server() -> Iterator[Server]:
+    """A server on one core; this process, and so all it starts from now on, is kept on the other one."""
+    mine = os.sched_getaffinity(0)
+    # Beside a fleet at work on the same core an answer may be waited for longer than redis-py's 5 s.
+    with ground.redis_server() as url, redis.Redis.from_url(url, socket_timeout=60) as client:
+        info: dict[str, Any] = client.info("server")
+        try:
+            if {SERVER_CORE, OTHER_CORE} <= mine:
+                os.sched_setaffinity(info["process_id"], {SERVER_CORE})
+                os.sched_setaffinity(0, {OTHER_CORE})
+            yield Server(info["tcp_port"], client)
+        finally:
+            os.sched_setaffinity(0, mine)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """
+    How a fleet is built.
+
+    Attributes:
+        processes: That run jobs.
+        threads: Of each.
+        queues: Names, each with its weight; one alone has none.
+        per_parent: Of ours, how many children a parent has; 0 is no parent.
+        runs_tasks: Workers of Celery's kind: `sidekiq_celery`, and the real one, with as many children as threads.
+    """
+
+    processes: int
+    threads: int = 5
+    queues: tuple[tuple[str, int], ...] = (("default", 0),)
+    per_parent: int = 0
+    runs_tasks: bool = False
+
+    def command(self, side: str) -> list[str]:
+        """What starts a fleet of *side*."""
+        arguments = ["-c", str(self.threads)]
+        if self.runs_tasks:
+            program = f"{'sidekiq_celery' if side == 'ours' else 'celery'}.__main__:main"
+            start = [sys.executable, "-m", "bench.fleet_forked", str(self.processes), program]
+            return [*start, "-A", "bench.celery_program", "worker", "-l", "WARNING", "-n", "fleet{number}", *arguments]
+        for name, weight in self.queues:
+            arguments += ["-q", f"{name},{weight}" if weight else name]
+        if side == "ruby":
+            program = [str(ground.ROOT / "bench" / "fleet_forked.rb"), str(self.processes)]
+            return [*ruby(), *program, "-r", str(ground.ROOT / "bench" / "jobs.rb"), *arguments]
+        count = self.processes
+        if self.per_parent:
+            if count % self.per_parent:
+                raise ValueError(f"{count} processes cannot be shared out among parents of {self.per_parent}")
+            count //= self.per_parent
+            arguments += ["--processes", str(self.per_parent)]
+        program = ["bench.fleet_forked", str(count), "sidekiq_py.cli.worker:worker"]
+        return [sys.executable, "-m", *program, "-r", "bench.jobs", "--no-job-log", *arguments]
+
+    def has_begun(self, side: str, server: Server) -> bool:
+        """All its processes are there."""
+        if side == "celery":
+            return int(server.client.info("clients")["blocked_clients"]) >= self.processes
+        return int(server.client.scard("processes")) == self.processes * (self.threads if self.runs_tasks else 1)
+
+
+def environment(side: str, server: Server) -> dict[str, str]:
+    """Of a fleet, and of a client of its tasks."""
+    path = os.pathsep.join([str(ground.ROOT), str(ground.ROOT / "compat")])
+    package = "celery" if side == "celery" else "sidekiq_celery"
+    tasks = {"BENCH_PACKAGE": package, "BENCH_URL": server.url}
+    return {**os.environ, "REDIS_URL": server.url, "PYTHONPATH": path, "LANG": "C.UTF-8", **tasks}
+
+
+def has_ruby() -> bool:
+    """There is a real Sidekiq here."""
+    return roots.find("forky") is not None or ground.has_ruby()
+
+
+def ruby() -> list[str]:
+    """The Ruby that has the newest Sidekiq here: an unpacked root's, else the machine's own."""
+    root = roots.find("forky")
+    return [*root.command("ruby")] if root else ["ruby"]
+
+
+def ruby_release() -> str:
+    """Which Sidekiq that is."""
+    command = [*ruby(), "-e", 'require "sidekiq"; print Sidekiq::VERSION']
+    return subprocess.run(command, cwd=ground.ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@contextmanager
+def fleet(side: str, shape: Shape, server: Server) -> Iterator[None]:
+    """So many processes, all of them in Redis and at rest."""
+    server.client.flushall()
+    server.client.sadd("queues", *[name for name, _ in shape.queues])
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            shape.command(side),
+            cwd=ground.ROOT,
+            env=environment(side, server),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            ground.wait_for(
+                lambda: shape.has_begun(side, server) or process.poll() is not None, _START_SECONDS, every=0.2
+            )
+            if process.poll() is not None:
+                log.seek(0)
+                raise RuntimeError(f"the fleet of {side} ended: {log.read().decode(errors='replace')[-2000:]}")
+            # The last one has said that it is there, and starts its threads.
+            time.sleep(2)
+            yield
+        finally:
+            ground.end(process)

@@ -1,0 +1,348 @@
+"""
+How many jobs a second does one core of Redis carry, for how many processes?
+
+Thousands of processes are more than a machine holds. So two real ones are watched by MONITOR, at rest and draining a
+backlog of jobs of 5 ms; then a light client sends what one of them sent, for each of N processes under an identity of
+its own. What Redis knows of the real process it is first told of all of them. A turn is what one write of the worker
+held; each simulated process sends its next turn when the last one is answered, and at rest at the time at which the
+worker sent it. What grows with the number of processes is so seen: a hash of all owners that is read, and an MGET that
+named the other process names all others. Not seen is what a worker sends once for each of the others. Where a process
+may not open enough files, each simulated one has fewer connections than a real one.
+"""
+
+import heapq
+import os
+import random
+import re
+import resource
+import select
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import hiredis
+
+from bench.fleet_counters import Counters
+from bench.fleet_loads import at_rest, of_backlog, of_jobs, packed
+from bench.fleet_monitor import Seen, recorded
+from bench.fleet_sides import Server, Shape, fleet, pinned_server
+
+_NAPS = of_jobs("Nap", 5)
+_REST_SECONDS = 12
+_WINDOW_SECONDS = 4
+# Within one write the commands of a client run one after the other; a worker's round trip takes longer than this.
+_ONE_WRITE_SECONDS = 60e-6
+# What the light client manages beside its other work; a fleet at rest that sends more is played more slowly.
+_TURNS_PER_SECOND = 4_000
+_JOBS = 200_000
+# Longer than any run: leases and heartbeats of the simulated do not end.
+_TTL_MILLISECONDS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """
+    What a worker sent in one write.
+
+    Attributes:
+        after: Seconds since the recording began.
+        connection: Which of the worker's.
+        bytes: On the wire, under the worker's own identity.
+        commands: How many replies they have.
+        looks_up: The words of a lone MGET, else none.
+    """
+
+    after: float
+    connection: int
+    bytes: bytes
+    commands: int
+    looks_up: tuple[bytes, ...] = ()
+
+    def at_size(self, other: bytes, names: list[bytes]) -> "Turn":
+        """The turn where there is not the *other* process alone, but all of *names*."""
+        if not any(other in word for word in self.looks_up):
+            return self
+        words = [word.replace(other, name) for word in self.looks_up for name in (names if other in word else [other])]
+        return replace(self, bytes=packed(*words))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """
+    What Redis holds of a process, by the name of the key.
+
+    Attributes:
+        dumps: Keys of its own.
+        members: Of sets that it shares.
+        fields: Of hashes that it shares.
+    """
+
+    dumps: dict[bytes, bytes]
+    members: dict[bytes, list[bytes]]
+    fields: dict[bytes, dict[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """
+    What one process does.
+
+    Attributes:
+        identity: Under which it did it.
+        other: That of the other real process.
+        connections: How many it has.
+        known: What Redis holds of it.
+        draining: Its turns while it works on a backlog.
+        resting: Its turns with nothing to do.
+    """
+
+    identity: bytes
+    other: bytes
+    connections: int
+    known: Known
+    draining: list[Turn]
+    resting: list[Turn]
+
+
+def watched(side: str, server: Server) -> Script:
+    """The script of one process of two that work on *server*; both are stopped then."""
+    with fleet(side, Shape(2), server):
+        of_backlog(_NAPS, server, 200)
+        with recorded("127.0.0.1", server.port) as resting:
+            time.sleep(_REST_SECONDS)
+        identities = sorted(server.client.smembers("processes"))
+        homes = _connections(server, [int(identity.split(b":")[1]) for identity in identities])
+        # So many that they last longer than what is played again: its end, where a queue runs dry, is left out.
+        with recorded("127.0.0.1", server.port) as draining:
+            of_backlog(_NAPS, server, 1_500)
+        # The poller's work is one process's for all; the other one is played.
+        polls = Counter(homes.get(one.client) for one in resting.seen if b"retry" in one.words)
+        identity = min(identities, key=lambda name: polls[int(name.split(b":")[1])])
+        own = {address: number for number, address in enumerate(a for a, pid in homes.items() if pid == _pid(identity))}
+        at_work = turns(draining.seen, own)
+        return Script(
+            identity,
+            next(name for name in identities if name != identity),
+            len(own),
+            known(server, identity),
+            at_work[: len(at_work) * 3 // 4],
+            [turn for turn in turns(resting.seen, own) if b"\r\nretry\r\n" not in turn.bytes],
+        )
+
+
+def _pid(identity: bytes) -> int:
+    return int(identity.split(b":")[1])
+
+
+def _connections(server: Server, pids: list[int]) -> dict[str, int]:
+    """From the address of each connection of these processes, as MONITOR names it, to the process."""
+    of_inode = {}
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        words = line.split()
+        if int(words[2].split(":")[1], 16) == server.port:
+            of_inode[words[9]] = f"127.0.0.1:{int(words[1].split(':')[1], 16)}"
+    found = {}
+    for pid in pids:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            match = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(link))
+            if match and match[1] in of_inode:
+                found[of_inode[match[1]]] = pid
+    return found
+
+
+def turns(seen: list[Seen], connections: dict[str, int]) -> list[Turn]:
+    """What came over *connections*, cut where the worker waited for an answer."""
+    found: list[Turn] = []
+    last_client, last_at = "", 0.0
+    for one in seen:
+        if one.client in connections:
+            data, number = packed(*one.words), connections[one.client]
+            if one.client == last_client and one.at - last_at < _ONE_WRITE_SECONDS:
+                turn = found.pop()
+                found.append(Turn(turn.after, number, turn.bytes + data, turn.commands + 1))
+            else:
+                found.append(Turn(one.at - seen[0].at, number, data, 1, one.words if one.name == "mget" else ()))
+        last_at = one.at
+        # What a script sends belongs to the client whose script it is.
+        last_client = one.client if one.client != "lua" else last_client
+    return found
+
+
+def known(server: Server, identity: bytes) -> Known:
+    """What Redis holds of a process that is at rest."""
+    client = server.client
+    found = Known({}, {}, {})
+    for key in client.keys("*"):
+        kind = client.type(key)
+        if identity in key:
+            found.dumps[key] = client.dump(key)
+        elif kind == b"set":
+            found.members[key] = [member for member in client.smembers(key) if identity in member]
+        elif kind == b"hash":
+            found.fields[key] = {name: text for name, text in client.hgetall(key).items() if identity in name}
+    return found
+
+
+def multiply(server: Server, script: Script, names: list[bytes]) -> None:
+    """Let all that Redis held of the real process be there under each of *names*."""
+    pipe = server.client.pipeline(transaction=False)
+    for name in names:
+
+        def renamed(text: bytes, name: bytes = name) -> bytes:
+            return text.replace(script.identity, name)
+
+        for key, dump in script.known.dumps.items():
+            pipe.restore(renamed(key), _TTL_MILLISECONDS, dump, replace=True)
+        for key, members in script.known.members.items():
+            for member in members:
+                pipe.sadd(key, renamed(member))
+        for key, fields in script.known.fields.items():
+            for field, text in fields.items():
+                pipe.hset(key, renamed(field), renamed(text))
+    pipe.execute()
+
+
+class Crowd:
+    """N simulated processes and their connections."""
+
+    def __init__(self, server: Server, script: Script, size: int) -> None:
+        self.script = script
+        # As long as the real one, so that no length on the wire changes.
+        head, _, tail = script.identity.rpartition(b":")
+        self.names = [head + b":" + b"%0*x" % (len(tail), number) for number in range(size)]
+        multiply(server, script, self.names)
+        self._resting = [turn.at_size(script.other, self.names) for turn in script.resting]
+        self._poll = select.epoll()
+        self._socks: list[socket.socket] = []
+        self._of_file: dict[int, int] = {}
+        self._each = min(script.connections, most_connections(server) // size)
+        for number in range(size * self._each):
+            sock = socket.create_connection(("127.0.0.1", server.port))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._poll.register(sock, select.EPOLLIN)
+            self._of_file[sock.fileno()] = number
+            self._socks.append(sock)
+        self._readers = [hiredis.Reader() for _ in self._socks]
+        self.errors: Counter[str] = Counter()
+
+    @property
+    def resting_effort(self) -> float:
+        """What all of them send in the time that the recording lasted, in turns; a long one is as many as it fills."""
+        return len(self.names) * sum(1 + len(turn.bytes) / 4_096 for turn in self._resting)
+
+    def close(self) -> None:
+        """Hang up."""
+        for sock in self._socks:
+            sock.close()
+        self._poll.close()
+
+    def _send(self, process: int, turn: Turn) -> None:
+        data = turn.bytes.replace(self.script.identity, self.names[process])
+        self._socks[process * self._each + turn.connection % self._each].sendall(data)
+
+    def _answered(self, seconds: float) -> Iterator[int]:
+        """The process of each reply that comes, once a reply."""
+        for file, _ in self._poll.poll(max(0.0, seconds)):
+            number = self._of_file[file]
+            reader = self._readers[number]
+            reader.feed(self._socks[number].recv(1 << 16))
+            while (reply := reader.gets()) is not False:
+                if isinstance(reply, hiredis.ReplyError):
+                    self.errors[str(reply)[:60]] += 1
+                yield number // self._each
+
+    def drain(self, seconds: float) -> None:
+        """Each process sends its next turn as soon as it can."""
+        draining = self.script.draining
+        at = [random.randrange(len(draining)) for _ in self.names]
+        due = [0] * len(self.names)
+        end = time.monotonic() + seconds
+        for process, turn in enumerate(at):
+            self._send(process, draining[turn])
+            due[process] = draining[turn].commands
+        while (left := end - time.monotonic()) > 0:
+            for process in self._answered(left):
+                due[process] -= 1
+                if not due[process]:
+                    at[process] = (at[process] + 1) % len(draining)
+                    turn = draining[at[process]]
+                    due[process] = turn.commands
+                    self._send(process, turn)
+        # What is still on its way is answered, so that it does not count as an answer to what comes next.
+        while any(count > 0 for count in due) and time.monotonic() < end + 5:
+            for process in self._answered(1):
+                due[process] -= 1
+
+    def rest(self, seconds: float, slowness: float) -> None:
+        """Each process sends its turns at their times, from a moment of its own on."""
+        resting = self._resting
+        span = _REST_SECONDS * slowness
+        began = time.monotonic()
+        heap = []
+        for process in range(len(self.names)):
+            shift = random.uniform(0, span)
+            for number, turn in enumerate(resting):
+                after = (turn.after * slowness + shift) % span
+                if after < seconds:
+                    heap.append((began + after, process, number))
+        heapq.heapify(heap)
+        while heap and time.monotonic() < began + seconds:
+            while heap and heap[0][0] <= time.monotonic():
+                _, process, number = heapq.heappop(heap)
+                self._send(process, resting[number])
+            for _ in self._answered(min(0.01, heap[0][0] - time.monotonic()) if heap else 0.01):
+                pass
+
+
+def most_connections(server: Server) -> int:
+    """How many connections this process and the server may have, once the limits are as high as they can be."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    server.client.config_set("maxclients", hard - 100)
+    return hard - 200
+
+
+def rows(sides: tuple[str, ...], sizes: tuple[int, ...]) -> list[tuple[str, str]]:
+    """A row a size of fleet and side."""
+    found = []
+    for side in sides:
+        with pinned_server() as server:
+            script = watched(side, server)
+            for size in sizes:
+                found.append((f"{size:,} simulated processes of {side}", _carried(server, script, size)))
+    return found
+
+
+def _carried(server: Server, script: Script, size: int) -> str:
+    server.client.flushall()
+    _NAPS.prepare(server, _JOBS)
+    crowd = Crowd(server, script, size)
+    try:
+        bare = at_rest(server, 1)
+        slowness = max(1.0, crowd.resting_effort / _REST_SECONDS / _TURNS_PER_SECOND)
+        before = Counters.read(server.client)
+        crowd.rest(_WINDOW_SECONDS, slowness)
+        rest = Counters.read(server.client).since(before)
+        upkeep = (
+            (rest.cpu_us / rest.seconds - bare.cpu_us / bare.seconds) * slowness + bare.cpu_us / bare.seconds
+        ) / 1e6
+        _NAPS.reveal(server)
+        crowd.drain(1)
+        waiting = server.client.llen("queue:default")
+        before = Counters.read(server.client)
+        crowd.drain(_WINDOW_SECONDS)
+        work = Counters.read(server.client).since(before)
+        jobs = waiting - server.client.llen("queue:default")
+    finally:
+        crowd.close()
+    if crowd.errors:
+        raise RuntimeError(f"Redis refused what was played: {crowd.errors.most_common(3)}")
+    per_job = work.cpu_us / jobs
+    carried = max(0.0, 1 - upkeep) * 1e6 / per_job
+    return (
+        f"{carried:,.0f} jobs a second on a core ({per_job:.1f} µs a job, at rest {upkeep:.1%} of a core; "
+        f"tried at {jobs / work.seconds:,.0f} a second, Redis {work.cpu_us / work.seconds / 1e6:.0%} busy)"
+    )

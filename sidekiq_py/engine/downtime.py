@@ -1,0 +1,66 @@
+"""
+How long Redis was away: one line in the log, however many parts of a process have noticed it.
+
+The fetchers notice at once, the heartbeat at its next beat, and each found Redis back at a time of its own: two lines
+told of one outage with two durations.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from sidekiq_py.clock import monotonic as clock_monotonic
+from sidekiq_py.errors import RedisError, RedisReplyError
+
+_log = logging.getLogger("sidekiq")
+
+# What a broken connection stops: all work, whoever it is that notices.
+_ALL_WORK = ""
+
+
+class Downtime:
+    """
+    Of one process. Safe from any thread.
+
+    Redis may refuse one kind of work and do another, so a refusal is over when that kind of work succeeds; a broken
+    connection is over as soon as anything does.
+    """
+
+    def __init__(self, *, monotonic: Callable[[], float] = clock_monotonic) -> None:
+        self._monotonic = monotonic
+        self._failing: set[str] = set()
+        self._began = 0.0
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Downtime {sorted(self._failing)}>"
+
+    @property
+    def is_on(self) -> bool:
+        """Something fails; looked at with every fetch, so that one that works costs no more than that."""
+        return bool(self._failing)
+
+    def failed(self, error: RedisError, work: str) -> bool:
+        """
+        Note that *work* failed.
+
+        Returns:
+            Whether it is the first failure since all worked, and so the one to report.
+        """
+        with self._lock:
+            is_first = not self._failing
+            if is_first:
+                self._began = self._monotonic()
+            self._failing.add(work if isinstance(error, RedisReplyError) else _ALL_WORK)
+            return is_first
+
+    def works(self, work: str) -> None:
+        """Note that *work* succeeded; once nothing is left that fails, the log says how long it took."""
+        if not self._failing:
+            return
+        with self._lock:
+            if not self._failing:
+                return
+            self._failing -= {_ALL_WORK, work}
+            if not self._failing:
+                _log.info("Redis is online, %.1f sec downtime", self._monotonic() - self._began)

@@ -1,0 +1,88 @@
+"""How long Redis was away, told once."""
+
+import logging
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from sidekiq_py.client import Client
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.downtime import Downtime
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.middleware import Chain
+from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.registry import FunctionDefinition, Registry
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+
+def online_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says of outages that are over."""
+    return [record.getMessage() for record in caplog.records if "Redis is online" in record.getMessage()]
+
+
+def test_a_worker_tells_of_one_outage_in_one_line(
+    new_redis_server: Callable[..., RedisServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two capsules and the heartbeat have noticed it, each in its own time."""
+    caplog.set_level(logging.INFO, "sidekiq")
+    server = new_redis_server()
+    registry = Registry()
+    registry.add(FunctionDefinition("run", {}, print, print))
+    capsules = (
+        CapsuleConfig("one", 1, (QueueConfig("one"),)),
+        CapsuleConfig("two", 1, (QueueConfig("two"),)),
+    )
+    config = Config(redis=RedisSettings(server.url), sidekiq_version="7.3.2", capsules=capsules, embedded=True)
+    client = Client(server.url, sidekiq_version="7.3.2")
+    beats: list[None] = []
+    hooks = Hooks()
+    hooks.on("beat")(lambda: beats.append(None))
+    launcher = Launcher(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=client)
+    launcher.start()
+    try:
+        eventually(lambda: beats)
+
+        server.stop()
+        launcher._heartbeat.beat_soon()
+        eventually(lambda: "heartbeat: RedisConnectionError" in caplog.text)
+        server.start()
+        beats.clear()
+        launcher._heartbeat.beat_soon()
+        eventually(lambda: beats)
+        eventually(lambda: online_lines(caplog))
+    finally:
+        launcher.stop(timeout_seconds=1)
+        client.close()
+
+    assert len(online_lines(caplog)) == 1
+
+
+def test_it_counts_from_the_first_failure_to_the_first_success(caplog: pytest.LogCaptureFixture) -> None:
+    """Of whatever part; later failures of the same outage are not to be reported again."""
+    caplog.set_level(logging.INFO, "sidekiq")
+    seconds = count(100.0, 2.5)
+    downtime = Downtime(monotonic=lambda: next(seconds))
+
+    assert downtime.failed(RedisConnectionError("away"), "one: fetching")
+    assert not downtime.failed(RedisConnectionError("away"), "heartbeat")
+    downtime.works("two: fetching")
+    downtime.works("heartbeat")
+
+    assert online_lines(caplog) == ["Redis is online, 2.5 sec downtime"]
+
+
+def test_what_redis_refuses_is_over_when_that_very_work_succeeds(caplog: pytest.LogCaptureFixture) -> None:
+    """A heartbeat may go through while fetches are refused, and says nothing about them."""
+    caplog.set_level(logging.INFO, "sidekiq")
+    downtime = Downtime(monotonic=lambda: 0.0)
+
+    downtime.failed(RedisReplyError("READONLY replica"), "one: fetching")
+    downtime.works("heartbeat")
+    assert online_lines(caplog) == []
+
+    downtime.works("one: fetching")
+    assert online_lines(caplog) == ["Redis is online, 0.0 sec downtime"]

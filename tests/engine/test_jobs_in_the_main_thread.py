@@ -1,0 +1,185 @@
+"""A child with one job at a time runs it in its main thread: signals interrupt it, and what needs that thread works."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import redis
+
+from sidekiq_py import Client
+from tests.support.waiting import eventually
+from tests.support.worker_process import WorkerProcess
+
+PROGRAM = """
+import asyncio, os, pathlib, signal, threading, time
+import sidekiq_py as sidekiq
+from sidekiq_py.errors import Shutdown, SoftTimeLimitError
+
+here = pathlib.Path(__file__).parent
+
+def note(name, text):
+    (here / "writing").write_text(text)
+    (here / "writing").rename(here / name)
+
+@sidekiq.job(name="Sleep", timeout=0.3)
+def sleep():
+    began = time.monotonic()
+    try:
+        time.sleep(60)
+    except SoftTimeLimitError:
+        note("slept", str(time.monotonic() - began))
+
+@sidekiq.job(name="Read")
+def read():
+    (here / "reading").touch()
+    try:
+        os.read(os.pipe()[0], 1)
+    except Shutdown:
+        note("read", "Shutdown")
+        raise
+
+@sidekiq.job(name="Alarm")
+def alarm():
+    rung = []
+    signal.signal(signal.SIGALRM, lambda *_: rung.append("rung"))
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    while not rung:
+        time.sleep(0.01)
+    note("alarm", rung[0])
+
+@sidekiq.job(name="Loop")
+def loop():
+    async def wait():
+        heard = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, heard.set)
+        asyncio.get_running_loop().call_soon(heard.set)
+        await heard.wait()
+        return "done"
+    note("loop", asyncio.run(wait()))
+
+@sidekiq.job(name="Serve")
+def serve():
+    async def wait():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGALRM, lambda: None)
+        (here / "serving").touch()
+        await asyncio.sleep(60)
+    asyncio.run(wait())
+
+@sidekiq.job(name="Where")
+def where():
+    note("where", threading.current_thread().name)
+"""
+
+
+class Worker:
+    """A parent of one child with the jobs above."""
+
+    def __init__(self, folder: Path, redis_url: str, concurrency: int) -> None:
+        self._folder = folder
+        (folder / "main_thread_jobs.py").write_text(PROGRAM)
+        self._client = Client(redis_url, sidekiq_version="7")
+        flags = ["--processes", "1", "-c", str(concurrency), "-t", "1"]
+        self.process = WorkerProcess("main_thread_jobs", redis_url=redis_url, arguments=flags, python_path=[folder])
+
+    def push(self, name: str) -> None:
+        """Enqueue one of the jobs."""
+        self._client.push({"class": name, "args": []})
+
+    def has(self, name: str) -> bool:
+        """A job has made this file."""
+        return (self._folder / name).exists()
+
+    def noted(self, name: str) -> str:
+        """What a job has written, once it has."""
+        eventually(lambda: self.has(name), within_seconds=30)
+        return (self._folder / name).read_text()
+
+
+@pytest.fixture
+def start(tmp_path: Path, redis_url: str) -> Iterator[Callable[[int], Worker]]:
+    """`start(concurrency)` gives a worker that is ready."""
+    with ExitStack() as exits:
+
+        def begin(concurrency: int) -> Worker:
+            worker = Worker(tmp_path, redis_url, concurrency)
+            exits.callback(worker.process.stop, 5)
+            exits.callback(worker.process.print_log_tail)
+            worker.process.start().wait_until_ready()
+            return worker
+
+        yield begin
+
+
+def test_a_soft_limit_interrupts_a_sleep(start: Callable[[int], Worker]) -> None:
+    """Long before the sleep would end; the next job is left alone."""
+    worker = start(1)
+
+    worker.push("Sleep")
+
+    assert float(worker.noted("slept")) < 10
+    worker.push("Where")
+    assert worker.noted("where") == "MainThread"
+
+
+def test_shutdown_interrupts_a_blocked_system_call(start: Callable[[int], Worker], redis_client: redis.Redis) -> None:
+    """At the deadline; the job goes back to its queue, and the process ends in order."""
+    worker = start(1)
+    worker.push("Read")
+    eventually(lambda: worker.has("reading"), within_seconds=30)
+
+    worker.process.send_signal(signal.SIGTERM)
+
+    assert worker.process.wait(20) == 0
+    assert worker.noted("read") == "Shutdown"
+    assert redis_client.llen("queue:default") == 1
+    assert "Shutdown was not heeded" not in worker.process.log
+
+
+def test_a_job_may_handle_signals(start: Callable[[int], Worker]) -> None:
+    """Which Python allows in the main thread alone."""
+    worker = start(1)
+
+    worker.push("Alarm")
+
+    assert worker.noted("alarm") == "rung"
+
+
+def test_a_job_may_run_an_event_loop_that_handles_signals(start: Callable[[int], Worker]) -> None:
+    """When it has ended the worker heeds TERM as before, although asyncio has reset its handler."""
+    worker = start(1)
+
+    worker.push("Loop")
+
+    assert worker.noted("loop") == "done"
+    worker.push("Where")
+    assert worker.noted("where") == "MainThread"
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(20) == 0
+    assert "was killed by SIGTERM" not in worker.process.log
+
+
+def test_term_is_heard_while_a_job_runs_an_event_loop(
+    start: Callable[[int], Worker], redis_client: redis.Redis
+) -> None:
+    """Which takes the numbers of signals for itself."""
+    worker = start(1)
+    worker.push("Serve")
+    eventually(lambda: worker.has("serving"), within_seconds=30)
+
+    worker.process.send_signal(signal.SIGTERM)
+
+    # The parent would kill it after 11 seconds.
+    assert worker.process.wait(20) == 0
+    assert "was killed by" not in worker.process.log
+    assert redis_client.llen("queue:default") == 1
+
+
+def test_a_child_with_several_jobs_at_a_time_runs_them_in_threads(start: Callable[[int], Worker]) -> None:
+    """Its main thread waits for signals."""
+    worker = start(2)
+
+    worker.push("Where")
+
+    assert worker.noted("where") == "sidekiq.default/processor"

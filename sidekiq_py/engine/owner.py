@@ -230,11 +230,11 @@ class Ownership:
         strangers = []
         for queue, raws in zip(queues, found, strict=True):
             for raw in _without(raws, owner.listed(queue)) if raws else ():
-                moves = self._unknown.get((owner.name, queue, raw))
-                if moves is not None and moves.isdisjoint(under_way):
+                moves = self._unknown.get((owner.name, queue, raw), under_way)
+                if moves.isdisjoint(under_way):
                     strangers.append((queue, raw))
                 else:
-                    unknown[owner.name, queue, raw] = under_way if moves is None else moves
+                    unknown[owner.name, queue, raw] = moves
         self._unknown = unknown
         return strangers
 

@@ -20,6 +20,7 @@ from itertools import count
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.link import Link
 from sidekiq_py.redis_access.replies import raise_first
@@ -258,12 +259,15 @@ def acknowledge_commands(owner: str, fields: Sequence[bytes], listed: Iterable[t
 
 
 def count_processed(link: Link, day: str, count: int) -> None:
-    """Add to the numbers of jobs that were processed; *day* is a UTC date as `YYYY-MM-DD`."""
+    """
+    Add to the numbers of jobs that were processed; *day* is a UTC date as `YYYY-MM-DD`. A counter of a foreign type is left
+    as it is.
+    """
     daily = keys.stat_processed_on(day)
     replies = link.batch([("INCRBY", keys.STAT_PROCESSED, count), ("INCRBY", daily, count)])
+    raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
     if replies[1] == count:
         link.command("EXPIRE", daily, STAT_TTL_SECONDS)
-    raise_first(replies)
 
 
 class Counted(tuple[Command, ...]):

@@ -1,6 +1,7 @@
 """Short ways to fetch and to look at what is in flight."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import redis
@@ -39,6 +40,11 @@ def claim(
     """Run `claim.lua` for a job in an inbox; the field of what was claimed."""
     reply: list[bytes] | None = in_flight.claim(link, owner, number, queue, raw, may_take_marked=may)
     return reply[0] if reply is not None else None
+
+
+def acknowledge(link: Link, *fields: bytes, listed: Iterable[tuple[str, bytes]] = ()) -> int:
+    """Acknowledge jobs; how many were still in flight."""
+    return sum(link.batch(in_flight.acknowledge_commands(OWNER, fields, listed)))
 
 
 def jobs_of(pairs: list[tuple[bytes, bytes]]) -> list[bytes]:

@@ -260,8 +260,10 @@ def acknowledge_commands(owner: str, fields: Sequence[bytes], listed: Iterable[t
 
 def count_processed(link: Link, day: str, count: int) -> None:
     """
-    Add to the numbers of jobs that were processed; *day* is a UTC date as `YYYY-MM-DD`. A counter of a foreign type is left
-    as it is.
+    Add to the numbers of jobs that were processed; a counter of a foreign type is left as it is.
+
+    Args:
+        day: A UTC date as `YYYY-MM-DD`.
     """
     daily = keys.stat_processed_on(day)
     replies = link.batch([("INCRBY", keys.STAT_PROCESSED, count), ("INCRBY", daily, count)])

@@ -34,11 +34,22 @@ class UnitOfWork:
         kept_by: The name under which its bytes are kept aside while it runs under a hard limit; else empty.
         end: What its success writes, until that is handed in: the vital commands and the counters.
         question: What it asks along with that.
+        is_sent_again: Its success was handed in before, and whether that went through is not known.
     """
 
     __slots__ = (
-        *("end", "fetched_at", "field", "is_listed", "is_marked", "is_surrendered", "kept_by", "owner", "question"),
-        *("queue", "raw"),
+        *(
+            "end",
+            "fetched_at",
+            "field",
+            "is_listed",
+            "is_marked",
+            "is_sent_again",
+            "is_surrendered",
+            "kept_by",
+            "owner",
+        ),
+        *("question", "queue", "raw"),
     )
 
     def __init__(
@@ -58,7 +69,7 @@ class UnitOfWork:
         self.is_marked = is_marked
         self.fetched_at = fetched_at
         self.is_listed = is_listed
-        self.is_surrendered = False
+        self.is_surrendered = self.is_sent_again = False
         self.kept_by = ""
         self.end: tuple[Sequence[Effect], Sequence[Effect]] | None = None
         self.question: Question | None = None

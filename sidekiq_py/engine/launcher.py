@@ -37,11 +37,12 @@ from sidekiq_py.engine.job_logger import JobLogger
 from sidekiq_py.engine.lease import LeaseKeeper
 from sidekiq_py.engine.log_files import reopen_log_files
 from sidekiq_py.engine.manager import Manager
-from sidekiq_py.engine.metrics import ExecutionMetrics, ProcessedCount
+from sidekiq_py.engine.metrics import ExecutionMetrics
 from sidekiq_py.engine.overdue import settle_overdue
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.parting import Parting
 from sidekiq_py.engine.poller import Poller
+from sidekiq_py.engine.processed_count import ProcessedCount
 from sidekiq_py.engine.processor import Processor
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.engine.reliable import ReliableFetcher
@@ -126,7 +127,7 @@ class Launcher:
         queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
         self._ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch, self._warn_aside)
         self._metrics = ExecutionMetrics()
-        self._processed = ProcessedCount()
+        self._processed = ProcessedCount(self._pool)
         self._surroundings = self._make_surroundings(server_middleware)
         self._loop = self._make_loop()
         self._managers = [self._manager(capsule) for capsule in config.capsules]
@@ -252,6 +253,7 @@ class Launcher:
         if self.config.fetcher == "reliable":
             self._lease.start()
             self._custodian.start()
+        self._processed.start()
         self._heartbeat.start()
         for manager in self._managers:
             if self._runs_jobs_here:
@@ -300,6 +302,7 @@ class Launcher:
                 self._cut_off()
             self._limits.close()
             self._poller.stop()
+            self._processed.stop()
             self._heartbeat.stop()
             self._custodian.stop()
             left = self._state.snapshot()
@@ -519,7 +522,7 @@ class Launcher:
         self._declared.keep()
 
     def _flush_metrics(self) -> None:
-        self._processed.flush(self._pool, now=now_seconds())
+        self._processed.flush()
         self._metrics.flush(self._pool, now=now_seconds(), dialect=self.dialect())
 
     def _report_aside(self, error: BaseException, context: dict[str, Any]) -> None:

@@ -9,12 +9,9 @@ Source: Sidekiq 7.3.2 and 8.1.7, metrics/tracking.rb.
 
 import threading
 from bisect import bisect_right
-from functools import partial
 from typing import Any
 
-from sidekiq_py.engine.settle import utc_day
 from sidekiq_py.errors import ReplyLostError
-from sidekiq_py.redis_access.in_flight import count_processed
 from sidekiq_py.redis_access.metrics import ClassCounts, add_counts
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire.dialect import Dialect
@@ -29,47 +26,6 @@ _ROW_LENGTH = _BUCKETS + 2
 
 _Row = list[int]
 _Table = dict[str, _Row]
-
-
-class ProcessedCount:
-    """
-    How many jobs have succeeded in this process and are not in Redis's counters yet.
-
-    As in Ruby they are written with each heartbeat: one INCRBY per job would cost Redis as much as the job itself. A
-    process that is killed takes the last seconds' count with it, and no job.
-
-    Source: Sidekiq 8.1.7, launcher.rb, `flush_stats`.
-    """
-
-    __slots__ = ("_count", "_lock")
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._lock = threading.Lock()
-
-    def add(self, count: int) -> None:
-        """So many more."""
-        with self._lock:
-            self._count += count
-
-    def flush(self, pool: Pool, *, now: float) -> None:
-        """
-        Write them, under the day of *now* in epoch seconds.
-
-        Raises:
-            RedisError: They come with the next flush; after a lost reply they are taken for written.
-        """
-        with self._lock:
-            count, self._count = self._count, 0
-        if not count:
-            return
-        try:
-            pool.run(partial(count_processed, day=utc_day(now), count=count), idempotent=False)
-        except ReplyLostError:
-            raise
-        except BaseException:
-            self.add(count)
-            raise
 
 
 class ExecutionMetrics:

@@ -113,6 +113,7 @@ class Settler:
         """What was drained could not be handed in: keep it for the next time, so that it can be."""
         for units in gathered.values():
             for unit in units:
+                unit.is_sent_again = True
                 if unit.end is not None:
                     self._make_sendable(unit)
             self._done.extend(units)
@@ -264,7 +265,9 @@ class Settler:
 
     def note_done(self, owner: Owner, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
         """Successes were handed in by `done_commands`, and these are the replies."""
-        self._count(sum(replies))
+        removed = sum(replies)
+        # One that is gone was most likely removed by the first try, whose reply was lost; it is counted now.
+        self._count(removed + min(sum(unit.is_sent_again for unit in units), len(units) - removed))
         forget(owner, [unit.field for unit in units])
 
     def note_ends(self, link: Link, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:

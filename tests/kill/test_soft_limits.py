@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from tests.kill.conftest import Fleet
 from tests.support.ledger import ENDED, STARTED, job_text, push_jobs
+from tests.support.waiting import eventually
 
 LIMIT_SECONDS = 0.004
 

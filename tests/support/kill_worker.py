@@ -60,9 +60,8 @@ class Settings:
 
     Args:
         queues: Names and weights.
-        fault: Where to die: a step (see `FAULTS`), or a request (see `REQUESTS`) and a moment, as in
-            `settle sent`: `before` it is sent,
-            once it is `sent`, when its reply has been `read`.
+        fault: Where to die: a step (see `FAULTS`), or a request (see `REQUESTS`) and a moment, as in `settle sent`:
+            `before` it is sent, once it is `sent`, when its reply has been `read`.
         nth: At which passage.
         timeout_seconds: The soft limit of the job `limited`.
         hard_timeout_seconds: That of the job `endless`; needs *processes*.

@@ -20,7 +20,7 @@ NOBODY = registration(ProcessPlace(HERE.boot, HERE.pid_namespace, 2**22 + 5, 1),
 
 def push_in_a_row(fleet: Fleet, first: int) -> None:
     """Enough to be fetched in batches, and to be handed in with the next fetch or by itself."""
-    push_jobs(fleet.client, [job_text(first + n, args=[0.006 if n % 5 == 0 else 0.0005]) for n in range(SLICE)])
+    push_jobs(fleet.client, [job_text(first + n, args=[0]) for n in range(SLICE)])
 
 
 def push_slow(fleet: Fleet, first: int) -> None:
@@ -64,12 +64,12 @@ def leave_to_be_recovered(fleet: Fleet, first: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request", "push"),
+    ("asked", "push"),
     [
         ("fetch", push_in_a_row),
         ("acknowledge", push_in_a_row),
         ("settle", push_failing),
-        ("take", push_slow),
+        ("take_in_order", push_slow),
         ("acknowledge_listed", push_slow),
         ("wait", push_one_by_one),
         ("give_back", push_late),
@@ -82,7 +82,7 @@ def test_a_cut_connection_costs_no_job_and_doubles_none(
     fleet: Fleet,
     proxy: CuttingProxy,
     report: Callable[[object], None],
-    request: str,
+    asked: str,
     push: Callable[[Fleet, int], None],
 ) -> None:
     """In the request, before the reply, in the reply; the process lives on, and its in-flight hash becomes empty."""
@@ -90,7 +90,7 @@ def test_a_cut_connection_costs_no_job_and_doubles_none(
     fleet.start(lease_seconds=3, concurrency=1, queues=[("default", 0), ("low", 0)])
     pushed = 0
     for where in WHERES:
-        proxy.cut(REQUESTS[request], where, times=2)
+        proxy.cut(REQUESTS[asked], where, times=2)
         push(fleet, pushed)
         pushed += SLICE
         eventually(lambda where=where: proxy.cuts[where])

@@ -40,6 +40,7 @@ from tests.support.ledger import CUT_OFF, DIED, ENDED, GOES_ON, STARTED, LedgerW
 REQUESTS: dict[str, bytes] = {
     "fetch": in_flight.FETCH.digest,
     "take": b"\r\nLMOVE\r\n",
+    "take_in_order": in_flight.TAKE_IN_ORDER.digest,
     "wait": b"\r\nBLMOVE\r\n",
     "claim": in_flight.CLAIM.digest,
     "acknowledge": b"\r\nHDEL\r\n",

@@ -33,8 +33,6 @@ _PAUSE_OF_HEIRS_SECONDS = 1.0
 _MOST_SINGLE = 8
 # So long after something was paused, suspect or revoked, or a move was refused, it is the script that fetches.
 _PAUSE_OF_SINGLES_SECONDS = 0.5
-# A busy process looks this often whether anything is paused, suspect or revoked: each look costs a fifth of a job.
-_LOOK_SECONDS = 0.010
 
 Gathered = dict[Owner, list[UnitOfWork]]
 
@@ -81,7 +79,6 @@ class Exchange:
         self._heirs_at = 0.0
         # Before that no job is taken by a plain move.
         self._singles_at = 0.0
-        self._look_at = 0.0
         self._plan: in_flight.TakePlan | None = None
 
     def serve(self, queue_names: Collection[str], begun: Collection[str]) -> None:
@@ -179,21 +176,19 @@ class Exchange:
         if plan is None or plan.owner != owner.name or plan.queue_names != names:
             plan = self._plan = in_flight.TakePlan(owner.name, names, wants_notices=self._on_told is not None)
         orders = [_drawn_order(queues) for _ in range(wanted)]
-        looks = asked_at >= self._look_at
-        moves = len(plan.take(orders, looks=False))
         batch = owner.open_batch()
         units: list[UnitOfWork] = []
         try:
-            replies = self._handed_in(gathered, plan.take(orders, looks=looks))
+            replies = self._handed_in(gathered, plan.take(orders))
             if isinstance(replies[0], RedisReplyError) and replies[0].code == "NOSCRIPT":
-                replies = self._link.batch(plan.take(orders, looks=looks, has_script=False))
+                replies = self._link.batch(plan.take(orders, has_script=False))
+            moves = len(replies) - len(plan.look)
             replies, look = replies[:moves], replies[moves:]
-            is_plain = not looks or plan.is_plain(look)
+            is_plain = plan.is_plain(look)
             if not is_plain or any(isinstance(reply, RedisReplyError) for reply in replies):
                 # What it is, a fetch says.
                 self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
-            if looks and is_plain:
-                self._look_at = asked_at + _LOOK_SECONDS
+            if is_plain:
                 owner.confirmed_at = asked_at
                 if self._on_told is not None:
                     self._on_told(plan.notices(look))

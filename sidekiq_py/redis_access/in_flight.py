@@ -181,24 +181,22 @@ class TakePlan:
         """Move one job as soon as there is one, and look."""
         return [("BLMOVE", *self._moves[queue_name], "RIGHT", "LEFT", seconds), *self._look]
 
-    def take(self, orders: Sequence[Sequence[int]], *, looks: bool = True, has_script: bool = True) -> list[Command]:
+    def take(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
         """
         Move one job for each order, if there is one, and look.
 
         Args:
             orders: For each job the numbers of the queues in the order in which they are asked; all of them equal if
                 there is one queue.
-            looks: False if the last look was a moment ago: then all counts as plain.
             has_script: Redis knows the script that several queues take.
         """
-        look = self._look if looks else []
         if len(self.queue_names) == 1:
             move = self._moves[self.queue_names[0]]
-            return [*[("LMOVE", *move, "RIGHT", "LEFT")] * len(orders), *look]
+            return [*[("LMOVE", *move, "RIGHT", "LEFT")] * len(orders), *self._look]
         names = [key for pair in self._moves.values() for key in pair]
         numbers = [number for order in orders for number in order]
         call = TAKE_IN_ORDER.call if has_script else TAKE_IN_ORDER.full_call
-        return [call(names, [len(self.queue_names), *numbers]), *look]
+        return [call(names, [len(self.queue_names), *numbers]), *self._look]
 
     def taken(self, replies: Sequence[Any]) -> list[tuple[str, bytes]]:
         """Queue and bytes of each job in the replies to the moves of `take`."""

@@ -1,6 +1,5 @@
 """Jobs of ordinary length are taken one by one: by plain moves into an inbox, and by no script."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -75,13 +74,12 @@ def test_a_job_takes_no_script(make_fetcher: MakeFetcher, redis_client: redis.Re
     assert (calls["evalsha"], calls["lmove"], calls["lrem"]) == (0, 2, 1)
 
 
-def test_a_pause_is_heeded_within_ten_milliseconds(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
-    """A busy process looks that often; what a move has brought meanwhile goes back to the front of its queue."""
+def test_a_pause_is_heeded_at_once(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """What a move has brought all the same goes back to the front of its queue."""
     fetcher = make_fetcher()
     push(redis_client, "a", "b", "c")
     refill(fetcher, 1)
     redis_client.sadd("paused", "default")
-    time.sleep(0.02)
 
     assert refill(fetcher, 1) == []
     assert redis_client.rpop("queue:default", 2) == [b"b", b"c"]
@@ -108,7 +106,6 @@ def test_a_process_that_was_shut_out_takes_nothing(
     in_flight.fence(link, fetcher._ownership.current.name, certain=True, now=1.0)
     before = fetcher._ownership.current
     push(redis_client, "a")
-    fetcher._exchange._look_at = 0.0
 
     assert refill(fetcher, 1) == []
     assert redis_client.lrange("queue:default", 0, -1) == [b"a"]

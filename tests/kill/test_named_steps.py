@@ -138,7 +138,7 @@ def test_a_worker_is_killed_while_it_moves_due_jobs(
     finish(fleet, JOBS, report)
 
 
-@pytest.mark.parametrize("script", ["fence", "recover", "empty_inbox"])
+@pytest.mark.parametrize("script", ["fence", "recover"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_worker_is_killed_while_it_recovers_the_jobs_of_another(
     fleet: Fleet, report: Callable[[object], None], script: str, moment: str

@@ -18,52 +18,52 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
-from sidekiq_py.engine import identity as identities
-from sidekiq_py.engine.aside import Aside
-from sidekiq_py.engine.attempt import HardLimitWatch, Surroundings
-from sidekiq_py.engine.basic import BasicFetcher
 from sidekiq_py.engine.boot_checks import check_redis
-from sidekiq_py.engine.custodian import Custodian
-from sidekiq_py.engine.declared import Declared
 from sidekiq_py.engine.downtime import Downtime
-from sidekiq_py.engine.extensions import Extensions
-from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
-from sidekiq_py.engine.heartbeat import Heartbeat
-from sidekiq_py.engine.interrupts import SoftLimits
-from sidekiq_py.engine.job_logger import JobLogger
-from sidekiq_py.engine.lease import LeaseKeeper
-from sidekiq_py.engine.log_files import reopen_log_files
-from sidekiq_py.engine.manager import Manager
-from sidekiq_py.engine.metrics import ExecutionMetrics
-from sidekiq_py.engine.overdue import settle_overdue
-from sidekiq_py.engine.owner import Ownership
-from sidekiq_py.engine.parting import Parting
-from sidekiq_py.engine.poller import Poller
-from sidekiq_py.engine.processed_count import ProcessedCount
-from sidekiq_py.engine.processor import Processor
-from sidekiq_py.engine.recovery import Recovery
-from sidekiq_py.engine.reliable import ReliableFetcher
-from sidekiq_py.engine.shape import Shape
+from sidekiq_py.engine.fetch.basic import BasicFetcher
+from sidekiq_py.engine.fetch.fetcher import Fetcher
+from sidekiq_py.engine.fetch.reliable import ReliableFetcher
+from sidekiq_py.engine.ownership import identity as identities
+from sidekiq_py.engine.ownership.housekeeper import Custodian
+from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
+from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.recovery import Recovery
+from sidekiq_py.engine.reconfiguration import Shape
+from sidekiq_py.engine.report.job_logger import JobLogger
+from sidekiq_py.engine.report.log_files import reopen_log_files
+from sidekiq_py.engine.report.systemd import ServiceNotifier
+from sidekiq_py.engine.run.attempt import HardLimitWatch, Surroundings
+from sidekiq_py.engine.run.foreign_features import Extensions
+from sidekiq_py.engine.run.interrupts import SoftLimits
+from sidekiq_py.engine.run.manager import Manager
+from sidekiq_py.engine.run.metrics import ExecutionMetrics
+from sidekiq_py.engine.run.past_time_limit import settle_overdue
+from sidekiq_py.engine.run.processed_count import ProcessedCount
+from sidekiq_py.engine.run.processor import Processor
+from sidekiq_py.engine.run.thread_dump import thread_dump
+from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
-from sidekiq_py.engine.systemd import ServiceNotifier
-from sidekiq_py.engine.thread_dump import thread_dump
-from sidekiq_py.engine.work_state import WorkState
+from sidekiq_py.engine.upkeep.callback_thread import Aside
+from sidekiq_py.engine.upkeep.declared_classes import Declared
+from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
+from sidekiq_py.engine.upkeep.poller import Poller
+from sidekiq_py.engine.upkeep.shutdown_watchdog import Parting
 from sidekiq_py.errors import ConfigError, PayloadError, RedisError, TerminatedError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.logs import counted, speaking_of
-from sidekiq_py.middleware import Chain, ServerMiddleware
-from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.middleware.chain import Chain, ServerMiddleware
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import Registry
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
 
 if TYPE_CHECKING:
-    from sidekiq_py.engine.executors.event_loop import EventLoop
+    from sidekiq_py.engine.run.event_loop import EventLoop
 
 _log = logging.getLogger("sidekiq")
 
@@ -462,7 +462,7 @@ class Launcher:
         if not any(definition.is_async for definition in self._registry):
             return None
         # Only now: asyncio weighs more than all the rest of an idle worker.
-        from sidekiq_py.engine.executors.event_loop import EventLoop
+        from sidekiq_py.engine.run.event_loop import EventLoop
 
         return EventLoop(self._surroundings, self.config.async_concurrency, self._wake_fetchers)
 

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from sidekiq_py.cli import main
 from sidekiq_py.doctor.families import family_of
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process
-from tests.engine.in_flight_jobs import OWNER, fetch
+from tests.engine.fetch.in_flight_jobs import OWNER, fetch
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 

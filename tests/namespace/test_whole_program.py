@@ -22,8 +22,8 @@ from click.testing import CliRunner, Result
 import sidekiq_py as sidekiq
 from sidekiq_py import api, program
 from sidekiq_py.cli import main
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.namespace import jobs
 from tests.support.in_flight import jobs_in_flight
 from tests.support.redis_server import RedisServer

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from sidekiq_celery.transport.bell import Bell
-from sidekiq_celery.transport.station import Station
+from sidekiq_celery.transport.consumer_session import Station
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetcher import UnitOfWork
-from sidekiq_py.engine.waiters import Waiters
+from sidekiq_py.engine.fetch.waiters import Waiters
+from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import RedisError
 
 __all__ = ("Reader",)

@@ -5,7 +5,7 @@ import logging
 import types
 
 import pytest
-from sidekiq_celery.app import defaults, effects
+from sidekiq_celery._config import defaults, effects
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
 

@@ -24,7 +24,7 @@ from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.report.job_logger import JobLogger
 from sidekiq_py.engine.run.attempt import Surroundings
-from sidekiq_py.engine.run.foreign_features import Extensions
+from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.interrupts import SoftLimits
 from sidekiq_py.engine.run.manager import Manager
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
@@ -110,7 +110,7 @@ class Engine:
             logger=JobLogger(is_on=False),
             dialect=self._dialect,
             repush=self._client.repush,
-            extensions=Extensions(
+            extensions=ForeignFeatures(
                 config, hooks, fetchers=list, on_unserved=lambda queue: None, is_stopping=lambda: False
             ),
             is_stopping=lambda: False,

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
-from sidekiq_py.engine.run.foreign_features import Extensions
+from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.manager import Manager
 from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
@@ -23,7 +23,7 @@ _LOOKS = 5
 _BETWEEN_LOOKS_SECONDS = 0.002
 
 
-class Shape:
+class Reconfiguration:
     """
     Safe from any thread.
 
@@ -39,7 +39,7 @@ class Shape:
         *,
         managers: Mapping[str, Manager],
         loop: "EventLoop | None",
-        extensions: Extensions,
+        extensions: ForeignFeatures,
         heartbeat: Heartbeat,
         pool: Pool,
         state: WorkState,

@@ -170,9 +170,9 @@ def test_what_a_killed_worker_held_comes_back(guarded: Guarded) -> None:
     eventually(lambda: guarded.has_noted("lingering"), PATIENCE_SECONDS)
     killed.kill()
 
-    heir = guarded.start_worker("-c", "1")
+    successor = guarded.start_worker("-c", "1")
     eventually(lambda: api.Stats().processed == 1, PATIENCE_SECONDS)
-    heir.stop()
+    successor.stop()
 
     assert guarded.notes.read_text() == "lingering\nlingering\n"
     assert guarded.client.exists("myapp:sidekiq_py:owners") == 0

@@ -18,7 +18,7 @@ _log = logging.getLogger("sidekiq")
 _MOST_HINTS = 20_000
 
 
-class Orders:
+class Notices:
     """
     What one process has heard.
 

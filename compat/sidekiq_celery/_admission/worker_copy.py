@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._admission import revokes
-from sidekiq_celery._admission.notices import Orders
+from sidekiq_celery._admission.notices import Notices
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisError
@@ -49,7 +49,7 @@ class StandingOrders:
         self._app = app
         self._on_rates = on_rates
         self._stamps: dict[str, float] = {}
-        self.heard = Orders(self._read)
+        self.heard = Notices(self._read)
 
     def gate(self, request: "Context") -> str | None:
         """Why a task is not to run; None: it is."""

@@ -15,19 +15,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from sidekiq_celery._admission.notices import Orders
+from sidekiq_celery._admission.notices import Notices
 from sidekiq_celery.transport.ends import Ends
 from sidekiq_celery.transport.outgoing import redelivered
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.settle import utc_day
-from sidekiq_py.engine.ownership.housekeeper import Custodian
+from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.identity import new_identity
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
 from sidekiq_py.engine.ownership.recovery import Recovery
-from sidekiq_py.engine.upkeep.callback_thread import Aside
+from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -61,15 +61,15 @@ class Station:
         self.pool = Pool(settings)
         self.client = Client(pool=self.pool, sidekiq_version=sidekiq_version)
         self.config = Config(redis=settings, sidekiq_version=sidekiq_version, lease_seconds=lease_seconds)
-        self.orders = Orders()
+        self.orders = Notices()
         self._lock = threading.Lock()
         self._visitors = 0
         self._is_ending = False
         self._ownership: Ownership | None = None
         self._queues: frozenset[str] = frozenset()
-        self._custodian: Custodian | None = None
+        self._housekeeper: Housekeeper | None = None
         self._lease: LeaseKeeper | None = None
-        self._aside = Aside()
+        self._aside = CallbackThread()
         self._consumers = 0
         self._poller: Poller | None = None
         self._ends = Ends()
@@ -152,9 +152,9 @@ class Station:
             dialect=lambda: self.client.detection.dialect(now_seconds()),
         )
         self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, aside=self._aside, report=_report)
-        self._custodian = Custodian(link, ownership, recovery, beat_seconds, _report)
+        self._housekeeper = Housekeeper(link, ownership, recovery, beat_seconds, _report)
         self._lease.start()
-        self._custodian.start()
+        self._housekeeper.start()
 
     def leave_for_good(self) -> None:
         """The process ends."""
@@ -162,7 +162,7 @@ class Station:
         self._close()
 
     def _close(self) -> bool:
-        ownership, custodian, lease = self._ownership, self._custodian, self._lease
+        ownership, custodian, lease = self._ownership, self._housekeeper, self._lease
         if ownership is not None and custodian is not None and lease is not None:
             # First of all: they would take a strike from the registry for a death, and enter anew.
             custodian.stop()
@@ -175,7 +175,7 @@ class Station:
                 if not self._is_ending:
                     self._keep(ownership)
                 return False
-            self._ownership = self._custodian = self._lease = None
+            self._ownership = self._housekeeper = self._lease = None
             self._ends.forget()
             self._queues = frozenset()
         self.pool.close()
@@ -199,7 +199,7 @@ class Station:
         owner = ownership.current
         about = owner.about
         batch = owner.open_batch()
-        takes_lone = ownership.reserve_lone()
+        takes_exclusive = ownership.reserve_exclusive()
         marked: bytes | None = None
         plan = in_flight.FetchPlan(
             owner=owner.name,
@@ -210,7 +210,7 @@ class Station:
             max_jobs=most,
             max_bytes=self.config.buffer_bytes,
             seed=random.getrandbits(31),
-            may_take_marked=takes_lone,
+            may_take_marked=takes_exclusive,
         )
         asked_at = monotonic()
         try:
@@ -226,8 +226,8 @@ class Station:
             ownership.advance(owner)
             return [], []
         finally:
-            if takes_lone:
-                ownership.release_lone(owner, marked)
+            if takes_exclusive:
+                ownership.release_exclusive(owner, marked)
             owner.close_batch(batch)
         return units, [queues[number if number >= 0 else ~number][0] for number in reply[0]]
 
@@ -262,7 +262,9 @@ class Station:
 
     def bury(self, unit: UnitOfWork, reason: str, error_class: str) -> None:
         """A job is not to be delivered again: it goes to `dead`. Does not raise."""
-        self._ends.tell(partial(self._bury, unit, self._dead_member(unit.raw, reason, error_class), now_seconds()))
+        self._ends.tell(
+            partial(self._dead_letter, unit, self._dead_member(unit.raw, reason, error_class), now_seconds())
+        )
 
     def give_back(self, units: Sequence[UnitOfWork]) -> None:
         """Put jobs back; the first of them is to come first again. Does not raise: it is made good later if need be."""
@@ -304,7 +306,7 @@ class Station:
                 self.pool.run(lambda link: in_flight.count_processed(link, day, 1), idempotent=False)
         _forget(unit)
 
-    def _bury(self, unit: UnitOfWork, member: bytes, now: float) -> None:
+    def _dead_letter(self, unit: UnitOfWork, member: bytes, now: float) -> None:
         owner = unit.owner
         assert owner is not None
         limits = DeadLimits(self.config.dead_max_jobs, self.config.dead_timeout_seconds)

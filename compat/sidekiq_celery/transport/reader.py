@@ -171,7 +171,7 @@ class Reader:
             station.ownership_for(names),
             names[: station.config.idle_waiters],
             station.config.idle_poll_seconds,
-            on_told=station.orders.note,
+            on_notices=station.orders.note,
         )
 
     def _patience(self, waiters: Waiters) -> float | None:

@@ -34,7 +34,7 @@ from sidekiq_py.engine.prefork.supervisor import Supervisor
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.registry import registry
 
-__all__ = ("restart_on_hup", "run_family", "run_here")
+__all__ = ("restart_on_hup", "run_here", "run_prefork")
 
 logger = logging.getLogger("celery.worker")
 
@@ -88,7 +88,7 @@ def run_here(worker: Any, config: Config) -> int:
     return launcher.run(on_ready=on_ready, on_stop=worker.on_shutting_down)
 
 
-def run_family(worker: Any, config: Config) -> int:
+def run_prefork(worker: Any, config: Config) -> int:
     """Keep children at work until told to stop; the exit code."""
     forks = number = 0
     numbers = ChildNumbers()

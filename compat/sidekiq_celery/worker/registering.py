@@ -61,7 +61,7 @@ def register_tasks(
     definitions: list[TaskDefinition] = []
     orders = StandingOrders(app, lambda ordered: limit_all(limits, definitions, ordered))
     limits = RateLimits(app, orders.heard.may_be_revoked)
-    registry.on_told = orders.heard.note
+    registry.on_notices = orders.heard.note
     registry.on_too_large = partial(refusal_of, app)
 
     def define(task: Any) -> TaskDefinition:

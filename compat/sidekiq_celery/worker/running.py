@@ -63,7 +63,7 @@ def tasks(place: Place) -> dict[str, list[dict[str, Any]]]:
                 "queue": job.unit.queue,
                 "started_at": job.started_at,
                 "pid": os.getpid(),
-                "is_acknowledged": job.unit.is_surrendered,
+                "is_acknowledged": job.unit.is_acknowledged_early,
             },
         )
         for job in launcher.state.snapshot()

@@ -190,7 +190,7 @@ class WorkController:
         Raises:
             ImproperlyConfigured: The broker is no Redis, or another worker has the pidfile.
         """
-        from sidekiq_celery.worker.processes import restart_on_hup, run_family, run_here
+        from sidekiq_celery.worker.processes import restart_on_hup, run_here, run_prefork
 
         chosen = slots(self.pool_name, self.concurrency)
         # An unusable broker is refused before anything else happens.
@@ -202,7 +202,7 @@ class WorkController:
             self._beat.start()
         # Queues may have been changed by receivers of `celeryd_after_setup`.
         config = replace(engine_config(self.app, chosen), tag=self.hostname)
-        run = run_family if chosen.processes else run_here
+        run = run_prefork if chosen.processes else run_here
         restart = restart_on_hup()
         try:
             self.exitcode = run(self, config)

@@ -94,7 +94,7 @@ class BasicFetcher:
         """Count it; it is in no structure any more."""
         self.settle(unit, (), in_flight.count_commands(utc_day(now_seconds()), failed=False))
 
-    def surrender(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
+    def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """It has left Redis already."""
         return True
 

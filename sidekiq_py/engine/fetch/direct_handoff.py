@@ -16,7 +16,7 @@ _CONDITIONS = (Once, Join, Unless, Held)
 _PUSHES = frozenset({"LPUSH", "RPUSH"})
 
 
-class Succession(NamedTuple):
+class DirectHandoff(NamedTuple):
     """
     Two jobs, of which the one is the other's end.
 
@@ -26,10 +26,10 @@ class Succession(NamedTuple):
     """
 
     call: tuple[Any, ...]
-    heir: UnitOfWork
+    next_job: UnitOfWork
 
 
-def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str, str]) -> Succession | None:
+def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str, str]) -> DirectHandoff | None:
     """
     How to end a job and take the one that its end pushes.
 
@@ -55,7 +55,7 @@ def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str,
     take = in_flight.Take(key, job, field, owner.name, tuple(queues))
     listed = ended.raw if ended.is_listed else None
     call = in_flight.settle_call(owner.name, ended.field, [*vital[:at], take, *vital[at + 1 :]], counters, listed)
-    return Succession(call, UnitOfWork(job, name, owner, field, False, fetched_at=0.0))
+    return DirectHandoff(call, UnitOfWork(job, name, owner, field, False, fetched_at=0.0))
 
 
 def _only_push(vital: Sequence[Effect]) -> int | None:

@@ -20,7 +20,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.registry import OnTold
+from sidekiq_py.registry import OnNotices
 from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")
@@ -28,7 +28,7 @@ _log = logging.getLogger("sidekiq")
 # More would keep Redis from others for longer than is saved.
 _MOST_ENDS_IN_A_TURN = 4
 # So long after other jobs were there nobody tries whether there are none.
-_PAUSE_OF_HEIRS_SECONDS = 1.0
+_PAUSE_OF_HANDOFF_SECONDS = 1.0
 # Up to so many jobs are taken by plain moves: a script costs as much as some of them.
 _MOST_SINGLE = 8
 # So long after something was paused, suspect or revoked, or a move was refused, it is the script that fetches.
@@ -45,7 +45,7 @@ class Exchange:
         queue_names: All that are served.
         max_bytes: Of jobs in one fetch.
         on_refused: Called when acknowledgements are to be handed in once more.
-        on_told: Handed the orders that come along with jobs; see `fetch.lua`.
+        on_notices: Handed the orders that come along with jobs; see `fetch.lua`.
 
     Attributes:
         paused: Queues that the last fetch has left alone: paused, or their key is no list.
@@ -61,14 +61,14 @@ class Exchange:
         *,
         max_bytes: int,
         on_refused: Callable[[], None],
-        on_told: OnTold | None,
+        on_notices: OnNotices | None,
     ) -> None:
         self._link = link
         self._settler = settler
         self._ownership = ownership
         self._max_bytes = max_bytes
         self._on_refused = on_refused
-        self._on_told = on_told
+        self._on_notices = on_notices
         # By how fields, and how commands, name them. A queue that is served no more may still be named by a field.
         self._by_field = {name.encode(): name for name in queue_names}
         self._by_key = {keys.queue(name): name for name in queue_names}
@@ -76,7 +76,7 @@ class Exchange:
         self.fresh: set[str] = set()
         self._foreign: set[str] = set()
         # Before that no job is taken by the end of another.
-        self._heirs_at = 0.0
+        self._next_jobs_at = 0.0
         # Before that no job is taken by a plain move.
         self._singles_at = 0.0
         self._plan: in_flight.TakePlan | None = None
@@ -108,9 +108,9 @@ class Exchange:
         owner = self._ownership.current
         gathered = self._settler.drain()
         try:
-            heir = self._heir(owner, gathered, asked_at) if len(queues) == len(self._by_key) else None
-            if heir is not None:
-                return [heir]
+            next_job = self._next_job(owner, gathered, asked_at) if len(queues) == len(self._by_key) else None
+            if next_job is not None:
+                return [next_job]
             if self._may_take_singly(owner, wanted, asked_at):
                 return self._taken_singly(owner, gathered, queues, wanted, asked_at)
             return self._fetched(owner, gathered, queues, wanted, asked_at)
@@ -121,10 +121,10 @@ class Exchange:
 
     # ---- the job that another's end pushes
 
-    def _heir(self, owner: Owner, gathered: Gathered, asked_at: float) -> UnitOfWork | None:
+    def _next_job(self, owner: Owner, gathered: Gathered, asked_at: float) -> UnitOfWork | None:
         """Where one job has ended and its end pushes one, and no other is to be had: take that. None: fetch."""
         ended = gathered.get(owner, ())
-        is_due = asked_at >= self._heirs_at and owner.is_registered and owner.told == owner.about
+        is_due = asked_at >= self._next_jobs_at and owner.is_registered and owner.told == owner.about
         if len(ended) != 1 or len(gathered) != 1 or not is_due:
             return None
         [unit] = ended
@@ -142,16 +142,16 @@ class Exchange:
             if type(reply) is not list:
                 if not isinstance(reply, RedisReplyError):
                     # There are other jobs, as a rule; or something is paused, suspect or revoked.
-                    self._heirs_at = asked_at + _PAUSE_OF_HEIRS_SECONDS
+                    self._next_jobs_at = asked_at + _PAUSE_OF_HANDOFF_SECONDS
                 return None
             owner.confirmed_at = asked_at
             self.paused = []
             self._foreign = set()
-            if self._on_told is not None:
-                self._on_told(reply)
-            heir = owner.units[found.heir.field] = found.heir
-            heir.fetched_at = monotonic()
-            return heir
+            if self._on_notices is not None:
+                self._on_notices(reply)
+            next_job = owner.units[found.next_job.field] = found.next_job
+            next_job.fetched_at = monotonic()
+            return next_job
         finally:
             owner.close_batch(batch)
 
@@ -174,7 +174,7 @@ class Exchange:
         names = [name for name, _ in queues]
         plan = self._plan
         if plan is None or plan.owner != owner.name or plan.queue_names != names:
-            plan = self._plan = in_flight.TakePlan(owner.name, names, wants_notices=self._on_told is not None)
+            plan = self._plan = in_flight.TakePlan(owner.name, names, wants_notices=self._on_notices is not None)
         orders = [_drawn_order(queues) for _ in range(wanted)]
         batch = owner.open_batch()
         units: list[UnitOfWork] = []
@@ -190,8 +190,8 @@ class Exchange:
                 self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
             if is_plain:
                 owner.confirmed_at = asked_at
-                if self._on_told is not None:
-                    self._on_told(plan.notices(look))
+                if self._on_notices is not None:
+                    self._on_notices(plan.notices(look))
             now = monotonic()
             for number, (queue, raw) in enumerate(plan.taken(replies)):
                 unit: UnitOfWork | None
@@ -199,7 +199,7 @@ class Exchange:
                     field = f"{batch}.{number}@{queue}".encode()
                     unit = UnitOfWork(raw, queue, owner, field, False, now, is_listed=True)
                 else:
-                    unit = claimed(self._link, owner, f"{batch}.{number}", queue, raw, self._on_told)
+                    unit = claimed(self._link, owner, f"{batch}.{number}", queue, raw, self._on_notices)
                 if unit is not None:
                     owner.units[unit.field] = unit
                     units.append(unit)
@@ -217,7 +217,7 @@ class Exchange:
         self, owner: Owner, gathered: Gathered, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
     ) -> list[UnitOfWork]:
         batch = owner.open_batch()
-        takes_lone = self._ownership.reserve_lone()
+        takes_exclusive = self._ownership.reserve_exclusive()
         units: list[UnitOfWork] = []
         try:
             plan = in_flight.FetchPlan(
@@ -229,7 +229,7 @@ class Exchange:
                 max_jobs=wanted,
                 max_bytes=self._max_bytes,
                 seed=random.getrandbits(31),
-                may_take_marked=takes_lone,
+                may_take_marked=takes_exclusive,
             )
             [reply] = self._handed_in(gathered, [in_flight.FETCH.call(*plan.command_parts())])
             if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
@@ -237,9 +237,9 @@ class Exchange:
             units = self._taken_in(owner, plan, reply, asked_at)
             return units
         finally:
-            if takes_lone:
+            if takes_exclusive:
                 # A marked one comes alone.
-                self._ownership.release_lone(owner, units[0].field if units and units[0].is_marked else None)
+                self._ownership.release_exclusive(owner, units[0].field if units and units[0].is_marked else None)
             owner.close_batch(batch)
 
     def _handed_in(self, gathered: Gathered, fetch: Sequence[Command]) -> list[Any]:
@@ -296,8 +296,8 @@ class Exchange:
         table = owner.units
         now = monotonic()
         units = []
-        if self._on_told is not None:
-            self._on_told(reply[1])
+        if self._on_notices is not None:
+            self._on_notices(reply[1])
         marked = len(reply) == 4 and b"!" in reply[2] and in_flight.split_field(reply[2])[1]
         for at in range(2, len(reply), 2):
             field = reply[at]

@@ -13,11 +13,11 @@ from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.registry import OnTold
+from sidekiq_py.registry import OnNotices
 
 
 def claimed(
-    link: Link, owner: Owner, number: str, queue: str, raw: bytes, on_notices: OnTold | None
+    link: Link, owner: Owner, number: str, queue: str, raw: bytes, on_notices: OnNotices | None
 ) -> UnitOfWork | None:
     """
     A job that a plain move has put into an inbox, where a script has to look whether it may start.
@@ -70,7 +70,7 @@ class Fetcher(Protocol):
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """The job succeeded; it ran for *seconds*."""
 
-    def surrender(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
+    def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """
         A job that may run at most once is about to start: it leaves Redis, and its end is written without condition.
 

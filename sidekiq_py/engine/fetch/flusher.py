@@ -16,7 +16,7 @@ TICK_SECONDS = 0.005
 RETRY_SECONDS = 0.5
 
 
-class Keeper:
+class Flusher:
     """
     Calls `tick` while it is needed. Stopping twice is fine.
 
@@ -89,6 +89,6 @@ class Keeper:
             self._on_offline(error)
             return False
         except Exception as error:  # noqa: BLE001 — the keeper must outlive any single failure
-            self._report(error, {"context": "keeper"})
+            self._report(error, {"context": "flusher"})
             return False
         return True

@@ -10,7 +10,7 @@ from collections import deque
 from types import TracebackType
 
 
-class Parking:
+class IdleWorkers:
     """
     A lock with places to wait. Everything but `with` needs the lock.
 

@@ -25,8 +25,8 @@ from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.batch_size import BatchSize
 from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.fetcher import listed_among
-from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS, TICK_SECONDS, Keeper
-from sidekiq_py.engine.fetch.idle_workers import Parking
+from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS, TICK_SECONDS, Flusher
+from sidekiq_py.engine.fetch.idle_workers import IdleWorkers
 from sidekiq_py.engine.fetch.settle import Settler, forget, utc_day
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
@@ -37,7 +37,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.registry import OnTold
+from sidekiq_py.registry import OnNotices
 
 _log = logging.getLogger("sidekiq")
 
@@ -64,7 +64,7 @@ class ReliableFetcher:
         report: Told of errors that nobody else would hear of.
         room: How many more `async def` jobs may start; None: none runs. While there is none, queues that have brought
             such jobs are left alone, and the others are not.
-        on_told: Handed the orders that come along with jobs; see `fetch.lua`.
+        on_notices: Handed the orders that come along with jobs; see `fetch.lua`.
         count: Takes how many jobs have succeeded.
     """
 
@@ -77,7 +77,7 @@ class ReliableFetcher:
         *,
         report: Callable[[BaseException, dict[str, Any]], None],
         room: Callable[[], int | None] = lambda: None,
-        on_told: OnTold | None = None,
+        on_notices: OnNotices | None = None,
         count: Callable[[int], None] = lambda count: None,
         downtime: Downtime | None = None,
     ) -> None:
@@ -87,16 +87,16 @@ class ReliableFetcher:
         self._ownership = ownership
         self._report = report
         self._room = room
-        self._on_told = on_told
+        self._on_notices = on_notices
         self._queues = [(name, capsule.weights[name]) for name in capsule.queue_names]
-        self._keeper = Keeper(
+        self._flusher = Flusher(
             f"sidekiq.{capsule.name}/keeper", self._tick, self._is_needed, on_offline=self._note_offline, report=report
         )
         self._service_link = pool.new_link()
         self._service_lock = threading.Lock()
         self._settler = Settler(
             pool.new_link(),
-            on_pending=self._keeper.arm,
+            on_pending=self._flusher.arm,
             on_trouble=self._note_trouble,
             count=count,
             is_given_up=lambda: self._is_closed,
@@ -107,12 +107,12 @@ class ReliableFetcher:
             ownership,
             capsule.queue_names,
             max_bytes=config.buffer_bytes,
-            on_refused=self._keeper.arm,
-            on_told=on_told,
+            on_refused=self._flusher.arm,
+            on_notices=on_notices,
         )
         waited_for = capsule.queue_names[: config.idle_waiters]
         self._waited_for = tuple(waited_for)
-        self._waiters = Waiters(pool, ownership, waited_for, config.idle_poll_seconds, self._note_trouble, on_told)
+        self._waiters = Waiters(pool, ownership, waited_for, config.idle_poll_seconds, self._note_trouble, on_notices)
 
         self._jobs: deque[UnitOfWork] = deque()
         self._size = BatchSize(config.buffer_seconds)
@@ -127,7 +127,7 @@ class ReliableFetcher:
         self._unserved: frozenset[str] = frozenset()
 
         self._fetch_lock = threading.Lock()
-        self._idle_change = Parking()
+        self._idle_change = IdleWorkers()
         self._idle = 0
         # Threads of processors: what they hand in is followed by a fetch.
         self._takers: set[int] = set()
@@ -148,7 +148,7 @@ class ReliableFetcher:
 
     def start(self) -> None:
         """Start the keeper; processors do the rest."""
-        self._keeper.start()
+        self._flusher.start()
 
     def quiet(self) -> None:
         """Fetch no more, and give back what has not started."""
@@ -162,7 +162,7 @@ class ReliableFetcher:
         while not self._take_the_lead() and monotonic() < give_up_at:
             threading.Event().wait(0.001)
         self._give_back_buffer(older_than=None)
-        self._keeper.arm()
+        self._flusher.arm()
 
     def release(self, processors: int) -> None:
         """So many processors are to end."""
@@ -179,7 +179,7 @@ class ReliableFetcher:
             self._settler.flush()
         except RedisError as error:
             _log.warning("some finished jobs could not be acknowledged and will run again: %s", error)
-        self._keeper.stop()
+        self._flusher.stop()
         self._waiters.close()
         self._exchange.close()
         with self._service_lock:
@@ -221,13 +221,13 @@ class ReliableFetcher:
                         # The process stops and Redis is away; it may stay quiet for hours.
                         self.requeue([unit])
                     continue
-                if now - unit.fetched_at > _FRESH_SECONDS and self._on_told is not None:
-                    self._hear_again(unit, self._on_told)
+                if now - unit.fetched_at > _FRESH_SECONDS and self._on_notices is not None:
+                    self._hear_again(unit, self._on_notices)
                 return unit
             except BaseException:
                 # Whatever it was: the next who asks gets the job, or the keeper gives it back.
                 jobs.appendleft(unit)
-                self._keeper.arm()
+                self._flusher.arm()
                 raise
 
     @property
@@ -265,7 +265,7 @@ class ReliableFetcher:
         self._settler.acknowledge(unit)
         self._hand_in_after(seconds)
 
-    def surrender(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
+    def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """The job is about to start and is to run at most once: acknowledge it."""
         counters = [in_flight.clear_suspect_command(unit.raw)] if unit.is_marked else []
         vital: Sequence[Effect] = ()
@@ -276,7 +276,7 @@ class ReliableFetcher:
                 kept_by, unit.field, unit.raw, math.ceil(hard_limit_seconds) + _KEPT_AFTER_LIMIT_SECONDS
             )
         try:
-            was_ours = self._settler.surrender(unit, vital, counters)
+            was_ours = self._settler.acknowledge_early(unit, vital, counters)
         except RedisError as error:
             # Whether it has left Redis is not known; if it has not, it is a stranger and goes back.
             self._note_offline(error)
@@ -284,7 +284,7 @@ class ReliableFetcher:
         if unit.owner is not None:
             forget(unit.owner, [unit.field])
         unit.owner, unit.is_marked = None, False
-        unit.is_surrendered, unit.kept_by = True, kept_by
+        unit.is_acknowledged_early, unit.kept_by = True, kept_by
         return was_ours
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
@@ -352,7 +352,7 @@ class ReliableFetcher:
             self._give_back_buffer(older_than=None)
         self.wake()
         # Where nobody leads, it is the keeper who collects what the open moves bring.
-        self._keeper.arm()
+        self._flusher.arm()
 
     def awaits(self, queue: str) -> bool:
         """A blocking move on *queue* is still open."""
@@ -387,7 +387,7 @@ class ReliableFetcher:
                 self._idle_change.wake(max(1, len(self._jobs)))
             if is_last and self._waiters.any_open:
                 # Nobody leads until a job has ended, and what the other moves bring must not wait for that.
-                self._keeper.arm()
+                self._flusher.arm()
         return True
 
     def _may_leave(self) -> bool:
@@ -515,7 +515,7 @@ class ReliableFetcher:
         self._low_water = self._left // 4 if ahead else 0
         self._refilled_at = monotonic()
         if self._jobs:
-            self._keeper.arm()
+            self._flusher.arm()
 
     def _refill_beside(self) -> None:
         """As `_refill`, by a processor that has a job to run. It has taken the fetch lock, which is released here."""
@@ -553,11 +553,11 @@ class ReliableFetcher:
                 threading.Event().wait(RETRY_SECONDS)
         return owner is self._ownership.current
 
-    def _hear_again(self, unit: UnitOfWork, on_told: OnTold) -> None:
+    def _hear_again(self, unit: UnitOfWork, on_notices: OnNotices) -> None:
         """Ask what a fetch would tell of *unit* now. Where Redis cannot be asked, nobody can have revoked it."""
         try:
             with self._service_lock:
-                on_told(revoked.told_of(self._service_link, unit.raw))
+                on_notices(revoked.told_of(self._service_link, unit.raw))
         except RedisError as error:
             self._note_offline(error)
         except Exception as error:  # noqa: BLE001 — what is told is a hint, and the job is at hand
@@ -594,7 +594,7 @@ class ReliableFetcher:
         if self._has_trouble:
             self._has_trouble = False
             with self._service_lock:
-                self._ownership.give_back_strangers(self._service_link)
+                self._ownership.give_back_orphans(self._service_link)
             self._settler.flush()
             self._note_online("keeping")
         elif self._settler.has_pending and monotonic() - self._settler.flushed_at > TICK_SECONDS:
@@ -657,7 +657,7 @@ class ReliableFetcher:
     def _note_trouble(self) -> None:
         """A connection broke: what it carried may have been done."""
         self._has_trouble = True
-        self._keeper.arm()
+        self._flusher.arm()
 
     def _note_offline(self, error: RedisError, work: str = "keeping") -> None:
         """

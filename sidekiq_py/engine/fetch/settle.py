@@ -167,13 +167,13 @@ class Settler:
                 time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
                 tries += 1
                 if tries == _TRIES_BEFORE_DEFERRING and error.is_lasting:
-                    self._put_off(unit, end, error)
+                    self._defer(unit, end, error)
                     return True
         self._told.clear()
         # After a lost reply "not in flight" most likely means that the first try went through.
         return was_ours or reply_was_lost
 
-    def surrender(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+    def acknowledge_early(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """
         Let one job leave Redis before it starts; *vital* is what is kept of it.
 
@@ -228,14 +228,14 @@ class Settler:
             in_flight.write(self._link, vital, counters)
         return True
 
-    def _put_off(self, unit: UnitOfWork, end: Callable[[], object], refusal: RedisError) -> None:
+    def _defer(self, unit: UnitOfWork, end: Callable[[], object], refusal: RedisError) -> None:
         """Try *end* aside from now on; of a run of refusals of one kind the log says it once."""
         is_here_to_stay = refusal.is_lasting
         what = str(refusal) if is_here_to_stay else type(refusal).__name__ + getattr(refusal, "code", "")
         if what not in self._told:
             self._told.add(what)
             until = "what Redis refuses is repaired" if is_here_to_stay else "Redis takes writes again"
-            if unit.is_surrendered and not unit.kept_by:
+            if unit.is_acknowledged_early and not unit.kept_by:
                 _log.error("the end of a job that runs at most once waits in this process until %s: %s", until, refusal)
             else:
                 _log.error("jobs that have ended stay in flight until %s: %s", until, refusal)
@@ -297,7 +297,7 @@ class Settler:
                 return self._settled(link, owner, unit, vital, counters)
             except RedisError as error:
                 refusal = error
-        self._put_off(unit, partial(self._end, owner, unit, vital, counters), refusal)
+        self._defer(unit, partial(self._end, owner, unit, vital, counters), refusal)
         return None
 
 

@@ -19,7 +19,7 @@ from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostEr
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.registry import OnTold
+from sidekiq_py.registry import OnNotices
 
 # Ends each blocking move, so that a connection that died unnoticed is found and a quiet process soon holds none.
 # Shorter than any lease, so a process that was recovered has no move open. Ruby's BRPOP waits as long.
@@ -60,7 +60,7 @@ class Waiter:
         self.overdue_at = self.sent_at + self.link.timeout_seconds
         self.link.send(self.link.pack(plan.wait(self.queue, BLOCK_SECONDS)))
 
-    def receive(self, cool_seconds: float, on_told: OnTold | None = None) -> UnitOfWork | None:
+    def receive(self, cool_seconds: float, on_notices: OnNotices | None = None) -> UnitOfWork | None:
         """The job that came, or None: the time ran out, or it went back to its queue."""
         owner, plan = self.owner, self.plan
         assert owner is not None
@@ -73,12 +73,12 @@ class Waiter:
                 return None
             unit: UnitOfWork | None
             if plan.is_plain(look):
-                if on_told is not None:
-                    on_told(plan.notices(look))
+                if on_notices is not None:
+                    on_notices(plan.notices(look))
                 field = f"{self.batch}.0@{self.queue}".encode()
                 unit = UnitOfWork(raw, self.queue, owner, field, False, monotonic(), is_listed=True)
             else:
-                unit = claimed(self.link, owner, f"{self.batch}.0", self.queue, raw, on_told)
+                unit = claimed(self.link, owner, f"{self.batch}.0", self.queue, raw, on_notices)
                 if unit is None:
                     self.cool_until = monotonic() + cool_seconds
                     return None
@@ -107,7 +107,7 @@ class Waiters:
         queues: Each gets a connection.
         cool_seconds: For how long a queue is left alone after a job there could not be claimed.
         on_trouble: Called after a lost connection: what it carried may have been done.
-        on_told: Handed the orders that come along with jobs; see `fetch.lua`.
+        on_notices: Handed the orders that come along with jobs; see `fetch.lua`.
     """
 
     def __init__(
@@ -117,14 +117,14 @@ class Waiters:
         queues: Sequence[str],
         cool_seconds: float,
         on_trouble: Callable[[], None] = lambda: None,
-        on_told: OnTold | None = None,
+        on_notices: OnNotices | None = None,
     ) -> None:
         self._pool = pool
         self._waiters = [self._new_waiter(name) for name in queues]
         self._ownership = ownership
         self._cool_seconds = cool_seconds
         self._on_trouble = on_trouble
-        self._on_told = on_told
+        self._on_notices = on_notices
         self._ended: set[str] = set()
         self._opening = threading.Lock()
 
@@ -188,7 +188,7 @@ class Waiters:
 
     def _send(self, waiter: Waiter) -> None:
         try:
-            waiter.send(self._ownership.current, wants_notices=self._on_told is not None)
+            waiter.send(self._ownership.current, wants_notices=self._on_notices is not None)
         except BaseException:
             waiter.close_batch()
             raise
@@ -229,7 +229,7 @@ class Waiters:
         trouble: Exception | None = None
         for waiter in ready:
             try:
-                unit = waiter.receive(self._cool_seconds, self._on_told)
+                unit = waiter.receive(self._cool_seconds, self._on_notices)
             except Exception as error:  # noqa: BLE001 — the other waiters' jobs must not be dropped with it
                 trouble = error
                 continue

@@ -21,13 +21,14 @@ from sidekiq_py.redis_access.connection.link import Link
 _PASS_SECONDS = 1.0
 
 
-class Custodian:
+class Housekeeper:
     """
     Starts, beats until stopped. Stopping twice, or before a start, is fine.
 
     Args:
         link: The recovery's, which this thread alone uses.
-        report: Told of errors; it must not wait for handlers of the program, nor must the recovery's `on_buried`.
+        report: Told of errors; it must not wait for handlers of the program, nor must the recovery's
+        `on_dead_lettered`.
     """
 
     def __init__(
@@ -96,5 +97,5 @@ class Custodian:
             self._recovery.bury(*dead, within_seconds=_PASS_SECONDS)
             for _ in dead:
                 self._known_dead.popleft()
-        self._ownership.give_back_strangers(self._link)
+        self._ownership.give_back_orphans(self._link)
         self._recovery.look(_PASS_SECONDS)

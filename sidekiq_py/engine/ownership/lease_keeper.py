@@ -19,7 +19,7 @@ from typing import Any
 from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.ownership.owner import Ownership
-from sidekiq_py.engine.upkeep.callback_thread import Aside
+from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from sidekiq_py.errors import RedisError, ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 
@@ -45,7 +45,7 @@ class LeaseKeeper:
         ownership: Ownership,
         beat_seconds: float,
         *,
-        aside: Aside,
+        aside: CallbackThread,
         report: Callable[[BaseException, dict[str, Any]], None],
     ) -> None:
         self._lease_seconds = ownership.lease_ms / 1000

@@ -35,7 +35,7 @@ class Owner:
         told: What stands there: recovery looks for inboxes of the queues that it names.
         units: Field to job of everything taken and not yet known to be settled.
         outstanding: Batches that were asked for and whose reply has not been read.
-        lone_field: The marked job that was let in by `Ownership.reserve_lone`.
+        exclusive_field: The marked job that was let in by `Ownership.reserve_exclusive`.
         confirmed_at: When this owner was last known to be entered, on the monotonic clock.
     """
 
@@ -46,7 +46,7 @@ class Owner:
         self.units: dict[bytes, UnitOfWork] = {}
         self.outstanding: set[int] = set()
         self.is_registered = False
-        self.lone_field: bytes = b""
+        self.exclusive_field: bytes = b""
         self.confirmed_at = monotonic()
         self._batches = itertools.count(1)
 
@@ -67,7 +67,7 @@ class Owner:
         """The bytes of the jobs that are known to stand in this owner's inbox for *queue*."""
         return Counter(unit.raw for unit in list(self.units.values()) if unit.is_listed and unit.queue == queue)
 
-    def strangers(self, fields: Iterable[bytes]) -> list[bytes]:
+    def orphans(self, fields: Iterable[bytes]) -> list[bytes]:
         """
         Those of *fields* that nobody here knows of: their fetch's reply was lost.
 
@@ -105,7 +105,7 @@ class Ownership:
         self._place = ProcessPlace.here()
         self._about = registration(self._place, queues)
         self._lock = threading.Lock()
-        self._lone_lock = threading.Lock()
+        self._exclusive_lock = threading.Lock()
         self._epoch = 0
         self._on_epoch = on_epoch
         # Jobs seen in an inbox that nobody here knew of, each with the moves that were under way then.
@@ -151,32 +151,32 @@ class Ownership:
         self._warn(_loss(len(fenced.units)))
         return following
 
-    def reserve_lone(self) -> bool:
+    def reserve_exclusive(self) -> bool:
         """
         Ask for leave to fetch a suspect that already bears a death: one such job runs in a process at a time.
 
         Returns:
-            True: the caller holds the leave until `release_lone`.
+            True: the caller holds the leave until `release_exclusive`.
         """
-        if not self._lone_lock.acquire(blocking=False):
+        if not self._exclusive_lock.acquire(blocking=False):
             return False
         owner = self.current
-        if owner.lone_field in owner.units:
-            self._lone_lock.release()
+        if owner.exclusive_field in owner.units:
+            self._exclusive_lock.release()
             return False
         return True
 
-    def release_lone(self, owner: Owner, field: bytes | None) -> None:
+    def release_exclusive(self, owner: Owner, field: bytes | None) -> None:
         """Give the leave back; *field* is the marked job that came, which keeps others away until it is settled."""
         if field is not None:
-            owner.lone_field = field
-        self._lone_lock.release()
+            owner.exclusive_field = field
+        self._exclusive_lock.release()
 
     def trusts(self, now: float) -> bool:
         """The present owner was confirmed lately enough to start a job."""
         return now - self.current.confirmed_at < self.trust_seconds
 
-    def give_back_strangers(self, link: Link) -> int:
+    def give_back_orphans(self, link: Link) -> int:
         """
         Compare what Redis has in flight with what is known here, and give back the rest.
 
@@ -189,8 +189,8 @@ class Ownership:
         owner = self.current
         if not owner.is_registered:
             return 0
-        strangers = owner.strangers(in_flight.fields(link, owner.name))
-        moved = in_flight.give_back(link, owner.name, strangers) if strangers else 0
+        orphans = owner.orphans(in_flight.fields(link, owner.name))
+        moved = in_flight.give_back(link, owner.name, orphans) if orphans else 0
         moved += self._give_back_listed(link, owner, self._listed_strangers(link, owner))
         if moved:
             _log.info("gave back %s whose fetch had lost its reply", counted(moved, "job"))
@@ -225,16 +225,16 @@ class Ownership:
         found = in_flight.listed(link, owner.name, queues)
         under_way = frozenset(owner.outstanding)
         unknown: dict[tuple[str, str, bytes], frozenset[int]] = {}
-        strangers = []
+        orphans = []
         for queue, raws in zip(queues, found, strict=True):
             for raw in _without(raws, owner.listed(queue)) if raws else ():
                 moves = self._unknown.get((owner.name, queue, raw), under_way)
                 if moves.isdisjoint(under_way):
-                    strangers.append((queue, raw))
+                    orphans.append((queue, raw))
                 else:
                     unknown[owner.name, queue, raw] = moves
         self._unknown = unknown
-        return strangers
+        return orphans
 
     @staticmethod
     def _give_back_listed(link: Link, owner: Owner, jobs: Sequence[tuple[str, bytes]]) -> int:
@@ -284,7 +284,7 @@ class UnitOfWork:
         fetched_at: On the monotonic clock.
 
     Attributes:
-        is_surrendered: It runs at most once, and has left Redis but for `kept_by`.
+        is_acknowledged_early: It runs at most once, and has left Redis but for `kept_by`.
         is_listed: It stands in an inbox, where its bytes name it, and not in the in-flight hash.
         kept_by: The name under which its bytes are kept aside while it runs under a hard limit; else empty.
         end: What its success writes, until that is handed in: the vital commands and the counters.
@@ -300,7 +300,7 @@ class UnitOfWork:
             "is_listed",
             "is_marked",
             "is_sent_again",
-            "is_surrendered",
+            "is_acknowledged_early",
             "kept_by",
             "owner",
         ),
@@ -324,7 +324,7 @@ class UnitOfWork:
         self.is_marked = is_marked
         self.fetched_at = fetched_at
         self.is_listed = is_listed
-        self.is_surrendered = self.is_sent_again = False
+        self.is_acknowledged_early = self.is_sent_again = False
         self.kept_by = ""
         self.end: tuple[Sequence[Effect], Sequence[Effect]] | None = None
         self.question: Question | None = None

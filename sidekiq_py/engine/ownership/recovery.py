@@ -37,7 +37,7 @@ from sidekiq_py.errors import (
     RedisReplyError,
     SidekiqError,
 )
-from sidekiq_py.logs import counted, speaking_of
+from sidekiq_py.logs import counted, log_context
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import recover
 from sidekiq_py.wire.dialect import Dialect
@@ -46,7 +46,7 @@ from sidekiq_py.wire.payload import dump, parse_job
 
 _log = logging.getLogger("sidekiq")
 
-DEATHS_TO_BURY = 3
+MOST_DEATHS = 3
 DEATHS_WINDOW_SECONDS = 72 * 3600
 # No call keeps Python's lock for as long; a process that lives on without its worker (an embedded one) may.
 _LONGEST_GRIP_SECONDS = 3600
@@ -62,8 +62,8 @@ class PoisonPillError(SidekiqError):
 
     def __init__(self) -> None:
         super().__init__(
-            f"the process died {DEATHS_TO_BURY} times while this job ran as a suspect, after a first death that made "
-            f"it one, so it started {DEATHS_TO_BURY + 1} times; it was put into the dead set. Look at memory, native "
+            f"the process died {MOST_DEATHS} times while this job ran as a suspect, after a first death that made "
+            f"it one, so it started {MOST_DEATHS + 1} times; it was put into the dead set. Look at memory, native "
             "libraries and time limits before it is retried"
         )
 
@@ -106,7 +106,7 @@ class Recovery:
     Args:
         link: A connection of its own.
         dialect: Gives the release to write for.
-        on_buried: Called with the bytes of each job that went to `dead`.
+        on_dead_lettered: Called with the bytes of each job that went to `dead`.
 
     Attributes:
         has_more: The last look was cut short.
@@ -119,13 +119,13 @@ class Recovery:
         ownership: Ownership,
         *,
         dialect: Callable[[], Dialect],
-        on_buried: Callable[[bytes, BaseException], Any] = lambda raw, error: None,
+        on_dead_lettered: Callable[[bytes, BaseException], Any] = lambda raw, error: None,
     ) -> None:
         self._config = config
         self._link = link
         self._ownership = ownership
         self._dialect = dialect
-        self._on_buried = on_buried
+        self._on_dead_lettered = on_dead_lettered
         self._missing: dict[str, _Missing] = {}
         self._under_way: dict[str, _Round] = {}
         # The departed owner at which the last look stopped.
@@ -288,7 +288,7 @@ class Recovery:
             deaths, first = 0, now
         if entry.is_marked:
             deaths += 1
-        member = self._dead_member(entry.raw) if deaths >= DEATHS_TO_BURY else None
+        member = self._dead_member(entry.raw) if deaths >= MOST_DEATHS else None
         return recover.Fate(entry, deaths=deaths, first=first, dead_member=member)
 
     def _dead_member(self, raw: bytes) -> bytes:
@@ -306,9 +306,9 @@ class Recovery:
 
     def _announce(self, raw: bytes) -> None:
         error = PoisonPillError()
-        with speaking_of(_readable(raw)):
+        with log_context(_readable(raw)):
             _log.error("%s: %s", error, raw[:200].decode(errors="replace"))
-        self._on_buried(raw, error)
+        self._on_dead_lettered(raw, error)
 
     def _dead_limits(self) -> tuple[int, int]:
         return self._config.dead_max_jobs, self._config.dead_timeout_seconds

@@ -9,7 +9,7 @@ from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.prefork.child_process import terminated_by
 from sidekiq_py.engine.prefork.memory import settle_memory
 from sidekiq_py.engine.prefork.pipes import Message, Parent
-from sidekiq_py.engine.upkeep.callback_thread import Aside
+from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from sidekiq_py.redis_access.job_path import in_flight
 
 MakeLauncher = Callable[[Callable[[str], None]], Launcher]
@@ -33,7 +33,7 @@ def run_child(
     launcher = make_launcher(lambda owner: parent.say("OWNER", owner))
     launcher.watch_hard_limits(_Watch(parent))
 
-    relayed = Aside()
+    relayed = CallbackThread()
 
     def hear(message: Message) -> None:
         # What a companion wants may take its time: a dead sibling's jobs do not wait behind it.
@@ -53,7 +53,9 @@ def run_child(
         elif message.word == "KILLED":
             limit, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
             answers = {True: "yes", False: "no", None: "later"}
-            parent.say("SETTLED", answers[launcher.settle_overdue(owner, _bytes_of(field), limit)], owner, field)
+            parent.say(
+                "SETTLED", answers[launcher.settle_past_time_limit(owner, _bytes_of(field), limit)], owner, field
+            )
 
     parent.listen(hear, on_end=lambda: launcher.signals.put("TERM"))
     settle_memory()

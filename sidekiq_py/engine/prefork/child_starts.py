@@ -27,7 +27,7 @@ class ChildStarts:
         self._has_any_started = False
 
     @property
-    def are_hopeless(self) -> bool:
+    def has_given_up(self) -> bool:
         """None has ever become ready, and enough have tried."""
         return not self._has_any_started and self.tries >= self._most_tries
 

@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 1.0
 _MOST_CHILDREN = 1_000
 
 
-class FamilySize:
+class PoolSize:
     """
     Used by the parent's one thread.
 
@@ -42,7 +42,7 @@ class FamilySize:
         self._looks = 0
 
     def __repr__(self) -> str:
-        return f"<FamilySize wanted={self.wanted} policy={self.policy}>"
+        return f"<PoolSize wanted={self.wanted} policy={self.policy}>"
 
     def resize(self, wanted: int) -> int:
         """Keep so many from now on, from 1 to 1,000; returns how many."""

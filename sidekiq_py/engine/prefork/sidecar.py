@@ -45,7 +45,7 @@ class Role:
     obey: Callable[[str], str]
 
 
-class Companion:
+class Sidecar:
     """
     The companion as the parent sees it.
 

@@ -40,10 +40,10 @@ from sidekiq_py.engine.prefork.hard_limits import HardLimits
 from sidekiq_py.engine.prefork.memory_limit import MemoryLimit
 from sidekiq_py.engine.prefork.parent_service import ParentService
 from sidekiq_py.engine.prefork.pipes import Message
-from sidekiq_py.engine.prefork.pool_size import FamilySize
+from sidekiq_py.engine.prefork.pool_size import PoolSize
 from sidekiq_py.engine.prefork.rolling_restart import RollingRestart
 from sidekiq_py.engine.prefork.scaling import ScalingPolicy
-from sidekiq_py.engine.prefork.sidecar import Companion, Role
+from sidekiq_py.engine.prefork.sidecar import Role, Sidecar
 from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
 
 _log = logging.getLogger("sidekiq")
@@ -100,13 +100,13 @@ class Supervisor:
         self._forks = Forks()
         stop_seconds = config.shutdown_timeout_seconds + _STOP_MORE_SECONDS
         self._fleet = Fleet(self._forks, run_child, stop_seconds=stop_seconds, before_fork=before_fork)
-        self.size = FamilySize(processes, scaling)
+        self.size = PoolSize(processes, scaling)
         self._starts = ChildStarts(processes)
         self._hard_limits = HardLimits(self._fleet)
         self._dead_owners = DeadOwners(self._fleet)
         self._rolling = RollingRestart(self._fleet)
         self._memory = MemoryLimit(self._fleet, memory_limit_kb)
-        self._companion = Companion(companion, self._forks, self._fleet)
+        self._companion = Sidecar(companion, self._forks, self._fleet)
         self._service = ParentService(os.environ, os.getpid())
 
     def __repr__(self) -> str:
@@ -217,7 +217,7 @@ class Supervisor:
 
     def _note_failed_start(self, age_seconds: float, code: int) -> None:
         pause = self._starts.note_death(was_ready=False, age_seconds=age_seconds, now=monotonic())
-        if self._starts.are_hopeless:
+        if self._starts.has_given_up:
             _log.error("no child has started in %d tries; each has said above what stopped it", self._starts.tries)
             self._exit_code = max(code, 1)
             self._stop()

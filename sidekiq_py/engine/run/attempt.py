@@ -18,7 +18,7 @@ from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.report.job_logger import JobLogger
 from sidekiq_py.engine.run import retry
-from sidekiq_py.engine.run.foreign_features import Extensions
+from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.errors import JobTooLargeError, PayloadError, RedisError, SidekiqError
@@ -67,7 +67,7 @@ class Surroundings:
     logger: JobLogger
     dialect: Callable[[], Dialect]
     repush: Repush
-    extensions: Extensions
+    extensions: ForeignFeatures
     is_stopping: Callable[[], bool]
 
     def after_failure(
@@ -87,7 +87,7 @@ class Surroundings:
         )
 
 
-class Ending:
+class AttemptEnd:
     """Settles the attempts of one capsule."""
 
     def __init__(self, surroundings: Surroundings, fetcher: Fetcher) -> None:
@@ -101,7 +101,9 @@ class Ending:
     def buried(self, unit: UnitOfWork, payload: Payload, error: SidekiqError) -> None:
         """The job is not to be run: keep it in `dead` as it is."""
         now = now_seconds()
-        self._carry_out(unit, payload, error, retry.bury_untouched(unit.raw, payload, self._around.config, now), now)
+        self._carry_out(
+            unit, payload, error, retry.dead_letter_untouched(unit.raw, payload, self._around.config, now), now
+        )
 
     def too_large(self, unit: UnitOfWork) -> None:
         """It has more bytes than are taken here: keep them in `dead`, unread."""
@@ -113,7 +115,7 @@ class Ending:
             text, effects = around.registry.on_too_large(unit.raw)
         context = {"context": "A job is kept in dead, unread", "jobstr": unit.raw[:_SHOWN_BYTES]}
         around.hooks.report(JobTooLargeError(text), context)
-        outcome = retry.bury_untouched(unit.raw, {}, around.config, now)
+        outcome = retry.dead_letter_untouched(unit.raw, {}, around.config, now)
         outcome = outcome._replace(announce_death=False, vital=(*effects, *outcome.vital))
         self._carry_out(unit, {}, None, outcome, now)
 
@@ -173,7 +175,7 @@ class Ending:
 
     def unstarted(self, unit: UnitOfWork) -> None:
         """The job was taken, and has not started: back to its queue."""
-        if unit.is_surrendered:
+        if unit.is_acknowledged_early:
             self._fetcher.settle(unit, _push_back(unit), ())
         else:
             self._fetcher.requeue([unit])
@@ -218,7 +220,7 @@ class Ending:
         """
         if other:
             self._fetcher.settle(unit, other, ())
-        elif unit.is_surrendered and not (error is not None and retry.is_caused_by_shutdown(error)):
+        elif unit.is_acknowledged_early and not (error is not None and retry.is_caused_by_shutdown(error)):
             self._fetcher.settle(unit, _push_back(unit), ())
         else:
             self._fetcher.requeue([unit])

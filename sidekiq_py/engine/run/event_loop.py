@@ -23,7 +23,7 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.run.attempt import Ending, Payload, Surroundings, is_success, settle_or_leave
+from sidekiq_py.engine.run.attempt import AttemptEnd, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.run.forked import leave_if_forked
 from sidekiq_py.errors import Shutdown, TerminatedError
 from sidekiq_py.middleware.running import arun
@@ -43,7 +43,7 @@ class _Run:
     )
 
     def __init__(
-        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: AttemptEnd, fetcher: Fetcher
     ) -> None:
         self.unit = unit
         self.payload = payload
@@ -103,7 +103,7 @@ class EventLoop:
         self._thread.start()
 
     def submit(
-        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: AttemptEnd, fetcher: Fetcher
     ) -> bool:
         """Start a job; False: the loop is full."""
         run = _Run(unit, payload, definition, ending, fetcher)
@@ -248,7 +248,7 @@ class EventLoop:
             name = tid.take_slot(run.slot)
             started = monotonic()
             around.state.running[name] = (run.unit, started)
-            if run.definition.is_acknowledged_early and not await self._surrendered(run):
+            if run.definition.is_acknowledged_early and not await self._acknowledged_early(run):
                 run.has_ended = True
                 return
             run.has_started = True
@@ -302,8 +302,8 @@ class EventLoop:
             run.is_performing = False
         return None
 
-    async def _surrendered(self, run: _Run) -> bool:
-        future = self._loop.run_in_executor(self._settling, run.fetcher.surrender, run.unit)
+    async def _acknowledged_early(self, run: _Run) -> bool:
+        future = self._loop.run_in_executor(self._settling, run.fetcher.acknowledge_early, run.unit)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

@@ -23,7 +23,7 @@ from sidekiq_py.engine.fetch.waiters import BLOCK_SECONDS
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import ExtensionKeyError
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.logs import speaking_of
+from sidekiq_py.logs import log_context
 from sidekiq_py.wire.extensions import EXTENSION_KEYS, extension_keys_of
 
 _log = logging.getLogger("sidekiq")
@@ -31,7 +31,7 @@ _log = logging.getLogger("sidekiq")
 _CAREFUL_FIRST: tuple[ExtensionPolicy, ...] = ("refuse", "bury")
 
 
-class Extensions:
+class ForeignFeatures:
     """
     What one process does with such jobs.
 
@@ -87,7 +87,7 @@ class Extensions:
         self._wait_for_open_moves(unit.queue)
         fetcher.requeue([unit])
         if is_first:
-            with speaking_of(payload):
+            with log_context(payload):
                 _log.error("%s. The job went back to its queue. %s", error, self._state(unit.queue))
                 self._hooks.tell(error, {"context": "A queue is served no more", "job": payload, "jobstr": unit.raw})
 

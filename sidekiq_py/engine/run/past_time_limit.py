@@ -10,7 +10,7 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError, SidekiqError, TerminatedError
-from sidekiq_py.logs import speaking_of
+from sidekiq_py.logs import log_context
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
@@ -19,7 +19,7 @@ from sidekiq_py.wire.payload import parse_job
 BY_SIGNAL = "signal:"
 
 
-def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, limit: str) -> bool:
+def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: bytes, limit: str) -> bool:
     """
     End the job as failed.
 
@@ -46,7 +46,7 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, l
             definition = definition.resolve(payload)
     except PayloadError:
         payload, definition = {}, None
-    with speaking_of(payload):
+    with log_context(payload):
         outcome = around.after_failure(raw, in_flight.split_field(field)[2], error, definition, now)
     has_failed = outcome.kind != "done"
     counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=has_failed)]
@@ -64,7 +64,7 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, l
         return False
     if not has_failed:
         return True
-    with speaking_of(payload):
+    with log_context(payload):
         tell = around.hooks.tell if outcome.is_logged else around.hooks.report
         tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
         if outcome.announce_death:

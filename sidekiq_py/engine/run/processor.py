@@ -17,7 +17,7 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.run.attempt import Ending, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
+from sidekiq_py.engine.run.attempt import AttemptEnd, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.run.forked import leave_if_forked
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
 from sidekiq_py.errors import JobNotFoundError, PayloadError, RedisError
@@ -39,7 +39,7 @@ class AsyncExecutor(Protocol):
     """Where `async def` jobs run."""
 
     def submit(
-        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: Ending, fetcher: Fetcher
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: AttemptEnd, fetcher: Fetcher
     ) -> bool:
         """Start the job; False: no room now."""
 
@@ -64,7 +64,7 @@ class Processor:
         self._around = surroundings
         self._limits = limits
         self._loop = loop
-        self._ending = Ending(surroundings, fetcher)
+        self._ending = AttemptEnd(surroundings, fetcher)
         self._most_bytes = surroundings.config.max_job_bytes or sys.maxsize
         self._watched_keys = surroundings.extensions.watched
         self._guard: Guard | None = None
@@ -197,7 +197,7 @@ class Processor:
         if definition is None:
             self._not_found(unit, payload, started)
             return
-        if definition.admit is not None and self._is_put_off(unit, payload, definition.admit):
+        if definition.admit is not None and self._is_rescheduled(unit, payload, definition.admit):
             return
         if definition.is_async and self._loop is not None:
             self._fetcher.note_async(unit.queue)
@@ -218,7 +218,7 @@ class Processor:
             self._around.extensions.refuse(unit, payload, error, self._fetcher)
         return True
 
-    def _is_put_off(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:
+    def _is_rescheduled(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:
         """It is to start later, and waits for that. It did not start: nothing is counted as such."""
         try:
             later = admit(payload, self._around.dialect())
@@ -245,7 +245,7 @@ class Processor:
         watch = self._watch if definition.hard_timeout_seconds is not None else None
         if definition.is_acknowledged_early:
             limit = definition.hard_timeout_seconds if watch is not None else None
-            if not self._fetcher.surrender(unit, hard_limit_seconds=limit):
+            if not self._fetcher.acknowledge_early(unit, hard_limit_seconds=limit):
                 return
         around = self._around
         running = around.state.running

@@ -116,7 +116,7 @@ def after_failure(
         return _keep_as_it_is(failure, payload, problem, "The failure cannot be recorded; the job is kept in dead")
 
 
-def bury_untouched(raw: bytes, payload: Payload, config: Config, now: float) -> Outcome:
+def dead_letter_untouched(raw: bytes, payload: Payload, config: Config, now: float) -> Outcome:
     """
     The outcome of a job that is not to be run here: its bytes go to `dead` as they are.
 
@@ -188,7 +188,7 @@ def _judge(failure: _Failure, payload: Payload) -> Outcome:
             "it is kept in dead",
             job=payload,
         )
-        return _bury(failure, payload)
+        return _dead_letter(failure, payload)
     if _is_exhausted(failure, payload, retry, count):
         return _exhaust(failure, payload)
     wanted = _wanted_delay(failure, payload, count)
@@ -287,7 +287,7 @@ def _exhaust(failure: _Failure, payload: Payload) -> Outcome:
         return _discard(failure, payload, announce_death=dialect.discard_runs_death_handlers)
     if payload.get("dead") is False:
         return _discard(failure, payload, announce_death=True)
-    return _bury(failure, payload)
+    return _dead_letter(failure, payload)
 
 
 def _exhausted_verdict(failure: _Failure, payload: Payload) -> Any:
@@ -309,7 +309,7 @@ def _discard(failure: _Failure, payload: Payload, *, announce_death: bool) -> Ou
     return Outcome("discarded", payload, announce_death=announce_death)
 
 
-def _bury(failure: _Failure, payload: Payload) -> Outcome:
+def _dead_letter(failure: _Failure, payload: Payload) -> Outcome:
     return _dead(failure, payload, dump(payload, dialect=failure.dialect), announce_death=True)
 
 

@@ -46,7 +46,7 @@ class Outage:
         self._is_on = False
 
 
-class Setbacks:
+class Backoffs:
     """
     The jobs that could not be moved for the moment. At most `MOST_REMEMBERED`: those beyond are tried whenever their
     turn comes, and are not reported.

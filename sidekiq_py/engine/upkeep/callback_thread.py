@@ -16,7 +16,7 @@ from sidekiq_py.logs import counted
 _log = logging.getLogger("sidekiq")
 
 
-class Aside:
+class CallbackThread:
     """One call after the other, in a thread that starts with the first. Stopping twice, or before a start, is fine."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from sidekiq_py import clock
 from sidekiq_py.config import Config
 from sidekiq_py.engine.background import background_thread
-from sidekiq_py.engine.upkeep.backoff import Outage, Setbacks
+from sidekiq_py.engine.upkeep.backoff import Backoffs, Outage
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -143,7 +143,7 @@ class Poller:
         self._limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
         self._end = clock.Wakeable()
         self._thread: threading.Thread | None = None
-        self._setbacks = Setbacks(report)
+        self._backoffs = Backoffs(report)
         self._scans = [_Scan(set_key) for set_key in promote.WAITING_SETS]
         self._outage = Outage(report, "Error moving due jobs")
         # The sets that cannot be read, once that was reported.
@@ -325,7 +325,7 @@ class Poller:
 
     def _plan(self, set_key: str, member: bytes, refusals: dict[bytes, BaseException]) -> Move | None:
         """What is to become of a member; `None` if it stays for now."""
-        if self._setbacks.must_wait(member, self._monotonic()):
+        if self._backoffs.must_wait(member, self._monotonic()):
             return None
         try:
             pushed = self._repush(parse_job(member))
@@ -347,7 +347,7 @@ class Poller:
         if result.refusal is not None:
             self._hold_back(member, result.refusal, f"Redis refused a job, which stays in {set_key} and is tried again")
             return
-        self._setbacks.forget(member)
+        self._backoffs.forget(member)
         if not result.done:
             return
         if result.move.target in ("queue", "schedule"):
@@ -362,7 +362,7 @@ class Poller:
             self._report(refusals[member], context)
 
     def _hold_back(self, member: bytes, error: BaseException, context: str) -> None:
-        self._setbacks.add(member, error, context, self._monotonic())
+        self._backoffs.add(member, error, context, self._monotonic())
 
 
 def _why_unreadable(set_key: str, error: RedisReplyError) -> str:

@@ -25,7 +25,7 @@ _LOOK_SECONDS = 0.05
 _log = logging.getLogger("sidekiq")
 
 
-class Parting:
+class ShutdownWatchdog:
     """
     A context manager around a stop.
 

@@ -1,14 +1,14 @@
 """What a worker hears along with its jobs."""
 
 import pytest
-from sidekiq_celery._admission.notices import Orders
+from sidekiq_celery._admission.notices import Notices
 
 from sidekiq_py.errors import RedisConnectionError
 
 
 def test_ids_are_remembered() -> None:
     """As hints: some thousands of them."""
-    orders = Orders()
+    orders = Notices()
 
     orders.note([b"", b"a", b"b"])
     orders.note([b"", *(str(number).encode() for number in range(20_000))])
@@ -20,7 +20,7 @@ def test_ids_are_remembered() -> None:
 def test_a_change_is_followed_once() -> None:
     """Fetch after fetch tells the same number."""
     calls: list[int] = []
-    orders = Orders(lambda: calls.append(1))
+    orders = Notices(lambda: calls.append(1))
 
     for number in (b"", b"1", b"1", b"2", b"2"):
         orders.note([number])
@@ -37,7 +37,7 @@ def test_a_change_that_could_not_be_read_is_asked_for_again() -> None:
         if len(calls) == 1:
             raise RedisConnectionError("away")
 
-    orders = Orders(read)
+    orders = Notices(read)
     for _ in range(3):
         orders.note([b"1"])
 
@@ -52,7 +52,7 @@ def test_orders_that_cannot_be_followed_cost_no_jobs(caplog: pytest.LogCaptureFi
         calls.append(1)
         raise TypeError("no such order")
 
-    orders = Orders(read)
+    orders = Notices(read)
     for number in (b"1", b"1", b"2"):
         orders.note([number, b"a"])
 

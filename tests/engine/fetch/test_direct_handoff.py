@@ -160,7 +160,7 @@ def test_an_end_that_may_push_more_leaves_it_to_a_fetch(beside: tuple[Any, ...],
 
     assert (found is not None) == is_taken
     if found is not None:
-        assert (found.heir.raw, found.heir.field, found.heir.queue) == (b"next", b"2.0:default", "default")
+        assert (found.next_job.raw, found.next_job.field, found.next_job.queue) == (b"next", b"2.0:default", "default")
 
 
 def test_a_queue_of_a_foreign_type_leaves_the_end_unwritten(link: Link, redis_client: redis.Redis) -> None:
@@ -333,7 +333,7 @@ def test_orders_are_heard_along_a_chain(redis_client: redis.Redis, make_chained:
     """No fetch tells of them."""
     chained = make_chained()
     told: list[list[bytes]] = []
-    chained.registry.on_told = told.append
+    chained.registry.on_notices = told.append
     chained.on_step = lambda number: number == 5 and redis_client.incr("sidekiq_py:orders")
     chained.start()
 

@@ -22,7 +22,7 @@ from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.run import processor
-from sidekiq_py.engine.run.attempt import Ending
+from sidekiq_py.engine.run.attempt import AttemptEnd
 from sidekiq_py.errors import JobNotFoundError, RedisConnectionError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -87,7 +87,7 @@ def fetcher(pool: Pool) -> Iterator[ReliableFetcher]:
         pool,
         Ownership("me:1:abc", ["default"], 30),
         report=lambda error, context: None,
-        on_told=told.append,
+        on_notices=told.append,
     )
     yield one
     one.close()
@@ -140,7 +140,7 @@ def test_a_quiet_worker_does_not_keep_a_job_that_it_cannot_ask_redis_about(
 
         proxy.swallow(False)
         with pool.link() as link:
-            assert ownership.give_back_strangers(link) == 1
+            assert ownership.give_back_orphans(link) == 1
         assert redis_client.lrange("queue:default", 0, -1) == [b"a"]
         fetcher.close()
         pool.close()
@@ -167,7 +167,7 @@ def test_what_a_fetch_brought_goes_back_where_its_reply_cannot_be_read_to_the_en
     with pytest.raises(MemoryError):
         fill(fetcher, 3)
 
-    assert fetcher._ownership.give_back_strangers(link) == 3
+    assert fetcher._ownership.give_back_orphans(link) == 3
     assert redis_client.rpop("queue:default", 3) == [b"a", b"b", b"c"]
 
 
@@ -219,7 +219,7 @@ def test_what_a_move_has_brought_goes_back_if_another_move_fails_beyond_measure(
     group.close()
 
     assert received
-    assert ownership.give_back_strangers(link) == 2
+    assert ownership.give_back_orphans(link) == 2
     assert redis_client.llen("queue:default") == redis_client.llen("queue:low") == 1
 
 
@@ -232,7 +232,7 @@ def test_a_job_whose_end_cannot_be_worked_out_is_kept_in_dead(
 ) -> None:
     """It stayed in flight until the process ended, and ran again then."""
     worker.declare("fail", lambda number: 1 / 0)
-    faults.put(Ending, "_fail", error, times=2)
+    faults.put(AttemptEnd, "_fail", error, times=2)
     push_jobs(redis_client, [job_text(1, "fail"), job_text(2, "run")])
     worker.start()
 
@@ -247,7 +247,7 @@ def test_an_error_of_our_own_while_settling_does_not_leave_the_job_in_flight(
 ) -> None:
     """It was logged, and the job was nobody's."""
     worker.declare("fail", lambda number: 1 / 0)
-    faults.put(Ending, "_fail", JobNotFoundError("odd"))
+    faults.put(AttemptEnd, "_fail", JobNotFoundError("odd"))
     push_jobs(redis_client, [job_text(1, "fail")])
     worker.start()
 
@@ -318,7 +318,7 @@ def test_a_job_at_hand_goes_back_when_its_thread_fails_beyond_measure(
     worker: Worker, redis_client: redis.Redis, faults: Faults
 ) -> None:
     """Nothing at all could be written of its end."""
-    faults.put(Ending, "rescued", MemoryError())
+    faults.put(AttemptEnd, "rescued", MemoryError())
     faults.put(processor.Processor, "_process", MemoryError())
     push_jobs(redis_client, [job_text(1, "run")])
     worker.start()
@@ -398,15 +398,15 @@ def test_an_async_job_that_is_cancelled_while_its_end_is_written_has_ended(
         worker.ran.append(number)
         raise ValueError("boom")
 
-    settle = Ending.failed
+    settle = AttemptEnd.failed
 
-    def slowly(self: Ending, *args: Any) -> None:
+    def slowly(self: AttemptEnd, *args: Any) -> None:
         tasks[0].get_loop().call_soon_threadsafe(tasks[0].cancel)
         settle(self, *args)
 
     worker.declare("fail", fail, is_async=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ending, "failed", slowly)
+        patch.setattr(AttemptEnd, "failed", slowly)
         push_jobs(redis_client, [job_text(1, "fail")])
         worker.start()
         eventually(lambda: redis_client.zcard("retry") == 1)

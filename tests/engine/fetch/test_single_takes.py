@@ -166,10 +166,10 @@ def test_what_a_lost_reply_has_left_in_an_inbox_goes_back(
     redis_client.lpush(keys.inbox(owner.name, "default"), "lost")
     batch = owner.open_batch()
 
-    assert ownership.give_back_strangers(link) == 0
+    assert ownership.give_back_orphans(link) == 0
     later = owner.open_batch()
     owner.close_batch(batch)
-    assert ownership.give_back_strangers(link) == 1
+    assert ownership.give_back_orphans(link) == 1
 
     assert redis_client.lrange("queue:default", 0, -1) == [b"lost"]
     assert jobs_in_flight(redis_client) == [b"runs"]
@@ -185,7 +185,7 @@ def test_of_two_equal_jobs_only_the_unknown_one_goes_back(
     refill(fetcher, 1)
     redis_client.lpush(keys.inbox(fetcher._ownership.current.name, "default"), "same")
 
-    assert fetcher._ownership.give_back_strangers(link) == 1
+    assert fetcher._ownership.give_back_orphans(link) == 1
     assert (redis_client.llen("queue:default"), jobs_in_flight(redis_client)) == (1, [b"same"])
 
 

@@ -80,7 +80,7 @@ def test_a_move_whose_connection_broke_here_alone_costs_no_job(
     [unit] = collected(new)
     assert sorted(jobs_in_flight(redis_client)) == [b"first", b"second"]
     with pool.link() as link:
-        assert ownership.give_back_strangers(link) == 1
+        assert ownership.give_back_orphans(link) == 1
     [given_back] = redis_client.lrange(keys.queue("default"), 0, -1)
     assert {given_back, unit.raw} == {b"first", b"second"}
     old.close()

@@ -16,7 +16,7 @@ from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.ownership.host import ProcessPlace, registration
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.ownership.owner import Ownership
-from sidekiq_py.engine.upkeep.callback_thread import Aside
+from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -158,15 +158,15 @@ def test_an_error_handler_that_takes_its_time_costs_no_lease(
 
 
 @pytest.fixture
-def aside() -> Iterator[Aside]:
+def aside() -> Iterator[CallbackThread]:
     """Where the keeper's errors are told."""
-    one = Aside()
+    one = CallbackThread()
     yield one
     one.stop(5)
 
 
 def test_a_connection_that_is_gone_without_a_word_is_given_up_before_the_lease_runs_out(
-    proxy: CuttingProxy, redis_client: redis.Redis, aside: Aside
+    proxy: CuttingProxy, redis_client: redis.Redis, aside: CallbackThread
 ) -> None:
     """Waited for as long as other replies are, it would cost the lease: another connection is still in time."""
     pool = Pool(RedisSettings(proxy.url, socket_timeout_seconds=60))
@@ -175,8 +175,8 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up_before_the_lease_r
     redis_client.hset(keys.OWNERS, owner.name, owner.about)
     owner.is_registered = True
     errors: list[BaseException] = []
-    keeper = LeaseKeeper(pool, ownership, 0.1, aside=aside, report=lambda error, context: errors.append(error))
-    keeper.start()
+    flusher = LeaseKeeper(pool, ownership, 0.1, aside=aside, report=lambda error, context: errors.append(error))
+    flusher.start()
     eventually(lambda: redis_client.exists(keys.lease(owner.name)))
 
     proxy.swallow(True)
@@ -186,7 +186,7 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up_before_the_lease_r
 
     eventually(lambda: owner.confirmed_at > lost_at)
     check_lease(redis_client, owner.name)
-    keeper.stop()
+    flusher.stop()
     pool.close()
 
 
@@ -214,20 +214,20 @@ def test_a_reply_that_took_long_confirms_no_more_than_when_it_was_asked_for(
 
 
 def test_a_job_that_keeps_the_interpreter_lock_is_told_of(
-    redis_url: str, aside: Aside, caplog: pytest.LogCaptureFixture
+    redis_url: str, aside: CallbackThread, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing in this process can renew the lease meanwhile; where the process was idle, it was frozen."""
     pool = Pool(RedisSettings(redis_url))
     ownership = Ownership("host:1:abc", ["default"], 1)
-    keeper = LeaseKeeper(pool, ownership, 0.05, aside=aside, report=lambda error, context: None)
+    flusher = LeaseKeeper(pool, ownership, 0.05, aside=aside, report=lambda error, context: None)
     # A function of C that is called without releasing the lock.
     snooze = ctypes.PyDLL(None).usleep
     with caplog.at_level(logging.WARNING, "sidekiq"):
-        keeper.start()
+        flusher.start()
         eventually(lambda: ownership.current.confirmed_at)
         snooze(600_000)
         eventually(lambda: "The lease was renewed" in caplog.text)
-    keeper.stop()
+    flusher.stop()
     pool.close()
 
     assert "of the 1 after which others may run this worker's jobs. The process was frozen" in caplog.text

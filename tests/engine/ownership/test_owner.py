@@ -39,9 +39,9 @@ def test_a_job_that_nobody_here_knows_is_a_stranger() -> None:
     known(owner, b"1.0:default")
     owner.close_batch(first)
 
-    assert owner.strangers([b"1.0:default", b"1.1:default", b"2.0:default"]) == [b"1.1:default"]
+    assert owner.orphans([b"1.0:default", b"1.1:default", b"2.0:default"]) == [b"1.1:default"]
     owner.close_batch(second)
-    assert owner.strangers([b"2.0:default"]) == [b"2.0:default"]
+    assert owner.orphans([b"2.0:default"]) == [b"2.0:default"]
 
 
 def test_a_job_whose_reply_is_read_during_the_comparison_is_no_stranger() -> None:
@@ -61,7 +61,7 @@ def test_a_job_whose_reply_is_read_during_the_comparison_is_no_stranger() -> Non
 
     owner.units = Watched()
 
-    assert owner.strangers([b"1.0:default"]) == []
+    assert owner.orphans([b"1.0:default"]) == []
 
 
 def test_strangers_go_back_to_their_queue(link: Link, ownership: Ownership, redis_client: redis.Redis) -> None:
@@ -70,7 +70,7 @@ def test_strangers_go_back_to_their_queue(link: Link, ownership: Ownership, redi
     owner = enter(link, ownership)
     known(owner, b"1.0:default")
 
-    assert ownership.give_back_strangers(link) == 1
+    assert ownership.give_back_orphans(link) == 1
     assert redis_client.lrange("queue:default", 0, -1) == [b"b"]
     assert held(redis_client, owner.name) == {b"1.0:default": b"a"}
 
@@ -82,7 +82,7 @@ def test_a_job_whose_claim_was_cut_off_leaves_the_inbox(
     owner = enter(link, ownership)
     redis_client.lpush(f"sidekiq_py:inbox:{owner.name}:low", "arrived")
 
-    assert ownership.give_back_strangers(link) == 1
+    assert ownership.give_back_orphans(link) == 1
     assert redis_client.lrange("queue:low", 0, -1) == [b"arrived"]
 
 
@@ -143,17 +143,17 @@ def test_an_owner_that_redis_forgot_says_what_that_may_mean(
 def test_one_suspect_with_a_death_at_a_time(ownership: Ownership) -> None:
     """The next may come when the one before it is settled."""
     owner = ownership.current
-    assert ownership.reserve_lone()
-    assert not ownership.reserve_lone()
+    assert ownership.reserve_exclusive()
+    assert not ownership.reserve_exclusive()
 
     known(owner, b"1.0!default")
-    ownership.release_lone(owner, b"1.0!default")
-    assert not ownership.reserve_lone()
+    ownership.release_exclusive(owner, b"1.0!default")
+    assert not ownership.reserve_exclusive()
 
     del owner.units[b"1.0!default"]
-    assert ownership.reserve_lone()
-    ownership.release_lone(owner, None)
-    assert ownership.reserve_lone()
+    assert ownership.reserve_exclusive()
+    ownership.release_exclusive(owner, None)
+    assert ownership.reserve_exclusive()
 
 
 def test_who_leaves_takes_nothing_along(link: Link, ownership: Ownership, redis_client: redis.Redis) -> None:

@@ -70,7 +70,11 @@ def recovery(pool: Pool, clocks: Clocks, buried: list[tuple[bytes, BaseException
     own = pool.new_link()
     ownership = Ownership("me:1:abc", ["default"], 30)
     yield Recovery(
-        Config(), own, ownership, dialect=Dialect.unknown, on_buried=lambda raw, error: buried.append((raw, error))
+        Config(),
+        own,
+        ownership,
+        dialect=Dialect.unknown,
+        on_dead_lettered=lambda raw, error: buried.append((raw, error)),
     )
     own.close()
 

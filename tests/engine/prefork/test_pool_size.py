@@ -7,7 +7,7 @@ import pytest
 
 from sidekiq_py.engine.prefork.child_process import ChildProcess, State
 from sidekiq_py.engine.prefork.pipes import LinePipe, Message, Outbox
-from sidekiq_py.engine.prefork.pool_size import FamilySize
+from sidekiq_py.engine.prefork.pool_size import PoolSize
 from sidekiq_py.engine.prefork.scaling import ScalingPolicy
 
 NewChild = Callable[..., ChildProcess]
@@ -38,7 +38,7 @@ def new_child(asked: dict[int, LinePipe]) -> Iterator[NewChild]:
 
 def test_of_too_many_children_the_idle_go_first(new_child: NewChild) -> None:
     """When all have said what they run."""
-    size = FamilySize(2)
+    size = PoolSize(2)
     children = [new_child(pid) for pid in range(1, 5)]
     assert size.step(children, now=0) == []
 
@@ -50,7 +50,7 @@ def test_of_too_many_children_the_idle_go_first(new_child: NewChild) -> None:
 
 def test_a_child_that_does_not_answer_counts_as_busy(new_child: NewChild) -> None:
     """It may be deep in C code; a second is enough to wait."""
-    size = FamilySize(1)
+    size = PoolSize(1)
     children = [new_child(1), new_child(2)]
     size.step(children, now=0)
     size.hear(children[1], 0)
@@ -62,7 +62,7 @@ def test_a_child_that_does_not_answer_counts_as_busy(new_child: NewChild) -> Non
 
 def test_a_child_that_has_not_started_goes_before_all_others(new_child: NewChild) -> None:
     """It has no job."""
-    size = FamilySize(1)
+    size = PoolSize(1)
     children = [new_child(1), new_child(2, is_ready=False)]
     size.step(children, now=0)
     size.hear(children[0], 0)
@@ -72,7 +72,7 @@ def test_a_child_that_has_not_started_goes_before_all_others(new_child: NewChild
 
 def test_busy_children_go_if_there_are_no_others(new_child: NewChild) -> None:
     """They finish what they run."""
-    size = FamilySize(1)
+    size = PoolSize(1)
     children = [new_child(1), new_child(2)]
     size.step(children, now=0)
     for child in children:
@@ -83,7 +83,7 @@ def test_busy_children_go_if_there_are_no_others(new_child: NewChild) -> None:
 
 def test_a_family_never_has_less_than_one() -> None:
     """Nor more than a machine bears."""
-    size = FamilySize(2)
+    size = PoolSize(2)
 
     assert size.resize(-3) == 1
     assert size.resize(10**9) == 1000
@@ -91,7 +91,7 @@ def test_a_family_never_has_less_than_one() -> None:
 
 def test_a_policy_is_asked_once_a_second(new_child: NewChild) -> None:
     """One child says how many jobs wait."""
-    size = FamilySize(2, ScalingPolicy(5, 1))
+    size = PoolSize(2, ScalingPolicy(5, 1))
     children = [new_child(1), new_child(2)]
     size.step(children, now=0)
     size.hear(children[0], 1)
@@ -104,7 +104,7 @@ def test_a_policy_is_asked_once_a_second(new_child: NewChild) -> None:
 
 def test_only_one_child_counts_what_waits(new_child: NewChild, asked: dict[int, LinePipe]) -> None:
     """Redis is asked once; and not at all where the family cannot grow."""
-    size = FamilySize(2, ScalingPolicy(3, 1))
+    size = PoolSize(2, ScalingPolicy(3, 1))
     children = [new_child(1), new_child(2)]
 
     size.step(children, now=0)
@@ -115,7 +115,7 @@ def test_only_one_child_counts_what_waits(new_child: NewChild, asked: dict[int, 
 
 def test_nothing_is_scaled_while_the_family_is_quiet(new_child: NewChild) -> None:
     """Jobs that wait are meant to."""
-    size = FamilySize(1, ScalingPolicy(3, 1))
+    size = PoolSize(1, ScalingPolicy(3, 1))
     children = [new_child(1)]
 
     assert size.due_at(children, may_scale=False) is None
@@ -124,7 +124,7 @@ def test_nothing_is_scaled_while_the_family_is_quiet(new_child: NewChild) -> Non
 
 def test_a_child_that_was_stopped_on_purpose_stays_away() -> None:
     """Also where a policy could want more."""
-    size = FamilySize(2, ScalingPolicy(2, 2))
+    size = PoolSize(2, ScalingPolicy(2, 2))
 
     size.note_stopped()
 
@@ -136,7 +136,7 @@ def test_a_child_that_was_stopped_on_purpose_stays_away() -> None:
 
 def test_children_that_were_stopped_on_purpose_are_wanted_again_after_a_restart() -> None:
     """As many as before, and as many as the policy could want before."""
-    size = FamilySize(3, ScalingPolicy(3, 2))
+    size = PoolSize(3, ScalingPolicy(3, 2))
     for _ in range(3):
         size.note_stopped()
 
@@ -148,7 +148,7 @@ def test_children_that_were_stopped_on_purpose_are_wanted_again_after_a_restart(
 
 def test_a_number_that_is_asked_for_stays_after_a_restart() -> None:
     """It was chosen in the knowledge of who was stopped."""
-    size = FamilySize(3, ScalingPolicy(3, 1))
+    size = PoolSize(3, ScalingPolicy(3, 1))
     size.note_stopped()
 
     size.resize(4)

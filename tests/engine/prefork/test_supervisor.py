@@ -237,7 +237,7 @@ def test_a_family_that_has_once_started_does_not_give_up() -> None:
     for _ in range(100):
         starts.note_death(was_ready=False, age_seconds=1, now=0)
 
-    assert not starts.are_hopeless
+    assert not starts.has_given_up
 
 
 def test_a_child_that_worked_for_a_while_is_replaced_at_once() -> None:

@@ -238,8 +238,8 @@ def test_it_is_ended_from_outside_at_its_hard_limit(redis_client: redis.Redis, w
     [kept] = redis_client.keys("sidekiq_py:kept:*")
     assert redis_client.ttl(kept) > 3600
 
-    assert launcher.settle_overdue(unit.kept_by, unit.field, "5.0") is True
-    assert launcher.settle_overdue(unit.kept_by, unit.field, "5.0") is False
+    assert launcher.settle_past_time_limit(unit.kept_by, unit.field, "5.0") is True
+    assert launcher.settle_past_time_limit(unit.kept_by, unit.field, "5.0") is False
     job.may_end.set()
 
     eventually(lambda: redis_client.get("stat:processed") == b"2")

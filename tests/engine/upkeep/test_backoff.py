@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from sidekiq_py.engine.upkeep.backoff import LONGEST_PAUSE_SECONDS, MOST_REMEMBERED, Setbacks
+from sidekiq_py.engine.upkeep.backoff import LONGEST_PAUSE_SECONDS, MOST_REMEMBERED, Backoffs
 
 
 def test_a_bounded_number_is_remembered_and_reported() -> None:
     """Those beyond are tried whenever their turn comes."""
     reported: list[dict[str, Any]] = []
-    setbacks = Setbacks(lambda error, context: reported.append(context))
+    setbacks = Backoffs(lambda error, context: reported.append(context))
     members = [b"%d" % n for n in range(MOST_REMEMBERED + 100)]
 
     for member in members:
@@ -21,7 +21,7 @@ def test_a_bounded_number_is_remembered_and_reported() -> None:
 
 def test_one_that_has_not_failed_again_for_long_makes_room() -> None:
     """Somebody else has taken it out of its set; one that fails again and again stays remembered."""
-    setbacks = Setbacks(lambda error, context: None)
+    setbacks = Backoffs(lambda error, context: None)
     setbacks.add(b"gone", ValueError("not now"), "stays", 0.0)
     setbacks.add(b"stays", ValueError("not now"), "stays", 0.0)
     for minute in range(1, 12):

@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from sidekiq_py.engine.upkeep.callback_thread import Aside
+from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from tests.support.waiting import eventually
 
 
 def test_handlers_are_called_in_order_by_another_thread() -> None:
     """Whoever asked goes on at once."""
-    aside, called = Aside(), []
+    aside, called = CallbackThread(), []
     gate = threading.Event()
 
     def wait() -> None:
@@ -29,7 +29,7 @@ def test_handlers_are_called_in_order_by_another_thread() -> None:
 
 def test_a_handler_that_fails_stops_none_of_those_behind_it(caplog: pytest.LogCaptureFixture) -> None:
     """Not even by a SystemExit."""
-    aside, called = Aside(), []
+    aside, called = CallbackThread(), []
 
     def leave() -> None:
         raise SystemExit
@@ -44,14 +44,14 @@ def test_a_handler_that_fails_stops_none_of_those_behind_it(caplog: pytest.LogCa
 
 def test_stopping_waits_for_what_was_asked_for_but_not_for_ever() -> None:
     """What was not called in time is counted in a warning."""
-    aside, called = Aside(), []
+    aside, called = CallbackThread(), []
     aside.call(lambda: called.append(1))
     aside.stop(5)
     aside.stop(5)
     assert called == [1]
 
-    hanging, gate = Aside(), threading.Event()
+    hanging, gate = CallbackThread(), threading.Event()
     hanging.call(lambda: gate.wait(10))
     hanging.stop(0.01)
     gate.set()
-    Aside().stop(1)
+    CallbackThread().stop(1)

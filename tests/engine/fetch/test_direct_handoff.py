@@ -261,7 +261,7 @@ def make_chained(redis_url: str) -> Iterator[Callable[..., Chained]]:
 
 def nothing_is_left(client: redis.Redis) -> bool:
     """No job stands anywhere."""
-    return not client.keys("*sidekiq_py:inflight:*") and not client.keys("*queue:*")
+    return not client.keys("*sidekiq_py:in[fb]*:*") and not client.keys("*queue:*")
 
 
 def test_a_chain_needs_no_fetches(redis_client: redis.Redis, make_chained: Callable[..., Chained]) -> None:

@@ -28,6 +28,7 @@ from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.interrupts import SoftLimits
 from sidekiq_py.engine.run.manager import Manager
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
+from sidekiq_py.engine.run.processed_count import ProcessedCount
 from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.hooks import Hooks
@@ -86,13 +87,14 @@ class Engine:
         raised: list[str] = []
         hooks = Hooks()
         hooks.on_error(lambda error, _context: raised.append(str(error)))
-        fetcher = ReliableFetcher(
-            capsule, config, self._pool, Ownership("history", [queue], config.lease_seconds), report=_raise
-        )
+        processed = ProcessedCount(self._pool)
+        ownership = Ownership("history", [queue], config.lease_seconds)
+        fetcher = ReliableFetcher(capsule, config, self._pool, ownership, report=_raise, count=processed.add)
         one_job = OneJob(fetcher)
         Manager(capsule, one_job, self._surroundings(config, hooks), SoftLimits(), None).start()
         one_job.is_over.wait()
         fetcher.close()
+        processed.flush()
         return raised[0] if raised else None
 
     def promote(self) -> None:

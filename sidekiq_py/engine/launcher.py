@@ -22,6 +22,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.boot_checks import check_redis
+from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.basic import BasicFetcher
 from sidekiq_py.engine.fetch.fetcher import Fetcher
@@ -46,7 +47,6 @@ from sidekiq_py.engine.run.processor import Processor
 from sidekiq_py.engine.run.thread_dump import thread_dump
 from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
-from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from sidekiq_py.engine.upkeep.declared_classes import Declared
 from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 from sidekiq_py.engine.upkeep.poller import Poller

@@ -15,7 +15,8 @@ A mode is that of the thread or task that enters it; `fake(everywhere=True)` is 
 nest. Retries are not played: what a job raises reaches the test. Source: Sidekiq 8.1.7, test_api.rb.
 """
 
-from sidekiq_py.testing.enqueued import EnqueuedJob, EnqueuedJobs
+from sidekiq_py.testing.enqueued import EnqueuedJobs
+from sidekiq_py.testing.enqueued_job import EnqueuedJob
 from sidekiq_py.testing.modes import (
     adrain,
     adrain_all,

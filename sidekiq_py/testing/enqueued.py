@@ -1,7 +1,6 @@
 """The jobs that a fake mode holds: looked at, run, asserted."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -9,55 +8,12 @@ from sidekiq_py.errors import EmptyQueueError, WrongModeError
 from sidekiq_py.middleware.running import ServerChain
 from sidekiq_py.program import Outgoing
 from sidekiq_py.testing import performing
-from sidekiq_py.testing.expected import ANY, Expected, describe
+from sidekiq_py.testing.enqueued_job import EnqueuedJob
+from sidekiq_py.testing.expected import ANY, Expected
 from sidekiq_py.wire.payload import parse_job
 
 # More than any test means to run; a job that enqueues itself would go on for ever.
 _DRAIN_LIMIT = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class EnqueuedJob:
-    """
-    One job that waits.
-
-    Args:
-        raw: The bytes that Redis would have got.
-        payload: The same, parsed.
-        at: When it is due, in seconds since the epoch; None if it is in its queue.
-    """
-
-    raw: bytes
-    payload: dict[str, Any]
-    at: float | None = None
-
-    @property
-    def jid(self) -> str:
-        """The job's id."""
-        return str(self.payload["jid"])
-
-    @property
-    def queue(self) -> str:
-        """Its queue."""
-        return str(self.payload["queue"])
-
-    @property
-    def job_class(self) -> str:
-        """The job's name; of an Active Job the name of its own class."""
-        return str(self.payload.get("wrapped") or self.payload["class"])
-
-    @property
-    def args(self) -> list[Any]:
-        """Its arguments; of an Active Job as Python values, keywords in a dict at the end."""
-        args = list(self.payload.get("args") or [])
-        if "wrapped" in self.payload and args and isinstance(args[0], dict) and "job_class" in args[0]:
-            from sidekiq_py.active_job.arguments import deserialize  # only where Active Jobs are enqueued
-
-            return deserialize(args[0].get("arguments") or [])
-        return args
-
-    def __repr__(self) -> str:
-        return f"<EnqueuedJob {describe(self)}>"
 
 
 class EnqueuedJobs:
@@ -220,7 +176,7 @@ class EnqueuedJobs:
         wanted = Expected(job, args=args, queue=queue, at=at, tolerance_seconds=tolerance_seconds)
         found = [enqueued for enqueued in self if wanted.fits(enqueued)]
         if found:
-            lines = "".join(f"\n  {describe(enqueued)}" for enqueued in found)
+            lines = "".join(f"\n  {enqueued.line}" for enqueued in found)
             raise AssertionError(f"no {wanted} should be enqueued, and {len(found)} is:{lines}")
 
     def take(self, ready: Sequence[Outgoing]) -> None:

@@ -2,13 +2,11 @@
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import Any
 
 from sidekiq_py.registry import JobDefinition
-
-if TYPE_CHECKING:
-    from sidekiq_py.testing.enqueued import EnqueuedJob
+from sidekiq_py.testing.enqueued_job import EnqueuedJob, utc_text
 
 # A number below this is an interval, as for `perform_in`.
 _LEAST_MOMENT = 1_000_000_000
@@ -49,7 +47,7 @@ class Expected:
     at: Any = ANY
     tolerance_seconds: float = 1.0
 
-    def fits(self, enqueued: "EnqueuedJob") -> bool:
+    def fits(self, enqueued: EnqueuedJob) -> bool:
         """Whether it is *enqueued*."""
         return self._is_named(enqueued) and not self._differences(enqueued)
 
@@ -63,7 +61,7 @@ class Expected:
             parts.append({None: "for now", True: "for later"}.get(self.at) or f"due {self._moment_text()}")
         return " ".join(parts)
 
-    def complaint(self, found: "list[EnqueuedJob]", count: int | None, everything: "list[EnqueuedJob]") -> str:
+    def complaint(self, found: list[EnqueuedJob], count: int | None, everything: list[EnqueuedJob]) -> str:
         """What is wrong: how many there are, and how those of the same class differ."""
         number = f"{len(found)}" if found else "no"
         wanted = "" if count is None else f", expected {count}"
@@ -71,7 +69,7 @@ class Expected:
         lines = [f"{number} {self} {'is' if len(found) < 2 else 'are'} enqueued{wanted}."]
         if near:
             lines.append("Of this class:" if self.job is not None else "Enqueued:")
-            lines += [f"  {describe(job)}{self._but(job)}" for job in near[:_SHOWN]]
+            lines += [f"  {job.line}{self._but(job)}" for job in near[:_SHOWN]]
         others = [enqueued for enqueued in everything if not self._is_named(enqueued)]
         if others:
             lines.append(f"Of other classes ({len(others)}): {', '.join(sorted({job.job_class for job in others}))}")
@@ -79,10 +77,10 @@ class Expected:
             lines.append("Nothing is enqueued at all.")
         return "\n".join(lines)
 
-    def _is_named(self, enqueued: "EnqueuedJob") -> bool:
+    def _is_named(self, enqueued: EnqueuedJob) -> bool:
         return self.job is None or name_of(self.job) in (enqueued.payload.get("wrapped"), enqueued.payload["class"])
 
-    def _differences(self, enqueued: "EnqueuedJob") -> list[str]:
+    def _differences(self, enqueued: EnqueuedJob) -> list[str]:
         differences = []
         if self.args is not ANY and not _equal(self.args, enqueued.args):
             differences.append("args")
@@ -92,7 +90,7 @@ class Expected:
             differences.append("at")
         return differences
 
-    def _but(self, enqueued: "EnqueuedJob") -> str:
+    def _but(self, enqueued: EnqueuedJob) -> str:
         differences = self._differences(enqueued)
         return f"  <- {' and '.join(differences)} differ" if differences else ""
 
@@ -102,13 +100,7 @@ class Expected:
         return at is not None and abs(at - _epoch_seconds(self.at)) <= self.tolerance_seconds
 
     def _moment_text(self) -> str:
-        return f"{_utc(_epoch_seconds(self.at))} (±{self.tolerance_seconds:g} s)"
-
-
-def describe(enqueued: "EnqueuedJob") -> str:
-    """A job in one line."""
-    due = "" if enqueued.at is None else f", due {_utc(enqueued.at)}"
-    return f"{enqueued.job_class}({', '.join(map(repr, enqueued.args))}) on queue {enqueued.queue!r}{due}"
+        return f"{utc_text(_epoch_seconds(self.at))} (±{self.tolerance_seconds:g} s)"
 
 
 def _equal(wanted: Any, args: list[Any]) -> bool:
@@ -124,7 +116,3 @@ def _epoch_seconds(at: Any) -> float:
     if isinstance(at, (int, float)):
         return time.time() + at if at < _LEAST_MOMENT else float(at)
     raise TypeError(f"at is {at!r}; give an aware datetime, epoch seconds, a timedelta, None or True")
-
-
-def _utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="milliseconds")

@@ -10,11 +10,11 @@ import redis
 
 from sidekiq_py.engine import background
 from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.fetch.flusher import Flusher
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.run.interrupts import Guard, SoftLimits
-from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 from sidekiq_py.engine.upkeep.poller import Poller
 from tests.engine.fetch.test_beside_the_job import Worker

@@ -21,13 +21,13 @@ from sidekiq_celery.transport.outgoing import redelivered
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
+from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.identity import new_identity
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
 from sidekiq_py.engine.ownership.recovery import Recovery
-from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool

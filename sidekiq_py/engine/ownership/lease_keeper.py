@@ -18,8 +18,8 @@ from typing import Any
 
 from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.ownership.owner import Ownership
-from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from sidekiq_py.errors import RedisError, ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 

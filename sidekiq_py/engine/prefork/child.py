@@ -4,12 +4,12 @@ import os
 import signal
 from collections.abc import Callable
 
+from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.prefork.child_process import terminated_by
 from sidekiq_py.engine.prefork.memory import settle_memory
 from sidekiq_py.engine.prefork.pipes import Message, Parent
-from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from sidekiq_py.redis_access.job_path import in_flight
 
 MakeLauncher = Callable[[Callable[[str], None]], Launcher]

@@ -12,11 +12,11 @@ import redis
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import CapsuleConfig, Config
+from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.ownership.host import ProcessPlace, registration
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.ownership.owner import Ownership
-from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.redis_access.connection.pool import Pool

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
+from sidekiq_py.engine.callback_thread import CallbackThread
 from tests.support.waiting import eventually
 
 

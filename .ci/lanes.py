@@ -3,7 +3,7 @@ Runs every check and every test in lanes: processes side by side, as most tests 
 
     .venv/bin/python .ci/lanes.py [--lanes N] [--record] [PATH | PYTEST ARGUMENT ...]
 
-1. The files with tests are cut into parts of a minute or two each, by the seconds in `.ci/durations.json`; a file that
+1. The files with tests are cut into parts of about the same length, by the seconds in `.ci/durations.json`; a file that
    is missing there counts as a short one. A part is a pytest process of its own: what one test leaves behind in the
    program's registries is no other part's business.
 2. The longest part starts first, and as soon as one ends the next takes its lane.
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -42,8 +42,10 @@ CHECKS = {
 
 # On two cores six lanes are as fast as eight, and four leave a fifth of the processors idle.
 LANES_PER_CORE = 3
-# A pytest process computes for a second before its first test, and the last part should not run alone for long.
-PART_SECONDS = 90.0
+# A pytest process computes for a second before its first test, and the last part should not run alone for long. It is
+# no number of seconds, as those that were measured on a busy machine are longer.
+PARTS_PER_LANE = 6
+LEAST_PART_SECONDS = 15.0
 # What a file takes that has not been measured, and the least that is worth a line in the file of durations.
 SHORT_SECONDS = 1.0
 NO_TESTS_COLLECTED = 5
@@ -107,8 +109,9 @@ def files_with_tests(paths: Sequence[str]) -> list[str]:
     return sorted(found, key=lambda name: (name.rpartition("/")[0], name))
 
 
-def cut(files: Iterable[str], seconds_of: Mapping[str, float]) -> list[list[str]]:
-    """Neighbours go together, up to `PART_SECONDS`; a long file has a part of its own."""
+def cut(files: Sequence[str], seconds_of: Mapping[str, float], count: int) -> list[list[str]]:
+    """Neighbours go together, in some *count* parts; a long file has one of its own."""
+    part_seconds = max(sum(seconds_of.get(file, SHORT_SECONDS) for file in files) / count, LEAST_PART_SECONDS)
     parts: list[list[str]] = []
     room = 0.0
     for file in files:
@@ -116,7 +119,7 @@ def cut(files: Iterable[str], seconds_of: Mapping[str, float]) -> list[list[str]
         is_at_home = bool(parts) and _home(parts[-1][0]) == _home(file)
         if seconds > room or not is_at_home:
             parts.append([])
-            room = PART_SECONDS
+            room = part_seconds
         parts[-1].append(file)
         room -= seconds
     return parts
@@ -127,11 +130,11 @@ def _home(file: str) -> str:
     return next(home for home in ("tests/compat/", "tests/", "interop_tests/") if file.startswith(home))
 
 
-def test_parts(paths: Sequence[str], arguments: Sequence[str], folder: Path) -> list[Part]:
-    """The tests, each part with a report in *folder*."""
+def test_parts(paths: Sequence[str], arguments: Sequence[str], folder: Path, count: int) -> list[Part]:
+    """The tests in some *count* parts, each with a report in *folder*."""
     seconds_of = durations()
     parts = []
-    for number, files in enumerate(cut(files_with_tests(paths), seconds_of)):
+    for number, files in enumerate(cut(files_with_tests(paths), seconds_of, count)):
         name = f"pytest {files[0]}" + (f" … {files[-1]} ({len(files)} files)" if len(files) > 1 else "")
         report = (f"--junitxml={folder / f'{number}.xml'}", "-o", "junit_family=xunit1")
         command = (sys.executable, "-m", "pytest", *files, *report, *arguments)
@@ -149,7 +152,7 @@ def check_parts() -> list[Part]:
     ]
 
 
-def run(parts: Sequence[Part], lanes: int, folder: Path, *, may_be_empty: bool) -> Totals:
+def run(parts: Sequence[Part], lanes: int, folder: Path) -> Totals:
     """Run all of them, print what each said when it ends, and add them up."""
     waiting = sorted(parts, key=lambda part: part.seconds)
     running: dict[int, tuple[subprocess.Popen[bytes], Part, Path, float]] = {}
@@ -183,7 +186,8 @@ def run(parts: Sequence[Part], lanes: int, folder: Path, *, may_be_empty: bool) 
         process.returncode = code = os.waitstatus_to_exitcode(status)
         said = log.read_text(errors="replace")
         cpu_seconds = usage.ru_utime + usage.ru_stime
-        if code == NO_TESTS_COLLECTED and may_be_empty:
+        if code == NO_TESTS_COLLECTED and part.has_tests:
+            # All of its tests bear a marker that is left out.
             code = 0
         seconds = time.monotonic() - begun
         print(f"== {part.name}\n{said.rstrip()}", flush=True)
@@ -216,10 +220,10 @@ def main() -> int:
     options = [argument for argument in arguments if argument not in paths]
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
-        parts = test_parts(paths, options, Path(name))
+        parts = test_parts(paths, options, Path(name), lanes * PARTS_PER_LANE)
         if not paths and not options:
             parts += check_parts()
-        totals = run(parts, lanes, Path(name), may_be_empty=bool(options))
+        totals = run(parts, lanes, Path(name))
         if is_recording:
             record(Path(name))
     for line in (*totals.trouble, *(f"failed: {part}" for part in totals.failed_parts)):
@@ -229,7 +233,7 @@ def main() -> int:
         f"== {len(parts)} parts in {lanes} lanes, {len(totals.failed_parts)} of them failed; tests: {counts or 'none'}"
         f" in {time.monotonic() - begun:.0f} s (CPU {totals.cpu_seconds:.0f} s)"
     )
-    return 1 if totals.failed_parts else 0
+    return 1 if totals.failed_parts or not totals.counts["passed"] else 0
 
 
 if __name__ == "__main__":

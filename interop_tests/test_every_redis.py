@@ -135,7 +135,7 @@ def test_what_a_killed_and_a_stopped_worker_had_is_run_by_the_next(
     stopped = start_python("-c", "2", "-t", "1")
     # It runs two that waited, and has brought back the two of the dead one: then all four are in the queue or with it.
     eventually(lambda: redis_client.llen(LEDGER) >= 4, within_seconds=60)
-    eventually(lambda: len(redis_client.keys("sidekiq_py:inflight:*")) == 1, within_seconds=60)
+    eventually(lambda: len(redis_client.hkeys("sidekiq_py:owners")) == 1, within_seconds=60)
 
     assert stopped.stop() == 0
     open_gate(redis_client)

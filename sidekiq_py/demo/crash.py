@@ -47,10 +47,11 @@ def kill_and_recover(
 
 
 def _show_in_flight(stage: Stage, job: Sent) -> None:
-    for owner in stage.pool.command("HKEYS", keys.OWNERS):
-        key = keys.in_flight(owner.decode())
-        for raw in stage.pool.command("HVALS", key):
-            if job.jid.encode() in raw:
-                stage.screen.redis(f"HVALS {key}", raw.decode())
-                return
-    raise NotSeenError(f"{job.jid} in flight, in the hash of any owner")
+    for owner in map(bytes.decode, stage.pool.command("HKEYS", keys.OWNERS)):
+        inbox = keys.inbox(owner, job.told.key.removeprefix(keys.queue("")))
+        for command in (("HVALS", keys.in_flight(owner)), ("LRANGE", inbox, "0", "-1")):
+            for raw in stage.pool.command(*command):
+                if job.jid.encode() in raw:
+                    stage.screen.redis(" ".join(command), raw.decode())
+                    return
+    raise NotSeenError(f"{job.jid} in flight, in the hash or an inbox of any owner")

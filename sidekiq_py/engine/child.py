@@ -10,6 +10,7 @@ from sidekiq_py.engine.family_member import terminated_by
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.memory import settle_memory
+from sidekiq_py.redis_access import in_flight
 
 MakeLauncher = Callable[[Callable[[str], None]], Launcher]
 
@@ -84,7 +85,8 @@ class _Watch:
     def _say(self, word: str, limit: str, unit: UnitOfWork) -> None:
         owner = unit.owner.name if unit.owner is not None else unit.kept_by
         if owner:
-            self._parent.say(word, limit, owner, unit.field.decode(errors="surrogateescape"))
+            field = in_flight.public_field(unit.field, unit.raw if unit.is_listed and unit.owner is not None else None)
+            self._parent.say(word, limit, owner, field.decode(errors="surrogateescape"))
 
     def end(self) -> None:
         """It ended, and is not settled yet."""

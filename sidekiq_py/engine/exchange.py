@@ -8,17 +8,18 @@ no other is to be had, does even without a fetch (`succession`).
 import logging
 import random
 from collections.abc import Callable, Collection, Sequence
+from itertools import islice
 from typing import Any
 
-from sidekiq_py.clock import monotonic, now_seconds
-from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.fetcher import UnitOfWork, claimed
 from sidekiq_py.engine.owner import Owner, Ownership
-from sidekiq_py.engine.settle import Settler, end_call, forget, sliced, utc_day
+from sidekiq_py.engine.settle import Settler, done_commands, end_call, forget, sliced
 from sidekiq_py.engine.succession import succession
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.link import Command, Link
 from sidekiq_py.registry import OnTold
 from sidekiq_py.wire import keys
 
@@ -28,6 +29,10 @@ _log = logging.getLogger("sidekiq")
 _MOST_ENDS_IN_A_TURN = 4
 # So long after other jobs were there nobody tries whether there are none.
 _PAUSE_OF_HEIRS_SECONDS = 1.0
+# Up to so many jobs are taken by plain moves: a script costs as much as some of them.
+_MOST_SINGLE = 8
+# So long after something was paused, suspect or revoked, or a move was refused, it is the script that fetches.
+_PAUSE_OF_SINGLES_SECONDS = 0.5
 
 Gathered = dict[Owner, list[UnitOfWork]]
 
@@ -72,6 +77,9 @@ class Exchange:
         self._foreign: set[str] = set()
         # Before that no job is taken by the end of another.
         self._heirs_at = 0.0
+        # Before that no job is taken by a plain move.
+        self._singles_at = 0.0
+        self._plan: in_flight.TakePlan | None = None
 
     def serve(self, queue_names: Collection[str], begun: Collection[str]) -> None:
         """Take jobs from these queues and no others; *begun* are new."""
@@ -101,7 +109,11 @@ class Exchange:
         gathered = self._settler.drain()
         try:
             heir = self._heir(owner, gathered, asked_at) if len(queues) == len(self._by_key) else None
-            return self._fetched(owner, gathered, queues, wanted, asked_at) if heir is None else [heir]
+            if heir is not None:
+                return [heir]
+            if self._may_take_singly(owner, wanted, asked_at):
+                return self._taken_singly(owner, gathered, queues, wanted, asked_at)
+            return self._fetched(owner, gathered, queues, wanted, asked_at)
         except BaseException:
             # Of what was handed in it is empty. What is handed in twice is written once.
             self._settler.restore(gathered)
@@ -128,8 +140,9 @@ class Exchange:
                 _tell(question, answers[0])
             self._settler.note_ends(self._link, ended, [reply])
             if type(reply) is not list:
-                # There are other jobs, as a rule; or something is paused, suspect or revoked.
-                self._heirs_at = asked_at + _PAUSE_OF_HEIRS_SECONDS
+                if not isinstance(reply, RedisReplyError):
+                    # There are other jobs, as a rule; or something is paused, suspect or revoked.
+                    self._heirs_at = asked_at + _PAUSE_OF_HEIRS_SECONDS
                 return None
             owner.confirmed_at = asked_at
             self.paused = []
@@ -139,6 +152,62 @@ class Exchange:
             heir = owner.units[found.heir.field] = found.heir
             heir.fetched_at = monotonic()
             return heir
+        finally:
+            owner.close_batch(batch)
+
+    # ---- a few jobs by plain moves
+
+    def _may_take_singly(self, owner: Owner, wanted: int, asked_at: float) -> bool:
+        """Few jobs are wanted, and nothing was there lately that only the script heeds."""
+        return (
+            wanted <= _MOST_SINGLE
+            and asked_at >= self._singles_at
+            and owner.is_registered
+            and owner.told == owner.about
+            and not self.paused
+            and len(owner.units) < in_flight.MOST_LISTED
+        )
+
+    def _taken_singly(
+        self, owner: Owner, gathered: Gathered, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
+    ) -> list[UnitOfWork]:
+        names = [name for name, _ in queues]
+        plan = self._plan
+        if plan is None or plan.owner != owner.name or plan.queue_names != names:
+            plan = self._plan = in_flight.TakePlan(owner.name, names, wants_notices=self._on_told is not None)
+        orders = [_drawn_order(queues) for _ in range(wanted)]
+        batch = owner.open_batch()
+        units: list[UnitOfWork] = []
+        try:
+            replies = self._handed_in(gathered, plan.take(orders))
+            if isinstance(replies[0], RedisReplyError) and replies[0].code == "NOSCRIPT":
+                replies = self._link.batch(plan.take(orders, has_script=False))
+            moves = len(replies) - len(plan.look)
+            replies, look = replies[:moves], replies[moves:]
+            is_plain = plan.is_plain(look)
+            if not is_plain or any(isinstance(reply, RedisReplyError) for reply in replies):
+                # What it is, a fetch says.
+                self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
+            if is_plain:
+                owner.confirmed_at = asked_at
+                if self._on_told is not None:
+                    self._on_told(plan.notices(look))
+            now = monotonic()
+            for number, (queue, raw) in enumerate(plan.taken(replies)):
+                unit: UnitOfWork | None
+                if is_plain:
+                    field = f"{batch}.{number}@{queue}".encode()
+                    unit = UnitOfWork(raw, queue, owner, field, False, now, is_listed=True)
+                else:
+                    unit = claimed(self._link, owner, f"{batch}.{number}", queue, raw, self._on_told)
+                if unit is not None:
+                    owner.units[unit.field] = unit
+                    units.append(unit)
+            return units
+        except BaseException:
+            # Nobody will run them: as strangers they go back.
+            forget(owner, [unit.field for unit in units])
+            raise
         finally:
             owner.close_batch(batch)
 
@@ -162,7 +231,7 @@ class Exchange:
                 seed=random.getrandbits(31),
                 may_take_marked=takes_lone,
             )
-            reply = self._handed_in(gathered, in_flight.FETCH.call(*plan.command_parts()))
+            [reply] = self._handed_in(gathered, [in_flight.FETCH.call(*plan.command_parts())])
             if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
                 reply = self._link.batch([in_flight.FETCH.full_call(*plan.command_parts())])[0]
             units = self._taken_in(owner, plan, reply, asked_at)
@@ -173,40 +242,40 @@ class Exchange:
                 self._ownership.release_lone(owner, units[0].field if units and units[0].is_marked else None)
             owner.close_batch(batch)
 
-    def _handed_in(self, gathered: Gathered, fetch: tuple[Any, ...]) -> Any:
-        """Ends and fetch in one round trip; the fetch's reply. What is not taken is kept for later."""
+    def _handed_in(self, gathered: Gathered, fetch: Sequence[Command]) -> list[Any]:
+        """Ends and fetch in one round trip; the fetch's replies. What is not taken is kept for later."""
         ended = [unit for units in gathered.values() for unit in units if unit.end is not None]
-        slices = [
-            (owner, part, [unit.field for unit in part])
+        done = [
+            (owner, part, done_commands(owner, part))
             for owner, units in gathered.items()
             for part in sliced([unit for unit in units if unit.end is None])
         ]
         questions = [unit.question for unit in ended if unit.question is not None]
-        commands = [end_call(unit) for unit in ended]
-        if slices:
-            day = utc_day(now_seconds())
-            parts = [in_flight.acknowledge_parts(owner.name, fields, day) for owner, _, fields in slices]
-            commands += [in_flight.ACKNOWLEDGE.call(*part) for part in parts]
-        commands.append(fetch)
-        commands += [question.command for question in questions]
+        commands: list[Command] = [end_call(unit) for unit in ended]
+        for _, _, acknowledgements in done:
+            commands += acknowledgements
+        commands += [*fetch, *[question.command for question in questions]]
         # Of a few ends what they push is fetched here before one who waits is served: going on costs less than
         # waking him.
         together = 0 < len(ended) <= _MOST_ENDS_IN_A_TURN
         replies = self._link.transaction(commands) if together else self._link.batch(commands)
-        ended_replies, replies, answers = _parted(replies, len(ended), len(questions))
-        for question, answer in zip(questions, answers, strict=True):
+        rest = iter(replies)
+        ended_replies = list(islice(rest, len(ended)))
+        done_replies = [list(islice(rest, len(acknowledgements))) for _, _, acknowledgements in done]
+        fetched = list(islice(rest, len(fetch)))
+        for question, answer in zip(questions, rest, strict=True):
             _tell(question, answer)
         if ended:
             self._settler.note_ends(self._link, ended, ended_replies)
-        for (owner, units, fields), reply in zip(slices, replies, strict=False):
-            if isinstance(reply, RedisReplyError):
+        for (owner, units, _), answers in zip(done, done_replies, strict=True):
+            if any(isinstance(answer, RedisReplyError) for answer in answers):
                 # The settler hands them in by itself; the fetch beside them may have brought jobs.
                 self._settler.restore({owner: units})
                 self._on_refused()
             else:
-                forget(owner, fields)
+                self._settler.note_done(owner, units, answers)
         gathered.clear()
-        return replies[-1]
+        return fetched
 
     def _taken_in(self, owner: Owner, plan: in_flight.FetchPlan, reply: Any, asked_at: float) -> list[UnitOfWork]:
         if isinstance(reply, RedisReplyError):
@@ -250,6 +319,15 @@ class Exchange:
         self._foreign = names
 
 
+def _drawn_order(queues: Sequence[tuple[str, int]]) -> list[int]:
+    """The numbers of the queues, drawn by weight; in order of precedence where there are no weights."""
+    numbers = list(range(len(queues)))
+    if len(queues) == 1 or not any(weight for _, weight in queues):
+        return numbers
+    # Efraimidis and Spirakis: the order of these is that of draws by weight without putting back.
+    return sorted(numbers, key=lambda number: random.random() ** (1 / max(queues[number][1], 1)), reverse=True)
+
+
 def _tell(question: Question, answer: Any) -> None:
     if isinstance(answer, RedisReplyError):
         return
@@ -257,9 +335,3 @@ def _tell(question: Question, answer: Any) -> None:
         question.tell(answer)
     except Exception:  # noqa: BLE001 — the fetch beside it may have brought jobs
         _log.exception("an answer could not be taken in")
-
-
-def _parted(replies: list[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """So many at either end, and what stands between them."""
-    end = len(replies) - last
-    return replies[:first], replies[first:end], replies[end:]

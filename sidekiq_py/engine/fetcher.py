@@ -7,9 +7,13 @@ What a fetcher is, and what it hands to a processor.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.owner import Owner
 from sidekiq_py.outcome import Question
+from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.in_flight import Effect
+from sidekiq_py.redis_access.link import Link
+from sidekiq_py.registry import OnTold
 
 
 class UnitOfWork:
@@ -26,17 +30,37 @@ class UnitOfWork:
 
     Attributes:
         is_surrendered: It runs at most once, and has left Redis but for `kept_by`.
+        is_listed: It stands in an inbox, where its bytes name it, and not in the in-flight hash.
         kept_by: The name under which its bytes are kept aside while it runs under a hard limit; else empty.
         end: What its success writes, until that is handed in: the vital commands and the counters.
         question: What it asks along with that.
+        is_sent_again: Its success was handed in before, and whether that went through is not known.
     """
 
     __slots__ = (
-        *("end", "fetched_at", "field", "is_marked", "is_surrendered", "kept_by", "owner", "question", "queue", "raw"),
+        *(
+            "end",
+            "fetched_at",
+            "field",
+            "is_listed",
+            "is_marked",
+            "is_sent_again",
+            "is_surrendered",
+            "kept_by",
+            "owner",
+        ),
+        *("question", "queue", "raw"),
     )
 
     def __init__(
-        self, raw: bytes, queue: str, owner: Owner | None, field: bytes, is_marked: bool, fetched_at: float
+        self,
+        raw: bytes,
+        queue: str,
+        owner: Owner | None,
+        field: bytes,
+        is_marked: bool,
+        fetched_at: float,
+        is_listed: bool = False,
     ) -> None:
         self.raw = raw
         self.queue = queue
@@ -44,13 +68,37 @@ class UnitOfWork:
         self.field = field
         self.is_marked = is_marked
         self.fetched_at = fetched_at
-        self.is_surrendered = False
+        self.is_listed = is_listed
+        self.is_surrendered = self.is_sent_again = False
         self.kept_by = ""
         self.end: tuple[Sequence[Effect], Sequence[Effect]] | None = None
         self.question: Question | None = None
 
     def __repr__(self) -> str:
         return f"<UnitOfWork {self.field!r} queue={self.queue} bytes={len(self.raw)}>"
+
+
+def claimed(
+    link: Link, owner: Owner, number: str, queue: str, raw: bytes, on_notices: OnTold | None
+) -> UnitOfWork | None:
+    """
+    A job that a plain move has put into an inbox, where a script has to look whether it may start.
+
+    Returns:
+        None if it went back to its queue. One that must run alone does: the fetch script takes it.
+    """
+    reply = in_flight.claim(link, owner.name, number, queue, raw, may_take_marked=False)
+    if reply is None:
+        return None
+    field, raw, notices = reply
+    if on_notices is not None:
+        on_notices(notices)
+    return UnitOfWork(raw, queue, owner, field, in_flight.split_field(field)[1], monotonic())
+
+
+def listed_among(units: Iterable[UnitOfWork]) -> dict[bytes, bytes]:
+    """The bytes of those that stand in inboxes, by field."""
+    return {unit.field: unit.raw for unit in units if unit.is_listed}
 
 
 def strike_off(units: Iterable[UnitOfWork]) -> None:

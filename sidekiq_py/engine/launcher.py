@@ -42,6 +42,7 @@ from sidekiq_py.engine.overdue import settle_overdue
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.parting import Parting
 from sidekiq_py.engine.poller import Poller
+from sidekiq_py.engine.processed_count import ProcessedCount
 from sidekiq_py.engine.processor import Processor
 from sidekiq_py.engine.recovery import Recovery
 from sidekiq_py.engine.reliable import ReliableFetcher
@@ -126,6 +127,7 @@ class Launcher:
         queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
         self._ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch, self._warn_aside)
         self._metrics = ExecutionMetrics()
+        self._processed = ProcessedCount(self._pool)
         self._surroundings = self._make_surroundings(server_middleware)
         self._loop = self._make_loop()
         self._managers = [self._manager(capsule) for capsule in config.capsules]
@@ -251,6 +253,7 @@ class Launcher:
         if self.config.fetcher == "reliable":
             self._lease.start()
             self._custodian.start()
+        self._processed.start()
         self._heartbeat.start()
         for manager in self._managers:
             if self._runs_jobs_here:
@@ -299,6 +302,7 @@ class Launcher:
                 self._cut_off()
             self._limits.close()
             self._poller.stop()
+            self._processed.stop()
             self._heartbeat.stop()
             self._custodian.stop()
             left = self._state.snapshot()
@@ -477,6 +481,7 @@ class Launcher:
             report=self._hooks.report,
             room=room,
             on_told=self._registry.on_told,
+            count=self._processed.add,
             downtime=self._downtime,
         )
 
@@ -517,6 +522,7 @@ class Launcher:
         self._declared.keep()
 
     def _flush_metrics(self) -> None:
+        self._processed.flush()
         self._metrics.flush(self._pool, now=now_seconds(), dialect=self.dialect())
 
     def _report_aside(self, error: BaseException, context: dict[str, Any]) -> None:
@@ -577,8 +583,7 @@ class Launcher:
         try:
             self._flush_metrics()
             if self.config.fetcher == "reliable":
-                running = {unit.field for unit in self._left}
-                self._pool.run(lambda link: self._ownership.leave(link, now_seconds(), but=running))
+                self._pool.run(lambda link: self._ownership.leave(link, now_seconds(), but=self._left))
             elif self._left:
                 self._managers[0].fetcher.requeue(self._left)
         except RedisError as error:
@@ -599,7 +604,7 @@ class Launcher:
             # Where the kernel keeps nothing back, other threads are to get no turn between the command and the exit.
             sys.setswitchinterval(1e-6)
             if self.config.fetcher == "reliable":
-                self._ownership.let_go(link, [unit.field for unit in self._left])
+                self._ownership.let_go(link, self._left)
         finally:
             os._exit(code)
 

@@ -32,9 +32,10 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, l
     Raises:
         RedisError: Redis is out of reach.
     """
-    raw = pool.run(lambda link: in_flight.raw_of(link, owner, field))
-    if raw is None:
+    found = pool.run(lambda link: in_flight.find_job(link, owner, field))
+    if found is None:
         return False
+    raw, field, listed = found
     now = now_seconds()
     error = _error_of(limit)
     try:
@@ -50,7 +51,7 @@ def settle_overdue(around: Surroundings, pool: Pool, owner: str, field: bytes, l
     counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=has_failed)]
 
     def settle(link: Link) -> bool:
-        return in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters)
+        return in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters, listed=listed)
 
     try:
         was_in_flight = pool.run(settle, idempotent=False)

@@ -9,13 +9,14 @@ epoch still does can touch a later run of the same job.
 import itertools
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.host import ProcessPlace, registration
 from sidekiq_py.logs import counted
-from sidekiq_py.redis_access import in_flight, recover
+from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.link import Link
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class Owner:
         """The reply was read and its jobs are in `units`, or it never will be."""
         self.outstanding.discard(batch)
 
+    def listed(self, queue: str) -> Counter[bytes]:
+        """The bytes of the jobs that are known to stand in this owner's inbox for *queue*."""
+        return Counter(unit.raw for unit in list(self.units.values()) if unit.is_listed and unit.queue == queue)
+
     def strangers(self, fields: Iterable[bytes]) -> list[bytes]:
         """
         Those of *fields* that nobody here knows of: their fetch's reply was lost.
@@ -105,6 +110,8 @@ class Ownership:
         self._lone_lock = threading.Lock()
         self._epoch = 0
         self._on_epoch = on_epoch
+        # Jobs seen in an inbox that nobody here knew of, each with the moves that were under way then.
+        self._unknown: dict[tuple[str, str, bytes], frozenset[int]] = {}
         self._warn = warn
         self.lease_ms = round(lease_seconds * 1000)
         # Past this many seconds without word from Redis the lease may have run out: no job is started unasked.
@@ -173,8 +180,10 @@ class Ownership:
 
     def give_back_strangers(self, link: Link) -> int:
         """
-        Compare what Redis has in flight with what is known here, and give back the rest; also what a blocking move has
-        left in an inbox, as its claim was cut off.
+        Compare what Redis has in flight with what is known here, and give back the rest.
+
+        A job in an inbox bears no number of the move that brought it. So one that nobody knows goes back when it is
+        still there after all moves have ended that were under way when it was first seen.
 
         Returns:
             How many jobs went back.
@@ -183,36 +192,74 @@ class Ownership:
         if not owner.is_registered:
             return 0
         strangers = owner.strangers(in_flight.fields(link, owner.name))
-        moved = len(in_flight.give_back(link, owner.name, strangers)) if strangers else 0
-        # A claim that is still to come finds nothing then, and its waiter goes on waiting.
-        moved += recover.empty_inboxes(link, owner.name, self._queues)
+        moved = in_flight.give_back(link, owner.name, strangers) if strangers else 0
+        moved += self._give_back_listed(link, owner, self._listed_strangers(link, owner))
         if moved:
             _log.info("gave back %s whose fetch had lost its reply", counted(moved, "job"))
         return moved
 
-    def leave(self, link: Link, now: float, *, but: Collection[bytes] = ()) -> None:
+    def leave(self, link: Link, now: float, *, but: Collection["UnitOfWork"] = ()) -> None:
         """
         Strike this owner off, though nobody here may have heard of its entry, and give back whatever it holds.
 
         Args:
-            but: The fields of jobs that still run here; `let_go` puts them back.
+            but: Jobs that still run here; `let_go` puts them back.
         """
         owner = self.current
         in_flight.fence(link, owner.name, certain=True, now=now)
-        fields = [field for field in in_flight.fields(link, owner.name) if field not in but]
+        running = {unit.field for unit in but}
+        fields = [field for field in in_flight.fields(link, owner.name) if field not in running]
         in_flight.give_back(link, owner.name, in_flight.sorted_by_batch(fields))
-        recover.empty_inboxes(link, owner.name, self._queues)
+        queues = list(self._queues)
+        for queue, listed in zip(queues, in_flight.listed(link, owner.name, queues), strict=True):
+            running_there = Counter(unit.raw for unit in but if unit.is_listed and unit.queue == queue)
+            self._give_back_listed(link, owner, [(queue, raw) for raw in _without(listed, running_there)])
 
-    def let_go(self, link: Link, fields: Sequence[bytes]) -> None:
+    def let_go(self, link: Link, units: Sequence["UnitOfWork"]) -> None:
         """Give jobs back as this process ends, which must be at once, and they with it."""
-        if fields:
-            in_flight.give_back_at_process_end(link, self.current.name, fields)
+        if units:
+            listed = {unit.field: unit.raw for unit in units if unit.is_listed}
+            in_flight.give_back_at_process_end(link, self.current.name, [unit.field for unit in units], listed)
+
+    def _listed_strangers(self, link: Link, owner: Owner) -> list[tuple[str, bytes]]:
+        """Queue and bytes of what stands in an inbox and has lost its reply; what is to run first comes first."""
+        queues = list(self._queues)
+        found = in_flight.listed(link, owner.name, queues)
+        under_way = frozenset(owner.outstanding)
+        unknown: dict[tuple[str, str, bytes], frozenset[int]] = {}
+        strangers = []
+        for queue, raws in zip(queues, found, strict=True):
+            for raw in _without(raws, owner.listed(queue)) if raws else ():
+                moves = self._unknown.get((owner.name, queue, raw), under_way)
+                if moves.isdisjoint(under_way):
+                    strangers.append((queue, raw))
+                else:
+                    unknown[owner.name, queue, raw] = moves
+        self._unknown = unknown
+        return strangers
+
+    @staticmethod
+    def _give_back_listed(link: Link, owner: Owner, jobs: Sequence[tuple[str, bytes]]) -> int:
+        listed = {f"0.{number}@{queue}".encode(): raw for number, (queue, raw) in enumerate(jobs)}
+        return in_flight.give_back(link, owner.name, listed, listed) if listed else 0
 
     def _next_owner(self) -> Owner:
         self._epoch += 1
         owner = Owner(f"{self._identity}:{self._epoch}", self._about)
         self._on_epoch(owner.name)
         return owner
+
+
+def _without(raws: Sequence[bytes], known: Counter[bytes]) -> list[bytes]:
+    """What stands in an inbox besides *known*; the oldest, which is to run first, comes first."""
+    left = known.copy()
+    others = []
+    for raw in reversed(raws):
+        if left[raw] > 0:
+            left[raw] -= 1
+        else:
+            others.append(raw)
+    return others
 
 
 def _loss(jobs: int) -> str:

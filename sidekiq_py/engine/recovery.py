@@ -96,7 +96,6 @@ class _Round:
     """
 
     entries: Iterator[list[recover.Entry]]
-    queues: Sequence[str]
     moved: int = 0
 
 
@@ -239,7 +238,7 @@ class Recovery:
         done = [name for name, (at, _) in departed.items() if name not in left and now - at > _AFTERCARE_SECONDS]
         recover.strike_off(self._link, done)
         begun = [name for name in departed if name in left and name not in self._under_way]
-        self._under_way |= {name: _Round(recover.entries(self._link, name), queues[name]) for name in begun}
+        self._under_way |= {name: _Round(recover.entries(self._link, name, queues[name])) for name in begun}
         hurried = {name: self._under_way.pop(name) for name in first if name in self._under_way}
         self._under_way = {**hurried, **self._under_way}
         *_, self._asked_last = departed
@@ -252,12 +251,10 @@ class Recovery:
             page = self._next_page(name, round_)
             if page is not None:
                 found = self._bring_back(name, page)
+                round_.moved += found
+                moved += found
                 self._under_way[name] = round_
-            else:
-                found = recover.empty_inboxes(self._link, name, round_.queues)
-            round_.moved += found
-            moved += found
-            if page is None and round_.moved:
+            elif round_.moved:
                 _log.info("brought back %s of %s", counted(round_.moved, "job"), name)
             if monotonic() >= until:
                 break

@@ -23,7 +23,7 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.exchange import Exchange
-from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.fetcher import UnitOfWork, listed_among
 from sidekiq_py.engine.keeper import RETRY_SECONDS, TICK_SECONDS, Keeper
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.engine.parking import Parking
@@ -49,6 +49,8 @@ _LATE_ARRIVAL_SECONDS = 0.010
 _FRESH_SECONDS = 0.050
 # A hard limit that comes due while Redis is away is kept when it is back.
 _KEPT_AFTER_LIMIT_SECONDS = 24 * 3600
+# A job that came sooner was there when it was asked for: a trip to Redis and back takes longer than to wait for none.
+_AT_ONCE_SECONDS = 0.001
 # A leader that waits for a reply from a Redis that hangs cannot be called off.
 _LEADER_EXIT_SECONDS = 5.0
 
@@ -62,6 +64,7 @@ class ReliableFetcher:
         room: How many more `async def` jobs may start; None: none runs. While there is none, queues that have brought
             such jobs are left alone, and the others are not.
         on_told: Handed the orders that come along with jobs; see `fetch.lua`.
+        count: Takes how many jobs have succeeded.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class ReliableFetcher:
         report: Callable[[BaseException, dict[str, Any]], None],
         room: Callable[[], int | None] = lambda: None,
         on_told: OnTold | None = None,
+        count: Callable[[int], None] = lambda count: None,
         downtime: Downtime | None = None,
     ) -> None:
         self._capsule = capsule
@@ -93,6 +97,7 @@ class ReliableFetcher:
             pool.new_link(),
             on_pending=self._keeper.arm,
             on_trouble=self._note_trouble,
+            count=count,
             is_given_up=lambda: self._is_closed,
         )
         self._exchange = Exchange(
@@ -113,6 +118,10 @@ class ReliableFetcher:
         self._low_water = 0
         self._left = 0
         self._refilled_at = monotonic()
+        # More jobs may wait than the last look has brought, so that the next is to be a fetch.
+        self._has_backlog = True
+        # Moves on all queues are open while the leader waits.
+        self._waits_for_all = False
         self._async_queues: set[str] = set()
         self._unserved: frozenset[str] = frozenset()
 
@@ -295,7 +304,7 @@ class ReliableFetcher:
             fields = [unit.field for unit in theirs]
             try:
                 with self._service_lock:
-                    in_flight.give_back(self._service_link, owner.name, fields)
+                    in_flight.give_back(self._service_link, owner.name, fields, listed_among(theirs))
             except RedisError as error:
                 self._note_offline(error)
             except Exception as error:  # noqa: BLE001 — the callers have nobody else to hand the jobs to
@@ -353,7 +362,8 @@ class ReliableFetcher:
     def _wait(self) -> bool:
         """Until there are jobs in the buffer; False: stop. One of those that wait leads."""
         self._takers.add(threading.get_ident())
-        if self._has_leader and self._settler.has_pending:
+        # With a backlog the next fetch is near, and takes it along.
+        if self._has_leader and self._settler.has_pending and not self._has_backlog:
             self._flush()
         with self._idle_change:
             self._idle += 1
@@ -394,8 +404,13 @@ class ReliableFetcher:
             return True
 
     def _lead(self) -> None:
-        """Fetch or wait until the buffer holds something, or it is time to stop."""
-        is_due = True
+        """
+        Fetch or wait until the buffer holds something, or it is time to stop.
+
+        Where nothing has ended, one move is to be opened, and the last job had to be waited for, nothing is fetched
+        first: the move brings what there is just as well.
+        """
+        is_due = self._has_backlog or self._settler.has_pending or not self._waits_for_all or self._waiters.closed > 1
         while not (self._is_quiet or self._jobs or self._leaving):
             work = "waiting"
             try:
@@ -407,6 +422,7 @@ class ReliableFetcher:
                         self._note_online(work)
                     if self._jobs:
                         return
+                    self._has_backlog = False
                     if owner is not self._ownership.current:
                         # The next epoch can wait for jobs only when a fetch has entered it.
                         continue
@@ -427,8 +443,9 @@ class ReliableFetcher:
         full = self._full_queues()
         shut = {*self._exchange.paused, *full, *self._exchange.fresh}
         self._waiters.open(shut)
-        waits_for_all = not shut and all(name in self._waited_for for name, _ in self._queues)
-        seconds = None if waits_for_all else self._config.idle_poll_seconds
+        self._waits_for_all = not shut and all(name in self._waited_for for name, _ in self._queues)
+        seconds = None if self._waits_for_all else self._config.idle_poll_seconds
+        asked_at = monotonic()
         cool_until = self._waiters.cool_until
         if cool_until:
             seconds = min(seconds or 1.0, max(0.001, cool_until - monotonic()))
@@ -439,6 +456,8 @@ class ReliableFetcher:
         if has_come:
             self._left = len(self._jobs)
             self._refilled_at = monotonic()
+            # A move that did not have to wait has met a queue with jobs.
+            self._has_backlog = self._refilled_at - asked_at < _AT_ONCE_SECONDS
         return was_woken or (seconds is not None and not has_come)
 
     def _keep(self, units: list[UnitOfWork]) -> int:

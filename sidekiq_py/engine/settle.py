@@ -2,7 +2,8 @@
 One job's end in one atomic step.
 
 Successes are gathered and go out together: with the next fetch, at once after a slow job, within milliseconds
-otherwise. Every other end is one script of its own: acknowledge, and with it the retry, the dead entry and the
+otherwise. How many there were is added up in this process and written with each heartbeat, as Ruby does. Every other
+end is one script of its own: acknowledge, and with it the retry, the dead entry and the
 counters. Each may be sent again after a lost reply, because a job that is no longer in flight is not settled twice. An
 end that Redis refuses for good reasons is put off (`deferred.py`), and the thread goes on.
 """
@@ -12,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -24,7 +25,8 @@ from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError,
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.in_flight import Effect
-from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.link import Command, Link
+from sidekiq_py.redis_access.replies import raise_first
 from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")
@@ -53,6 +55,7 @@ class Settler:
         link: A connection of its own.
         on_pending: Called when something has been gathered that nobody has yet promised to hand in.
         on_trouble: Called after a lost connection.
+        count: Takes how many jobs have succeeded.
         is_given_up: Says that the process leaves: nothing is tried again any more.
     """
 
@@ -62,6 +65,7 @@ class Settler:
         *,
         on_pending: Callable[[], None],
         on_trouble: Callable[[], None],
+        count: Callable[[int], None],
         is_given_up: Callable[[], bool],
     ) -> None:
         self._link = link
@@ -69,6 +73,7 @@ class Settler:
         self._done: deque[UnitOfWork] = deque()
         self._on_pending = on_pending
         self._on_trouble = on_trouble
+        self._count = count
         self._is_given_up = is_given_up
         self._deferred = Deferred(is_given_up)
         # Of which refusals the log has spoken, until an end goes through.
@@ -108,6 +113,7 @@ class Settler:
         """What was drained could not be handed in: keep it for the next time, so that it can be."""
         for units in gathered.values():
             for unit in units:
+                unit.is_sent_again = True
                 if unit.end is not None:
                     self._make_sendable(unit)
             self._done.extend(units)
@@ -194,9 +200,16 @@ class Settler:
 
     def _end(self, owner: Owner, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         with self._lock:
-            was_ours = in_flight.settle(self._link, owner.name, unit.field, vital=vital, counters=counters)
+            was_ours = self._settled(self._link, owner, unit, vital, counters)
         owner.units.pop(unit.field, None)
         return was_ours
+
+    @staticmethod
+    def _settled(
+        link: Link, owner: Owner, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]
+    ) -> bool:
+        listed = unit.raw if unit.is_listed else None
+        return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters, listed=listed)
 
     def _end_of(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> Callable[[], bool]:
         """What ends *unit*, and may be called again."""
@@ -232,9 +245,9 @@ class Settler:
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
         for part in sliced([unit for unit in units if unit.end is not None]):
             self.note_ends(self._link, part, self._link.batch([end_call(unit) for unit in part]))
-        fields = [unit.field for unit in units if unit.end is None]
-        in_flight.acknowledge(self._link, owner.name, fields, utc_day(now_seconds()))
-        forget(owner, fields)
+        done = [unit for unit in units if unit.end is None]
+        if done:
+            self.note_done(owner, done, raise_first(self._link.batch(done_commands(owner, done))))
 
     def _make_sendable(self, unit: UnitOfWork) -> None:
         """
@@ -249,6 +262,13 @@ class Settler:
             _log.error("the end of a job cannot be sent to Redis, the job is kept in dead: %s; %s", error, unit)
             now = now_seconds()
             unit.end = ([add_to_dead(unit.raw, now)], in_flight.count_commands(utc_day(now), failed=True))
+
+    def note_done(self, owner: Owner, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
+        """Successes were handed in by `done_commands`, and these are the replies."""
+        removed = sum(replies)
+        # One that is gone was most likely removed by the first try, whose reply was lost; it is counted now.
+        self._count(removed + min(sum(unit.is_sent_again for unit in units), len(units) - removed))
+        forget(owner, [unit.field for unit in units])
 
     def note_ends(self, link: Link, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
         """
@@ -275,7 +295,7 @@ class Settler:
         vital, counters = unit.end
         if isinstance(refusal, RedisReplyError) and refusal.code == "NOSCRIPT":
             try:
-                return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters)
+                return self._settled(link, owner, unit, vital, counters)
             except RedisError as error:
                 refusal = error
         self._put_off(unit, partial(self._end, owner, unit, vital, counters), refusal)
@@ -287,7 +307,18 @@ def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
     owner = unit.owner
     assert owner is not None
     assert unit.end is not None
-    return in_flight.settle_call(owner.name, unit.field, *unit.end)
+    return in_flight.settle_call(owner.name, unit.field, *unit.end, unit.raw if unit.is_listed else None)
+
+
+def done_commands(owner: Owner, units: Iterable[UnitOfWork]) -> Sequence[Command]:
+    """The commands that acknowledge successes of an owner."""
+    fields, listed = [], []
+    for unit in units:
+        if unit.is_listed:
+            listed.append((unit.queue, unit.raw))
+        else:
+            fields.append(unit.field)
+    return in_flight.acknowledge_commands(owner.name, fields, listed)
 
 
 def sliced(units: list[UnitOfWork]) -> Iterator[list[UnitOfWork]]:

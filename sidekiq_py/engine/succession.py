@@ -54,7 +54,8 @@ def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str,
         return None
     field = f"{batch}.0:{name}".encode()
     take = in_flight.Take(key, job, field, owner.name, tuple(queues))
-    call = in_flight.settle_call(owner.name, ended.field, [*vital[:at], take, *vital[at + 1 :]], counters)
+    listed = ended.raw if ended.is_listed else None
+    call = in_flight.settle_call(owner.name, ended.field, [*vital[:at], take, *vital[at + 1 :]], counters, listed)
     return Succession(call, UnitOfWork(job, name, owner, field, False, fetched_at=0.0))
 
 

@@ -2,8 +2,10 @@
 Waiting for jobs on several queues at once, without losing any.
 
 Redis has no blocking pop over several lists that also moves, so each queue has a connection of its own with a
-blocking move in it. The claim stands in the pipe behind the move: Redis runs it in the same turn, so the job is in
-the in-flight hash before this process hears of it.
+blocking move in it. The move puts the job into this owner's inbox, where it stays in flight until it is settled.
+Behind it
+stands one look at what rarely is there (`in_flight.TakePlan`); only if there is something, a script has to claim the
+job.
 """
 
 import select
@@ -11,14 +13,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetcher import UnitOfWork, strike_off
+from sidekiq_py.engine.fetcher import UnitOfWork, claimed, strike_off
 from sidekiq_py.engine.owner import Owner, Ownership
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access import in_flight
 from sidekiq_py.redis_access.link import Link
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.registry import OnTold
-from sidekiq_py.wire import keys
 
 # Ends each blocking move, so that a connection that died unnoticed is found and a quiet process soon holds none.
 # Shorter than any lease, so a process that was recovered has no move open. Ruby's BRPOP waits as long.
@@ -28,13 +29,15 @@ BLOCK_SECONDS = 2
 class Waiter:
     """One queue's connection."""
 
-    __slots__ = ("batch", "cool_until", "link", "overdue_at", "owner", "queue")
+    __slots__ = ("batch", "cool_until", "link", "overdue_at", "owner", "plan", "queue", "sent_at")
 
     def __init__(self, link: Link, queue: str) -> None:
         self.link = link
         self.queue = queue
         self.owner: Owner | None = None
+        self.plan: in_flight.TakePlan | None = None
         self.batch = 0
+        self.sent_at = 0.0
         # When the reply must have come; a network that is gone without a word closes no connection.
         self.overdue_at = 0.0
         # A queue whose job could not be claimed (paused, or kept for later) is not waited on until then.
@@ -45,36 +48,41 @@ class Waiter:
         """A move was sent and its reply has not been read."""
         return self.owner is not None
 
-    def send(self, owner: Owner) -> None:
-        """Send the move with its claim."""
-        batch = owner.open_batch()
-        queue, inbox = keys.queue(self.queue), keys.inbox(owner.name, self.queue)
-        # A waiter never takes a job that must run alone; the leader's fetch does.
-        parts = in_flight.claim_parts(owner.name, batch, self.queue, may_take_marked=False)
-        self.owner, self.batch = owner, batch
+    def send(self, owner: Owner, *, wants_notices: bool) -> None:
+        """Send the move, and the look behind it."""
+        plan = self.plan
+        if plan is None or plan.owner != owner.name or plan.queue_names != [self.queue]:
+            plan = self.plan = in_flight.TakePlan(owner.name, [self.queue], wants_notices=wants_notices)
+        self.owner, self.batch = owner, owner.open_batch()
         # Redis closes a connection that was idle while every processor was busy (its setting `timeout`).
         self.link.drop_if_idle()
-        self.overdue_at = monotonic() + self.link.timeout_seconds
-        self.link.send(
-            self.link.pack((("BLMOVE", queue, inbox, "RIGHT", "LEFT", BLOCK_SECONDS), in_flight.CLAIM.call(*parts)))
-        )
+        self.sent_at = monotonic()
+        self.overdue_at = self.sent_at + self.link.timeout_seconds
+        self.link.send(self.link.pack(plan.wait(self.queue, BLOCK_SECONDS)))
 
     def receive(self, cool_seconds: float, on_told: OnTold | None = None) -> UnitOfWork | None:
         """The job that came, or None: the time ran out, or it went back to its queue."""
-        owner = self.owner
+        owner, plan = self.owner, self.plan
         assert owner is not None
+        assert plan is not None
         try:
-            has_come, claimed = self._replies(owner)
-            if claimed is None:
-                if has_come:
-                    self.cool_until = monotonic() + cool_seconds
+            raw, *look = self.link.receive_all(1 + len(plan.look))
+            if isinstance(raw, RedisReplyError):
+                raise raw
+            if raw is None:
                 return None
-            field, raw, told = claimed
-            if on_told is not None:
-                on_told(told)
-            marked = in_flight.split_field(field)[1]
-            unit = UnitOfWork(raw, self.queue, owner, field, marked, monotonic())
-            owner.units[field] = unit
+            unit: UnitOfWork | None
+            if plan.is_plain(look):
+                if on_told is not None:
+                    on_told(plan.notices(look))
+                field = f"{self.batch}.0@{self.queue}".encode()
+                unit = UnitOfWork(raw, self.queue, owner, field, False, monotonic(), is_listed=True)
+            else:
+                unit = claimed(self.link, owner, f"{self.batch}.0", self.queue, raw, on_told)
+                if unit is None:
+                    self.cool_until = monotonic() + cool_seconds
+                    return None
+            owner.units[unit.field] = unit
             return unit
         finally:
             self.close_batch()
@@ -89,28 +97,6 @@ class Waiter:
         if self.owner is not None:
             self.owner.close_batch(self.batch)
             self.owner = None
-
-    def _replies(self, owner: Owner) -> tuple[bool, tuple[bytes, bytes, list[bytes]] | None]:
-        """
-        Whether the move brought a job, and what was claimed: field, bytes, and what is told with it. The two need not
-        be the same job.
-        """
-        error: RedisReplyError | None = None
-        has_come = False
-        try:
-            has_come = self.link.receive() is not None
-        except RedisReplyError as refusal:
-            error = refusal
-        try:
-            claimed = self.link.receive()
-        except RedisReplyError as refusal:
-            if refusal.code != "NOSCRIPT":
-                raise
-            parts = in_flight.claim_parts(owner.name, self.batch, self.queue, may_take_marked=False)
-            claimed = self.link.command(*in_flight.CLAIM.full_call(*parts))
-        if error is not None and claimed is None:
-            raise error
-        return has_come, tuple(claimed) if claimed is not None else None
 
 
 class Waiters:
@@ -167,6 +153,11 @@ class Waiters:
         return any(waiter.is_open for waiter in self._waiters if waiter.queue == queue)
 
     @property
+    def closed(self) -> int:
+        """How many moves are not open."""
+        return sum(not waiter.is_open for waiter in self._waiters)
+
+    @property
     def any_open(self) -> bool:
         """Some reply is still to come."""
         return any(waiter.is_open for waiter in self._waiters)
@@ -197,7 +188,7 @@ class Waiters:
 
     def _send(self, waiter: Waiter) -> None:
         try:
-            waiter.send(self._ownership.current)
+            waiter.send(self._ownership.current, wants_notices=self._on_told is not None)
         except BaseException:
             waiter.close_batch()
             raise

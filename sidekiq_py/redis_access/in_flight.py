@@ -1,9 +1,14 @@
 """
 Jobs on their way through a worker: fetch, claim, acknowledge, settle, give back.
 
-An owner's jobs stand in one hash, `sidekiq_py:inflight:<owner>`, from the instant they leave their queue until they are
-settled. Every function here is one script, or the part of one that reads its reply. What the keys hold stands in
-`docs/architecture.md`.
+From the instant a job leaves its queue until it is settled it stands in one of two places:
+
+- in the owner's in-flight hash, `sidekiq_py:inflight:<owner>`, if a script took it there along with others, or because
+it must run alone;
+- in the owner's inbox for its queue, `sidekiq_py:inbox:<owner>:<queue>`, if a plain LMOVE or BLMOVE took it. Its bytes
+name it there, so no script is needed to take it or to acknowledge it: that is what makes a single job cheap.
+
+What the keys hold stands in `docs/architecture.md`.
 """
 
 import hashlib
@@ -15,14 +20,16 @@ from itertools import count
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.failed_jobs import Command
 from sidekiq_py.redis_access.link import Link
+from sidekiq_py.redis_access.replies import raise_first
 from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
 
 FETCH = Script("fetch")
 CLAIM = Script("claim")
-ACKNOWLEDGE = Script("acknowledge")
+TAKE_IN_ORDER = Script("take_in_order")
 SETTLE = Script("settle")
 GIVE_BACK = Script("give_back")
 RENEW = Script("renew")
@@ -35,17 +42,22 @@ STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
 _SLICE = 1000
 _KEPT = "@"
 _DAY_SECONDS = 24 * 3600
+_LEASE_COUNT = 4
 _ADDS_UP = frozenset({"LPUSH", "RPUSH", "INCR", "INCRBY", "COUNT", "HINCRBY", "ZINCRBY", "APPEND", "PUBLISH"})
 # Their values, and the pairs of HSET, may come in several commands.
 _CAN_BE_CUT = frozenset({"SADD", "SREM", "LPUSH", "RPUSH", "HSET", "HDEL", "ZREM"})
 
 
-_FIELD = re.compile(rb"([0-9.]+)([:!])(.*)", re.DOTALL)
+_FIELD = re.compile(rb"([0-9.]+)([:!@])(.*)", re.DOTALL)
+# An inbox is searched from end to end: with more jobs in it a hash is cheaper.
+MOST_LISTED = 64
+# In place of a field, what names a job that is listed to another process: its bytes may be long.
+_BY_DIGEST = b"0.0@"
 
 
 def split_field(field: bytes) -> tuple[int, bool, str]:
     """
-    The parts of a field of the in-flight hash.
+    The parts of a field of the in-flight hash, or of what stands for one of a job in an inbox: `<batch>.<n>@<queue>`.
 
     Returns:
         The number of the batch, whether the job is a suspect marked as started, and its queue.
@@ -117,9 +129,9 @@ class FetchPlan(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _take_keys(owner: str, queue_keys: tuple[str, ...]) -> Callable[[Mapping[Any, int]], tuple[int, ...]]:
-    """The numbers of owners, lease and orders, then of what must not be there."""
+    """The numbers of the in-flight hash, owners, lease and orders, then of what must not be there."""
     absent = (keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys)
-    return itemgetter(keys.OWNERS, keys.lease(owner), keys.ORDERS, *absent)
+    return itemgetter(keys.in_flight(owner), keys.OWNERS, keys.lease(owner), keys.ORDERS, *absent)
 
 
 @lru_cache(maxsize=64)
@@ -137,8 +149,83 @@ def _fetch_keys(owner: str, queues: tuple[str, ...]) -> Sequence[str]:
     )
 
 
-def claim_parts(owner: str, batch: int, queue_name: str, *, may_take_marked: bool) -> tuple[list[str], list[Any]]:
-    """KEYS and ARGV of `claim.lua`."""
+class TakePlan:
+    """
+    How single jobs go from queues into an owner's inboxes, by plain commands where there is one queue.
+
+    Behind the moves stands one look at what rarely is there. `is_plain` reads its reply: if it is not plain, what was
+    moved must be handed to `claim`, which knows about pauses, suspects, revocations and owners that were shut out.
+
+    Args:
+        wants_notices: The number of the notices is asked for, too.
+    """
+
+    __slots__ = ("_look", "_moves", "owner", "queue_names")
+
+    def __init__(self, owner: str, queue_names: Sequence[str], *, wants_notices: bool) -> None:
+        self.owner = owner
+        self.queue_names = list(queue_names)
+        self._moves = {name: (keys.queue(name), keys.inbox(owner, name)) for name in queue_names}
+        # The lease counts four times: only with it there, and nothing else, the sum is four.
+        look: list[Command] = [
+            ("EXISTS", keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *[keys.lease(owner)] * _LEASE_COUNT)
+        ]
+        self._look = [*look, ("GET", keys.ORDERS)] if wants_notices else look
+
+    @property
+    def look(self) -> list[Command]:
+        """To be sent behind each move."""
+        return self._look
+
+    def wait(self, queue_name: str, seconds: float) -> list[Command]:
+        """Move one job as soon as there is one, and look."""
+        return [("BLMOVE", *self._moves[queue_name], "RIGHT", "LEFT", seconds), *self._look]
+
+    def take(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
+        """
+        Move one job for each order, if there is one, and look.
+
+        Args:
+            orders: For each job the numbers of the queues in the order in which they are asked; all of them equal if
+                there is one queue.
+            has_script: Redis knows the script that several queues take.
+        """
+        if len(self.queue_names) == 1:
+            move = self._moves[self.queue_names[0]]
+            return [*[("LMOVE", *move, "RIGHT", "LEFT")] * len(orders), *self._look]
+        names = [key for pair in self._moves.values() for key in pair]
+        numbers = [number for order in orders for number in order]
+        call = TAKE_IN_ORDER.call if has_script else TAKE_IN_ORDER.full_call
+        return [call(names, [len(self.queue_names), *numbers]), *self._look]
+
+    def taken(self, replies: Sequence[Any]) -> list[tuple[str, bytes]]:
+        """Queue and bytes of each job in the replies to the moves of `take`."""
+        if len(self.queue_names) == 1:
+            return [(self.queue_names[0], reply) for reply in replies if type(reply) is bytes]
+        flat = replies[0] if type(replies[0]) is list else ()
+        return [(self.queue_names[number], raw) for number, raw in zip(flat[::2], flat[1::2], strict=True)]
+
+    @staticmethod
+    def is_plain(look: Sequence[Any]) -> bool:
+        """Nothing is paused, suspect or revoked, and the lease is there, as the replies to a look say."""
+        return bool(look[0] == _LEASE_COUNT)
+
+    @staticmethod
+    def notices(look: Sequence[Any]) -> list[bytes]:
+        """What was told along with the jobs, as `fetch.lua` tells it."""
+        return [look[1] or b""]
+
+
+def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, may_take_marked: bool) -> Any:
+    """
+    Take a job from an inbox into the in-flight hash, as a fetch would have.
+
+    Args:
+        number: `<batch>.<n>`, with which its field is to begin.
+
+    Returns:
+        Its field, its bytes and the notices; None: it went back to its queue, or is gone.
+    """
     names = [
         keys.in_flight(owner),
         keys.OWNERS,
@@ -149,26 +236,38 @@ def claim_parts(owner: str, batch: int, queue_name: str, *, may_take_marked: boo
         keys.REVOKED,
         keys.ORDERS,
     ]
-    return names, [owner, batch, queue_name, "1" if may_take_marked else "0"]
+    return CLAIM.run(link, names, [owner, number, queue_name, "1" if may_take_marked else "0", raw])
 
 
-def acknowledge_parts(owner: str, fields: Sequence[bytes], day: str) -> tuple[list[str], list[Any]]:
-    """KEYS and ARGV of `acknowledge.lua`; *day* is today's UTC date as `YYYY-MM-DD`."""
-    names = [keys.in_flight(owner), keys.STAT_PROCESSED, keys.stat_processed_on(day)]
-    return names, [STAT_TTL_SECONDS, *fields]
-
-
-def acknowledge(link: Link, owner: str, fields: Sequence[bytes], day: str) -> int:
+def acknowledge_commands(owner: str, fields: Sequence[bytes], listed: Iterable[tuple[str, bytes]]) -> list[Command]:
     """
-    Remove jobs that succeeded, and count them.
+    The commands that remove jobs that succeeded; the replies to them add up to how many were still in flight. The rest
+    belong to somebody else by now.
 
-    Returns:
-        How many were still in flight. The rest belong to somebody else by now.
+    Args:
+        fields: Of the in-flight hash.
+        listed: Queue and bytes of those in inboxes.
     """
-    removed = 0
-    for start in range(0, len(fields), _SLICE):
-        removed += ACKNOWLEDGE.run(link, *acknowledge_parts(owner, fields[start : start + _SLICE], day))
-    return removed
+    slices = [fields[start : start + _SLICE] for start in range(0, len(fields), _SLICE)]
+    return [
+        *[("HDEL", keys.in_flight(owner), *part) for part in slices],
+        # From the end: the oldest is the likeliest to be done.
+        *[("LREM", keys.inbox(owner, queue), -1, raw) for queue, raw in listed],
+    ]
+
+
+def count_processed(link: Link, day: str, count: int) -> None:
+    """
+    Add to the numbers of jobs that were processed; a counter of a foreign type is left as it is.
+
+    Args:
+        day: A UTC date as `YYYY-MM-DD`.
+    """
+    daily = keys.stat_processed_on(day)
+    replies = link.batch([("INCRBY", keys.STAT_PROCESSED, count), ("INCRBY", daily, count)])
+    raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
+    if replies[1] == count:
+        link.command("EXPIRE", daily, STAT_TTL_SECONDS)
 
 
 class Counted(tuple[Command, ...]):
@@ -270,6 +369,8 @@ class Take(NamedTuple):
     queue_keys: tuple[str, ...]
 
 
+_NONE_LISTED: Mapping[bytes, bytes] = {}
+
 Effect = Command | Once | Join | Unless | Held | Take
 """What a job's end writes. All are tuples; a command is one of no class of its own."""
 
@@ -286,23 +387,31 @@ def settle(
     *,
     vital: Sequence[Effect],
     counters: Sequence[Effect] = (),
+    listed: bytes | None = None,
 ) -> bool:
     """
     End one job in one atomic step.
 
     Args:
-        vital: Commands that must succeed for the job to leave the in-flight hash; the second word of each is its key.
+        vital: Commands that must succeed for the job to leave its place in flight; the second word of each is its key.
         counters: Commands that may fail.
+        listed: The bytes of a job that stands in an inbox.
 
     Returns:
         False if the job was not in flight any more: nothing was written.
     """
-    return bool(SETTLE.run(link, *_settle_parts(_hash_of(owner), field, vital, counters)))
+    return bool(SETTLE.run(link, *_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed)))
 
 
-def settle_call(owner: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> tuple[Any, ...]:
+def settle_call(
+    owner: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect] = (), listed: bytes | None = None
+) -> tuple[Any, ...]:
     """The command by which `settle` ends a job, to be sent along with others; the script may have to be loaded."""
-    return SETTLE.call(*_settle_parts(keys.in_flight(owner), field, vital, counters))
+    return SETTLE.call(*_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed))
+
+
+def _key_of(owner: str, field: bytes, listed: bytes | None) -> str:
+    return _hash_of(owner) if listed is None else keys.inbox(owner, split_field(field)[2])
 
 
 def kept_commands(name: str, field: bytes, raw: bytes, seconds: int) -> list[Command]:
@@ -317,7 +426,9 @@ def kept_commands(name: str, field: bytes, raw: bytes, seconds: int) -> list[Com
 
 
 def kept_name(token: str) -> str:
-    """Stands for an owner in `settle` and `raw_of`, and owns one job that was kept aside; no owner's name begins so."""
+    """
+    Stands for an owner in `settle` and `find_job`, and owns one job that was kept aside; no owner's name begins so.
+    """
     return _KEPT + token
 
 
@@ -331,7 +442,11 @@ def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = ()) 
 
 
 def _settle_parts(
-    in_flight_key: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect]
+    in_flight_key: str,
+    field: bytes,
+    vital: Sequence[Effect],
+    counters: Sequence[Effect],
+    listed: bytes | None = None,
 ) -> tuple[list[str], list[Any]]:
     """KEYS and ARGV of `settle.lua`."""
     # From each key to its number, as it comes; an end may name thousands.
@@ -339,8 +454,8 @@ def _settle_parts(
     if type(counters) is Counted:
         known |= counters.numbers
     numbers: defaultdict[Any, int] = defaultdict(count(len(known) + 1).__next__, known)
-    arguments: list[Any] = [field, 0]
-    arguments[1] = _add_words(arguments, vital, numbers)
+    arguments: list[Any] = [field, "0", 0] if listed is None else [listed, "1", 0]
+    arguments[2] = _add_words(arguments, vital, numbers)
     if type(counters) is Counted:
         arguments += counters.words
     else:
@@ -406,37 +521,46 @@ def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
     return marked if marked == list(effects) else [*marked, ("EXPIRE", key, _DAY_SECONDS)]
 
 
-def give_back(link: Link, owner: str, fields: Iterable[bytes]) -> list[bytes]:
+def give_back(link: Link, owner: str, fields: Iterable[bytes], listed: Mapping[bytes, bytes] = _NONE_LISTED) -> int:
     """
     Put jobs back to their queues, to be the next to run there.
 
     Args:
         fields: The first of them is to run first.
+        listed: The bytes of those that stand in inboxes, by field.
 
     Returns:
-        Those that were still in flight.
+        How many were still in flight.
     """
-    moved: list[bytes] = []
+    moved = 0
     in_reverse = list(fields)[::-1]
     for start in range(0, len(in_reverse), _SLICE):
-        moved += GIVE_BACK.run(link, *_give_back_parts(owner, in_reverse[start : start + _SLICE]))
+        moved += GIVE_BACK.run(link, *_give_back_parts(owner, in_reverse[start : start + _SLICE], listed))
     return moved
 
 
-def give_back_at_process_end(link: Link, owner: str, fields: Sequence[bytes]) -> None:
+def give_back_at_process_end(
+    link: Link, owner: str, fields: Sequence[bytes], listed: Mapping[bytes, bytes] = _NONE_LISTED
+) -> None:
     """Send `give_back`, for Redis to do as this process ends."""
-    link.send_as_process_ends(b"".join(link.pack([GIVE_BACK.full_call(*_give_back_parts(owner, list(fields)[::-1]))])))
+    parts = _give_back_parts(owner, list(fields)[::-1], listed)
+    link.send_as_process_ends(b"".join(link.pack([GIVE_BACK.full_call(*parts)])))
 
 
-def _give_back_parts(owner: str, fields: Sequence[bytes]) -> tuple[list[str], list[Any]]:
+def _give_back_parts(owner: str, fields: Sequence[bytes], listed: Mapping[bytes, bytes]) -> tuple[list[str], list[Any]]:
     """KEYS and ARGV of `give_back.lua`; what is to run first comes last."""
-    names = [keys.in_flight(owner), keys.QUEUES]
+    numbers = {keys.in_flight(owner): 1, keys.QUEUES: 2}
     arguments: list[Any] = []
-    numbers: dict[str, int] = {}
     for field in fields:
-        key = keys.queue(split_field(field)[2])
-        arguments += [field, numbers.setdefault(key, len(names) + len(numbers) + 1)]
-    return [*names, *numbers], arguments
+        name = split_field(field)[2]
+        raw = listed.get(field)
+        source = keys.in_flight(owner) if raw is None else keys.inbox(owner, name)
+        arguments += [
+            field if raw is None else raw,
+            numbers.setdefault(source, len(numbers) + 1),
+            numbers.setdefault(keys.queue(name), len(numbers) + 1),
+        ]
+    return list(numbers), arguments
 
 
 def renew(link: Link, owner: str, lease_ms: int) -> bool:
@@ -468,7 +592,35 @@ def fields(link: Link, owner: str) -> list[bytes]:
     return found
 
 
-def raw_of(link: Link, owner: str, field: bytes) -> bytes | None:
-    """The original bytes of a job in flight; None if it is not."""
-    raw: bytes | None = link.command("HGET", _hash_of(owner), field)
-    return raw
+def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[bytes]]:
+    """For each queue what stands in the owner's inbox for it; the newest comes first."""
+    found: list[list[bytes]] = raise_first(
+        link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names])
+    )
+    return found
+
+
+def public_field(field: bytes, listed: bytes | None) -> bytes:
+    """What names a job in flight to another process, for `find_job`."""
+    if listed is None:
+        return field
+    digest = hashlib.sha1(listed, usedforsecurity=False).hexdigest()
+    return _BY_DIGEST + f"{digest}@{split_field(field)[2]}".encode()
+
+
+def find_job(link: Link, owner: str, field: bytes) -> tuple[bytes, bytes, bytes | None] | None:
+    """
+    The job in flight that a `public_field` names.
+
+    Returns:
+        Its bytes, then its field and again its bytes, if it is listed, as `settle` takes them; None if it is not in
+        flight.
+    """
+    if field.startswith(_BY_DIGEST):
+        digest, _, queue = field[len(_BY_DIGEST) :].decode().partition("@")
+        for raw in link.command("LRANGE", keys.inbox(owner, queue), 0, -1):
+            if hashlib.sha1(raw, usedforsecurity=False).hexdigest() == digest:
+                return raw, f"0.0@{queue}".encode(), raw
+        return None
+    found: bytes | None = link.command("HGET", _hash_of(owner), field)
+    return None if found is None else (found, field, None)

@@ -74,6 +74,15 @@ def _owners(pool: Pool) -> dict[str, list[str]]:
     }
 
 
+def jobs(pool: Pool, owner: str) -> list[tuple[str, bytes]]:
+    """Queue and bytes of all that an owner has in flight."""
+    about, flat = pool.batch([("HGET", keys.OWNERS, owner), ("HGETALL", keys.in_flight(owner))])
+    found = [(in_flight.split_field(field)[2], raw) for field, raw in _pairs(flat)]
+    queues = queues_of(about or b"")
+    listed = pool.batch([("LRANGE", keys.inbox(owner, queue), 0, -1) for queue in queues]) if queues else []
+    return found + [(queue, raw) for queue, raws in zip(queues, listed, strict=True) for raw in raws]
+
+
 def queues_of(about: bytes) -> list[str]:
     """The queues in what an owner says about itself; none where it cannot be read."""
     try:

@@ -116,6 +116,10 @@ class Link:
             if count > 1:
                 raise ReplyLostError(f"{error}; the first of {count} commands may have been executed") from error
             raise
+        return self.receive_all(count)
+
+    def receive_all(self, count: int) -> list[Any]:
+        """The next replies; an error reply stands in the list as a `RedisReplyError`."""
         try:
             replies = self._replies(count)
             self._used_at = time.monotonic()

@@ -21,7 +21,6 @@ from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.wire import keys
 
 RECOVER = Script("recover")
-EMPTY_INBOX = Script("empty_inbox")
 FORGET_SUSPECTS = Script("forget_suspects")
 ENTER_LOST = Script("enter_lost")
 
@@ -34,10 +33,16 @@ _LEFT_BEHIND = re.compile(r"sidekiq_py:(?:inflight:(.+)|inbox:(.+?:[0-9]+:[0-9a-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job in an owner's in-flight hash."""
+    """
+    A job in an owner's in-flight hash, or in one of its inboxes.
+
+    Args:
+        field: In the hash; for one in an inbox, `0.<n>@<queue>`.
+    """
 
     field: bytes
     raw: bytes
+    is_listed: bool = False
 
     @property
     def is_marked(self) -> bool:
@@ -180,8 +185,23 @@ def strike_off(link: Link, owner_names: Sequence[str]) -> None:
         link.command("HDEL", keys.DEPARTED, *owner_names)
 
 
-def entries(link: Link, owner: str) -> Iterator[list[Entry]]:
-    """An owner's jobs in flight, in slices, those taken last first: so the first taken is the first to run again."""
+def entries(link: Link, owner: str, queues: Sequence[str]) -> Iterator[list[Entry]]:
+    """
+    An owner's jobs in flight, in slices, those taken last first: so the first taken is the first to run again.
+
+    Args:
+        queues: Those whose inboxes may hold some.
+    """
+    for queue, raws in zip(
+        queues, link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queues]), strict=True
+    ):
+        if isinstance(raws, RedisReplyError):
+            if raws.is_about_server:
+                raise raws
+            # A key of a foreign type, which doctor names: the others go back.
+            continue
+        listed = [Entry(f"0.{number}@{queue}".encode(), raw, is_listed=True) for number, raw in enumerate(raws)]
+        yield from (listed[start : start + _PAGE] for start in range(0, len(listed), _PAGE))
     found = link.command("HKEYS", keys.in_flight(owner))
     fields = in_flight.sorted_by_batch(field for field in found if in_flight.is_field(field))[::-1]
     for start in range(0, len(fields), _PAGE):
@@ -253,34 +273,19 @@ def move(link: Link, owner: str, fates: Sequence[Fate], *, now: float, dead: tup
 
 
 def _move(link: Link, owner: str, fates: Sequence[Fate], now: float, dead: tuple[int, int]) -> list[bytes]:
-    names = [keys.in_flight(owner), keys.SUSPECTS, keys.QUEUES, keys.DEAD]
+    numbers = {keys.in_flight(owner): 1, keys.SUSPECTS: 2, keys.QUEUES: 3, keys.DEAD: 4}
     max_jobs, timeout_seconds = dead
     arguments: list[Any] = [SUSPECT_TTL_SECONDS, repr(now), repr(now - timeout_seconds), -max_jobs]
     for fate in fates:
+        entry = fate.entry
+        source = numbers.setdefault(keys.inbox(owner, entry.queue), len(numbers) + 1) if entry.is_listed else 1
+        arguments += [entry.field, source, entry.raw if entry.is_listed else entry.field]
         if fate.dead_member is not None:
-            arguments += [fate.entry.field, 0, fate.dead_member]
-            continue
-        key = keys.queue(fate.entry.queue)
-        if key not in names[4:]:
-            names.append(key)
-        arguments += [fate.entry.field, names.index(key, 4) + 1, f"{fate.deaths}:{fate.first:.3f}"]
-    moved: list[bytes] = RECOVER.run(link, names, arguments)
-    return moved
-
-
-def empty_inboxes(link: Link, owner: str, queue_names: Sequence[str]) -> int:
-    """Put back what was moved and never claimed; returns how many. What Redis refuses for one queue stays there."""
-    if not queue_names:
-        return 0
-    lengths = link.batch([("LLEN", keys.inbox(owner, name)) for name in queue_names])
-    moved = 0
-    for name, length in zip(queue_names, lengths, strict=True):
-        if length:
-            try:
-                moved += EMPTY_INBOX.run(link, [keys.inbox(owner, name), keys.queue(name), keys.QUEUES], [])
-            except RedisReplyError as error:
-                if error.is_about_server:
-                    raise
+            arguments += [0, fate.dead_member]
+        else:
+            queue = numbers.setdefault(keys.queue(entry.queue), len(numbers) + 1)
+            arguments += [queue, f"{fate.deaths}:{fate.first:.3f}"]
+    moved: list[bytes] = RECOVER.run(link, list(numbers), arguments)
     return moved
 
 

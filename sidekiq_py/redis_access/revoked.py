@@ -50,7 +50,8 @@ def revoke(pool: Pool, jids: Sequence[str], *, now: float, kept_seconds: float) 
         now: Seconds since the epoch.
         kept_seconds: For how long at least; a job that waits for its time now is covered in any case.
     """
-    names = [keys.REVOKED, keys.SCHEDULE, keys.RETRY, keys.OWNERS, keys.in_flight("")]
+    inboxes = keys.inbox("", "").rstrip(":") + ":"
+    names = [keys.REVOKED, keys.SCHEDULE, keys.RETRY, keys.OWNERS, keys.in_flight(""), inboxes]
     until, at_most = f"{now + kept_seconds:.3f}", f"{now + _MOST_SECONDS:.3f}"
     given = [f"{now:.3f}", until, _AFTER_THE_LAST_SECONDS, at_most, MOST_KEPT]
     may_start, forgotten = False, 0

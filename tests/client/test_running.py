@@ -270,13 +270,19 @@ def test_an_empty_chain_costs_a_plain_job_next_to_nothing() -> None:
     payload = dict(PAYLOAD)
 
     def seconds_of(action: Callable[[], Any]) -> float:
-        started = time.perf_counter()
+        # Of the processor, as others are at work beside this.
+        started = time.thread_time()
         for _ in range(20_000):
             action()
-        return (time.perf_counter() - started) / 20_000
+        return (time.thread_time() - started) / 20_000
 
     function = definition.bind(payload, lambda: False)
-    bare = min(seconds_of(lambda: function(*payload["args"])) for _ in range(5))
-    ran = min(seconds_of(lambda: run(definition, payload, "q", program.server_middleware)) for _ in range(5))
+    rounds = [
+        (
+            seconds_of(lambda: function(*payload["args"])),
+            seconds_of(lambda: run(definition, payload, "q", program.server_middleware)),
+        )
+        for _ in range(5)
+    ]
 
-    assert ran < bare * 25
+    assert min(ran / bare for bare, ran in rounds) < 25

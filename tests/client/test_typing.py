@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.worker_process import REPOSITORY
+
+pytest.importorskip("mypy")
 
 PROGRAM = """\
 import sidekiq_py as sidekiq

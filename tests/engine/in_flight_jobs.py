@@ -1,6 +1,7 @@
 """Short ways to fetch and to look at what is in flight."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import redis
@@ -33,12 +34,17 @@ def fetch(
     return list(zip(reply[2::2], reply[3::2], strict=True))
 
 
-def claim(link: Link, *, owner: str = OWNER, batch: int = 7, queue: str = "default", may: bool = False) -> bytes | None:
-    """Run `claim.lua`; the field of what was claimed."""
-    reply: list[bytes] | None = in_flight.CLAIM.run(
-        link, *in_flight.claim_parts(owner, batch, queue, may_take_marked=may)
-    )
+def claim(
+    link: Link, raw: bytes, *, owner: str = OWNER, number: str = "7.0", queue: str = "default", may: bool = False
+) -> bytes | None:
+    """Run `claim.lua` for a job in an inbox; the field of what was claimed."""
+    reply: list[bytes] | None = in_flight.claim(link, owner, number, queue, raw, may_take_marked=may)
     return reply[0] if reply is not None else None
+
+
+def acknowledge(link: Link, *fields: bytes, listed: Iterable[tuple[str, bytes]] = ()) -> int:
+    """Acknowledge jobs; how many were still in flight."""
+    return sum(link.batch(in_flight.acknowledge_commands(OWNER, fields, listed)))
 
 
 def jobs_of(pairs: list[tuple[bytes, bytes]]) -> list[bytes]:

@@ -24,6 +24,7 @@ from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.engine.in_flight_jobs import ABOUT, OWNER, digest, fetch, held
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -113,7 +114,7 @@ def lines() -> Iterator[Lines]:
 
 def in_flight(client: redis.Redis) -> int:
     """How many jobs are."""
-    return sum(client.hlen(key) for key in client.keys("sidekiq_py:inflight:*"))
+    return len(jobs_in_flight(client))
 
 
 def test_a_job_that_cannot_even_be_begun_fails(worker: Worker, redis_client: redis.Redis) -> None:

@@ -15,6 +15,7 @@ from sidekiq_py.redis_access.in_flight import Join, Once, Unless
 from sidekiq_py.redis_access.link import Link
 from tests.engine.in_flight_jobs import OWNER, fetch, held, push
 from tests.engine.test_beside_the_job import Worker
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
 
@@ -274,7 +275,7 @@ def test_ends_that_wait_for_others_are_written_in_batches(redis_client: redis.Re
         eventually(lambda start=start: redis_client.get("stat:processed") == str(start + 100).encode())
 
     assert set(redis_client.hvals("ended")) == {b"1"}
-    eventually(lambda: redis_client.keys("sidekiq_py:inflight:*") == [])
+    eventually(lambda: jobs_in_flight(redis_client) == [])
 
 
 def test_what_an_end_pushes_is_fetched_before_others_are_served(redis_client: redis.Redis, worker: Worker) -> None:
@@ -337,7 +338,7 @@ def test_what_a_success_asks_is_answered_with_the_next_fetch(redis_client: redis
     redis_client.set("texts", "no hash")
     push_jobs(redis_client, [job_text(9, "step")])
     eventually(lambda: len(ran) == 11)
-    eventually(lambda: redis_client.keys("sidekiq_py:inflight:*") == [])
+    eventually(lambda: jobs_in_flight(redis_client) == [])
     assert len(answers) == 10
 
 
@@ -354,8 +355,7 @@ def test_an_end_that_redis_refuses_holds_up_no_other(redis_client: redis.Redis, 
     push_jobs(redis_client, [job_text(number, "plain") for number in range(20)])
 
     eventually(lambda: redis_client.hget("fine", "ended") == b"19")
-    [owner] = eventually(lambda: redis_client.keys("sidekiq_py:inflight:*"))
-    assert redis_client.hlen(owner) == 1
+    assert len(eventually(lambda: jobs_in_flight(redis_client))) == 1
     redis_client.delete("counts")
     eventually(lambda: redis_client.hget("counts", "ended") == b"1")
 
@@ -531,8 +531,7 @@ def test_an_end_that_is_too_long_loses_no_thread(redis_client: redis.Redis, work
 
     eventually(lambda: worker.ran == [2])
     eventually(lambda: redis_client.get("stat:processed") == b"1")
-    [owner] = redis_client.keys("sidekiq_py:inflight:*")
-    eventually(lambda: redis_client.hlen(owner) == 1)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 1)
 
 
 def test_one_spell_of_refused_writes_is_told_once(

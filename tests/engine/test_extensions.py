@@ -21,6 +21,7 @@ from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from sidekiq_py.wire.process_info import ProcessInfo, parse_info
 from tests.engine.in_flight_jobs import digest
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
 
@@ -128,7 +129,7 @@ def texts_of(client: redis.Redis, queue: str) -> list[str]:
 
 def in_flight(client: redis.Redis) -> int:
     """How many jobs are."""
-    return sum(client.hlen(key) for key in client.keys("sidekiq_py:inflight:*"))
+    return len(jobs_in_flight(client))
 
 
 def info_of(client: redis.Redis, launcher: Launcher) -> ProcessInfo:

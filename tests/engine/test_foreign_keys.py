@@ -14,6 +14,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain, ServerMiddleware
 from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text
 from tests.support.waiting import eventually
 
@@ -69,7 +70,7 @@ def wait_for_runs(worker: Worker, count: int) -> None:
 
 def in_flight(client: redis.Redis) -> int:
     """How many jobs are."""
-    return sum(client.hlen(key) for key in client.keys("sidekiq_py:inflight:*"))
+    return len(jobs_in_flight(client))
 
 
 def test_a_queue_that_is_no_list_keeps_no_other_from_being_served(

@@ -13,7 +13,7 @@ from sidekiq_py.redis_access.in_flight import FetchPlan
 from sidekiq_py.redis_access.link import Link
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.settings import RedisSettings
-from tests.engine.in_flight_jobs import ABOUT, OWNER, claim, digest, fetch, held, jobs_of, push
+from tests.engine.in_flight_jobs import ABOUT, OWNER, acknowledge, claim, digest, fetch, held, jobs_of, push
 from tests.support.redis_server import RedisServer
 
 DAY = "2026-01-02"
@@ -214,19 +214,20 @@ def test_a_queue_of_suspects_is_not_turned_round_for_ever(link: Link, redis_clie
 # ---- claim
 
 
-def test_a_claim_takes_the_job_that_arrived_first(link: Link, redis_client: redis.Redis) -> None:
-    """From the inbox into the hash, whichever move brought it."""
+def test_a_claim_takes_the_job_it_names(link: Link, redis_client: redis.Redis) -> None:
+    """From the inbox into the hash; others in the inbox run already."""
     fetch(link)
-    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "older", "arrived")
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "runs", "arrived")
 
-    assert claim(link) == b"7.0:default"
-    assert held(redis_client) == {b"7.0:default": b"older"}
-    assert redis_client.lrange(f"sidekiq_py:inbox:{OWNER}:default", 0, -1) == [b"arrived"]
+    assert claim(link, b"arrived") == b"7.0:default"
+    assert held(redis_client) == {b"7.0:default": b"arrived"}
+    assert redis_client.lrange(f"sidekiq_py:inbox:{OWNER}:default", 0, -1) == [b"runs"]
 
 
-def test_a_claim_of_nothing_is_none(link: Link, redis_client: redis.Redis) -> None:
-    """The time of the move ran out."""
-    assert claim(link) is None
+def test_a_claim_of_what_is_gone_is_none(link: Link, redis_client: redis.Redis) -> None:
+    """Somebody has recovered it meanwhile."""
+    assert claim(link, b"gone") is None
+    assert held(redis_client) == {}
 
 
 @pytest.mark.parametrize("reason", ["fenced", "paused"])
@@ -239,7 +240,7 @@ def test_a_claim_that_is_not_allowed_puts_the_job_back_in_front(
     redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "arrived")
     redis_client.hdel("sidekiq_py:owners", OWNER) if reason == "fenced" else redis_client.sadd("paused", "default")
 
-    assert claim(link) is None
+    assert claim(link, b"arrived") is None
     assert redis_client.rpop("queue:default", 2) == [b"arrived", b"next"]
     assert held(redis_client) == {}
 
@@ -251,9 +252,9 @@ def test_a_waiter_leaves_a_suspect_with_a_death_to_a_fetch(link: Link, redis_cli
     redis_client.hset("sidekiq_py:suspects", mapping={digest(b"one"): "0:1.000", digest(b"two"): "1:1.000"})
 
     redis_client.lpush(inbox, "one")
-    assert claim(link) == b"7.0!default"
+    assert claim(link, b"one") == b"7.0!default"
     redis_client.lpush(inbox, "two")
-    assert claim(link, batch=8) is None
+    assert claim(link, b"two", number="8.0") is None
     assert redis_client.lrange("queue:default", 0, -1) == [b"two"]
 
 
@@ -266,20 +267,81 @@ def test_acknowledging_counts_only_what_was_still_in_flight(link: Link, redis_cl
     fields = [field for field, _ in fetch(link)]
     redis_client.hdel(f"sidekiq_py:inflight:{OWNER}", fields[0])
 
-    assert in_flight.acknowledge(link, OWNER, fields, DAY) == 1
-    assert in_flight.acknowledge(link, OWNER, fields, DAY) == 0
-    assert redis_client.mget("stat:processed", f"stat:processed:{DAY}") == [b"1", b"1"]
+    assert acknowledge(link, *fields) == 1
+    assert acknowledge(link, *fields) == 0
     assert held(redis_client) == {}
 
 
-def test_a_counter_of_a_foreign_type_keeps_no_job_in_flight(link: Link, redis_client: redis.Redis) -> None:
-    """The job is done all the same."""
-    push(redis_client, "a")
-    [(field, _)] = fetch(link)
+def test_of_two_equal_jobs_in_an_inbox_each_is_acknowledged_by_itself(link: Link, redis_client: redis.Redis) -> None:
+    """Two jobs with the same bytes stay two jobs."""
+    inbox = f"sidekiq_py:inbox:{OWNER}:default"
+    redis_client.lpush(inbox, "same", "same")
+
+    assert acknowledge(link, listed=[("default", b"same")]) == 1
+    assert redis_client.lrange(inbox, 0, -1) == [b"same"]
+    assert acknowledge(link, listed=[("default", b"same"), ("default", b"same")]) == 1
+
+
+def test_the_number_of_processed_jobs_is_kept_for_five_years(link: Link, redis_client: redis.Redis) -> None:
+    """The day's counter, that is; and where one of them is of a foreign type, the other counts."""
+    in_flight.count_processed(link, DAY, 3)
+    in_flight.count_processed(link, DAY, 2)
+
+    assert redis_client.mget("stat:processed", f"stat:processed:{DAY}") == [b"5", b"5"]
+    assert redis_client.ttl(f"stat:processed:{DAY}") > 4 * 365 * 24 * 3600
+
+    redis_client.delete("stat:processed")
     redis_client.lpush("stat:processed", "not a number")
+    in_flight.count_processed(link, DAY, 1)
+    assert redis_client.get(f"stat:processed:{DAY}") == b"6"
 
-    assert in_flight.acknowledge(link, OWNER, [field], DAY) == 1
-    assert held(redis_client) == {}
+
+def test_a_job_in_an_inbox_is_settled_once(link: Link, redis_client: redis.Redis) -> None:
+    """Its bytes name it there; sent again after a lost reply the end finds it gone and writes nothing."""
+    inbox = f"sidekiq_py:inbox:{OWNER}:default"
+    redis_client.lpush(inbox, "a", "other")
+
+    def settle() -> bool:
+        return in_flight.settle(link, OWNER, b"3.0@default", vital=[("ZADD", "retry", 5, "b")], listed=b"a")
+
+    assert (settle(), settle()) == (True, False)
+    assert redis_client.zrange("retry", 0, -1) == [b"b"]
+    assert redis_client.lrange(inbox, 0, -1) == [b"other"]
+
+
+def test_a_job_in_an_inbox_stays_there_if_its_end_is_refused(link: Link, redis_client: redis.Redis) -> None:
+    """Nothing is written then, as for one in the hash."""
+    inbox = f"sidekiq_py:inbox:{OWNER}:default"
+    redis_client.lpush(inbox, "a")
+    redis_client.set("retry", "no sorted set")
+
+    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+        in_flight.settle(link, OWNER, b"3.0@default", vital=[("ZADD", "retry", 5, "b")], listed=b"a")
+
+    assert redis_client.lrange(inbox, 0, -1) == [b"a"]
+
+
+def test_jobs_in_inboxes_and_in_the_hash_go_back_together(link: Link, redis_client: redis.Redis) -> None:
+    """The first of them is the next to run, wherever it stood."""
+    push(redis_client, "hashed", "waits")
+    [(field, _)] = fetch(link, max_jobs=1)
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "listed")
+
+    moved = in_flight.give_back(link, OWNER, [b"2.0@default", field], {b"2.0@default": b"listed"})
+
+    assert moved == 2
+    assert redis_client.rpop("queue:default", 3) == [b"listed", b"hashed", b"waits"]
+    assert redis_client.exists(f"sidekiq_py:inbox:{OWNER}:default") == 0
+
+
+def test_another_process_finds_a_job_in_an_inbox_by_its_public_field(link: Link, redis_client: redis.Redis) -> None:
+    """It settles what ran past its time limit; the bytes themselves may be too long for a pipe."""
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:low", "a", "b")
+    public = in_flight.public_field(b"3.0@low", b"a")
+
+    assert in_flight.find_job(link, OWNER, public) == (b"a", b"0.0@low", b"a")
+    redis_client.lrem(f"sidekiq_py:inbox:{OWNER}:low", 1, "a")
+    assert in_flight.find_job(link, OWNER, public) is None
 
 
 def test_settling_writes_once(link: Link, redis_client: redis.Redis) -> None:
@@ -319,11 +381,11 @@ def test_what_is_given_back_runs_next_and_in_order(link: Link, redis_client: red
     push(redis_client, "x", queue="low")
     fields = [field for field, _ in fetch(link, ("low", 0), ("default", 0), max_jobs=3)]
 
-    assert set(in_flight.give_back(link, OWNER, fields)) == set(fields)
+    assert in_flight.give_back(link, OWNER, fields) == len(fields)
     assert redis_client.rpop("queue:default", 3) == [b"a", b"b", b"c"]
     assert redis_client.rpop("queue:low") == b"x"
     assert redis_client.smembers("queues") == {b"default", b"low"}
-    assert in_flight.give_back(link, OWNER, fields) == []
+    assert in_flight.give_back(link, OWNER, fields) == 0
 
 
 def test_a_job_that_cannot_go_back_does_not_keep_the_others(link: Link, redis_client: redis.Redis) -> None:
@@ -333,7 +395,7 @@ def test_a_job_that_cannot_go_back_does_not_keep_the_others(link: Link, redis_cl
     fields = [field for field, _ in fetch(link, ("odd", 0), ("default", 0))]
     redis_client.set("queue:odd", "a string")
 
-    assert in_flight.give_back(link, OWNER, fields) == [b"1.1:default"]
+    assert in_flight.give_back(link, OWNER, fields) == 1
     assert held(redis_client) == {b"1.0:odd": b"x"}
 
 
@@ -374,9 +436,9 @@ def test_a_full_redis_can_be_worked_empty(full_server: tuple[redis.Redis, Link])
     fields = [field for field, _ in fetch(link)]
     assert len(fields) == 4
     assert in_flight.renew(link, OWNER, 1000)
-    assert in_flight.acknowledge(link, OWNER, fields[:1], DAY) == 1
+    assert acknowledge(link, fields[0]) == 1
     assert in_flight.settle(link, OWNER, fields[1], vital=[("ZADD", "retry", 5, "b")])
-    assert in_flight.give_back(link, OWNER, fields[2:3]) == fields[2:3]
+    assert in_flight.give_back(link, OWNER, fields[2:3]) == 1
     assert in_flight.fence(link, OWNER, certain=True, now=5.0)
     assert (client.lrange("queue:default", 0, -1), client.zrange("retry", 0, -1)) == ([b"c"], [b"b"])
 
@@ -388,7 +450,7 @@ def test_a_job_that_arrived_is_claimed_though_redis_is_full(full_server: tuple[r
     client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "arrived")
     client.config_set("maxmemory", 1)
 
-    assert claim(link) == b"7.0:default"
+    assert claim(link, b"arrived") == b"7.0:default"
     assert client.llen(f"sidekiq_py:inbox:{OWNER}:default") == 0
 
 
@@ -398,7 +460,7 @@ def test_scripts_come_back_after_a_flush(link: Link, redis_client: redis.Redis) 
     [(first, _), (second, _)] = fetch(link)
 
     calls: list[Callable[[], int]] = [
-        lambda: in_flight.acknowledge(link, OWNER, [first], DAY),
+        lambda: in_flight.give_back(link, OWNER, [first]),
         lambda: in_flight.settle(link, OWNER, second, vital=[]),
         lambda: in_flight.renew(link, OWNER, 1000),
         lambda: in_flight.fence(link, OWNER, certain=True, now=1.0),
@@ -443,6 +505,6 @@ def test_a_claim_tells_it_too(link: Link, redis_client: redis.Redis) -> None:
     redis_client.zadd("sidekiq_py:revoked", {"a": 9e9})
     redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", '{"jid":"a"}')
 
-    reply = in_flight.CLAIM.run(link, *in_flight.claim_parts(OWNER, 7, "default", may_take_marked=False))
+    reply = in_flight.claim(link, OWNER, "7.0", "default", b'{"jid":"a"}', may_take_marked=False)
 
     assert reply == [b"7.0:default", b'{"jid":"a"}', [b"", b"a"]]

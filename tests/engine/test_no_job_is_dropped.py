@@ -17,19 +17,20 @@ from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine import processor, waiters
 from sidekiq_py.engine.attempt import Ending
 from sidekiq_py.engine.basic import BasicFetcher
+from sidekiq_py.engine.exchange import Exchange
 from sidekiq_py.engine.fetcher import UnitOfWork
 from sidekiq_py.engine.owner import Ownership
 from sidekiq_py.engine.reliable import ReliableFetcher
 from sidekiq_py.engine.settle import Settler
 from sidekiq_py.engine.waiters import Waiters
 from sidekiq_py.errors import JobNotFoundError, RedisConnectionError
-from sidekiq_py.redis_access.in_flight import CLAIM
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.wire import keys
 from tests.engine.in_flight_jobs import push
 from tests.engine.test_beside_the_job import Worker, in_flight
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -178,13 +179,13 @@ def test_acknowledgements_survive_a_fetch_that_fails_before_it_is_sent(
     fill(fetcher, 1)
     unit = fetcher._jobs.popleft()
     fetcher._settler.acknowledge(unit)
-    faults.put(Ownership, "reserve_lone", MemoryError())
+    faults.put(Exchange, "_handed_in", MemoryError())
 
     with pytest.raises(MemoryError):
         fill(fetcher, 1)
     fetcher._settler.flush()
 
-    assert redis_client.get(keys.STAT_PROCESSED) == b"1"
+    assert unit.raw not in jobs_in_flight(redis_client)
     assert unit.field not in fetcher._ownership.current.units
 
 
@@ -195,13 +196,12 @@ def test_what_a_move_has_brought_goes_back_if_another_move_fails_beyond_measure(
     ownership = Ownership("me:1:abc", ["default", "low"], 30)
     redis_client.hset(keys.OWNERS, ownership.current.name, ownership.current.about)
     ownership.current.is_registered = True
-    redis_client.script_load(CLAIM.text)
     group = Waiters(pool, ownership, ["default", "low"], 0.05)
     group.open(())
     eventually(lambda: sum(client["cmd"] == "blmove" for client in redis_client.client_list()) == 2)
     redis_client.lpush("queue:default", "a")
     redis_client.lpush("queue:low", "b")
-    eventually(lambda: redis_client.hlen(keys.in_flight(ownership.current.name)) == 2)
+    eventually(lambda: len(jobs_in_flight(redis_client)) == 2)
     received: list[bytes] = []
     receive = waiters.Waiter.receive
 
@@ -280,7 +280,7 @@ def test_a_success_that_was_gathered_is_handed_in_though_the_first_try_fails(
 
     assert faults.raised == ["flush"]
     fetcher._settler.flush()
-    assert redis_client.get(keys.STAT_PROCESSED) == b"1"
+    assert jobs_in_flight(redis_client) == []
 
 
 def test_a_thread_that_fails_beyond_measure_begins_anew(

@@ -14,6 +14,7 @@ from sidekiq_py.engine.reliable import ReliableFetcher
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.wire import keys
 from tests.engine.in_flight_jobs import push
+from tests.support.in_flight import jobs_in_flight
 from tests.support.waiting import eventually
 
 Take = Callable[[], list[UnitOfWork | None]]
@@ -176,4 +177,4 @@ def test_a_job_that_comes_while_the_only_processor_is_busy_goes_back(
     push(redis_client, "l1", queue="low")
 
     eventually(lambda: redis_client.lrange("queue:low", 0, -1) == [b"l1"] and not fetcher._waiters.any_open)
-    assert redis_client.hvals(keys.in_flight(fetcher._ownership.current.name)) == [b"h1"]
+    assert jobs_in_flight(redis_client) == [b"h1"]

@@ -14,6 +14,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain, ServerMiddleware
 from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -81,5 +82,5 @@ def test_what_ended_meanwhile_is_handed_in_if_redis_comes_back_in_time(server: R
 
     assert not stopping.is_alive()
     assert client.get("stat:processed") == b"1"
-    assert client.keys("sidekiq_py:inflight:*") == []
+    assert jobs_in_flight(client) == []
     client.close()

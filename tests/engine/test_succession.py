@@ -25,6 +25,7 @@ from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.engine.in_flight_jobs import OWNER, fetch, held, push
 from tests.support.cutting_proxy import WHERES, CuttingProxy, Where
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -353,7 +354,7 @@ def test_a_step_for_a_queue_of_others_is_pushed(
     push_jobs(redis_client, [job_text(0, "step")], "low")
 
     eventually(lambda: redis_client.llen("queue:default") == 1)
-    eventually(lambda: not redis_client.keys("sidekiq_py:inflight:*"))
+    eventually(lambda: not jobs_in_flight(redis_client))
     assert chained.ran == [0]
 
 

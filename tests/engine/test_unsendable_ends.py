@@ -10,6 +10,7 @@ import redis
 
 from sidekiq_py.outcome import Outcome, Question
 from tests.engine.test_beside_the_job import Worker
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
 
@@ -57,7 +58,7 @@ def test_such_a_job_is_kept_in_dead_and_no_other_is_held_up(
 
     eventually(lambda: redis_client.zcard("dead") == 2)
     eventually(lambda: redis_client.hget("ended", "n") == b"8")
-    eventually(lambda: redis_client.keys("sidekiq_py:inflight:*") == [])
+    eventually(lambda: jobs_in_flight(redis_client) == [])
     eventually(lambda: redis_client.mget("stat:processed", "stat:failed") == [b"20", b"2"])
     assert [json.loads(job)["class"] for job in redis_client.zrange("dead", 0, -1)] == ["odd", "odd"]
     assert redis_client.exists("odd", "words") == 0
@@ -94,4 +95,4 @@ def test_an_end_that_is_no_success_becomes_a_failure(
     eventually(lambda: redis_client.zcard("retry") == 1)
     [kept] = redis_client.zrange("retry", 0, -1)
     assert json.loads(kept)["error_class"] == "UnicodeEncodeError"
-    eventually(lambda: redis_client.keys("sidekiq_py:inflight:*") == [])
+    eventually(lambda: jobs_in_flight(redis_client) == [])

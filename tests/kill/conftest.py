@@ -18,6 +18,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import Balance, Ledger, balance, number_of, stock
 from tests.support.redis_server import RedisServer
 from tests.support.report import pytest_terminal_summary, report
@@ -119,15 +120,18 @@ class Fleet:
         """Under which names a process holds jobs, or held some lately."""
         names = {*self.client.hkeys("sidekiq_py:owners"), *self.client.hkeys("sidekiq_py:departed")}
         names |= {key.removeprefix(b"sidekiq_py:inflight:") for key in self.client.keys("sidekiq_py:inflight:*")}
+        names |= {
+            key.removeprefix(b"sidekiq_py:inbox:").rpartition(b":")[0] for key in self.client.keys("sidekiq_py:inbox:*")
+        }
         return sorted(name.decode() for name in names if name.split(b":")[-3] == str(pid).encode())
 
     def in_flight_of(self, pid: int) -> int:
         """How many jobs a process has in flight."""
-        return sum(self.client.hlen(f"sidekiq_py:inflight:{owner}") for owner in self.owners_of(pid))
+        return sum(len(jobs_in_flight(self.client, owner)) for owner in self.owners_of(pid))
 
     def numbers_in_flight_of(self, pid: int) -> set[int]:
         """The numbers of the jobs that a process has in flight."""
-        texts = [self.client.hvals(f"sidekiq_py:inflight:{owner}") for owner in self.owners_of(pid)]
+        texts = [jobs_in_flight(self.client, owner) for owner in self.owners_of(pid)]
         return {number_of(text) for text in itertools.chain.from_iterable(texts)}
 
     @property

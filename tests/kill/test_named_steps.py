@@ -62,6 +62,8 @@ def finish(fleet: Fleet, pushed: int, report: Callable[[object], None]) -> None:
         ("after settling a failure", 7),
         *[(f"fetch {moment}", 5) for moment in MOMENTS],
         *[(f"acknowledge {moment}", 8) for moment in MOMENTS],
+        *[(f"take {moment}", 8) for moment in MOMENTS],
+        *[(f"acknowledge_listed {moment}", 8) for moment in MOMENTS],
         *[(f"settle {moment}", 9) for moment in MOMENTS],
     ],
 )
@@ -80,8 +82,8 @@ def test_a_worker_is_killed_on_a_job_s_way(
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_idle_worker_is_killed_as_a_job_arrives(fleet: Fleet, report: Callable[[object], None], moment: str) -> None:
-    """Its blocking move and the claim behind it are on their way."""
-    worker = fleet.start(fault=f"claim {moment}", nth=3)
+    """Its blocking move and the look behind it are on their way."""
+    worker = fleet.start(fault=f"wait {moment}", nth=3)
     number = 0
     while worker.is_running and number < JOBS:
         push_jobs(fleet.client, [job_text(number)])
@@ -136,7 +138,7 @@ def test_a_worker_is_killed_while_it_moves_due_jobs(
     finish(fleet, JOBS, report)
 
 
-@pytest.mark.parametrize("script", ["fence", "recover", "empty_inbox"])
+@pytest.mark.parametrize("script", ["fence", "recover"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_worker_is_killed_while_it_recovers_the_jobs_of_another(
     fleet: Fleet, report: Callable[[object], None], script: str, moment: str

@@ -25,6 +25,7 @@ from sidekiq_py.cli import main
 from sidekiq_py.redis_access.pool import Pool
 from sidekiq_py.redis_access.settings import RedisSettings
 from tests.namespace import jobs
+from tests.support.in_flight import jobs_in_flight
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
@@ -159,7 +160,7 @@ def test_a_worker_runs_what_there_is(guarded: Guarded, fetcher: str) -> None:
     assert guarded.client.keys("myapp:j|*")
     assert guarded.client.keys("myapp:Note-*")
     assert api.Metrics().top_jobs().jobs["Note"].total.processed == 3
-    assert guarded.client.keys("myapp:sidekiq_py:inflight*") == []
+    assert jobs_in_flight(guarded.client, prefix="myapp:") == []
 
 
 def test_what_a_killed_worker_held_comes_back(guarded: Guarded) -> None:

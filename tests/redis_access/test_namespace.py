@@ -104,7 +104,8 @@ def test_scripts_find_the_name_of_a_queue_behind_any_namespace(
         pool.command("UNLINK", keys.QUEUES)
 
         pool.command("LMOVE", keys.queue(queue), keys.inbox(OWNER, queue), "RIGHT", "LEFT")
-        assert recover.empty_inboxes(link, OWNER, [queue]) == 1
+        [[entry]] = recover.entries(link, OWNER, [queue])
+        recover.move(link, OWNER, [recover.Fate(entry, 0, 1.0)], now=1.0, dead=(10, 10))
     assert pool.command("SMEMBERS", keys.QUEUES) == [queue.encode()]
     assert pool.command("LRANGE", keys.queue(queue), 0, -1) == [raw]
     assert [key for key in redis_client.keys("*") if not key.startswith(pool.key_prefix.encode())] == []

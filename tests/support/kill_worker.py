@@ -32,22 +32,25 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware import Chain, ServerMiddleware
 from sidekiq_py.redis_access import in_flight, promote, recover
 from sidekiq_py.redis_access.link import Link
-from sidekiq_py.redis_access.scripts import Script
 from sidekiq_py.redis_access.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.support.ledger import CUT_OFF, DIED, ENDED, GOES_ON, STARTED, LedgerWriter
 
-SCRIPTS: dict[str, Script] = {
-    "fetch": in_flight.FETCH,
-    "claim": in_flight.CLAIM,
-    "acknowledge": in_flight.ACKNOWLEDGE,
-    "settle": in_flight.SETTLE,
-    "give_back": in_flight.GIVE_BACK,
-    "renew": in_flight.RENEW,
-    "fence": in_flight.FENCE,
-    "recover": recover.RECOVER,
-    "empty_inbox": recover.EMPTY_INBOX,
-    "promote": promote.PROMOTE,
+# What occurs in the bytes of a request: a script's digest, or the name of a command.
+REQUESTS: dict[str, bytes] = {
+    "fetch": in_flight.FETCH.digest,
+    "take": b"\r\nLMOVE\r\n",
+    "take_in_order": in_flight.TAKE_IN_ORDER.digest,
+    "wait": b"\r\nBLMOVE\r\n",
+    "claim": in_flight.CLAIM.digest,
+    "acknowledge": b"\r\nHDEL\r\n",
+    "acknowledge_listed": b"\r\nLREM\r\n",
+    "settle": in_flight.SETTLE.digest,
+    "give_back": in_flight.GIVE_BACK.digest,
+    "renew": in_flight.RENEW.digest,
+    "fence": in_flight.FENCE.digest,
+    "recover": recover.RECOVER.digest,
+    "promote": promote.PROMOTE.digest,
 }
 
 
@@ -58,8 +61,8 @@ class Settings:
 
     Args:
         queues: Names and weights.
-        fault: Where to die: a step (see `FAULTS`), or a script and a moment, as in `settle sent`: `before` it is sent,
-            once it is `sent`, when its reply has been `read`.
+        fault: Where to die: a step (see `FAULTS`), or a request (see `REQUESTS`) and a moment, as in `settle sent`:
+            `before` it is sent, once it is `sent`, when its reply has been `read`.
         nth: At which passage.
         timeout_seconds: The soft limit of the job `limited`.
         hard_timeout_seconds: That of the job `endless`; needs *processes*.
@@ -130,13 +133,13 @@ def before(owner: Any, name: str, countdown: Countdown) -> None:
     setattr(owner, name, wrapped)
 
 
-def around_script(script: Script, moment: str, countdown: Countdown) -> None:
-    """Let the process die at a moment of a script's round trip."""
+def around_request(needle: bytes, moment: str, countdown: Countdown) -> None:
+    """Let the process die at a moment of the round trip of a request that holds *needle*."""
     send, receive = Link.send, Link.receive
     waiting: set[Link] = set()
 
     def watched_send(link: Link, packed: Any) -> None:
-        is_concerned = any(script.digest in bytes(part) for part in ([packed] if isinstance(packed, bytes) else packed))
+        is_concerned = any(needle in bytes(part) for part in ([packed] if isinstance(packed, bytes) else packed))
         if is_concerned and moment == "before":
             countdown()
         send(link, packed)
@@ -293,7 +296,7 @@ def arm(settings: Settings) -> None:
         FAULTS[settings.fault](countdown)
         return
     name, _, moment = settings.fault.partition(" ")
-    around_script(SCRIPTS[name], moment, countdown)
+    around_request(REQUESTS[name], moment, countdown)
 
 
 def make_launcher(settings: Settings, on_epoch: Callable[[str], None] = lambda owner: None) -> Launcher:

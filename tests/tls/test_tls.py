@@ -13,6 +13,7 @@ import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py.errors import RedisConnectionError
+from tests.support.in_flight import jobs_in_flight
 from tests.support.redis_server import free_port
 from tests.support.sentinel import Sentinel
 from tests.support.waiting import eventually
@@ -119,7 +120,7 @@ def test_a_worker_by_tls(arguments: list[str], tls_server: TlsServer, tmp_path: 
         eventually(lambda: client.zcard("retry") == 1, 60)
 
         assert worker.stop() == 0
-        assert client.keys("sidekiq_py:inflight:*") == []
+        assert jobs_in_flight(client) == []
     assert "WARN: Could not" not in worker.log
 
 

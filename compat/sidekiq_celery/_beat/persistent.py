@@ -49,14 +49,20 @@ class Runs(NamedTuple):
     sent_at: datetime | None = None
 
     def text(self) -> bytes:
-        """As it stands in Redis: a JSON array, times in seconds since the epoch."""
+        """
+        As it stands in Redis: a JSON array, times in seconds since the epoch. The third says when it was sent last, only
+        where the first two do not: a beat of an earlier release reads two.
+        """
+        counted_from = maybe_make_aware(self.counted_from).timestamp()
         sent = None if self.sent_at is None else maybe_make_aware(self.sent_at).timestamp()
-        return json.dumps([maybe_make_aware(self.counted_from).timestamp(), self.total, sent]).encode()
+        is_implied = sent == (counted_from if self.total else None)
+        return json.dumps([counted_from, self.total] if is_implied else [counted_from, self.total, sent]).encode()
 
 
 def read_runs(app: Any, text: bytes) -> Runs:
     """What `Runs.text` has written; times in the app's zone."""
-    seconds, count, sent = json.loads(text)
+    seconds, count, *more = json.loads(text)
+    sent = more[0] if more else seconds if count else None
 
     def in_zone(moment: float) -> datetime:
         return datetime.fromtimestamp(moment, UTC).astimezone(app.timezone)

@@ -299,7 +299,9 @@ class Station:
             counters = [*in_flight.count_commands(day, failed=False), in_flight.clear_suspect_command(unit.raw)]
             self.pool.run(lambda link: in_flight.settle(link, owner.name, unit.field, vital=(), counters=counters))
         else:
-            self.pool.run(lambda link: in_flight.acknowledge(link, owner.name, [unit.field], day))
+            [removed] = self.pool.batch(in_flight.acknowledge_commands(owner.name, [unit.field], ()))
+            if removed:
+                self.pool.run(lambda link: in_flight.count_processed(link, day, 1), idempotent=False)
         _forget(unit)
 
     def _bury(self, unit: UnitOfWork, member: bytes, now: float) -> None:

@@ -62,9 +62,11 @@ class _Node(pidbox.Node):
         names = [queue for key, _, queue in channel.get_table(exchange) if key == routing_key]
         if names:
             with channel.conn_or_acquire() as client:
+                # kombu's client puts a prefix of keys before those of EXPIRE never, and of PEXPIRE since 5.6.
+                is_done_there = "PEXPIRE" in getattr(client, "PREFIXED_SIMPLE_COMMANDS", ())
+                prefix = "" if is_done_there else channel.global_keyprefix
                 for name in names:
-                    # EXPIRE would not bear a prefix of keys.
-                    client.pexpire(name, _REPLY_QUEUE_SECONDS * 1000)
+                    client.pexpire(prefix + name, _REPLY_QUEUE_SECONDS * 1000)
 
 
 class Mailbox:

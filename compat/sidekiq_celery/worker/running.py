@@ -9,8 +9,7 @@ from sidekiq_celery.worker.relay import Place, on_message
 from sidekiq_celery.worker.stats import facts_of_parent
 from sidekiq_celery.worker.task_info import job_info
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redis_access.in_flight import split_field
-from sidekiq_py.wire import keys
+from sidekiq_py.redis_access import in_flight_counts
 
 if TYPE_CHECKING:
     from sidekiq_celery.worker.steward import Steward
@@ -35,10 +34,8 @@ def tasks_of(steward: "Steward") -> dict[str, list[dict[str, Any]]]:
 
 
 def _in_flight(steward: "Steward", owner: str, pid: int) -> list[dict[str, Any]]:
-    flat: list[bytes] = client_of(steward.app).pool.command("HGETALL", keys.in_flight(owner))
-    jobs = (
-        (raw, {"queue": split_field(field)[2], "pid": pid}) for field, raw in zip(flat[::2], flat[1::2], strict=True)
-    )
+    pool = client_of(steward.app).pool
+    jobs = [(raw, {"queue": queue, "pid": pid}) for queue, raw in in_flight_counts.jobs(pool, owner)]
     return _shown(steward.app, steward.hostname, jobs)
 
 

@@ -1,26 +1,23 @@
--- Takes the job that a blocking move has just landed in an inbox into the owner's in-flight hash.
--- It stands in the pipe behind BLMOVE, so Redis runs it in the same turn, whatever has become of the client.
+-- Takes a job that a plain move has just put into an inbox into the owner's in-flight hash, as a fetch would have, or puts
+-- it back to its queue. Called where anything is paused, suspect or revoked, or the owner's lease is missing.
 --
 -- KEYS[1] hash  the owner's in-flight jobs   KEYS[2] hash  the owners   KEYS[3] list  the inbox
 -- KEYS[4] list  the queue   KEYS[5] hash  suspects   KEYS[6] set  names of paused queues
 -- KEYS[7] zset  ids of revoked jobs   KEYS[8] string  the number of the standing orders
--- ARGV[1] owner   ARGV[2] batch   ARGV[3] the queue's name
--- ARGV[4] "1": a suspect that already bears a death may be taken
+-- ARGV[1] owner   ARGV[2] "<batch>.<n>"   ARGV[3] the queue's name
+-- ARGV[4] "1": a suspect that already bears a death may be taken   ARGV[5] the job's bytes
 --
--- Reply: {field, the job's bytes, orders}, or false: nothing came, or it went back to its queue. Orders: see fetch.lua.
---
--- Two moves that are served in one turn land in the inbox before the first claim runs, so the claim behind a move may take
--- the other move's job. What was claimed stands in this reply; the reply to the move itself says nothing about it.
+-- Reply: {field, the job's bytes, orders}, or false: it was not there any more, or went back. Orders: see fetch.lua.
 
-local job = redis.call('LINDEX', KEYS[3], -1)
-if not job then return false end
+local job = ARGV[5]
+if not redis.call('LPOS', KEYS[3], job) then return false end
 
 -- Removes nothing. A script that has written is not refused for want of memory any more.
 redis.call('HDEL', KEYS[1], '')
 
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 or redis.call('SISMEMBER', KEYS[6], ARGV[3]) == 1 then
   redis.call('RPUSH', KEYS[4], job)
-  redis.call('RPOP', KEYS[3])
+  redis.call('LREM', KEYS[3], 1, job)
   return false
 end
 
@@ -30,7 +27,7 @@ if redis.call('EXISTS', KEYS[5]) == 1 then
   if deaths then
     if string.sub(deaths, 1, 2) ~= '0:' and ARGV[4] ~= '1' then
       redis.call('LPUSH', KEYS[4], job)
-      redis.call('RPOP', KEYS[3])
+      redis.call('LREM', KEYS[3], 1, job)
       return false
     end
     mark = '!'
@@ -53,7 +50,7 @@ end
 
 if redis.call('EXISTS', KEYS[7]) == 1 then note_revoked(job) end
 
-local field = ARGV[2] .. '.0' .. mark .. ARGV[3]
+local field = ARGV[2] .. mark .. ARGV[3]
 redis.call('HSET', KEYS[1], field, job)
-redis.call('RPOP', KEYS[3])
+redis.call('LREM', KEYS[3], 1, job)
 return {field, job, orders}

@@ -1,7 +1,7 @@
 -- Revokes jobs: whoever takes one of them from a queue from now on is told.
 --
 -- KEYS[1] zset  ids of revoked jobs, each until when   KEYS[2] zset  schedule   KEYS[3] zset  retry
--- KEYS[4] hash  the owners   KEYS[5] what the key of an owner's in-flight jobs begins with
+-- KEYS[4] hash  the owners   KEYS[5] what the key of an owner's in-flight jobs begins with   KEYS[6] likewise of its inboxes
 -- ARGV[1] now, epoch s   ARGV[2] until when at least   ARGV[3] how long beyond the last waiting job, s
 -- ARGV[4] until when at most   ARGV[5] how many ids are kept   ARGV[6..] ids
 --
@@ -54,12 +54,28 @@ local function is_wanted(job)
   end
 end
 
+-- What an owner says about itself names the queues of its inboxes; what cannot be read names none.
+local function inboxes(owner, about)
+  local is_json, noted = pcall(cjson.decode, about)
+  local queues = is_json and type(noted) == 'table' and noted.queues
+  local names = {}
+  for _, queue in ipairs(type(queues) == 'table' and queues or {}) do names[#names + 1] = KEYS[6] .. owner .. ':' .. queue end
+  return names
+end
+
 local seen = 0
-for _, owner in ipairs(redis.call('HKEYS', KEYS[4])) do
+local owners = redis.call('HGETALL', KEYS[4])
+for i = 1, #owners, 2 do
+  local owner = owners[i]
   seen = seen + redis.call('HLEN', KEYS[5] .. owner)
   if seen > MOST_IN_FLIGHT then return {1, gone} end
   for _, job in ipairs(redis.call('HVALS', KEYS[5] .. owner)) do
     if is_wanted(job) then return {1, gone} end
+  end
+  for _, inbox in ipairs(inboxes(owner, owners[i + 1])) do
+    for _, job in ipairs(redis.call('LRANGE', inbox, 0, -1)) do
+      if is_wanted(job) then return {1, gone} end
+    end
   end
 end
 return {0, gone}

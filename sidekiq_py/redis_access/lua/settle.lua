@@ -3,11 +3,13 @@
 -- Redis takes nothing back that a script has written before an error, and an end that was refused is sent again. So all that
 -- must succeed is looked at first, and nothing is written where a key is of another type than its command needs.
 --
--- KEYS[1] hash  in-flight jobs   KEYS[2..] every key that the commands name
--- ARGV[1] field; empty for a job that is in flight nowhere, whose commands are run without condition
--- ARGV[2] how many commands must succeed; they run first, so that an error leaves the job in flight
--- ARGV[3..] the commands, each as <number of words> <word> ..., the second word being the number of its key; those after
--- the first ARGV[2] are counters and may fail
+-- KEYS[1] hash  in-flight jobs, or list  an inbox   KEYS[2..] every key that the commands name
+-- ARGV[1] the job's field, or its bytes where KEYS[1] is an inbox; empty for a job that is in flight nowhere, whose commands
+-- are run without condition
+-- ARGV[2] "1": KEYS[1] is an inbox
+-- ARGV[3] how many commands must succeed; they run first, so that an error leaves the job in flight
+-- ARGV[4..] the commands, each as <number of words> <word> ..., the second word being the number of its key; those after
+-- the first ARGV[3] are counters and may fail
 --
 -- Four commands are conditions on the next <n>, which are passed over where they do not hold:
 --   ONCE <hash> <mark> <n>                   nobody has set the mark yet; it is set
@@ -21,20 +23,30 @@
 --
 -- Two commands do what takes several of Redis:
 --   COUNT <string> <n> <seconds>             INCRBY <string> <n>; one that is new lives for so many seconds
---   TAKE <list> <job> <field> <owner> <owners> <lease> <orders> <absent>...
+--   TAKE <list> <job> <field> <owner> <hash> <owners> <lease> <orders> <absent>...
 --                                            LPUSH <list> <job>; but where the list is empty, none of the keys <absent> is
 --                                            there (other queues, and what only `fetch.lua` heeds), and the owner stands
---                                            with its lease, the job is in flight under <field> at once. Keys are given by
---                                            their numbers
+--                                            with its lease, the job is in flight in <hash> under <field> at once. Keys are
+--                                            given by their numbers
 --
 -- Reply: 1, or {number of the standing orders} if a job was taken. 0 if the job was not in flight: somebody else owns it by
 -- now, and nothing was written. Error: WRONGTYPE or ERR with the name of the key; nothing was written.
 
-if ARGV[1] ~= '' and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+local is_listed = ARGV[2] == '1'
+if is_listed then
+  if not redis.call('LPOS', KEYS[1], ARGV[1]) then return 0 end
+elseif ARGV[1] ~= '' and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return 0
+end
+
+local function remove()
+  if is_listed then redis.call('LREM', KEYS[1], -1, ARGV[1]) else redis.call('HDEL', KEYS[1], ARGV[1]) end
+end
 
 -- Lua hands about 8,000 words to one command.
 local MOST_WORDS = 7000
-local vital = tonumber(ARGV[2])
+local FIRST = 4
+local vital = tonumber(ARGV[3])
 
 local function is_condition(verb)
   return verb == 'ONCE' or verb == 'JOIN' or verb == 'UNLESS' or verb == 'HELD'
@@ -68,7 +80,7 @@ local function obstacle()
   }
   -- What each key will be, and the fields that will have been set, when a command's turn has come.
   local types, coming = {}, {}
-  local at, skipped = 3, 0
+  local at, skipped = FIRST, 0
 
   local function refusal(verb, key)
     local need, is = needs[verb], types[key]
@@ -133,7 +145,7 @@ if vital > 1 then
 end
 
 -- Removes nothing. A script that has written is not refused for want of memory any more, and with the job's end memory comes free.
-redis.call('HDEL', KEYS[1], '')
+if is_listed then redis.call('LTRIM', KEYS[1], 0, -1) else redis.call('HDEL', KEYS[1], '') end
 
 local function joined(key, parts)
   parts = wanted_parts(key, parts)
@@ -190,17 +202,17 @@ local function taken_or_pushed(at, words)
   local list, job, field, owner = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
   local named = {}
   for word = at + 6, at + words do named[#named + 1] = KEYS[tonumber(ARGV[word])] end
-  local owners, lease, orders = named[1], named[2], redis.pcall('GET', named[3])
+  local hash, owners, lease, orders = named[1], named[2], named[3], redis.pcall('GET', named[4])
   if
-    type(orders) == 'table' or redis.call('EXISTS', list, unpack(named, 4)) > 0
+    type(orders) == 'table' or redis.call('EXISTS', list, unpack(named, 5)) > 0
     or redis.call('EXISTS', lease) == 0 or redis.pcall('HEXISTS', owners, owner) ~= 1
   then
     return redis.pcall('LPUSH', list, job), nil
   end
-  return redis.pcall('HSET', KEYS[1], field, job), {orders = orders or '', list = list, job = job, field = field}
+  return redis.pcall('HSET', hash, field, job), {orders = orders or '', hash = hash, list = list, job = job, field = field}
 end
 
-local at = 3
+local at = FIRST
 local number = 0
 local removed, taken = false, nil
 local skipped, hanging, key, mark, seam, text = 0, 0, nil, nil, nil, nil
@@ -208,7 +220,7 @@ while ARGV[at] do
   local words = tonumber(ARGV[at])
   ARGV[at + 2] = KEYS[tonumber(ARGV[at + 2])]
   if number >= vital and not removed then
-    redis.call('HDEL', KEYS[1], ARGV[1])
+    remove()
     removed = true
   end
   if skipped > 0 then
@@ -231,7 +243,7 @@ while ARGV[at] do
       -- Or whoever tries again would take what hangs on the mark for done.
       if hanging > 0 then redis.pcall('HDEL', key, mark) end
       -- Nobody will hear that it was taken.
-      if taken and redis.pcall('HDEL', KEYS[1], taken.field) == 1 then redis.pcall('LPUSH', taken.list, taken.job) end
+      if taken and redis.pcall('HDEL', taken.hash, taken.field) == 1 then redis.pcall('LPUSH', taken.list, taken.job) end
       if string.find(reply.err, 'WRONGTYPE', 1, true) then
         return redis.error_reply('WRONGTYPE ' .. ARGV[at + 2] .. ' is not of the type that ' .. ARGV[at + 1] .. ' needs')
       end
@@ -242,5 +254,5 @@ while ARGV[at] do
   number = number + 1
   at = at + words + 1
 end
-if not removed then redis.call('HDEL', KEYS[1], ARGV[1]) end
+if not removed then remove() end
 return taken and {taken.orders} or 1

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.worker_process import REPOSITORY
+
+pytest.importorskip("mypy")
 
 # A line that ends with `# wrong` is to be an error, and no other is; `# -> X` is what `reveal_type` is to say.
 PROGRAM = """\

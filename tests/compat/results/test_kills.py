@@ -47,7 +47,7 @@ def worker(url: str, folder: Path, **environment: str) -> WorkerProcess:
 def seen(redis_client: redis.Redis, task_id: str) -> tuple[bytes | None, bool]:
     """What is stored of a task, and whether its job is in some worker's hands or its queue; both at one time."""
     with redis_client.pipeline(transaction=True) as look:
-        look.get(f"celery-task-meta-{task_id}").keys("sidekiq_py:inflight:*").llen("queue:celery")
+        look.get(f"celery-task-meta-{task_id}").keys("sidekiq_py:in[fb]*:*").llen("queue:celery")
         stored, in_hands, in_queue = look.execute()
     return stored, bool(in_hands or in_queue)
 

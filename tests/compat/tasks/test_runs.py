@@ -17,6 +17,7 @@ from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, Tim
 
 from sidekiq_py import running as native_running
 from tests.compat.tasks.worker import TaskWorker
+from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import push_jobs
 from tests.support.waiting import eventually
 
@@ -624,7 +625,7 @@ def test_an_explicit_acks_late_false_means_at_most_once(
 
     @app.task(name="proj.once", **options)
     def once() -> None:
-        seen.append(sum(redis_client.hlen(key) for key in redis_client.keys("sidekiq_py:inflight:*")))
+        seen.append(len(jobs_in_flight(redis_client)))
 
     worker.start()
     result = once.delay()

@@ -15,6 +15,7 @@ from sidekiq_celery import Celery
 from sidekiq_py.client import Client
 from tests.compat.tasks.worker import TaskWorker
 from tests.compat.transport.celery_side import celery_worker, run_client
+from tests.support.in_flight import jobs_in_flight
 from tests.support.redis_server import RedisServer
 from tests.support.redis_users import TAKEN_FOR_AN_ANSWER
 from tests.support.waiting import eventually
@@ -126,7 +127,7 @@ def test_a_killed_worker_loses_nothing(redis_url: str, redis_client: redis.Redis
         redis_client.lpush(f"runs:{number}", "before")
     with celery_worker(redis_url, tmp_path / "second", "-c", "2", ACKS_LATE="1"):
         assert all(eventually(lambda jid=jid: result_of(redis_client, jid)) for jid in jids)
-        eventually(lambda: redis_client.keys("sidekiq_py:inflight:*") == [])
+        eventually(lambda: jobs_in_flight(redis_client) == [])
 
 
 def test_a_worker_goes_on_after_redis_has_been_away(

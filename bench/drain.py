@@ -16,8 +16,8 @@ import orjson
 import redis
 
 from bench import ground
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 BARE_FETCH = """
 local jobs = redis.call('RPOP', KEYS[1], ARGV[1])

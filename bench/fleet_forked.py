@@ -20,8 +20,13 @@ from typing import Any, NoReturn
 
 # A worker imports these when it starts; and so for each program, by the module that it starts in.
 _ALSO = {
-    "sidekiq_py": ("sidekiq_py.cli.boot", "sidekiq_py.engine.launcher", "sidekiq_py.engine.supervisor", "bench.jobs"),
-    "sidekiq_celery": ("sidekiq_celery.bin.worker", "sidekiq_py.engine.supervisor"),
+    "sidekiq_py": (
+        "sidekiq_py.cli.boot",
+        "sidekiq_py.engine.launcher",
+        "sidekiq_py.engine.prefork.supervisor",
+        "bench.jobs",
+    ),
+    "sidekiq_celery": ("sidekiq_celery.bin.worker", "sidekiq_py.engine.prefork.supervisor"),
     "celery": ("celery.bin.celery", "celery.apps.worker", "celery.concurrency.prefork", "kombu.transport.redis"),
 }
 _PR_SET_PDEATHSIG = 1

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench import ground
-from sidekiq_py.engine.job_logger import JobLogger
-from sidekiq_py.engine.line_handler import LineHandler
+from sidekiq_py.engine.report.job_logger import JobLogger
+from sidekiq_py.engine.report.line_handler import LineHandler
 from sidekiq_py.logs import make_formatter
 
 JOBS = 20_000

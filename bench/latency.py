@@ -18,8 +18,8 @@ from bench import ground
 PUSHES = 400
 BARE_CONSUMER = """
 import os, sys, time, orjson
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 link = Pool(RedisSettings(sys.argv[1])).new_link(timeout_seconds=30)
 out = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
 link.command("SADD", "processes", "bare")

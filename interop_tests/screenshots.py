@@ -23,9 +23,9 @@ from interop_tests.support.browser import Browser
 from interop_tests.support.ruby import UTF8, RubyRelease, release, why_missing
 from interop_tests.support.web_ui_server import WebUiServer
 from sidekiq_py import deploy
-from sidekiq_py.engine.metrics import ExecutionMetrics
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.engine.run.metrics import ExecutionMetrics
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 import redis
 from sidekiq_celery import Celery
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
 
 from interop_tests.conftest import RunRuby, StartPython, StartRuby
 from interop_tests.support.ledger import LEDGER
 from interop_tests.support.ruby import RubyRelease
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from tests.support.waiting import eventually
 
 TASKS = "interop_tests.support.celery_tasks"

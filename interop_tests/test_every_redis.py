@@ -24,8 +24,8 @@ from tests.support.worker_process import REPOSITORY
 
 # They call every script, on the server that SIDEKIQ_PY_REDIS names.
 SCRIPT_TESTS = (
-    "tests/engine/test_in_flight_scripts.py",
-    "tests/engine/test_promote.py",
+    "tests/engine/fetch/test_in_flight_scripts.py",
+    "tests/engine/upkeep/test_promote.py",
     "tests/redis_access/test_reply_errors.py",
 )
 

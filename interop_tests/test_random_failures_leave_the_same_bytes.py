@@ -13,8 +13,8 @@ from interop_tests.record import RECORDED_ON
 from interop_tests.support.random_failures import RandomFailures
 from interop_tests.support.ruby import RUN_TIMEOUT_SECONDS, UTF8, RubyRelease
 from sidekiq_py.config import Config
-from sidekiq_py.engine import retry
-from sidekiq_py.engine.retry import after_failure
+from sidekiq_py.engine.run import retry
+from sidekiq_py.engine.run.retry import after_failure
 from sidekiq_py.outcome import Outcome
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps, loads

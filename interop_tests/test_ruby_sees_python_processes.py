@@ -13,7 +13,7 @@ from interop_tests.conftest import PYTHON_JOBS, RunRuby, StartPython, StartRuby
 from interop_tests.support import python_jobs
 from interop_tests.support.ledger import GATE, LEDGER, open_gate
 from interop_tests.support.ruby import RubyRelease
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("python_client")

@@ -14,7 +14,7 @@ from sidekiq_celery.exceptions import ChordError
 from interop_tests.conftest import StartRuby
 from interop_tests.support.ruby import RubyRelease
 from sidekiq_py import ruby_job
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from tests.compat.canvas.tasks import declare
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually

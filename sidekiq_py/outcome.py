@@ -8,8 +8,8 @@ written rides in the script that ends the job, so that it is written once, or no
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sidekiq_py.redis_access.failed_jobs import Command
-from sidekiq_py.redis_access.in_flight import Effect
+from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.in_flight import Effect
 from sidekiq_py.wire.dialect import Dialect
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.middleware import Chain, ClientMiddleware, ServerMiddleware
+from sidekiq_py.middleware.chain import Chain, ClientMiddleware, ServerMiddleware
 from sidekiq_py.options import OF_JOBS, warn_of_unknown, with_custom
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 
 if TYPE_CHECKING:

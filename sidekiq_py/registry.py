@@ -14,12 +14,12 @@ from sidekiq_py.wire.push_template import PushTemplate
 
 if TYPE_CHECKING:
     from sidekiq_py.outcome import Conclude  # a program that only pushes settles nothing
-    from sidekiq_py.redis_access.in_flight import Effect
+    from sidekiq_py.redis_access.job_path.in_flight import Effect
 
 Payload = dict[str, Any]
 RetryInBlock = Callable[[int, BaseException, Payload], Any]
 ExhaustedBlock = Callable[[Payload, BaseException], Any]
-OnTold = Callable[[Sequence[bytes]], None]
+OnNotices = Callable[[Sequence[bytes]], None]
 """Handed what Redis tells along with jobs: the number of the standing orders, and ids of theirs that are revoked."""
 OnTooLarge = Callable[[bytes], tuple[str, Sequence["Effect"]]]
 """Handed the bytes of a job that is too large to be read: what is to be said of it, and written with its end."""
@@ -171,14 +171,14 @@ class Registry:
     Class names to declared jobs.
 
     Attributes:
-        on_told: Of a worker whose jobs can be revoked; None where nobody listens.
+        on_notices: Of a worker whose jobs can be revoked; None where nobody listens.
         on_too_large: Asked about jobs of more bytes than `Config.max_job_bytes`.
         elsewhere: Classes that this program enqueues and does not implement: `ruby_job`.
     """
 
     def __init__(self) -> None:
         self._by_name: dict[str, JobDefinition] = {}
-        self.on_told: OnTold | None = None
+        self.on_notices: OnNotices | None = None
         self.on_too_large: OnTooLarge | None = None
         self.elsewhere: set[str] = set()
         # The dict's own method: every job that runs is looked up once.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery._beat import as_data
 from sidekiq_celery._beat.persistent import PersistentScheduler, Runs, place_of, read_runs
 from sidekiq_celery._beat.scheduler import Scheduler
-from sidekiq_celery.app.pushing import client_of
-from sidekiq_py.redis_access import turns
+from sidekiq_celery._send.clients import client_of
+from sidekiq_py.redis_access.extension import turns
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

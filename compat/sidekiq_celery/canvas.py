@@ -2,16 +2,16 @@
 Workflows: signatures, and chains, groups and chords of them.
 
 They are made and frozen as in Celery. What is sent is smaller: a message names its place in the workflow, and the
-workflow is kept in Redis (`sidekiq_celery.flow_store`).
+workflow is kept in Redis (`sidekiq_celery._send.flow_store`).
 """
 
-from sidekiq_celery._canvas.chain import _chain, chain
-from sidekiq_celery._canvas.chord import _chord
-from sidekiq_celery._canvas.group import group
-from sidekiq_celery._canvas.kinds import maybe_unroll_group
-from sidekiq_celery._canvas.maps import chunks, xmap, xstarmap
-from sidekiq_celery._canvas.signature import Signature, maybe_signature, signature
-from sidekiq_celery._canvas.stamping import GroupStampingVisitor, StampingVisitor
+from sidekiq_celery._workflow.chain import _chain, chain
+from sidekiq_celery._workflow.chord import _chord
+from sidekiq_celery._workflow.group import group
+from sidekiq_celery._workflow.kinds import maybe_unroll_group
+from sidekiq_celery._workflow.maps import chunks, xmap, xstarmap
+from sidekiq_celery._workflow.signature import Signature, maybe_signature, signature
+from sidekiq_celery._workflow.stamping import GroupStampingVisitor, StampingVisitor
 
 __all__ = (
     "GroupStampingVisitor",

@@ -5,7 +5,7 @@ from typing import Any
 
 import redis
 from sidekiq_celery import Celery
-from sidekiq_celery.app.definition import register_tasks
+from sidekiq_celery.worker.registering import register_tasks
 
 from interop_tests.support.ledger import LEDGER
 

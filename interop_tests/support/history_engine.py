@@ -14,23 +14,24 @@ import sys
 import threading
 from typing import Any
 
-from sidekiq_py import jids, program
+from sidekiq_py import program
 from sidekiq_py.api import DeadSet, Queue, RetrySet, ScheduledSet
-from sidekiq_py.client import Client
+from sidekiq_py.client import jids
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
-from sidekiq_py.engine.attempt import Surroundings
-from sidekiq_py.engine.extensions import Extensions
-from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
-from sidekiq_py.engine.interrupts import SoftLimits
-from sidekiq_py.engine.job_logger import JobLogger
-from sidekiq_py.engine.manager import Manager
-from sidekiq_py.engine.metrics import ExecutionMetrics
-from sidekiq_py.engine.owner import Ownership
-from sidekiq_py.engine.poller import Poller
-from sidekiq_py.engine.reliable import ReliableFetcher
-from sidekiq_py.engine.work_state import WorkState
+from sidekiq_py.engine.fetch.fetcher import Fetcher
+from sidekiq_py.engine.fetch.reliable import ReliableFetcher
+from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.engine.report.job_logger import JobLogger
+from sidekiq_py.engine.run.attempt import Surroundings
+from sidekiq_py.engine.run.foreign_features import ForeignFeatures
+from sidekiq_py.engine.run.interrupts import SoftLimits
+from sidekiq_py.engine.run.manager import Manager
+from sidekiq_py.engine.run.metrics import ExecutionMetrics
+from sidekiq_py.engine.run.work_state import WorkState
+from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.middleware import Chain
+from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.registry import registry
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps, loads
@@ -109,7 +110,7 @@ class Engine:
             logger=JobLogger(is_on=False),
             dialect=self._dialect,
             repush=self._client.repush,
-            extensions=Extensions(
+            extensions=ForeignFeatures(
                 config, hooks, fetchers=list, on_unserved=lambda queue: None, is_stopping=lambda: False
             ),
             is_stopping=lambda: False,

@@ -6,7 +6,7 @@ The period is the release's, 5 s or 10 s, and no setting, as in Ruby.
 
 import functools
 
-from sidekiq_py.engine.heartbeat import Heartbeat
+from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 
 PERIOD_SECONDS = 0.25
 

@@ -13,11 +13,11 @@ from time import time, time_ns
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from sidekiq_py import async_client, client
 from sidekiq_py.active_job.arguments import serialize
 from sidekiq_py.active_job.current import current_active_job
 from sidekiq_py.active_job.job_object import JobObject, Placement, due_at_ns, new_job_object, push_item
 from sidekiq_py.active_job.rails import Rails
+from sidekiq_py.client import async_client, sync_client
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.dialect import Dialect
 
@@ -172,7 +172,7 @@ def perform_all_later(jobs: Iterable[PendingJob]) -> list[str | None]:
     Returns:
         For each job, in the order given, its jid, or None if a client middleware stopped it.
     """
-    here = client.current()
+    here = sync_client.current()
     return _in_order(
         [(places, here.push_bulk(item)) for places, item in _grouped(jobs, here.detection.dialect(time()))]
     )
@@ -187,7 +187,7 @@ async def aperform_all_later(jobs: Iterable[PendingJob]) -> list[str | None]:
 
 def enqueue(job: PendingJob) -> str | None:
     """Push one pending job; returns as `perform_later`."""
-    here = client.current()
+    here = sync_client.current()
     return here.push(job.item(here.detection.dialect(time()), time_ns()))
 
 

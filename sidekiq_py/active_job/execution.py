@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from time import time, time_ns
 from typing import Any
 
-from sidekiq_py import async_client, client
 from sidekiq_py.active_job.arguments import deserialize
 from sidekiq_py.active_job.current import CurrentActiveJob, running
 from sidekiq_py.active_job.enqueue import rails_beside
@@ -19,6 +18,7 @@ from sidekiq_py.active_job.job_object import JobObject, Placement, enqueued_agai
 from sidekiq_py.active_job.rails import Rails
 from sidekiq_py.active_job.rescue import RetryRule, Rule, Verdict, verdict_on
 from sidekiq_py.active_job.values import Keywords
+from sidekiq_py.client import async_client, sync_client
 from sidekiq_py.errors import DeserializationError
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import Dialect
@@ -59,7 +59,7 @@ class Execution:
             if verdict is None or verdict.is_raised:
                 raise
             if verdict.is_retry:
-                here = client.current()
+                here = sync_client.current()
                 here.push(self._next_try(verdict, job, here.detection.dialect(time())))
             _close(verdict, job)
             return None

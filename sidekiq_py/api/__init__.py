@@ -13,12 +13,11 @@ Every object looks at the program's Redis, or at that of `pool=` or `client=`. C
 from sidekiq_py.api.bulk import BulkResult
 from sidekiq_py.api.iterations import IterableJobQuery, IterationState
 from sidekiq_py.api.job_record import JobRecord
-from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet
+from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
 from sidekiq_py.api.metrics import Deploy, DeployMark, JobMetrics, Metrics, MetricsPoint, MetricsResult
 from sidekiq_py.api.processes import Process, ProcessSet, Work, WorkSet
 from sidekiq_py.api.profiles import ProfileRecord, ProfileSet
 from sidekiq_py.api.queue import Queue, QueuedJob
-from sidekiq_py.api.sorted_entry import SortedEntry
 from sidekiq_py.api.stats import History, QueueSummary, Stats
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.clock import monotonic
-from sidekiq_py.redis_access.promote import Moved
+from sidekiq_py.redis_access.job_path.promote import Moved
 
 T = TypeVar("T")
 

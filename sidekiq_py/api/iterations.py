@@ -7,9 +7,9 @@ from typing import Any
 
 from sidekiq_py.api.job_record import moment
 from sidekiq_py.api.source import pool_for
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redis_access import iteration_states
+from sidekiq_py.redis_access.reads import iteration_states
 from sidekiq_py.wire.json_dialect import loads
 
 

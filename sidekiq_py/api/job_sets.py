@@ -9,23 +9,23 @@ between, and two people who press the same button move it once.
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 from sidekiq_py import program
 from sidekiq_py.api.bulk import BulkResult, Progress, Tally, slices
 from sidekiq_py.api.job_record import JobRecord
-from sidekiq_py.api.sorted_entry import SortedEntry
 from sidekiq_py.api.source import client_for
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, SidekiqError
-from sidekiq_py.redis_access import job_sets, promote
-from sidekiq_py.redis_access.failed_jobs import DeadLimits
-from sidekiq_py.redis_access.promote import Move
-from sidekiq_py.redis_access.scan import literal
+from sidekiq_py.redis_access.job_path import promote
+from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
+from sidekiq_py.redis_access.job_path.promote import Move
+from sidekiq_py.redis_access.reads import job_sets
+from sidekiq_py.redis_access.reads.scan import literal
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import decrement_for_manual_retry
@@ -36,6 +36,93 @@ _PAGE_JOBS = 200
 _SCAN_COUNT = 1000
 
 _log = logging.getLogger("sidekiq")
+
+
+class SortedEntry(JobRecord):
+    """
+    A job in a sorted set.
+
+    Args:
+        parent: The set.
+        value: Its exact bytes.
+        score: When it is due, or when it died, as Redis spells it: epoch s.
+    """
+
+    def __init__(self, parent: "JobSet", value: bytes, score: bytes) -> None:
+        super().__init__(value)
+        self.parent = parent
+        self.score = float(score)
+
+    @property
+    def id(self) -> str:
+        """`<score>|<jid>`, as in Ruby."""
+        return f"{score_text(self.score)}|{self.jid}"
+
+    @property
+    def at(self) -> datetime:
+        """When it is due; in the dead set, when it died."""
+        try:
+            return datetime.fromtimestamp(self.score, UTC)
+        except (OverflowError, ValueError, OSError):
+            return datetime.max.replace(tzinfo=UTC) if self.score > 0 else datetime.min.replace(tzinfo=UTC)
+
+    @property
+    def has_error(self) -> bool:
+        """Whether it has failed."""
+        return self.error_class is not None
+
+    def delete(self) -> bool:
+        """Remove it; False if it was not there any more."""
+        return self.parent.delete_many([self]).moved == 1
+
+    def retry(self) -> bool:
+        """
+        Put it into its queue now. This try does not count towards the limit of retries.
+
+        It goes through the client middleware, as every push; one that stops it lets it vanish, as in Ruby.
+
+        Returns:
+            False if it was not in the set any more.
+
+        Raises:
+            PayloadError: It is not a usable job; it stays where it is.
+        """
+        return _one(self.parent.retry_many([self]))
+
+    def add_to_queue(self) -> bool:
+        """As `retry`, but for a scheduled job: nothing in it changes but `enqueued_at`."""
+        return _one(self.parent.add_many_to_queue([self]))
+
+    def kill(self, *, notify_failure: bool = True) -> bool:
+        """
+        Move it to the dead set.
+
+        Args:
+            notify_failure: Call the death handlers, with `RuntimeError("Job killed by API")`.
+
+        Returns:
+            False if it was not in the set any more.
+        """
+        return _one(self.parent.kill_many([self], notify_failure=notify_failure))
+
+    def reschedule(self, at: float | datetime) -> bool:
+        """
+        Let it wait until *at*, an aware time or epoch s.
+
+        Returns:
+            False if it was not in the set any more.
+
+        Source: Sidekiq 8.1.7, api.rb, `SortedEntry#reschedule`. Where the entry is not spelled as Ruby spells JSON,
+        Ruby leaves it and adds a second one that runs at once; here it is moved, and spelled as Ruby would.
+        """
+        return self.parent.reschedule(self, at)
+
+
+def _one(result: BulkResult) -> bool:
+    """Whether the one entry was moved; its error, if it was refused."""
+    for _, error in result.errors:
+        raise error
+    return result.moved == 1
 
 
 class JobSet:

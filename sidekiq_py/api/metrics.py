@@ -8,10 +8,10 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from sidekiq_py.api.source import pool_for
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access import metrics_query
+from sidekiq_py.redis_access.reads import metrics_query
 
 MAX_MINUTES = 480
 MAX_HOURS = 72

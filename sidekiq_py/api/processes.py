@@ -7,11 +7,12 @@ from typing import Any
 
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.source import pool_for
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import SidekiqError
-from sidekiq_py.redis_access import in_flight_counts, processes
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.processes import Beat
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.processes import process_set
+from sidekiq_py.redis_access.processes.process_set import Beat
+from sidekiq_py.redis_access.reads import in_flight_counts
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessInfo, parse_info
 from sidekiq_py.wire.work import parse_work
 
@@ -132,7 +133,7 @@ class Process:
     @property
     def is_leader(self) -> bool:
         """Whether Sidekiq Enterprise has elected it."""
-        return processes.leader(self._pool) == self.identity
+        return process_set.leader(self._pool) == self.identity
 
     def quiet(self) -> None:
         """
@@ -159,7 +160,7 @@ class Process:
         self._signal("TTIN")
 
     def _signal(self, name: str) -> None:
-        processes.signal(self._pool, self.identity, name)
+        process_set.signal(self._pool, self.identity, name)
 
     def _refuse_embedded(self, what: str) -> None:
         if self.is_embedded:
@@ -194,7 +195,7 @@ class ProcessSet:
         return True
 
     def __iter__(self) -> Iterator[Process]:
-        return iter(self._read(processes.identities(self._pool)))
+        return iter(self._read(process_set.identities(self._pool)))
 
     def __getitem__(self, identity: str) -> Process:
         found = self.find(identity)
@@ -205,7 +206,7 @@ class ProcessSet:
     @property
     def size(self) -> int:
         """How many are registered; one that died within the last minute may be among them."""
-        return processes.count(self._pool)
+        return process_set.count(self._pool)
 
     @property
     def total_concurrency(self) -> int:
@@ -220,7 +221,7 @@ class ProcessSet:
     @property
     def leader(self) -> str:
         """The identity of the one that Sidekiq Enterprise has elected; empty without one."""
-        return processes.leader(self._pool)
+        return process_set.leader(self._pool)
 
     def find(self, identity: str) -> Process | None:
         """The process with this identity."""
@@ -228,11 +229,11 @@ class ProcessSet:
 
     def cleanup(self) -> int:
         """Take processes that were not heard for a minute out of the registry; how many. At most once a minute."""
-        return processes.prune(self._pool)
+        return process_set.prune(self._pool)
 
     def _read(self, identities: list[str]) -> list[Process]:
         found = []
-        for beat in processes.beats(self._pool, identities):
+        for beat in process_set.beats(self._pool, identities):
             info = parse_info(beat.info)
             if info is not None:
                 found.append(Process(beat, info, self._pool))
@@ -293,7 +294,7 @@ class WorkSet:
 
     def __iter__(self) -> Iterator[tuple[str, str, Work]]:
         found = []
-        for identity, thread, raw in processes.running(self._pool, processes.identities(self._pool)):
+        for identity, thread, raw in process_set.running(self._pool, process_set.identities(self._pool)):
             entry = parse_work(raw)
             if entry is not None:
                 run_at = None if entry.run_at is None else datetime.fromtimestamp(entry.run_at, UTC)
@@ -305,7 +306,7 @@ class WorkSet:
     @property
     def size(self) -> int:
         """How many jobs all processes said they were running."""
-        return processes.busy(self._pool, processes.identities(self._pool))
+        return process_set.busy(self._pool, process_set.identities(self._pool))
 
     def find_work(self, jid: str) -> Work | None:
         """What runs the job with this id."""

@@ -5,10 +5,10 @@ from typing import Any, Self
 
 from sidekiq_py.api.job_record import JobRecord, latency
 from sidekiq_py.api.source import pool_for
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.redis_access import in_flight_counts, queues
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import in_flight_counts, queues
 
 _PAGE_JOBS = 200
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from sidekiq_py.client import Client, current, of_pool
+from sidekiq_py.client.sync_client import Client, current, of_pool
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
 
 
 def client_for(pool: Any, client: Client | None) -> Client:

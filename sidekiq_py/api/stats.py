@@ -7,10 +7,11 @@ from typing import Any
 
 from sidekiq_py.api.job_record import JobRecord, latency
 from sidekiq_py.api.source import pool_for
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.redis_access import in_flight_counts, processes, queues, stats
-from sidekiq_py.redis_access.in_flight_counts import InFlightCount
+from sidekiq_py.redis_access.processes import process_set
+from sidekiq_py.redis_access.reads import in_flight_counts, queues, stats
+from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount
 
 MAX_DAYS = 5 * 365
 _COUNTERS = ("failed", "processed")
@@ -103,7 +104,7 @@ class Stats:
     @cached_property
     def workers_size(self) -> int:
         """How many jobs all processes said they were running at their last heartbeat."""
-        return processes.busy(self._pool, processes.identities(self._pool))
+        return process_set.busy(self._pool, process_set.identities(self._pool))
 
     @cached_property
     def in_flight(self) -> tuple[InFlightCount, ...]:

@@ -14,15 +14,16 @@ from dataclasses import replace
 
 import click
 
-from sidekiq_py import client, program
+from sidekiq_py import program
 from sidekiq_py.cli.log_setup import log_generation, set_up_logging
 from sidekiq_py.cli.program_files import import_all, set_up_django
 from sidekiq_py.cli.settings import Options, make_config, unknown_keys
+from sidekiq_py.client import sync_client
 from sidekiq_py.config import Config, QueueConfig
 from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.job_class import unfinished
+from sidekiq_py.jobs.job_class import unfinished
 from sidekiq_py.logs import counted
-from sidekiq_py.redis_access.settings import place
+from sidekiq_py.redis_access.connection.settings import place
 from sidekiq_py.registry import JobDefinition, registry
 
 _log = logging.getLogger("sidekiq")
@@ -103,7 +104,7 @@ def make_launcher(
         registry=registry,
         hooks=program.hooks,
         server_middleware=program.server_middleware,
-        client=client.current(),
+        client=sync_client.current(),
         on_epoch=on_epoch,
     )
 

@@ -13,8 +13,8 @@ from click.shell_completion import CompletionItem
 from sidekiq_py import program
 from sidekiq_py.cli.program_files import import_all
 from sidekiq_py.errors import SidekiqError
-from sidekiq_py.redis_access import queues
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import queues
 
 F = TypeVar("F", bound=Callable[..., Any])
 

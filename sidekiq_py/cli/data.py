@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from sidekiq_py import client
 from sidekiq_py.api import ProcessSet, Stats
 from sidekiq_py.cli.connection import complete_queue, pushes_jobs, reads_redis
 from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative
+from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import JsonParseError
 from sidekiq_py.registry import registry
@@ -90,7 +90,7 @@ def push(
     item: dict[str, Any] = {"class": declared.job if declared else job_class, "args": _arguments(args)}
     options = {"queue": queue, "at": when, "jid": jid, "retry": retry}
     item.update({name: value for name, value in options.items() if value is not None})
-    pushed = client.current().push(item)
+    pushed = sync_client.current().push(item)
     if pushed is None:
         raise click.ClickException("a client middleware stopped the push; nothing was enqueued")
     if as_json:

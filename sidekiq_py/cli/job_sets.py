@@ -16,7 +16,7 @@ from sidekiq_py.api import BulkResult, DeadSet, JobSet, RetrySet, ScheduledSet, 
 from sidekiq_py.cli.connection import complete_queue, pushes_jobs, reads_redis
 from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, json_text, progress, relative, shortened
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.redis_access.scan import literal
+from sidekiq_py.redis_access.reads.scan import literal
 
 _LISTED = 25
 # To draw a bar takes longer than to look at an entry.

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
-from sidekiq_py.engine.job_log_level import LevelGate
-from sidekiq_py.engine.line_handler import LineHandler
+from sidekiq_py.engine.report.job_log_level import LevelGate
+from sidekiq_py.engine.report.line_handler import LineHandler
 from sidekiq_py.logs import LOGGED_ATTRIBUTES, make_formatter
 from sidekiq_py.wire.dialect import Dialect
 

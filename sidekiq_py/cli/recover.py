@@ -4,18 +4,19 @@ import json
 
 import click
 
-from sidekiq_py import client, program
+from sidekiq_py import program
 from sidekiq_py.cli.connection import finds_redis
+from sidekiq_py.client import sync_client
 from sidekiq_py.clock import Wakeable, now_seconds
 from sidekiq_py.config import Config
-from sidekiq_py.engine.identity import new_identity
-from sidekiq_py.engine.owner import Ownership
-from sidekiq_py.engine.recovery import Recovery
+from sidekiq_py.engine.ownership.identity import new_identity
+from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.logs import counted
-from sidekiq_py.redis_access import recover as left_behind
-from sidekiq_py.redis_access.link import Link
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import recover as left_behind
 
 
 @click.command()
@@ -40,7 +41,7 @@ def recover(everything: bool, as_json: bool) -> None:
     config = Config(redis=settings)
     pool = Pool(settings)
     link = pool.new_link()
-    detection = client.current().detection
+    detection = sync_client.current().detection
     recovery = Recovery(
         config,
         link,

@@ -17,7 +17,7 @@ from sidekiq_py.config import CapsuleConfig, Config, ExtensionPolicy, QueueConfi
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.logs import FORMAT_NAMES, LOGGED_ATTRIBUTES, level_number
 from sidekiq_py.options import closest
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 
 DEFAULT_FILES = ("sidekiq.yml", "sidekiq.yml.erb")

@@ -115,8 +115,8 @@ def run(options: Options) -> int:
 
 def _work(options: Options) -> NoReturn:
     from sidekiq_py.cli.boot import make_launcher
-    from sidekiq_py.engine.memory import settle_memory
-    from sidekiq_py.engine.process_end import end_process
+    from sidekiq_py.engine.prefork.memory import settle_memory
+    from sidekiq_py.engine.prefork.process_end import end_process
 
     launcher = make_launcher(options)
     settle_memory()
@@ -124,9 +124,9 @@ def _work(options: Options) -> NoReturn:
 
 
 def _supervise(options: Options, config: Config) -> int:
-    from sidekiq_py.engine.child import run_child
-    from sidekiq_py.engine.family import Parent
-    from sidekiq_py.engine.supervisor import Supervisor
+    from sidekiq_py.engine.prefork.child import run_child
+    from sidekiq_py.engine.prefork.pipes import Parent
+    from sidekiq_py.engine.prefork.supervisor import Supervisor
 
     is_first = _first_of_forked()
 

@@ -20,10 +20,11 @@ from contextvars import ContextVar, Token
 from types import MappingProxyType
 from typing import Any
 
-from sidekiq_py import client, program
+from sidekiq_py import program
 from sidekiq_py.active_job.arguments import deserialize, serialize
 from sidekiq_py.active_job.rails import Rails
 from sidekiq_py.active_job.values import Symbol
+from sidekiq_py.client import sync_client
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.wire.dialect import Dialect
 
@@ -164,7 +165,7 @@ class _Keeper:
         for key, group in self._groups.items():
             values = group.carried
             if values and payload.get(key) is None:
-                payload[key] = self._write(values, client.current().detection.last)
+                payload[key] = self._write(values, sync_client.current().detection.last)
         return call_next()
 
     def __call__(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:

@@ -17,9 +17,9 @@ from sidekiq_py.demo.step import Step, Story
 from sidekiq_py.demo.tape import Tape
 from sidekiq_py.embedded import PrivateRedis
 from sidekiq_py.errors import SidekiqError
-from sidekiq_py.redis_access import in_flight_counts
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.reads import in_flight_counts
 
 
 def play(*, pace_seconds: float, with_ruby: bool) -> bool:

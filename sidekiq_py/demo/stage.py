@@ -14,7 +14,7 @@ from sidekiq_py.demo.programs import Program
 from sidekiq_py.demo.record import NotSeenError, wait_until
 from sidekiq_py.demo.screen import Screen
 from sidekiq_py.demo.tape import Tape, Told
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire import keys
 
 

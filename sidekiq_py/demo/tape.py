@@ -4,8 +4,8 @@ import threading
 from typing import NamedTuple
 
 from sidekiq_py.demo.record import Record
-from sidekiq_py.redis_access.monitor import Command, watch
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.monitor import Command, watch
+from sidekiq_py.redis_access.connection.pool import Pool
 
 # The private server is gone long before.
 _TIMEOUT_SECONDS = 3600.0

@@ -6,14 +6,14 @@ from typing import Any
 
 from sidekiq_py import program
 from sidekiq_py.api.source import pool_for
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.doctor.checks import CHECKS, Check
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, Level, unseen
 from sidekiq_py.doctor.keyspace import Part
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.settings import place
+from sidekiq_py.redis_access.connection.settings import place
 from sidekiq_py.registry import JobDefinition
 
 _ADVICE = {

@@ -18,10 +18,12 @@ from sidekiq_py.doctor.misfits import Misfit
 from sidekiq_py.doctor.owners import Owners
 from sidekiq_py.doctor.sampling import QueueFacts, Sample
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access import processes, server_info, survey
-from sidekiq_py.redis_access.namespace import prefix_of
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.server_info import ServerInfo
+from sidekiq_py.redis_access.connection import server_info
+from sidekiq_py.redis_access.connection.namespace import prefix_of
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.server_info import ServerInfo
+from sidekiq_py.redis_access.processes import process_set
+from sidekiq_py.redis_access.reads import survey
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
@@ -124,7 +126,7 @@ class Facts:
         with suppress(RedisReplyError):
             names = [*self.keyspace.ours, *self.keyspace.counters]
         with suppress(RedisReplyError):
-            identities = processes.identities(self._pool)
+            identities = process_set.identities(self._pool)
         return misfits.gather(self._pool, identities, names, self.clock.redis_seconds)
 
     def gaps(self, needed: Collection[str], part: Part | None) -> list[str]:

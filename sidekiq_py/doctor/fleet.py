@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sidekiq_py.doctor.finding import counted
-from sidekiq_py.redis_access import declared_classes, processes, survey
-from sidekiq_py.redis_access.beats import BEAT_TTL_SECONDS
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.processes import declared_classes, process_set
+from sidekiq_py.redis_access.processes.beats import BEAT_TTL_SECONDS
+from sidekiq_py.redis_access.reads import survey
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.process_info import ProcessInfo, parse_info
@@ -113,11 +114,11 @@ def gather(pool: Pool) -> Fleet:
     Raises:
         RedisError: Redis did not answer, or does not let this user ask.
     """
-    identities = processes.identities(pool)
+    identities = process_set.identities(pool)
     kinds = survey.kinds(pool, identities)
     whole = [name for name in identities if kinds[name] == "hash"]
     pages = [whole[start : start + _PAGE] for start in range(0, len(whole), _PAGE)]
-    beats = {beat.identity: beat for page in pages for beat in processes.beats(pool, page)}
+    beats = {beat.identity: beat for page in pages for beat in process_set.beats(pool, page)}
     times = survey.beat_times(pool, list(beats), BEAT_TTL_SECONDS)
     infos = {name: parse_info(beat.info) for name, beat in beats.items()}
     ours = [name for name, info in infos.items() if info is not None and info.is_python]
@@ -139,7 +140,7 @@ def releases(workers: Iterable[Worker]) -> str:
 
 
 def _worker(
-    beat: processes.Beat, info: ProcessInfo, time: survey.BeatTime | None, classes: frozenset[str] | None
+    beat: process_set.Beat, info: ProcessInfo, time: survey.BeatTime | None, classes: frozenset[str] | None
 ) -> Worker:
     return Worker(
         identity=beat.identity,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sidekiq_py.clock import monotonic
 from sidekiq_py.doctor import families
 from sidekiq_py.doctor.families import family_of
-from sidekiq_py.redis_access import survey
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import survey
 from sidekiq_py.wire import keys
 
 # Of each of three walks.

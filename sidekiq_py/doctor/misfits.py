@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sidekiq_py.redis_access import survey
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import survey
 from sidekiq_py.wire import keys
 
 _WORDS = {"string": "string", "list": "list", "set": "set", "zset": "sorted set", "hash": "hash", "stream": "stream"}

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from sidekiq_py.doctor.keyspace import Keyspace
-from sidekiq_py.redis_access import in_flight_counts, survey
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import in_flight_counts, survey
 from sidekiq_py.wire import keys
 
 

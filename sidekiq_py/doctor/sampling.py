@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import Any
 
 from sidekiq_py.api.job_record import JobRecord, seconds_of
-from sidekiq_py.redis_access import survey
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import survey
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
 

@@ -8,12 +8,14 @@ import logging
 from contextlib import closing
 from dataclasses import replace
 
-from sidekiq_py.detection import dialect_of
+from sidekiq_py.client.detection import dialect_of
 from sidekiq_py.errors import ConfigError, RedisError, RedisReplyError, UnsupportedRedisError
-from sidekiq_py.redis_access import in_flight, server_info, versions
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.server_info import OLDEST_REDIS, ServerInfo
-from sidekiq_py.redis_access.settings import place
+from sidekiq_py.redis_access.connection import server_info
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.server_info import OLDEST_REDIS, ServerInfo
+from sidekiq_py.redis_access.connection.settings import place
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.wire import keys
 
 _SHARED_KEYS = (

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sidekiq_py import client, program
+from sidekiq_py import program
+from sidekiq_py.client import sync_client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import ConfigError
@@ -76,7 +77,7 @@ class EmbeddedWorker:
                 registry=registry,
                 hooks=program.hooks,
                 server_middleware=program.server_middleware,
-                client=client.current(),
+                client=sync_client.current(),
             )
             launcher.start()
             self._launcher = launcher

@@ -18,52 +18,52 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
-from sidekiq_py.engine import identity as identities
-from sidekiq_py.engine.aside import Aside
-from sidekiq_py.engine.attempt import HardLimitWatch, Surroundings
-from sidekiq_py.engine.basic import BasicFetcher
 from sidekiq_py.engine.boot_checks import check_redis
-from sidekiq_py.engine.custodian import Custodian
-from sidekiq_py.engine.declared import Declared
 from sidekiq_py.engine.downtime import Downtime
-from sidekiq_py.engine.extensions import Extensions
-from sidekiq_py.engine.fetcher import Fetcher, UnitOfWork
-from sidekiq_py.engine.heartbeat import Heartbeat
-from sidekiq_py.engine.interrupts import SoftLimits
-from sidekiq_py.engine.job_logger import JobLogger
-from sidekiq_py.engine.lease import LeaseKeeper
-from sidekiq_py.engine.log_files import reopen_log_files
-from sidekiq_py.engine.manager import Manager
-from sidekiq_py.engine.metrics import ExecutionMetrics
-from sidekiq_py.engine.overdue import settle_overdue
-from sidekiq_py.engine.owner import Ownership
-from sidekiq_py.engine.parting import Parting
-from sidekiq_py.engine.poller import Poller
-from sidekiq_py.engine.processed_count import ProcessedCount
-from sidekiq_py.engine.processor import Processor
-from sidekiq_py.engine.recovery import Recovery
-from sidekiq_py.engine.reliable import ReliableFetcher
-from sidekiq_py.engine.shape import Shape
+from sidekiq_py.engine.fetch.basic import BasicFetcher
+from sidekiq_py.engine.fetch.fetcher import Fetcher
+from sidekiq_py.engine.fetch.reliable import ReliableFetcher
+from sidekiq_py.engine.ownership import identity as identities
+from sidekiq_py.engine.ownership.housekeeper import Housekeeper
+from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
+from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.recovery import Recovery
+from sidekiq_py.engine.reconfiguration import Reconfiguration
+from sidekiq_py.engine.report.job_logger import JobLogger
+from sidekiq_py.engine.report.log_files import reopen_log_files
+from sidekiq_py.engine.report.systemd import ServiceNotifier
+from sidekiq_py.engine.run.attempt import HardLimitWatch, Surroundings
+from sidekiq_py.engine.run.foreign_features import ForeignFeatures
+from sidekiq_py.engine.run.interrupts import SoftLimits
+from sidekiq_py.engine.run.manager import Manager
+from sidekiq_py.engine.run.metrics import ExecutionMetrics
+from sidekiq_py.engine.run.past_time_limit import settle_past_time_limit
+from sidekiq_py.engine.run.processed_count import ProcessedCount
+from sidekiq_py.engine.run.processor import Processor
+from sidekiq_py.engine.run.thread_dump import thread_dump
+from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
-from sidekiq_py.engine.systemd import ServiceNotifier
-from sidekiq_py.engine.thread_dump import thread_dump
-from sidekiq_py.engine.work_state import WorkState
+from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
+from sidekiq_py.engine.upkeep.declared_classes import Declared
+from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
+from sidekiq_py.engine.upkeep.poller import Poller
+from sidekiq_py.engine.upkeep.shutdown_watchdog import ShutdownWatchdog
 from sidekiq_py.errors import ConfigError, PayloadError, RedisError, TerminatedError
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.logs import counted, speaking_of
-from sidekiq_py.middleware import Chain, ServerMiddleware
-from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.logs import counted, log_context
+from sidekiq_py.middleware.chain import Chain, ServerMiddleware
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import Registry
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
 
 if TYPE_CHECKING:
-    from sidekiq_py.engine.executors.event_loop import EventLoop
+    from sidekiq_py.engine.run.event_loop import EventLoop
 
 _log = logging.getLogger("sidekiq")
 
@@ -112,7 +112,7 @@ class Launcher:
         self._pool = Pool(config.redis)
         self._state = WorkState()
         self._limits = SoftLimits()
-        self._aside = Aside()
+        self._aside = CallbackThread()
         self._downtime = Downtime()
         self.signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
         self._runs_jobs_here = False
@@ -142,9 +142,9 @@ class Launcher:
         self._lease = LeaseKeeper(
             self._pool, self._ownership, config.lease_beat_seconds, aside=self._aside, report=hooks.report
         )
-        self._custodian = self._make_custodian()
+        self._housekeeper = self._make_housekeeper()
         self._heartbeat = self._make_heartbeat()
-        self.shape = Shape(
+        self.shape = Reconfiguration(
             config,
             managers={manager.name: manager for manager in self._managers},
             loop=self._loop,
@@ -252,7 +252,7 @@ class Launcher:
             self._loop.start()
         if self.config.fetcher == "reliable":
             self._lease.start()
-            self._custodian.start()
+            self._housekeeper.start()
         self._processed.start()
         self._heartbeat.start()
         for manager in self._managers:
@@ -291,7 +291,7 @@ class Launcher:
         seconds = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         self._deadline = monotonic() + seconds
         self._is_leaving = True
-        with Parting(self._pool, self._may_leave_without_redis):
+        with ShutdownWatchdog(self._pool, self._may_leave_without_redis):
             return self._stop()
 
     def _stop(self) -> list[str]:
@@ -304,11 +304,11 @@ class Launcher:
             self._poller.stop()
             self._processed.stop()
             self._heartbeat.stop()
-            self._custodian.stop()
+            self._housekeeper.stop()
             left = self._state.snapshot()
             self._left = [job.unit for job in left]
             for unit in self._left:
-                if unit.is_surrendered:
+                if unit.is_acknowledged_early:
                     _log.warning("a job that runs at most once was cut off, and will not run again: %s", unit)
             self._hooks.fire("exit")
             self._aside.stop(_HANDLERS_SECONDS)
@@ -332,20 +332,20 @@ class Launcher:
 
     def bury(self, owner: str) -> None:
         """An owner is known to be dead: bring its jobs back at once."""
-        self._custodian.bury(owner)
+        self._housekeeper.bury(owner)
 
     def watch_hard_limits(self, watch: HardLimitWatch) -> None:
         """Tell *watch*, which can kill this process, of jobs with a hard limit."""
         for manager in self._managers:
             manager.watch_hard_limits(watch)
 
-    def settle_overdue(self, owner: str, field: bytes, limit: str) -> bool | None:
+    def settle_past_time_limit(self, owner: str, field: bytes, limit: str) -> bool | None:
         """
         A sibling's job ran past its *limit*, or was ended by force (`terminated_by`): settle it as failed. False: it
         had ended; None: Redis is away.
         """
         try:
-            return settle_overdue(self._surroundings, self._pool, owner, field, limit)
+            return settle_past_time_limit(self._surroundings, self._pool, owner, field, limit)
         except RedisError as error:
             self._hooks.report(error, {"context": "a job that is ended by force could not be settled"})
             return None
@@ -424,7 +424,7 @@ class Launcher:
             logger=JobLogger(is_on=self.config.job_log),
             dialect=self.dialect,
             repush=self._client.repush,
-            extensions=Extensions(
+            extensions=ForeignFeatures(
                 self.config,
                 self._hooks,
                 fetchers=lambda: [manager.fetcher for manager in self._managers],
@@ -434,16 +434,18 @@ class Launcher:
             is_stopping=lambda: self._is_stopping,
         )
 
-    def _make_custodian(self) -> Custodian:
+    def _make_housekeeper(self) -> Housekeeper:
         link = self._pool.new_link()
         recovery = Recovery(
             self.config,
             link,
             self._ownership,
             dialect=self.dialect,
-            on_buried=self._announce_buried,
+            on_dead_lettered=self._announce_dead_lettered,
         )
-        return Custodian(link, self._ownership, recovery, self.config.lease_beat_seconds, self._report_aside)
+        return Housekeeper(
+            link, self._ownership, recovery, self.config.lease_beat_seconds, self._report_on_callback_thread
+        )
 
     def _make_heartbeat(self) -> Heartbeat:
         return Heartbeat(
@@ -462,7 +464,7 @@ class Launcher:
         if not any(definition.is_async for definition in self._registry):
             return None
         # Only now: asyncio weighs more than all the rest of an idle worker.
-        from sidekiq_py.engine.executors.event_loop import EventLoop
+        from sidekiq_py.engine.run.event_loop import EventLoop
 
         return EventLoop(self._surroundings, self.config.async_concurrency, self._wake_fetchers)
 
@@ -480,7 +482,7 @@ class Launcher:
             self._ownership,
             report=self._hooks.report,
             room=room,
-            on_told=self._registry.on_told,
+            on_notices=self._registry.on_notices,
             count=self._processed.add,
             downtime=self._downtime,
         )
@@ -525,13 +527,13 @@ class Launcher:
         self._processed.flush()
         self._metrics.flush(self._pool, now=now_seconds(), dialect=self.dialect())
 
-    def _report_aside(self, error: BaseException, context: dict[str, Any]) -> None:
+    def _report_on_callback_thread(self, error: BaseException, context: dict[str, Any]) -> None:
         self._aside.call(lambda: self._hooks.report(error, context))
 
     def _warn_aside(self, text: str) -> None:
         self._aside.call(lambda: _log.warning("%s", text))
 
-    def _announce_buried(self, raw: bytes, error: BaseException) -> None:
+    def _announce_dead_lettered(self, raw: bytes, error: BaseException) -> None:
         try:
             payload = parse_job(raw)
         except PayloadError:
@@ -541,7 +543,7 @@ class Launcher:
             about["job"] = payload
 
         def announce() -> None:
-            with speaking_of(payload):
+            with log_context(payload):
                 self._hooks.report(error, about)
                 if payload:
                     self._hooks.announce_death(payload, error)

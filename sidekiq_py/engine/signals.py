@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from sidekiq_py.engine.wake_pipe import wake_pipe
+from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
 
 NAMES = ("TERM", "INT", "TSTP", "USR1", "USR2", "TTIN")
 

@@ -6,8 +6,8 @@ from threading import Lock
 from typing import Any
 
 from sidekiq_py.errors import EmptyQueueError, WrongModeError
+from sidekiq_py.middleware.running import ServerChain
 from sidekiq_py.program import Outgoing
-from sidekiq_py.running import ServerChain
 from sidekiq_py.testing import performing
 from sidekiq_py.testing.expected import ANY, Expected, describe
 from sidekiq_py.wire.payload import parse_job

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from sidekiq_py import detection, program
+from sidekiq_py import program
+from sidekiq_py.client import detection
 from sidekiq_py.errors import WrongModeError
+from sidekiq_py.middleware.running import ServerChain
 from sidekiq_py.program import Outgoing
-from sidekiq_py.redis_access.pool import refuse_links
-from sidekiq_py.running import ServerChain
+from sidekiq_py.redis_access.connection.pool import refuse_links
 from sidekiq_py.testing.enqueued import EnqueuedJob, EnqueuedJobs
 from sidekiq_py.testing.performing import perform_at_once
 

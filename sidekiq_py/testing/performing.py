@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
-from sidekiq_py import client, running
+from sidekiq_py.client import sync_client
 from sidekiq_py.errors import JobNotFoundError, WrongModeError
+from sidekiq_py.middleware import running
+from sidekiq_py.middleware.running import ServerChain
 from sidekiq_py.registry import JobDefinition, registry
-from sidekiq_py.running import ServerChain
 from sidekiq_py.wire.payload import parse_job
 
 
@@ -72,7 +73,7 @@ def _decoded(raw: bytes, is_scheduled: bool) -> tuple[JobDefinition | None, dict
     """The job and what it is run with; no job if client middleware stopped its second push."""
     payload = parse_job(raw)
     if is_scheduled:
-        repushed = client.current().repush(payload)
+        repushed = sync_client.current().repush(payload)
         if repushed is None:
             return None, payload
         payload = parse_job(repushed.payload)

@@ -3,6 +3,7 @@
 import binascii
 import re
 import zlib
+from types import TracebackType
 from typing import Any
 
 from sidekiq_py.errors import PayloadError
@@ -161,3 +162,14 @@ def _whole_number(value: Any) -> int:
 
 def _scrubbed(text: str) -> str:
     return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def backtrace_lines(error: BaseException) -> list[str]:
+    """A traceback as Ruby prints one, innermost first: ``/app/jobs.py:12:in `HardWorker.perform'``."""
+    lines: list[str] = []
+    step: TracebackType | None = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        lines.append(f"{code.co_filename}:{step.tb_lineno}:in `{code.co_qualname}'")
+        step = step.tb_next
+    return lines[::-1]

@@ -12,8 +12,8 @@ from sidekiq_py.active_job import Keywords, active_job, perform_later
 from sidekiq_py.config import Config
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.middleware import Chain
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.middleware.chain import Chain
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import registry
 from tests.support.waiting import eventually
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from sidekiq_py import client, program
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py import program
+from sidekiq_py.client import sync_client
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 T0 = 1_700_000_000.5
 
@@ -21,7 +22,7 @@ def pool(redis_url: str) -> Iterator[Pool]:
     links = Pool(RedisSettings(redis_url))
     yield links
     links.close()
-    client.current().close()
+    sync_client.current().close()
     program.reset()
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from sidekiq_py import program
 from sidekiq_py.api import DeadSet, JobSet, RetrySet, ScheduledSet
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ArgumentTypeError, PayloadError, RedisConnectionError, RedisReplyError, SidekiqError
-from sidekiq_py.redis_access.failed_jobs import DeadLimits
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from tests.api.conftest import T0
 
 

@@ -1,7 +1,7 @@
 """Sets of a million entries cost neither memory nor patience."""
 
 from sidekiq_py.api import RetrySet
-from sidekiq_py.redis_access.beats import rss_kb
+from sidekiq_py.redis_access.processes.beats import rss_kb
 
 COUNT = 1_000_000
 CHUNK = 10_000

@@ -9,8 +9,9 @@ import redis
 
 import sidekiq_py as sidekiq
 from interop_tests.support.recordings import Held, Recording, database_of, named, put, recordings, recordings_of
-from sidekiq_py import client, deploy, program
+from sidekiq_py import deploy, program
 from sidekiq_py.api import DeadSet, JobSet, ProcessSet, Queue, RetrySet, ScheduledSet, Stats
+from sidekiq_py.client import sync_client
 from sidekiq_py.errors import JsonParseError
 
 SETS: dict[str, Callable[[], JobSet]] = {"schedule": ScheduledSet, "retry": RetrySet, "dead": DeadSet}
@@ -41,7 +42,7 @@ def configure(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(time, "time", lambda: found.input["now"])
 
     yield as_recorded
-    client.current().close()
+    sync_client.current().close()
     program.reset()
 
 
@@ -255,7 +256,7 @@ def test_an_iterable_job_is_cancelled_as_ruby_cancels_it(
 ) -> None:
     """By whole seconds in its state, to which ours adds a cursor, as Ruby fails at a job that has none."""
     configure(found)
-    monkeypatch.setattr("sidekiq_py.iterable.time", lambda: found.input["now"])
+    monkeypatch.setattr("sidekiq_py.jobs.iterable.time", lambda: found.input["now"])
 
     sidekiq.cancel(found.input["jid"])
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidekiq_py.redis_access import job_sets
+from sidekiq_py.redis_access.reads import job_sets
 
 KEY = "retry"
 

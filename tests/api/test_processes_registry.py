@@ -1,6 +1,6 @@
 """Taking dead processes out of the registry."""
 
-from sidekiq_py.redis_access import processes
+from sidekiq_py.redis_access.processes import process_set
 
 
 def test_a_process_without_a_heartbeat_is_pruned_and_one_with_it_stays(pool, redis_client):
@@ -8,8 +8,8 @@ def test_a_process_without_a_heartbeat_is_pruned_and_one_with_it_stays(pool, red
     redis_client.sadd("processes", "alive:1:a", "dead:2:b")
     redis_client.hset("alive:1:a", "info", "{}")
 
-    assert processes.prune(pool) == 1
-    assert processes.identities(pool) == ["alive:1:a"]
+    assert process_set.prune(pool) == 1
+    assert process_set.identities(pool) == ["alive:1:a"]
 
 
 def test_pruning_happens_at_most_once_a_minute_over_all_processes(pool, redis_client):
@@ -17,12 +17,12 @@ def test_pruning_happens_at_most_once_a_minute_over_all_processes(pool, redis_cl
     redis_client.set("process_cleanup", "1")
     redis_client.sadd("processes", "dead:2:b")
 
-    assert processes.prune(pool) == 0
-    assert processes.count(pool) == 1
+    assert process_set.prune(pool) == 0
+    assert process_set.count(pool) == 1
 
 
 def test_the_lock_expires_by_itself(pool, redis_client):
     """A process that dies while pruning must not stop pruning for good."""
-    processes.prune(pool)
+    process_set.prune(pool)
 
     assert 0 < redis_client.ttl("process_cleanup") <= 60

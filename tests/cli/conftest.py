@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sidekiq_py import client, program
+from sidekiq_py import program
 from sidekiq_py.cli import main
+from sidekiq_py.client import sync_client
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 
     def invoke(*arguments: str, **options: Any) -> Result:
         result = CliRunner().invoke(main, arguments, prog_name="sidekiq-py", **options)
-        client.current().close()
+        sync_client.current().close()
         return result
 
     yield invoke

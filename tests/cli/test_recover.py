@@ -7,10 +7,10 @@ import pytest
 import redis
 from click.testing import Result
 
-from sidekiq_py.redis_access import recover
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
-from tests.engine.in_flight_jobs import OWNER, fetch, push
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path import recover
+from tests.engine.fetch.in_flight_jobs import OWNER, fetch, push
 
 
 @pytest.mark.parametrize("flag", ["-u", "--redis-url"])

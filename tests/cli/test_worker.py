@@ -15,7 +15,7 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 

@@ -9,9 +9,9 @@ import redis.asyncio
 
 import sidekiq_py as sidekiq
 from sidekiq_py.errors import ConfigError, PushOutcomeUnknownError, RedisConnectionError
-from sidekiq_py.redis_access.adopted_pool import AdoptedPool
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.adopted_pool import AdoptedPool
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.client.conftest import Pushed, masked
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually

@@ -11,7 +11,7 @@ import redis
 import sidekiq_py as sidekiq
 from interop_tests.support.recordings import Recording, named, recordings
 from sidekiq_py.errors import SidekiqError
-from sidekiq_py.handles import Handle
+from sidekiq_py.jobs.handles import Handle
 from tests.client.conftest import Pushed, masked
 
 # Symbols are a type of Ruby's, and so are keys that are no strings; there is no call in Python that means the same.

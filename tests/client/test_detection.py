@@ -10,8 +10,8 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from sidekiq_py import detection
-from sidekiq_py.detection import Detection, dialect_of
+from sidekiq_py.client import detection
+from sidekiq_py.client.detection import Detection, dialect_of
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.process_info import PYTHON_LABEL
 from tests.client.conftest import Pushed

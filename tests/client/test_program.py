@@ -101,7 +101,15 @@ def test_enqueuing_imports_nothing_that_only_workers_need(redis_url: str) -> Non
     loaded = set(ran.stdout.split())
     needless = ("sidekiq_py.engine", "sidekiq_py.api", "sidekiq_py.config", "click", "yaml", "kombu", "uuid", "decimal")
     assert not [name for name in loaded if name.startswith(needless)]
-    assert not {"sidekiq_py.running", "sidekiq_py.async_client", "sidekiq_py.bulk", "logging.config"} & loaded
+    assert (
+        not {
+            "sidekiq_py.middleware.running",
+            "sidekiq_py.client.async_client",
+            "sidekiq_py.client.bulk",
+            "logging.config",
+        }
+        & loaded
+    )
 
 
 def test_a_program_may_be_run_from_any_folder(tmp_path: Path) -> None:

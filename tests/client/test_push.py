@@ -14,8 +14,8 @@ import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, ConfigError, PayloadError
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.client.conftest import Pushed
 
 pytestmark = pytest.mark.usefixtures("configured")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import sidekiq_py as sidekiq
-from sidekiq_py.jids import new_jid, new_jids
+from sidekiq_py.client.jids import new_jid, new_jids
 from tests.client.conftest import Pushed
 
 pytestmark = pytest.mark.usefixtures("configured")

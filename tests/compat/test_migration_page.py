@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import pytest
 import sidekiq_celery
 from sidekiq_celery import Celery, Task, beat, canvas, exceptions, result, schedules, signals, states
-from sidekiq_celery.app.context import Context
+from sidekiq_celery._config.defaults import OPTIONS
+from sidekiq_celery._config.effects import without_effect
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery.app.control import Control, Inspect
-from sidekiq_celery.app.defaults import OPTIONS
-from sidekiq_celery.app.effects import without_effect
 from sidekiq_celery.bin.celery import celery
 
 from tests.support.real_celery import python_with_celery

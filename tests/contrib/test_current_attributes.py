@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import sidekiq_py as sidekiq
-from sidekiq_py import client, program
+from sidekiq_py import program
+from sidekiq_py.client import sync_client
 from sidekiq_py.contrib.current_attributes import Attributes, locale, persist, persist_locale, read
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.middleware.running import arun, run
 from sidekiq_py.registry import FunctionDefinition
-from sidekiq_py.running import arun, run
 from tests.support.missing_tools import skip_or_fail
 
 PAIRS = [[{"_aj_serialized": "ActiveJob::Serializers::SymbolSerializer", "value": "user_id"}, 7]]
@@ -42,7 +43,7 @@ def own_program(redis_url: str) -> Iterator[None]:
     program.reset()
     program.configure(redis_url=redis_url, sidekiq_version="7")
     yield
-    client.current().close()
+    sync_client.current().close()
     locale.reset()
     program.reset()
 

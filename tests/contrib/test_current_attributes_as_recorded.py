@@ -9,7 +9,8 @@ import redis
 
 import sidekiq_py as sidekiq
 from interop_tests.support.recordings import Recording, named, recordings_of
-from sidekiq_py import client, program
+from sidekiq_py import program
+from sidekiq_py.client import sync_client
 from sidekiq_py.contrib.current_attributes import Attributes, locale, persist, persist_locale
 from tests.client.conftest import masked
 
@@ -19,7 +20,7 @@ def own_program() -> Iterator[None]:
     """Without middleware before and after."""
     program.reset()
     yield
-    client.current().close()
+    sync_client.current().close()
     locale.reset()
     program.reset()
 

@@ -20,7 +20,7 @@ settings.configure(
 from sidekiq_py import program
 from sidekiq_py.contrib import django_worker
 from sidekiq_py.registry import FunctionDefinition
-from sidekiq_py.running import arun, run
+from sidekiq_py.middleware.running import arun, run
 from django.db import connection, transaction
 
 def ask():

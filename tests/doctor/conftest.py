@@ -10,8 +10,8 @@ import redis
 
 from sidekiq_py import program
 from sidekiq_py.doctor import Finding, Level, Report, examine
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 
 class Diagnosis:

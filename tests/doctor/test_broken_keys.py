@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from sidekiq_py.cli import main
 from sidekiq_py.doctor import Level, examine
 from sidekiq_py.doctor.finding import for_shell, span
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process
 
 OWNER = "app:9:ba9876543210:1"

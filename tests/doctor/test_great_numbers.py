@@ -7,9 +7,9 @@ import redis
 from click.testing import CliRunner
 
 from sidekiq_py.cli import main
-from sidekiq_py.redis_access import survey
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.reads import survey
 from tests.doctor.conftest import Look, payload, push, ruby_process
 
 _FILL = "for number = ARGV[1], ARGV[2] do redis.call('SET', 'cache:' .. number, 1) end"

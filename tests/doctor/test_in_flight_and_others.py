@@ -12,10 +12,11 @@ from click.testing import CliRunner
 
 from sidekiq_py.cli import main
 from sidekiq_py.doctor.families import family_of
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process
-from tests.engine.in_flight_jobs import OWNER, fetch
+from tests.engine.fetch.in_flight_jobs import OWNER, fetch
+from tests.support.in_flight import jobs_in_flight
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
@@ -45,7 +46,7 @@ def test_jobs_of_a_worker_that_was_killed(
     worker = start_worker("tests.cli.worker_jobs")
     identity = worker.identity
     push(redis_client, "Sleep", args=[600])
-    eventually(lambda: redis_client.hlen(f"sidekiq_py:inflight:{identity}:1"), within_seconds=30)
+    eventually(lambda: jobs_in_flight(redis_client, f"{identity}:1"), within_seconds=30)
     worker.kill()
     redis_client.delete(f"sidekiq_py:lease:{identity}:1")
     redis_client.expire(identity, 30)

@@ -6,9 +6,9 @@ import time
 import pytest
 import redis
 
-from sidekiq_py import jobs
 from sidekiq_py.active_job import active_job
 from sidekiq_py.active_job.declared import forget_active_jobs
+from sidekiq_py.jobs import decorators
 from sidekiq_py.registry import FunctionDefinition, Registry
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process
@@ -216,7 +216,7 @@ def test_active_jobs_of_the_program_count_as_served(look: Look, redis_client: re
     # What other tests have declared is none of this program's.
     declared = Registry()
     for wrapper in (OLD_WRAPPER, NEW_WRAPPER):
-        definition = jobs.registry.find(wrapper)
+        definition = decorators.registry.find(wrapper)
         assert definition is not None
         declared.add(definition)
 

@@ -11,9 +11,9 @@ import redis
 from sidekiq_py.doctor.checks import redis_server as checks
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError
-from sidekiq_py.redis_access import server_info
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection import server_info
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sidekiq_py.redis_access.link import Link
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ import pytest
 import redis
 
 from sidekiq_py.engine import background
-from sidekiq_py.engine.aside import Aside
 from sidekiq_py.engine.background import background_thread
-from sidekiq_py.engine.custodian import Custodian
-from sidekiq_py.engine.heartbeat import Heartbeat
-from sidekiq_py.engine.interrupts import Guard, SoftLimits
-from sidekiq_py.engine.keeper import Keeper
-from sidekiq_py.engine.lease import LeaseKeeper
-from sidekiq_py.engine.poller import Poller
-from tests.engine.test_beside_the_job import Worker
+from sidekiq_py.engine.fetch.flusher import Flusher
+from sidekiq_py.engine.ownership.housekeeper import Housekeeper
+from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
+from sidekiq_py.engine.run.interrupts import Guard, SoftLimits
+from sidekiq_py.engine.upkeep.callback_thread import CallbackThread
+from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
+from sidekiq_py.engine.upkeep.poller import Poller
+from tests.engine.fetch.test_beside_the_job import Worker
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
 
@@ -50,10 +50,10 @@ def test_a_loop_that_fails_is_told_of_and_run_again(error: BaseException, caplog
     ("part", "step"),
     [
         (LeaseKeeper, "_renew"),
-        (Custodian, "_turn"),
+        (Housekeeper, "_turn"),
         (Heartbeat, "_turn"),
         (Poller, "_turn"),
-        (Keeper, "_tick_safely"),
+        (Flusher, "_tick_safely"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -103,7 +103,7 @@ def test_limits_hold_after_one_that_could_not_be_enforced(monkeypatch: pytest.Mo
 
 def test_handlers_are_called_after_one_whose_failure_could_not_be_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log handler of the program may exit, too."""
-    from sidekiq_py.engine import aside as module
+    from sidekiq_py.engine.upkeep import callback_thread as module
 
     called: list[int] = []
 
@@ -111,7 +111,7 @@ def test_handlers_are_called_after_one_whose_failure_could_not_be_logged(monkeyp
         raise SystemExit
 
     monkeypatch.setattr(module._log, "exception", refuse)
-    aside = Aside()
+    aside = CallbackThread()
     aside.call(lambda: 1 / 0)
     aside.call(lambda: called.append(1))
 

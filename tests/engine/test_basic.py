@@ -3,8 +3,8 @@
 import redis
 
 from sidekiq_py.config import CapsuleConfig, QueueConfig
-from sidekiq_py.engine.basic import BasicFetcher
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.engine.fetch.basic import BasicFetcher
+from sidekiq_py.redis_access.connection.pool import Pool
 
 
 def test_the_name_of_a_paused_queue_may_be_any_bytes(pool: Pool, redis_client: redis.Redis) -> None:

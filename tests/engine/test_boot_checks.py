@@ -8,9 +8,9 @@ import redis
 
 from sidekiq_py.engine.boot_checks import ACL_KEYS, check_redis, refuse_unsupported
 from sidekiq_py.errors import ConfigError, RedisConnectionError, UnsupportedRedisError
-from sidekiq_py.redis_access import server_info
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection import server_info
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.support.redis_server import RedisServer
 
 _REDIS_7 = {"redis_version": "7.0.15", "redis_mode": "standalone", "cluster_enabled": "0"}

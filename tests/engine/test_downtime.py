@@ -6,14 +6,14 @@ from itertools import count
 
 import pytest
 
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.middleware import Chain
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.middleware.chain import Chain
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually

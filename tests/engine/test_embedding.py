@@ -11,7 +11,8 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from sidekiq_py import client, program
+from sidekiq_py import program
+from sidekiq_py.client import sync_client
 from sidekiq_py.errors import ConfigError, RedisConnectionError
 from sidekiq_py.registry import registry
 from tests.support.redis_server import RedisServer
@@ -26,7 +27,7 @@ def configured(redis_url: str) -> Iterator[None]:
     kept = list(registry)
     registry.clear()
     yield
-    client.current().close()
+    sync_client.current().close()
     registry.clear()
     for definition in kept:
         registry.add(definition)

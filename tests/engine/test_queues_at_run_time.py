@@ -8,12 +8,11 @@ import pytest
 import redis
 
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
-from sidekiq_py.engine.fetcher import UnitOfWork
-from sidekiq_py.engine.owner import Ownership
-from sidekiq_py.engine.reliable import ReliableFetcher
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.engine.fetch.reliable import ReliableFetcher
+from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire import keys
-from tests.engine.in_flight_jobs import push
+from tests.engine.fetch.in_flight_jobs import push
 from tests.support.in_flight import jobs_in_flight
 from tests.support.waiting import eventually
 

@@ -7,11 +7,11 @@ import redis
 
 from interop_tests.support.recordings import Recording, bytes_of, database_of, named, recordings_of
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
-from sidekiq_py.engine.basic import BasicFetcher
-from sidekiq_py.engine.fetcher import Fetcher
-from sidekiq_py.engine.owner import Ownership
-from sidekiq_py.engine.reliable import ReliableFetcher
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.engine.fetch.basic import BasicFetcher
+from sidekiq_py.engine.fetch.fetcher import Fetcher
+from sidekiq_py.engine.fetch.reliable import ReliableFetcher
+from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.redis_access.connection.pool import Pool
 
 CAPSULE = CapsuleConfig(queues=(QueueConfig("default"),))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sidekiq_py.engine.host import ProcessPlace, registration
+from sidekiq_py.engine.ownership.host import ProcessPlace, registration
 from tests.kill.conftest import Fleet
 from tests.support.cutting_proxy import WHERES, CuttingProxy
 from tests.support.kill_worker import REQUESTS

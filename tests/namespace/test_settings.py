@@ -9,14 +9,15 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from sidekiq_py import client, program
+from sidekiq_py import program
 from sidekiq_py.cli.boot import load_program
 from sidekiq_py.cli.settings import make_config, read_all
+from sidekiq_py.client import sync_client as client
 from sidekiq_py.config import Config
 from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 ELSEWHERE = "redis://127.0.0.1:1/5"
 

@@ -22,8 +22,8 @@ from click.testing import CliRunner, Result
 import sidekiq_py as sidekiq
 from sidekiq_py import api, program
 from sidekiq_py.cli import main
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.namespace import jobs
 from tests.support.in_flight import jobs_in_flight
 from tests.support.redis_server import RedisServer
@@ -170,9 +170,9 @@ def test_what_a_killed_worker_held_comes_back(guarded: Guarded) -> None:
     eventually(lambda: guarded.has_noted("lingering"), PATIENCE_SECONDS)
     killed.kill()
 
-    heir = guarded.start_worker("-c", "1")
+    successor = guarded.start_worker("-c", "1")
     eventually(lambda: api.Stats().processed == 1, PATIENCE_SECONDS)
-    heir.stop()
+    successor.stop()
 
     assert guarded.notes.read_text() == "lingering\nlingering\n"
     assert guarded.client.exists("myapp:sidekiq_py:owners") == 0

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
-from sidekiq_py.redis_access.link import Link
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
@@ -314,8 +314,8 @@ def test_an_option_that_a_url_cannot_have_is_named(redis_url: str, option: str, 
 
 _LEAVING = """
 import os, sys, time
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 link, other = (Pool(RedisSettings(sys.argv[1])).new_link() for _ in range(2))
 link.connect()

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from sidekiq_py.redis_access.monitor import Command, parse, watch
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.monitor import Command, parse, watch
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 

@@ -10,12 +10,12 @@ import redis
 
 import sidekiq_py
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access import in_flight, recover
-from sidekiq_py.redis_access.namespace import Namespace
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.namespace import Namespace
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path import in_flight, recover
 from sidekiq_py.wire import keys
-from tests.engine.in_flight_jobs import OWNER, fetch
+from tests.engine.fetch.in_flight_jobs import OWNER, fetch
 
 MYAPP = Namespace("myapp")
 

@@ -7,9 +7,9 @@ import pytest
 import redis
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.replies import out_of_reach
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import out_of_reach
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 

@@ -6,9 +6,9 @@ import pytest
 import redis
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access import turns
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.extension import turns
 
 PLACE = turns.Place("turns")
 PUSH = [("SADD", "queues", "q"), ("LPUSH", "queue:q", "a", "b")]

@@ -2,9 +2,9 @@
 
 import redis
 
-from sidekiq_py.redis_access import waiting
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.extension import waiting
 from sidekiq_py.wire.dialect import Dialect
 
 GOOD = b'{"class":"A","args":[],"queue":"default","jid":"good"}'

@@ -174,10 +174,10 @@ def test_what_a_killed_worker_held_comes_back(confined: Confined) -> None:
     eventually(lambda: confined.has_noted("lingering"), PATIENCE_SECONDS)
     killed.kill()
 
-    heir = confined.start_worker("-c", "1")
+    successor = confined.start_worker("-c", "1")
     eventually(lambda: api.Stats().processed == 1, PATIENCE_SECONDS)
 
-    assert heir.stop() == 0
+    assert successor.stop() == 0
 
 
 def test_a_stop_gives_back_what_runs(confined: Confined) -> None:
@@ -216,9 +216,9 @@ def test_an_iterable_job_leaves_off_and_is_cancelled(confined: Confined) -> None
         confined.program("operator", release)
         assert jid in api.IterableJobQuery([jid])
 
-        heir = confined.start_worker("-c", "1", "--sidekiq-version", release)
+        successor = confined.start_worker("-c", "1", "--sidekiq-version", release)
         eventually(lambda: confined.has_noted("counted"), PATIENCE_SECONDS)
-        heir.stop()
+        successor.stop()
 
 
 @RELEASES

@@ -17,22 +17,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
-from sidekiq_py.engine.child import run_child
-from sidekiq_py.engine.exchange import Exchange
-from sidekiq_py.engine.family import Parent
+from sidekiq_py.engine.fetch.exchange import Exchange
+from sidekiq_py.engine.fetch.reliable import ReliableFetcher
+from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.engine.owner import Owner
-from sidekiq_py.engine.poller import Poller
-from sidekiq_py.engine.reliable import ReliableFetcher
-from sidekiq_py.engine.settle import Settler
-from sidekiq_py.engine.supervisor import Supervisor
+from sidekiq_py.engine.ownership.owner import Owner
+from sidekiq_py.engine.prefork.child import run_child
+from sidekiq_py.engine.prefork.pipes import Parent
+from sidekiq_py.engine.prefork.supervisor import Supervisor
+from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.middleware import Chain, ServerMiddleware
-from sidekiq_py.redis_access import in_flight, promote, recover
-from sidekiq_py.redis_access.link import Link
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.middleware.chain import Chain, ServerMiddleware
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path import in_flight, promote, recover
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.support.ledger import CUT_OFF, DIED, ENDED, GOES_ON, STARTED, LedgerWriter
 

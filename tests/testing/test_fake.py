@@ -18,7 +18,7 @@ from sidekiq_py.errors import (
     RedisConnectionError,
     WrongModeError,
 )
-from sidekiq_py.middleware import Chain
+from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.testing import fake, inline
 
 

@@ -7,7 +7,7 @@ import pytest
 import sidekiq_py as sidekiq
 from sidekiq_py.active_job import perform_later
 from sidekiq_py.errors import JobNotFoundError
-from sidekiq_py.middleware import Chain
+from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.testing import inline
 
 

@@ -113,7 +113,7 @@ def test_the_place_can_be_named_otherwise() -> None:
 
 
 def test_with_the_check_off_values_become_what_ruby_s_to_s_would_make_of_them() -> None:
-    """Subclasses turn plain, tuples and sets into lists, keys and strangers into strings."""
+    """Subclasses turn plain, tuples and sets into lists, keys and orphans into strings."""
     args = [
         (1, {2}),
         Colour.RED,

@@ -146,7 +146,7 @@ def test_a_template_renders_what_ruby_pushes(ruby_peer: RubyPeer, sidekiq_6: Dia
 
 
 def _stored(random: Random) -> bytes:
-    """A payload as Ruby, we or strangers store it."""
+    """A payload as Ruby, we or orphans store it."""
     payload: dict[str, Any] = {"class": "SomeJob", "args": _some_args(random), "jid": JID, "created_at": 1.5}
     payload |= _some_options(random)
     optional = {

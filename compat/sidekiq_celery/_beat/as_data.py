@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from sidekiq_celery.json_values import from_plain, to_plain
+from sidekiq_celery._wire.json_values import from_plain, to_plain
 from sidekiq_celery.schedules import BaseSchedule, crontab, maybe_schedule, schedule, solar
 
 __all__ = ("entry_of", "entry_text", "schedule_of", "schedule_text")

@@ -11,14 +11,14 @@ import time
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sidekiq_celery import gathering
 from sidekiq_celery._beat import as_data
 from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, logger
+from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery.schedules import schedstate, schedule
 from sidekiq_celery.utils.time import maybe_make_aware
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access import turns
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.extension import turns
 
 __all__ = ("PersistentScheduler", "Runs", "place_of", "read_runs")
 
@@ -50,8 +50,8 @@ class Runs(NamedTuple):
 
     def text(self) -> bytes:
         """
-        As it stands in Redis: a JSON array, times in seconds since the epoch. The third says when it was sent last, only
-        where the first two do not: a beat of an earlier release reads two.
+        As it stands in Redis: a JSON array, times in seconds since the epoch. The third says when it was sent last,
+        only where the first two do not: a beat of an earlier release reads two.
         """
         counted_from = maybe_make_aware(self.counted_from).timestamp()
         sent = None if self.sent_at is None else maybe_make_aware(self.sent_at).timestamp()
@@ -149,13 +149,13 @@ class PersistentScheduler(Scheduler):
         """
         following = self.reserve(entry) if advance else self.schedule[entry.name]
         try:
-            with gathering.gathering(takes_locks=True) as wanted:
+            with pipeline_buffer.gathering(takes_locks=True) as wanted:
                 result = super().apply_async(entry, producer=producer, advance=False, **kwargs)
         except SchedulingError:
             # This run is left out, or it would be tried without end.
             self._take(following, [], is_sent=False)
             raise
-        return result if self._take(following, gathering.commands(wanted), is_sent=True) else None
+        return result if self._take(following, pipeline_buffer.commands(wanted), is_sent=True) else None
 
     def _send_due(self, entry: Any) -> None:
         if self._is_ours(entry):
@@ -237,6 +237,6 @@ class PersistentScheduler(Scheduler):
 
     @property
     def _pool(self) -> Pool:
-        from sidekiq_celery.app.pushing import client_of
+        from sidekiq_celery._send.clients import client_of
 
         return client_of(self.app).pool

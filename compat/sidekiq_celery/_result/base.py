@@ -6,8 +6,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from sidekiq_celery import _state
+from sidekiq_celery._send.running_task import running
 from sidekiq_celery._state import app_or_default
-from sidekiq_celery.app.running_task import running
 
 __all__ = (
     "ResultBase", "allow_join_result", "assert_will_not_block", "denied_join_result", "new_promise",

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app import routes as _routes
-from sidekiq_celery.app.destinations import NameRouter
+from sidekiq_celery._config import routes as _routes
+from sidekiq_celery._config.destinations import NameRouter
 
 if TYPE_CHECKING:
+    from sidekiq_celery._config.queues import Queues
     from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.queues import Queues
 
 __all__ = ("AMQP", "Queues")
 
@@ -18,7 +18,7 @@ _ROUTING = ("task_routes", "task_queues", "task_default_queue", "task_create_mis
 
 def __getattr__(name: str) -> Any:
     if name == "Queues":
-        from sidekiq_celery.app.queues import Queues
+        from sidekiq_celery._config.queues import Queues
 
         return Queues
     raise AttributeError(f"module 'sidekiq_celery.app.amqp' has no attribute {name!r}")
@@ -80,7 +80,7 @@ class AMQP:
         """A set of queues; what is not given comes from the settings."""
         from kombu import Queue
 
-        from sidekiq_celery.app.queues import Queues
+        from sidekiq_celery._config.queues import Queues
 
         conf = self.app.conf
         options = {
@@ -174,7 +174,7 @@ class AMQP:
     @cached_property
     def create_task_message(self) -> Callable[..., Any]:
         """The message of a call; see `message.as_task_v2`."""
-        from sidekiq_celery.message import as_task_v2
+        from sidekiq_celery._wire.message import as_task_v2
 
         return partial(as_task_v2, self.app)
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from sidekiq_celery import signals
-from sidekiq_celery.app import configuring
+from sidekiq_celery._config import configuring
 from sidekiq_celery.app.app_state import AppState
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.loaders import get_loader_cls
@@ -133,7 +133,7 @@ class AppSettings(AppState):
     @cached_property
     def annotations(self) -> Any:
         """`task_annotations`, expanded."""
-        from sidekiq_celery.app.annotations import prepare
+        from sidekiq_celery._config.annotations import prepare
 
         return prepare(self.conf.task_annotations)
 

@@ -10,10 +10,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sidekiq_celery import _state, platforms
-from sidekiq_celery.app import configuring
+from sidekiq_celery._config import configuring
+from sidekiq_celery._config.settings import KEY_CONVERTERS, PendingConfiguration, Settings
 from sidekiq_celery.app.bug_report import appstr, bugreport
 from sidekiq_celery.app.registry import TaskRegistry
-from sidekiq_celery.app.settings import KEY_CONVERTERS, PendingConfiguration, Settings
 from sidekiq_celery.app.utils import _unpickle_app_v2
 from sidekiq_celery.utils.dispatch import Signal
 from sidekiq_celery.utils.imports import symbol_by_name
@@ -162,7 +162,7 @@ class AppState:
 
     def close(self) -> None:
         """Close connections; shared tasks are no longer added. What is used later connects anew."""
-        from sidekiq_celery.app.pushing import close_client_of
+        from sidekiq_celery._send.clients import close_client_of
 
         self._pool = None
         close_client_of(self._app)

@@ -8,7 +8,7 @@ from types import GenericAlias
 from typing import Any
 
 from sidekiq_celery import _state, platforms
-from sidekiq_celery.app import effects
+from sidekiq_celery._config import effects
 from sidekiq_celery.app.app_tasks import AppTasks
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.imports import instantiate
@@ -127,7 +127,7 @@ class Celery(AppTasks):
         Raises:
             TypeError: *name* is no text.
         """
-        from sidekiq_celery.app import plain_calls, publish
+        from sidekiq_celery._send import plain_calls, publish
 
         omitted = {"expires": expires, "time_limit": time_limit, "soft_time_limit": soft_time_limit}
         options |= {key: value for key, value in omitted.items() if value is not _OMITTED}
@@ -195,31 +195,31 @@ class Celery(AppTasks):
     broker_connection = connection
 
     def _connection(self, url: str | None, **kwargs: Any) -> Any:
-        from sidekiq_celery.app.connections import connect
+        from sidekiq_celery._config.connections import connect
 
         return connect(self, url, **kwargs)
 
     def _acquire_connection(self, pool: bool = True) -> Any:
-        from sidekiq_celery.app.connections import acquire_connection
+        from sidekiq_celery._config.connections import acquire_connection
 
         return acquire_connection(self, pool)
 
     def connection_or_acquire(self, connection: Any = None, pool: bool = True, *_: Any, **__: Any) -> Any:
         """*connection*, or one of the pool, in a `with`."""
-        from sidekiq_celery.app.connections import connection_or_acquire
+        from sidekiq_celery._config.connections import connection_or_acquire
 
         return connection_or_acquire(self, connection, pool)
 
     default_connection = connection_or_acquire
 
     def _acquire_producer(self, timeout: float | None = None) -> Any:
-        from sidekiq_celery.app.connections import acquire_producer
+        from sidekiq_celery._config.connections import acquire_producer
 
         return acquire_producer(self, timeout)
 
     def producer_or_acquire(self, producer: Any = None) -> Any:
         """*producer*, or one of the pool, in a `with`."""
-        from sidekiq_celery.app.connections import producer_or_acquire
+        from sidekiq_celery._config.connections import producer_or_acquire
 
         return producer_or_acquire(self, producer)
 
@@ -229,7 +229,7 @@ class Celery(AppTasks):
     def pool(self) -> Any:
         """kombu's connections that are kept."""
         if self._pool is None:
-            from sidekiq_celery.app.connections import pool_of
+            from sidekiq_celery._config.connections import pool_of
 
             self._pool = pool_of(self)
         return self._pool

@@ -32,8 +32,8 @@ def bugreport(app: "Celery | None" = None) -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     import sidekiq_celery
+    from sidekiq_celery._config.censoring import sanitize_url
     from sidekiq_celery._state import app_or_default
-    from sidekiq_celery.app.censoring import sanitize_url
 
     def release(package: str) -> str:
         try:

@@ -47,7 +47,7 @@ def add_canvas_names(app: "Celery") -> None:
 @connect_on_app_finalize
 def add_workflow_tasks(app: "Celery") -> None:
     """What workflows go on by. Imported here, as it brings Redis along."""
-    from sidekiq_celery.app import workflow_tasks
+    from sidekiq_celery._workflow import workflow_tasks
 
     workflow_tasks.add_start_task(app)
     workflow_tasks.add_fail_task(app)

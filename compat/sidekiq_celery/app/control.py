@@ -72,7 +72,7 @@ class Control:
 
     def purge(self, connection: Any = None) -> int:
         """Take all waiting tasks out of the app's queues; returns how many there were."""
-        from sidekiq_celery.worker.purging import purge
+        from sidekiq_celery._send.purging import purge
 
         return purge(self.app, list(self.app.amqp.queues.consume_from))
 
@@ -98,7 +98,7 @@ class Control:
         Raises:
             ValueError: An id has a quote, a backslash or a control character.
         """
-        from sidekiq_celery import revokes
+        from sidekiq_celery._admission import revokes
 
         revokes.revoke(self.app, task_id, waits=not terminate)
         arguments = {"task_id": task_id, "terminate": terminate, "signal": signal}
@@ -113,7 +113,7 @@ class Control:
         **kwargs: Any,
     ) -> Any:
         """Have all tasks not run whose stamps are *headers*; written down in Redis, as by `revoke`."""
-        from sidekiq_celery import revokes
+        from sidekiq_celery._admission import revokes
 
         revokes.revoke_stamped(self.app, headers, waits=not terminate)
         arguments = {"headers": headers, "terminate": terminate, "signal": signal}

@@ -8,8 +8,8 @@ from logging.handlers import WatchedFileHandler
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import signals
+from sidekiq_celery._config.class_property import class_property
 from sidekiq_celery._state import get_current_task
-from sidekiq_celery.app.class_property import class_property
 from sidekiq_celery.exceptions import CDeprecationWarning, CPendingDeprecationWarning
 from sidekiq_celery.platforms import isatty
 from sidekiq_celery.utils.log import ColorFormatter, LoggingProxy, get_logger, mlevel

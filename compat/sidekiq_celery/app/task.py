@@ -1,7 +1,7 @@
 """
 A task: what a decorated function, or a class derived from `Task`, becomes.
 
-How it is sent stands in `app.publish`, how it runs in `app.run`, when it runs again in `app.retrying`.
+How it is sent stands in `_send.publish`, how it runs in `_run.task_run`, when it runs again in `_run.retrying`.
 """
 
 import sys
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery._type_variables import P, R_co, T
+from sidekiq_celery._wire.context import Context, get_actual_ignore_result
 from sidekiq_celery.app.bug_report import appstr
-from sidekiq_celery.app.context import Context, get_actual_ignore_result
 from sidekiq_celery.app.registry import _unpickle_task_v2
 from sidekiq_celery.app.task_hooks import TaskHooks
 from sidekiq_celery.app.task_options import TaskOptions
@@ -203,7 +203,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     def _apply_as_sent(
         self, args: Any, kwargs: Any, task_id: str | None, link: Any, link_error: Any, options: dict[str, Any]
     ) -> Any:
-        from sidekiq_celery.app.eager import round_trip
+        from sidekiq_celery._run.eager import round_trip
         from sidekiq_celery.result import denied_join_result
 
         args, kwargs = round_trip(self._get_app(), args, kwargs, options.get("serializer"))
@@ -274,7 +274,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
             Retry: It is to run again.
             Reject: The next try cannot be sent.
         """
-        from sidekiq_celery.app import retrying
+        from sidekiq_celery._run import retrying
 
         return retrying.retry(self, args, kwargs, exc, throw, eta, countdown, max_retries, options)
 
@@ -329,7 +329,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
             throw: Raise what it raises; by default as `task_eager_propagates` says.
             options: As for `apply_async`; what only concerns sending has no effect.
         """
-        from sidekiq_celery.app import eager
+        from sidekiq_celery._run import eager
 
         return eager.apply(
             self, args, kwargs, link, link_error, task_id, retries, throw, logfile, loglevel, headers, options
@@ -415,7 +415,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
             Ignore: Always, in a worker; write `return self.replace(...)` all the same.
             ImproperlyConfigured: *sig* is part of a chord of its own, or is an empty chain.
         """
-        from sidekiq_celery.app.replacing import replacement
+        from sidekiq_celery._workflow.replacing import replacement
 
         return self.on_replace(replacement(self, sig))
 
@@ -429,7 +429,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
         Raises:
             ValueError: It is part of none.
         """
-        from sidekiq_celery.app.replacing import add_to_chord
+        from sidekiq_celery._workflow.replacing import add_to_chord
 
         return add_to_chord(self, sig, lazy)
 
@@ -454,7 +454,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
 
     def on_replace(self, sig: Any) -> Any:
         """Called by `replace`, with what is to go on in its place; call `super().on_replace(sig)`."""
-        from sidekiq_celery.app.running_task import current
+        from sidekiq_celery._send.running_task import current
 
         if self.request.is_eager:
             # It is there already.
@@ -506,7 +506,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
     @property
     def __sidekiq_job__(self) -> Any:
         """For the engine's client: `Client().push({"class": task, "args": [1]})`."""
-        from sidekiq_celery.app.pushing import definition_of
+        from sidekiq_celery._send.clients import definition_of
 
         return definition_of(self)
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from sidekiq_celery._config.annotations import resolve_all
+from sidekiq_celery._config.class_property import class_property
 from sidekiq_celery._state import get_current_app
-from sidekiq_celery.app.annotations import resolve_all
-from sidekiq_celery.app.class_property import class_property
-from sidekiq_celery.app.context import Context
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery.exceptions import MaxRetriesExceededError
 from sidekiq_celery.utils.threads import LocalStack
 

@@ -1,5 +1,5 @@
 """
-Celery's names for the running of tasks; the run itself is in `app.run`.
+Celery's names for the running of tasks; the run itself is in `_run.task_run`.
 
 `task_has_custom` and `build_tracer` are what error trackers patch.
 """
@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sidekiq_celery import states
-from sidekiq_celery.app.context import Context
-from sidekiq_celery.app.plan import Plan, task_has_custom
-from sidekiq_celery.app.run import TaskRun
+from sidekiq_celery._run.plan import Plan, task_has_custom
+from sidekiq_celery._run.task_run import TaskRun
+from sidekiq_celery._wire.context import Context
 
 __all__ = ("TaskRun", "build_tracer", "task_has_custom", "trace_ok_t")
 

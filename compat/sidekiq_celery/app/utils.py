@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from sidekiq_celery._config.censoring import filter_hidden_settings, sanitize_url
+from sidekiq_celery._config.settings import Settings, detect_settings
+from sidekiq_celery._config.settings import new_key_to_old as _new_key_to_old
+from sidekiq_celery._config.settings import old_key_to_new as _old_key_to_new
 from sidekiq_celery.app.bug_report import appstr, bugreport
-from sidekiq_celery.app.censoring import filter_hidden_settings, sanitize_url
 from sidekiq_celery.app.finding import find_app
-from sidekiq_celery.app.settings import Settings, detect_settings
-from sidekiq_celery.app.settings import new_key_to_old as _new_key_to_old
-from sidekiq_celery.app.settings import old_key_to_new as _old_key_to_new
 
 __all__ = (
     "Settings",

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 from sidekiq_celery import beat, platforms
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.utils.imports import qualname
 from sidekiq_celery.utils.time import humanize_seconds
-from sidekiq_py.redis_access.settings import place
+from sidekiq_py.redis_access.connection.settings import place
 
 __all__ = ("Beat",)
 

@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 from sidekiq_celery import VERSION_BANNER, signals
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.worker import WorkController
-from sidekiq_py.redis_access.settings import place
+from sidekiq_py.redis_access.connection.settings import place
 
 __all__ = ("Worker",)
 
@@ -70,7 +70,7 @@ class Worker(WorkController):
 
     def purge_messages(self) -> int:
         """Empty the queues that are served; returns how many jobs were in them."""
-        from sidekiq_celery.worker.purging import purge
+        from sidekiq_celery._send.purging import purge
 
         count = purge(self.app, list(self.app.amqp.queues.consume_from))
         logger.warning("purge: %d tasks were taken out of the queues", count)

@@ -10,8 +10,8 @@ import sys
 from functools import cached_property
 from typing import Any
 
+from sidekiq_celery._wire.json_values import beyond_json, encoder, from_plain
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_celery.json_values import beyond_json, encoder, from_plain
 
 __all__ = ("COMPRESSED_PAYLOAD_MAGIC", "Codec", "compress_payload", "decompress_payload")
 

@@ -3,7 +3,7 @@ What the rest calls: `Backend`.
 
 A backend of one's own defines `_store_result`, `_get_task_meta_for`, `_forget`, and for groups `_save_group`,
 `_restore_group` and `_delete_group`; the waiting comes from `polling`. Storing a result sets nothing off: callbacks,
-errbacks and chords belong to the end of a task (`sidekiq_celery.flow`).
+errbacks and chords belong to the end of a task (`sidekiq_celery._workflow.flow`).
 """
 
 import sys
@@ -20,8 +20,8 @@ from sidekiq_celery.backends.encoding import Codec
 from sidekiq_celery.backends.retrying import Retrying
 from sidekiq_celery.backends.values import Values
 from sidekiq_celery.exceptions import BackendGetMetaError, BackendStoreError, TaskRevokedError, TimeoutError
-from sidekiq_py.redis_access.in_flight import Effect
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path.in_flight import Effect
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -350,7 +350,7 @@ class Backend(Values, Retrying):
         return {}
 
     def add_to_chord(self, chord_id: str, result: Any) -> None:
-        """Chords are kept by the engine (`sidekiq_celery.flow`); nothing is to be done here."""
+        """Chords are kept by the engine (`sidekiq_celery._workflow.flow`); nothing is to be done here."""
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
         """For backends of one's own that keep chords."""

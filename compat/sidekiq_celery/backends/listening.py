@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from sidekiq_py.errors import RedisError, RedisReplyError
-from sidekiq_py.redis_access.link import Link
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 __all__ = ("Listener", "Tell", "listener_for")
 

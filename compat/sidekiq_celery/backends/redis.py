@@ -15,19 +15,19 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from sidekiq_celery import states
-from sidekiq_celery.app.broker import redis_settings
+from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery.backends.awaiting import Awaiting
 from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend
-from sidekiq_celery.backends.places import is_same_database, result_settings
+from sidekiq_celery.backends.location import is_same_database, result_settings
 from sidekiq_celery.exceptions import BackendStoreError
 from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
-from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.failed_jobs import Command
-from sidekiq_py.redis_access.in_flight import Effect, Unless
-from sidekiq_py.redis_access.link import Link
-from sidekiq_py.redis_access.namespace import prefix_of
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.namespace import prefix_of
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.in_flight import Effect, Unless
 
 __all__ = ("RedisBackend", "SentinelBackend")
 

@@ -67,7 +67,7 @@ def result(ctx: click.Context, task_id: str, task: str | None, traceback: bool) 
 @handle_preload_options
 def purge(ctx: click.Context, force: bool, queues: Any, exclude_queues: Any) -> None:
     """Take all waiting tasks out of queues. There is no way back."""
-    from sidekiq_celery.worker.purging import purge as empty
+    from sidekiq_celery._send.purging import purge as empty
 
     app = ctx.obj.app
     names = sorted(set(queues or app.amqp.queues.keys()) - set(exclude_queues or ()))

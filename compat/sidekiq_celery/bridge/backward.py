@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery import flow_store
-from sidekiq_celery._canvas.headers import is_part
+from sidekiq_celery._send import flow_store
+from sidekiq_celery._wire.chord_part import is_part
+from sidekiq_celery._wire.json_values import to_plain, with_bare_floats
+from sidekiq_celery._wire.message import shown
+from sidekiq_celery._wire.payload import EMBEDS, marks_of
 from sidekiq_celery.bridge.envelope import Envelope
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.exceptions import InvalidTaskError
-from sidekiq_celery.json_values import to_plain, with_bare_floats
-from sidekiq_celery.message import shown
-from sidekiq_celery.payload import EMBEDS, marks_of
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire import payload as payloads
 

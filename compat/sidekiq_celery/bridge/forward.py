@@ -15,15 +15,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.items import item_of_message
-from sidekiq_celery.app.pushing import pushing_client
+from sidekiq_celery._send.clients import pushing_client
+from sidekiq_celery._send.items import item_of_message
+from sidekiq_celery._wire.message import TaskMessage
+from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, marks_of_message, sealed
 from sidekiq_celery.bridge.envelope import Envelope, read_json
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.exceptions import InvalidTaskError
-from sidekiq_celery.message import TaskMessage
-from sidekiq_celery.payload import EMBEDDED, EMBEDS, KEY, marks_of_message, sealed
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
 from sidekiq_py.wire import keys
 from sidekiq_py.wire import payload as payloads

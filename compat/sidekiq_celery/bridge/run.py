@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sidekiq_celery.app.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
+from sidekiq_celery._config.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
+from sidekiq_celery._wire.priorities import base_queue, priority_queues
 from sidekiq_celery.bridge.backward import Backward
 from sidekiq_celery.bridge.fates import Judge
 from sidekiq_celery.bridge.forward import Forward
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
-from sidekiq_celery.bridge.places import JobSet, MessageList, Place, Side, Unacked
-from sidekiq_celery.bridge.redis_route import Finisher, RedisRoute
+from sidekiq_celery.bridge.message_lists import JobSet, MessageList, Place, Side, Unacked
+from sidekiq_celery.bridge.redis_source import Finisher, RedisRoute
 from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claims, Transfer, WithinRedis
-from sidekiq_celery.priorities import base_queue, priority_queues
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.clock import monotonic
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
-from sidekiq_py.redis_access import moves
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.extension import moves
 from sidekiq_py.wire import keys
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Bridge:
             return self._redis_route(self._celery)
         if plan.is_reverse:
             return self._publishing_route()
-        from sidekiq_celery.bridge.kombu_route import KombuRoute
+        from sidekiq_celery.bridge.kombu_source import KombuRoute
 
         judge = Forward(self._app, plan.renames)
         return KombuRoute(

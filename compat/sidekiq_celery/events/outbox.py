@@ -16,11 +16,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
-from sidekiq_celery.app.broker import redis_settings
+from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery.events.wire import channels, message
 from sidekiq_py.clock import monotonic
 from sidekiq_py.errors import RedisConnectionError
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

@@ -161,7 +161,7 @@ def evcam(
         ImproperlyConfigured: A process that runs has written the pidfile.
         SystemExit: By Ctrl-C.
     """
-    from sidekiq_celery.worker.pidfile import write_pidfile
+    from sidekiq_celery.utils.pidfile import write_pidfile
 
     app = app_or_default(app)
     remove_pidfile = write_pidfile(pidfile) if pidfile else None

@@ -11,8 +11,8 @@ from sidekiq_celery.utils.time import utcoffset
 from sidekiq_py.errors import TerminatedError
 
 if TYPE_CHECKING:
+    from sidekiq_celery._run.task_run import TaskRun
     from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.run import TaskRun
     from sidekiq_celery.events.outbox import Outbox
 
 __all__ = ("TaskEvents",)

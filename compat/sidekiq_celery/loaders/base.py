@@ -162,7 +162,7 @@ class BaseLoader:
         Raises:
             ValueError: A value does not have the type of its setting.
         """
-        from sidekiq_celery.app.defaults import TYPES, find_option
+        from sidekiq_celery._config.defaults import TYPES, find_option
 
         types = {**TYPES, **(extra_types or {"json": json.loads})}
         renamed = override_types or dict.fromkeys(_FROM_JSON, "json")

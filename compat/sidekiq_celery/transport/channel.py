@@ -17,19 +17,19 @@ from kombu.exceptions import EncodeError
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 
-from sidekiq_celery.emptying import empty
+from sidekiq_celery._send.emptying import empty
+from sidekiq_celery._wire.priorities import levels, step_queue, steps_of
 from sidekiq_celery.exceptions import InvalidTaskError
-from sidekiq_celery.priorities import levels, step_queue, steps_of
+from sidekiq_celery.transport.address import redis_pool, settings_of
+from sidekiq_celery.transport.consumer_session import Station
+from sidekiq_celery.transport.consumer_sessions import enter
 from sidekiq_celery.transport.errors import as_kombus
 from sidekiq_celery.transport.incoming import message_of
 from sidekiq_celery.transport.outgoing import REDELIVERED, Item, item_of, opaque_item_of
-from sidekiq_celery.transport.place import redis_pool, settings_of
 from sidekiq_celery.transport.reader import Reader
-from sidekiq_celery.transport.station import Station
-from sidekiq_celery.transport.stations import enter
-from sidekiq_py.engine.fetcher import UnitOfWork
+from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import parse_job
 

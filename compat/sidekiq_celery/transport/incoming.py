@@ -10,10 +10,10 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sidekiq_celery.flow_store import flow_key
-from sidekiq_celery.json_values import from_plain, with_bare_floats
-from sidekiq_celery.message import shown
-from sidekiq_celery.payload import EMBEDDED, marks_of
+from sidekiq_celery._send.flow_store import flow_key
+from sidekiq_celery._wire.json_values import from_plain, with_bare_floats
+from sidekiq_celery._wire.message import shown
+from sidekiq_celery._wire.payload import EMBEDDED, marks_of
 from sidekiq_celery.transport.outgoing import FOREIGN_KEY, REDELIVERED
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.payload import args_of

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sidekiq_celery.json_values import to_plain
-from sidekiq_celery.message import TaskMessage
-from sidekiq_celery.payload import EMBEDDED, EMBEDS, KEY, marks_of_message, sealed
+from sidekiq_celery._wire.json_values import to_plain
+from sidekiq_celery._wire.message import TaskMessage
+from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, marks_of_message, sealed
 
 __all__ = ("FOREIGN_CLASS", "FOREIGN_KEY", "REDELIVERED", "item_of", "opaque_item_of", "redelivered")
 

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from sidekiq_celery.transport.bell import Bell
-from sidekiq_celery.transport.station import Station
+from sidekiq_celery.transport.consumer_session import Station
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetcher import UnitOfWork
-from sidekiq_py.engine.waiters import Waiters
+from sidekiq_py.engine.fetch.waiters import Waiters
+from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import RedisError
 
 __all__ = ("Reader",)
@@ -171,7 +171,7 @@ class Reader:
             station.ownership_for(names),
             names[: station.config.idle_waiters],
             station.config.idle_poll_seconds,
-            on_told=station.orders.note,
+            on_notices=station.orders.note,
         )
 
     def _patience(self, waiters: Waiters) -> float | None:

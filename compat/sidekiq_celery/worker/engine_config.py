@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.broker import redis_settings
-from sidekiq_celery.priorities import priority_queues, steps
+from sidekiq_celery._config.broker import redis_settings
+from sidekiq_celery._wire.priorities import priority_queues, steps
 from sidekiq_celery.worker.pools import Slots
 from sidekiq_py import program
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig

@@ -8,12 +8,12 @@ from kombu import Producer, pidbox
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.utils.eventio import READ
 
+from sidekiq_celery.worker.commands import Panel
 from sidekiq_celery.worker.name_patterns import fits
-from sidekiq_celery.worker.panel import Panel
 from sidekiq_celery.worker.plain_values import plain
 
 if TYPE_CHECKING:
-    from sidekiq_celery.worker.steward import Steward
+    from sidekiq_celery.worker.remote_control import Steward
 
 __all__ = ("Mailbox",)
 

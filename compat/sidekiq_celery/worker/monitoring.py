@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import signals
 from sidekiq_celery.utils.time import utcoffset
-from sidekiq_celery.worker.panel import control_command, ok
-from sidekiq_celery.worker.relay import Place, on_message
-from sidekiq_celery.worker.steward import Steward, at_start, at_stop
+from sidekiq_celery.worker.commands import control_command, ok
+from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_celery.worker.remote_control import Steward, at_start, at_stop
 
 if TYPE_CHECKING:
     from sidekiq_celery.events.outbox import Outbox

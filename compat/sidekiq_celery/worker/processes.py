@@ -16,25 +16,25 @@ from collections.abc import Callable
 from typing import Any
 
 from sidekiq_celery import signals
-from sidekiq_celery.app.definition import register_tasks
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.platforms import isatty
-from sidekiq_celery.worker import stewards
+from sidekiq_celery.worker import remote_control_host
 from sidekiq_celery.worker.child_numbers import ChildNumbers, be_number
-from sidekiq_celery.worker.consuming import serve_present_queues
+from sidekiq_celery.worker.queue_commands import serve_present_queues
+from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_celery.worker.scaling import ThreadScaler, scaling_policy
 from sidekiq_py import program
 from sidekiq_py.config import Config
-from sidekiq_py.engine.child import run_child
-from sidekiq_py.engine.family import Parent
 from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.engine.memory import settle_memory
-from sidekiq_py.engine.supervisor import Supervisor
+from sidekiq_py.engine.prefork.child import run_child
+from sidekiq_py.engine.prefork.memory import settle_memory
+from sidekiq_py.engine.prefork.pipes import Parent
+from sidekiq_py.engine.prefork.supervisor import Supervisor
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.registry import registry
 
-__all__ = ("restart_on_hup", "run_family", "run_here")
+__all__ = ("restart_on_hup", "run_here", "run_prefork")
 
 logger = logging.getLogger("celery.worker")
 
@@ -73,7 +73,7 @@ def run_here(worker: Any, config: Config) -> int:
         program.hooks.on("exit")(end_process)
     program.hooks.on("exit")(worker.on_stopped)
     launcher = make_launcher(worker, config)
-    start_steward = stewards.beside(worker, launcher)
+    start_steward = remote_control_host.beside(worker, launcher)
     worker.thread_policy = scaling_policy(worker)
 
     def on_ready() -> None:
@@ -88,7 +88,7 @@ def run_here(worker: Any, config: Config) -> int:
     return launcher.run(on_ready=on_ready, on_stop=worker.on_shutting_down)
 
 
-def run_family(worker: Any, config: Config) -> int:
+def run_prefork(worker: Any, config: Config) -> int:
     """Keep children at work until told to stop; the exit code."""
     forks = number = 0
     numbers = ChildNumbers()
@@ -109,13 +109,13 @@ def run_family(worker: Any, config: Config) -> int:
         def make(on_epoch: Callable[[str], None]) -> Launcher:
             launcher = make_launcher(worker, config, on_epoch)
             serve_present_queues(worker.app, launcher)
-            program.hooks.on("exit")(lambda: stewards.tell_counts(launcher, parent))
+            program.hooks.on("exit")(lambda: remote_control_host.tell_counts(launcher, parent))
             if worker.max_tasks_per_child:
                 _count_tasks(launcher, int(worker.max_tasks_per_child), lambda: parent.say("RENEW"))
             return launcher
 
         try:
-            return run_child(parent, make, stewards.in_child(worker, parent))
+            return run_child(parent, make, remote_control_host.in_child(worker, parent))
         except SidekiqError as error:
             logger.critical("a child cannot start: %s", error)
             return 1
@@ -129,7 +129,7 @@ def run_family(worker: Any, config: Config) -> int:
         on_ready=worker.on_ready,
         on_signal=_first_stop(worker.on_shutting_down),
         more_signals=("QUIT",),
-        companion=stewards.role(worker, lambda: family),
+        companion=remote_control_host.role(worker, lambda: family),
         scaling=scaling_policy(worker),
     )
     settle_memory()

@@ -4,15 +4,15 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.pushing import client_of
-from sidekiq_celery.worker.relay import Place, on_message
+from sidekiq_celery._send.clients import client_of
+from sidekiq_celery.worker.control_channel import Place, on_message
 from sidekiq_celery.worker.stats import facts_of_parent
 from sidekiq_celery.worker.task_info import job_info
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redis_access import in_flight_counts
+from sidekiq_py.redis_access.reads import in_flight_counts
 
 if TYPE_CHECKING:
-    from sidekiq_celery.worker.steward import Steward
+    from sidekiq_celery.worker.remote_control import Steward
 
 __all__ = ("tasks_of",)
 
@@ -63,7 +63,7 @@ def tasks(place: Place) -> dict[str, list[dict[str, Any]]]:
                 "queue": job.unit.queue,
                 "started_at": job.started_at,
                 "pid": os.getpid(),
-                "is_acknowledged": job.unit.is_surrendered,
+                "is_acknowledged": job.unit.is_acknowledged_early,
             },
         )
         for job in launcher.state.snapshot()

@@ -10,12 +10,12 @@ import os
 import threading
 from typing import Any
 
-from sidekiq_celery.worker.panel import control_command, nok, ok
-from sidekiq_celery.worker.relay import Place, on_message
+from sidekiq_celery.worker.commands import control_command, nok, ok
+from sidekiq_celery.worker.control_channel import Place, on_message
 from sidekiq_celery.worker.reloading import reload_modules
 from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.engine.scaling import Load, ScalingPolicy
+from sidekiq_py.engine.prefork.scaling import Load, ScalingPolicy
 
 __all__ = ("AUTOSCALE_KEEPALIVE", "ThreadScaler", "scaling_facts", "scaling_policy")
 

@@ -5,15 +5,15 @@ import resource
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.censoring import sanitize_url
+from sidekiq_celery._config.censoring import sanitize_url
+from sidekiq_celery.worker.control_channel import Place, on_message
 from sidekiq_celery.worker.plain_values import plain
-from sidekiq_celery.worker.relay import Place, on_message
 from sidekiq_celery.worker.scaling import scaling_facts
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.engine.family_member import rss_kb_of
+from sidekiq_py.engine.prefork.child_process import rss_kb_of
 
 if TYPE_CHECKING:
-    from sidekiq_celery.worker.steward import Steward
+    from sidekiq_celery.worker.remote_control import Steward
 
 __all__ = ("facts_of_parent", "memory_report", "memory_text", "stats_of")
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from sidekiq_celery.app.pushing import client_of
-from sidekiq_celery.payload import arguments_of, marks_of
-from sidekiq_celery.priorities import base_queue
+from sidekiq_celery._send.clients import client_of
+from sidekiq_celery._wire.payload import arguments_of, marks_of
+from sidekiq_celery._wire.priorities import base_queue
 from sidekiq_celery.worker.plain_values import plain
 from sidekiq_py.api import JobSet, RetrySet, ScheduledSet
 from sidekiq_py.errors import PayloadError

@@ -9,16 +9,16 @@ from sidekiq_celery import signals
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.log import mlevel
 from sidekiq_celery.utils.nodenames import default_nodename, worker_direct
+from sidekiq_celery.utils.pidfile import write_pidfile
 from sidekiq_celery.utils.text import str_to_list
 from sidekiq_celery.worker.engine_config import engine_config
-from sidekiq_celery.worker.pidfile import write_pidfile
 from sidekiq_celery.worker.pools import autoscale_range, cpu_count, pool_name, slots
 from sidekiq_py.errors import SidekiqError
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
     from sidekiq_celery.events.task_events import TaskEvents
-    from sidekiq_py.engine.scaling import ScalingPolicy
+    from sidekiq_py.engine.prefork.scaling import ScalingPolicy
 
 __all__ = ("WorkController",)
 
@@ -190,7 +190,7 @@ class WorkController:
         Raises:
             ImproperlyConfigured: The broker is no Redis, or another worker has the pidfile.
         """
-        from sidekiq_celery.worker.processes import restart_on_hup, run_family, run_here
+        from sidekiq_celery.worker.processes import restart_on_hup, run_here, run_prefork
 
         chosen = slots(self.pool_name, self.concurrency)
         # An unusable broker is refused before anything else happens.
@@ -202,7 +202,7 @@ class WorkController:
             self._beat.start()
         # Queues may have been changed by receivers of `celeryd_after_setup`.
         config = replace(engine_config(self.app, chosen), tag=self.hostname)
-        run = run_family if chosen.processes else run_here
+        run = run_prefork if chosen.processes else run_here
         restart = restart_on_hup()
         try:
             self.exitcode = run(self, config)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, Level, counted, note, ok, problem, warning
-from sidekiq_py.redis_access.server_info import OLDEST_REDIS
+from sidekiq_py.redis_access.connection.server_info import OLDEST_REDIS
 
 _NOEVICTION_ADVICE = "Set maxmemory-policy to noeviction, and keep caches on another server."
 _FULL, _NEARLY_FULL = 0.95, 0.8

@@ -4,10 +4,10 @@ import ssl
 
 import pytest
 import redis
-from sidekiq_celery.app.broker import kombu_url, redis_settings
+from sidekiq_celery._config.broker import kombu_url, redis_settings
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-from sidekiq_py.redis_access.pool import Pool
+from sidekiq_py.redis_access.connection.pool import Pool
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_transport_options_are_kept(make_app):
 def test_another_broker_is_refused_when_it_is_needed(make_app, url, advice, monkeypatch):
     """Making the app is not; the message has no password and says what to do."""
     # Tests of test helpers may have set it.
-    monkeypatch.setattr("sidekiq_celery.app.broker.in_memory", None)
+    monkeypatch.setattr("sidekiq_celery._config.broker.in_memory", None)
     app = make_app(broker=url)
     assert app.conf.broker_url == url
 

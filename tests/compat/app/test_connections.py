@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kombu import Connection, Producer, pools
 from kombu.exceptions import OperationalError
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
 
 ROOT = Path(__file__).parents[3]
 

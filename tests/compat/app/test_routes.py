@@ -5,7 +5,7 @@ import re
 import pytest
 from kombu import Exchange, Queue, binding
 from kombu.common import Broadcast
-from sidekiq_celery.app.routes import MapRoute
+from sidekiq_celery._config.routes import MapRoute
 from sidekiq_celery.exceptions import ImproperlyConfigured, QueueNotFound
 
 TOPICS = (

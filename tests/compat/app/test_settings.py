@@ -5,7 +5,7 @@ import logging
 import types
 
 import pytest
-from sidekiq_celery.app import defaults, effects
+from sidekiq_celery._config import defaults, effects
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
 
@@ -120,7 +120,7 @@ def test_a_setting_under_both_its_names_may_be_there(app):
 
 
 def test_mixing_is_told_by_what_there_is_more_of(app):
-    """New names among many old ones are the strangers."""
+    """New names among many old ones are the orphans."""
     app.config_from_object({"CELERY_ACKS_LATE": True, "CELERYD_CONCURRENCY": 7, "task_track_started": True})
 
     with pytest.raises(ImproperlyConfigured, match=r"task_track_started\s+-> CELERY_TRACK_STARTED"):

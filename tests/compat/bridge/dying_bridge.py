@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sidekiq_celery.bin.celery import main
-from sidekiq_celery.bridge import kombu_route, places, transfer
+from sidekiq_celery.bridge import kombu_source, message_lists, transfer
 from sidekiq_celery.bridge.transfer import Claims
 
 _AT_ONCE = 25
@@ -41,10 +41,10 @@ def _between(before: str, function: Callable[..., Any], after: str) -> Callable[
 
 Claims.make = _between("before claiming", Claims.make, "claimed")  # type: ignore[method-assign]
 Claims.forget = _between("before forgetting", Claims.forget, "forgotten")  # type: ignore[method-assign]
-transfer.outcomes = kombu_route.outcomes = _between("before writing", transfer.outcomes, "written")
-kombu_route.KombuRoute._acknowledge = _between(  # type: ignore[method-assign]
-    "before acknowledging", kombu_route.KombuRoute._acknowledge, "acknowledged"
+transfer.outcomes = kombu_source.outcomes = _between("before writing", transfer.outcomes, "written")
+kombu_source.KombuRoute._acknowledge = _between(  # type: ignore[method-assign]
+    "before acknowledging", kombu_source.KombuRoute._acknowledge, "acknowledged"
 )
-places.WINDOW_MESSAGES = kombu_route._BATCH_MESSAGES = _AT_ONCE
+message_lists.WINDOW_MESSAGES = kombu_source._BATCH_MESSAGES = _AT_ONCE
 sys.argv = ["sidekiq-celery", *arguments]
 main()

@@ -16,12 +16,12 @@ from sidekiq_celery import Celery, chain, chord
 from sidekiq_celery.bridge import backward
 from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.ledger import Ledger
-from sidekiq_celery.bridge.places import Side
+from sidekiq_celery.bridge.message_lists import Side
 from sidekiq_celery.bridge.publishing import Publishing
 from sidekiq_celery.bridge.transfer import Claim, Claims, TooLateError
 
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.compat.bridge.conftest import Recorded, RunBridge, celery_side, jobs
 from tests.support.child_process import tail
 from tests.support.redis_server import RedisServer

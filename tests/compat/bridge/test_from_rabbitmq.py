@@ -5,9 +5,9 @@ from typing import Any
 import kombu
 import pytest
 import redis
+from sidekiq_celery._wire.payload import KEY
 from sidekiq_celery.bridge import forward
-from sidekiq_celery.bridge.kombu_route import KombuRoute
-from sidekiq_celery.payload import KEY
+from sidekiq_celery.bridge.kombu_source import KombuRoute
 
 from tests.compat.bridge.conftest import RunBridge, job_set, jobs, send_calls
 from tests.support.waiting import eventually

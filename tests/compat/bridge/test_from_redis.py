@@ -11,19 +11,19 @@ import kombu
 import pytest
 import redis
 from sidekiq_celery import Celery
+from sidekiq_celery._wire.payload import KEY
 from sidekiq_celery.bridge import forward, run
 from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
-from sidekiq_celery.bridge.places import Side
+from sidekiq_celery.bridge.message_lists import Side
 from sidekiq_celery.bridge.run import Bridge, BridgePlan
 from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claim, Claims, TooLateError
-from sidekiq_celery.payload import KEY
 
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access import moves
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.extension import moves
 from tests.compat.bridge.conftest import Recorded, RunBridge, job_set, jobs
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.redis_server import RedisServer

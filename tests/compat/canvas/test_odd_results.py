@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kombu.exceptions import EncodeError
 from sidekiq_celery import Celery, chain, chord, group
+from sidekiq_celery._wire.json_values import from_plain, with_bare_floats, with_marked_floats
 from sidekiq_celery.canvas import Signature
 from sidekiq_celery.exceptions import ChordError
-from sidekiq_celery.json_values import from_plain, with_bare_floats, with_marked_floats
 
 from tests.compat.canvas.test_failures import failure
 from tests.compat.tasks.worker import TaskWorker

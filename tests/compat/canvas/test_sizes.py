@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import redis
-from sidekiq_celery import chain, chord, flow_store, group
+from sidekiq_celery import chain, chord, group
+from sidekiq_celery._send import flow_store
 
 from sidekiq_py.program import Outgoing
 from tests.compat.tasks.worker import TaskWorker

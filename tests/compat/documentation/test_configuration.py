@@ -59,7 +59,7 @@ def test_annotations_change_tasks_by_name_or_all() -> None:
 )  # fmt: skip
 def test_brokers_of_redis(url: str) -> None:
     """Section "Broker Settings" and "Redis backend settings": each form of URL."""
-    from sidekiq_celery.app.broker import redis_settings
+    from sidekiq_celery._config.broker import redis_settings
 
     app = app_with(broker_url=url, broker_transport_options={"master_name": "mymaster"})
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import redis
-from sidekiq_celery import Celery, rate_limits, revokes
+from sidekiq_celery import Celery
+from sidekiq_celery._admission import rate_limits, revokes
 from sidekiq_celery.exceptions import TaskRevokedError
 
 from tests.compat.tasks.worker import TaskWorker

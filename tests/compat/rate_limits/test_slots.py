@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 import redis
 
-from sidekiq_py.redis_access import rates
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.extension import rates
 
 KEY = "sidekiq_py:rate:x"
 

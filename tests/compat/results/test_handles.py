@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from sidekiq_celery import Celery, states
-from sidekiq_celery.app.context import Context
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery.exceptions import IncompleteStream, TaskRevokedError
 from sidekiq_celery.result import (
     AsyncResult,

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.kill
 TASKS = """
 import os
 from sidekiq_celery import Celery
-from sidekiq_celery.app.definition import register_tasks
+from sidekiq_celery.worker.registering import register_tasks
 from tests.support.kill_worker import SCRIPTS, Countdown, around_script
 
 URL = os.environ["REDIS_URL"]

@@ -12,12 +12,12 @@ import pytest
 import redis
 from kombu.exceptions import EncodeError
 from sidekiq_celery import Celery
-from sidekiq_celery.app.context import Context
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery.exceptions import BackendStoreError
 
-from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path import in_flight
 
 MakeApp = Callable[..., Celery]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery, exceptions
-from sidekiq_celery.app.context import Context
+from sidekiq_celery._wire.context import Context
 
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.real_celery import python_with_celery

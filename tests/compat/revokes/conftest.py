@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 from sidekiq_celery import Celery
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
 
 from tests.compat.tasks.conftest import app as plain_app
 from tests.compat.tasks.conftest import worker

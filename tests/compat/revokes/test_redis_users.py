@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from sidekiq_celery import Celery, rate_limits, revokes
+from sidekiq_celery import Celery
+from sidekiq_celery._admission import rate_limits, revokes
 from sidekiq_celery.exceptions import TaskRevokedError
 
 from tests.compat.revokes.conftest import let_go

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import redis
-from sidekiq_celery import Celery, chain, chord, group, revokes, signals
+from sidekiq_celery import Celery, chain, chord, group, signals
+from sidekiq_celery._admission import revokes
 from sidekiq_celery.exceptions import ChordError, OperationalError, TaskRevokedError
 
-from sidekiq_py.redis_access.revoked import MOST_KEPT
+from sidekiq_py.redis_access.extension.revoked import MOST_KEPT
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import redis
 from sidekiq_celery import Celery
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
 
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
@@ -16,7 +16,7 @@ TASKS = """
 import os, time
 import redis
 from sidekiq_celery import Celery
-from sidekiq_celery.app.definition import register_tasks
+from sidekiq_celery.worker.registering import register_tasks
 
 URL = os.environ["REDIS_URL"]
 app = Celery("proj", broker=URL, backend=URL, fixups=[])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery
-from sidekiq_celery.mark_checks import _KINDS, sorted_out
+from sidekiq_celery._send.header_checks import _KINDS, sorted_out
 
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.ledger import push_jobs

@@ -12,7 +12,7 @@ from kombu.utils import json as kombu_json
 from sidekiq_celery import Celery, signals
 
 from sidekiq_py import program
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 
 
 @pytest.fixture

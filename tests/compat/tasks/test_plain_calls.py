@@ -12,7 +12,7 @@ import pytest
 import redis
 from kombu.exceptions import EncodeError, OperationalError
 from sidekiq_celery import Celery, chain, chord, signals
-from sidekiq_celery.app import plain_calls, publish
+from sidekiq_celery._send import plain_calls, publish
 
 from sidekiq_py import program
 from tests.compat.tasks.test_payloads import waiting

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery, Task, signals
+from sidekiq_celery._run.coroutine_limits import within_limits
+from sidekiq_celery._run.failed_tasks import INDEX
 from sidekiq_celery.app import trace
-from sidekiq_celery.app.coroutine_limits import within_limits
-from sidekiq_celery.app.failed_tasks import INDEX
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 
-from sidekiq_py import running as native_running
+from sidekiq_py.middleware import running as native_running
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import push_jobs

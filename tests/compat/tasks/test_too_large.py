@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery
-from sidekiq_celery.app.too_large import id_at_an_end
+from sidekiq_celery._run.too_large import id_at_an_end
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import slots
 

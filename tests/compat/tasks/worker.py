@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from sidekiq_celery import Celery
-from sidekiq_celery.app.definition import register_tasks
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
+from sidekiq_celery.worker.registering import register_tasks
 
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.middleware import Chain, ServerMiddleware
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.middleware.chain import Chain, ServerMiddleware
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import Registry
 
 

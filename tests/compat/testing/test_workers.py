@@ -2,7 +2,7 @@
 
 import pytest
 from sidekiq_celery import Celery, chord, current_app, shared_task, signals
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contrib.testing import private_broker
 from sidekiq_celery.contrib.testing.app import TestApp, Trap, setup_default_app
 from sidekiq_celery.contrib.testing.manager import Manager

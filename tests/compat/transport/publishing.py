@@ -4,7 +4,7 @@ from typing import Any
 
 from kombu import Connection
 from sidekiq_celery import Celery
-from sidekiq_celery.message import as_task_v2
+from sidekiq_celery._wire.message import as_task_v2
 
 _app = Celery("elsewhere", set_as_current=False, fixups=[], broker="redis://unused")
 

@@ -11,10 +11,10 @@ from kombu import Connection, Exchange, Queue
 from kombu.message import Message
 from kombu.simple import SimpleQueue
 from sidekiq_celery import Celery
-from sidekiq_celery.app.pushing import client_of
-from sidekiq_celery.payload import arguments_of, with_embedded
+from sidekiq_celery._send.clients import client_of
+from sidekiq_celery._wire.payload import arguments_of, with_embedded
 
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from tests.compat.transport.conftest import Jobs
 from tests.compat.transport.publishing import publish
 

@@ -15,9 +15,9 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu.message import Message
 from kombu.simple import SimpleQueue
 
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.revoked import revoke
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.extension.revoked import revoke
 from tests.compat.transport.conftest import Connect, Jobs
 from tests.compat.transport.publishing import publish
 from tests.support.waiting import eventually

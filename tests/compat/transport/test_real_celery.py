@@ -12,7 +12,7 @@ import pytest
 import redis
 from sidekiq_celery import Celery
 
-from sidekiq_py.client import Client
+from sidekiq_py.client.sync_client import Client
 from tests.compat.tasks.worker import TaskWorker
 from tests.compat.transport.celery_side import celery_worker, run_client
 from tests.support.in_flight import jobs_in_flight

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery
-from sidekiq_celery.app.definition import register_tasks
 from sidekiq_celery.exceptions import Ignore, InvalidTaskError, Reject
+from sidekiq_celery.worker.registering import register_tasks
 
-from sidekiq_py.engine.recovery import PoisonPillError
-from sidekiq_py.redis_access import in_flight
-from sidekiq_py.redis_access.in_flight import Held
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.engine.ownership.recovery import PoisonPillError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.in_flight import Held
 from tests.compat.beat.beats import jobs
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually

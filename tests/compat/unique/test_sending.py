@@ -11,10 +11,10 @@ import sidekiq_celery.transport  # noqa: F401 - registers the schemes
 from kombu import Connection
 from kombu.exceptions import EncodeError, OperationalError
 from sidekiq_celery import Celery, Task, group, signals
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
 
 from sidekiq_py import program
-from sidekiq_py.redis_access import locks
+from sidekiq_py.redis_access.extension import locks
 from sidekiq_py.testing import fake
 from tests.compat.beat.beats import jobs
 from tests.support.cutting_proxy import CuttingProxy, Where

@@ -8,12 +8,12 @@ import atexit
 import os
 import threading
 
-from sidekiq_celery.app import broker
+from sidekiq_celery._config import broker
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.embedded import PrivateRedis
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.pool import Pool
-from sidekiq_py.redis_access.settings import RedisSettings
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 __all__ = ("empty", "url", "use_for_memory")
 

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from sidekiq_celery.app.definition import register_tasks
-from sidekiq_celery.app.pushing import client_of
+from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contrib.testing import private_broker
 from sidekiq_celery.contrib.testing.tasks import PING, pong
 from sidekiq_celery.events.task_events import TaskEvents
@@ -18,10 +17,11 @@ from sidekiq_celery.exceptions import CeleryWarning
 from sidekiq_celery.result import _set_task_join_will_block, allow_join_result
 from sidekiq_celery.utils.dispatch import Signal
 from sidekiq_celery.utils.nodenames import anon_nodename
-from sidekiq_celery.worker import WorkController, stewards
+from sidekiq_celery.worker import WorkController, remote_control_host
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import slots
 from sidekiq_celery.worker.processes import end_process, start_process
+from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_py import program
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.hooks import Hooks
@@ -151,7 +151,7 @@ class TestWorkController(WorkController):
             server_middleware=program.server_middleware,
             client=client_of(self.app),
         )
-        start_steward = stewards.beside(self, launcher, self._hooks)
+        start_steward = remote_control_host.beside(self, launcher, self._hooks)
         launcher.start()
         start_steward()
         return launcher

@@ -1,0 +1,147 @@
+"""
+Rate limits of tasks, kept by all workers together.
+
+`sidekiq_py:rate:<task>` holds when the next start is due (`sidekiq_py.redis_access.extension.rates`). A job over the
+limit is given an appointment there and waits for it in `schedule`, marked with `celery.slot`; so it holds no slot,
+others pass it, and it keeps its place. `sidekiq_py:rate_limits` holds the limits that were set at run time.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._admission.worker_copy import RATES_KEY, RateOrder, countable_rate
+from sidekiq_celery._send.clients import client_of
+from sidekiq_celery._wire.payload import KEY, SLOT
+from sidekiq_celery.utils.time import rate
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.extension import rates, waiting
+from sidekiq_py.registry import Admit, Payload
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.payload import dump
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("RateLimits", "limit_all", "rate_key", "set_rate_limit")
+
+logger = logging.getLogger("celery.worker.strategy")
+
+_PATIENCE_SECONDS = 0.005
+_OF_WORKFLOWS = "celery."
+
+
+def rate_key(task_name: str) -> str:
+    """The hash of a task's starts."""
+    return f"sidekiq_py:rate:{task_name}"
+
+
+class RateLimits:
+    """
+    Lets a worker's jobs start at the rates of their tasks.
+
+    Args:
+        is_revoked: Whether a job need not wait, as it will not run. Asked by id.
+    """
+
+    def __init__(self, app: "Celery", is_revoked: Callable[[str], bool]) -> None:
+        self._app = app
+        self._is_revoked = is_revoked
+        self._is_off = bool(app.conf.worker_disable_rate_limits)
+        self._orders: Mapping[str, RateOrder] = {}
+        self._told: set[str] = set()
+
+    def follow(self, orders: Mapping[str, RateOrder]) -> None:
+        """Take over what was set at run time."""
+        self._orders = orders
+
+    def admission_of(self, task: Any) -> Admit | None:
+        """What is asked before a job of *task* starts; None where nothing limits it."""
+        per_second = 0.0 if self._is_off else rate(self._limit_of(task))
+        if per_second <= 0:
+            return None
+        pool, key = client_of(self._app).pool, rate_key(task.name)
+
+        def admit(payload: Payload, dialect: Dialect) -> tuple[bytes, float] | None:
+            marks = payload.get(KEY, {})
+            if self._is_revoked(str(payload.get("jid"))) or not isinstance(marks, dict):
+                return None
+            is_expected = bool(marks.get(SLOT))
+            try:
+                slot = rates.take(pool, key, per_second, patience_seconds=_PATIENCE_SECONDS, is_expected=is_expected)
+            except RedisReplyError as error:
+                self._tell(task.name, error)
+                return None
+            if slot.at is None:
+                time.sleep(slot.wait_seconds)
+                return None
+            return dump({**payload, KEY: {**marks, SLOT: True}}, dialect=dialect), slot.at
+
+        return admit
+
+    def _limit_of(self, task: Any) -> Any:
+        if task.name.startswith(_OF_WORKFLOWS):
+            # A default is meant for the program's tasks.
+            return None
+        ordered, declared = self._orders.get(task.name, (None, None))
+        is_ordered = task.name in self._orders and declared == task.rate_limit
+        return ordered if is_ordered else task.rate_limit
+
+    def _tell(self, name: str, error: RedisReplyError) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            logger.error("the rate limit of %s is not kept, as Redis refuses to count: %s", name, error)
+
+
+def set_rate_limit(app: "Celery", task_name: str, limit: Any) -> bool:
+    """
+    Set the rate limit of a task for all workers, also of those that start later. It holds until it is set again, or
+    until the program declares another one. Jobs that wait by the old rate are called up.
+
+    Args:
+        limit: As in `Task.rate_limit`; 0 or None for none.
+
+    Returns:
+        False if that was its limit before.
+
+    Raises:
+        ValueError: It cannot be read as a rate, or not be counted: see `countable_rate`.
+        KeyError: Its unit is unknown, or the app has no such task.
+        RedisError: As `Pool.run` does.
+    """
+    countable_rate(limit)
+    task = app.tasks[task_name]
+    text = json.dumps([limit, task.rate_limit])
+    client = client_of(app)
+    before = client.pool.command("HGET", RATES_KEY, task_name)
+    if before == text.encode():
+        return False
+    client.pool.batch([("MULTI",), ("HSET", RATES_KEY, task_name, text), ("INCRBY", keys.ORDERS, 1), ("EXEC",)])
+    rates.start_afresh(client.pool, rate_key(task_name))
+    now = time.time()
+    members = waiting.find(client.pool, keys.SCHEDULE, "class", [task_name])
+    waiting.call_up(client.pool, keys.SCHEDULE, members, dialect=client.detection.dialect(now), now=now, change=_unmark)
+    return True
+
+
+def limit_all(limits: RateLimits, definitions: Iterable[Any], orders: Mapping[str, RateOrder]) -> None:
+    """Have the limits kept that hold now: the program's, and those that were set at run time."""
+    limits.follow(orders)
+    for definition in definitions:
+        definition.admit = limits.admission_of(definition.task)
+
+
+def _unmark(payload: Payload) -> bool:
+    """Take the mark of an appointment out of a payload; False if it has none."""
+    marks = payload.get(KEY)
+    if not isinstance(marks, dict) or SLOT not in marks:
+        return False
+    rest = {name: value for name, value in marks.items() if name != SLOT}
+    if rest:
+        payload[KEY] = rest
+    else:
+        del payload[KEY]
+    return True

@@ -1,0 +1,109 @@
+"""
+What a worker process knows of what was ordered while it runs: revokes, and other rate limits than the program's.
+
+It hears of both with the jobs that it takes (`sidekiq_celery._admission.notices`), so nothing is asked where nothing
+was ordered.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._admission import revokes
+from sidekiq_celery._admission.notices import Notices
+from sidekiq_celery._send.clients import client_of
+from sidekiq_celery.utils.time import rate
+from sidekiq_py.errors import RedisError
+from sidekiq_py.redis_access.extension import revoked
+
+if TYPE_CHECKING:
+    from sidekiq_celery._wire.context import Context
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("RATES_KEY", "RateOrder", "StandingOrders", "countable_rate")
+
+logger = logging.getLogger("celery.worker.strategy")
+
+RATES_KEY = "sidekiq_py:rate_limits"
+"""A hash from the name of a task to JSON: the rate that was ordered, and the program's, whose place it takes."""
+
+RateOrder = tuple[Any, Any]
+"""The rate, and the program's."""
+
+# Redis counts in microseconds.
+_FASTEST_PER_SECOND = 1_000_000.0
+_SLOWEST_PER_SECOND = 1 / (366 * 24 * 3600)
+
+
+class StandingOrders:
+    """
+    The copy of one process.
+
+    Args:
+        on_rates: Handed the rate limits that were set at run time, whenever they have changed.
+    """
+
+    def __init__(self, app: "Celery", on_rates: Callable[[Mapping[str, RateOrder]], None]) -> None:
+        self._app = app
+        self._on_rates = on_rates
+        self._stamps: dict[str, float] = {}
+        self.heard = Notices(self._read)
+
+    def gate(self, request: "Context") -> str | None:
+        """Why a task is not to run; None: it is."""
+        if self.heard.may_be_revoked(request.id) and self._is_revoked(request.id):
+            return "revoked"
+        if self._stamps and request.stamps and revokes.matches(request.stamps, self._stamps, time.time()):
+            return "revoked"
+        return None
+
+    def _is_revoked(self, task_id: str) -> bool:
+        try:
+            return revoked.is_revoked(client_of(self._app).pool, task_id, time.time())
+        except RedisError:
+            # It was when the job was taken.
+            return True
+
+    def _read(self) -> None:
+        stamps, rates = client_of(self._app).pool.batch(
+            [("ZRANGEBYSCORE", revokes.STAMPS_KEY, "-inf", "+inf", "WITHSCORES"), ("HGETALL", RATES_KEY)]
+        )
+        self._stamps = {
+            stamp.decode(errors="replace"): float(until) for stamp, until in zip(stamps[::2], stamps[1::2], strict=True)
+        }
+        pairs = rates.items() if isinstance(rates, dict) else zip(rates[::2], rates[1::2], strict=True)
+        self._on_rates(dict(_readable(pairs)))
+
+
+def countable_rate(limit: Any) -> float:
+    """
+    Runs per second, of a rate as in `Task.rate_limit`; 0 for none.
+
+    Raises:
+        ValueError: It is none, or not from one in 366 days to a million in a second.
+        KeyError: Its unit is unknown.
+    """
+    if limit is not None and not isinstance(limit, str | int | float):
+        raise ValueError(f"{limit!r} is no rate; give one as '10/m', or 0 for no limit")
+    per_second = rate(limit)
+    if per_second < 0:
+        raise ValueError(f"{limit!r} is below 0; give a rate as '10/m', or 0 for no limit")
+    if per_second and not _SLOWEST_PER_SECOND <= per_second <= _FASTEST_PER_SECOND:
+        raise ValueError(f"{limit!r} cannot be counted; give from one in 366 days to 1000000/s, or 0 for no limit")
+    return per_second
+
+
+def _readable(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, RateOrder]]:
+    """Without those that nobody could keep, whoever wrote them."""
+    for name, text in rows:
+        try:
+            limit, declared = json.loads(text)
+            countable_rate(limit)
+        except Exception as error:  # noqa: BLE001 - a row may hold anything, and the others hold all the same
+            logger.error(
+                "%s: %r is no rate limit for %r, which keeps its own: %s", RATES_KEY, text[:200], name[:200], error
+            )
+        else:
+            yield name.decode(errors="replace"), (limit, declared)

@@ -1,0 +1,1 @@
+"""An app's settings, and what is derived from them: broker, queues, routes."""

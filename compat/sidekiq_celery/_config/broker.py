@@ -1,0 +1,198 @@
+"""From Celery's `broker_url` and its options to where the engine's Redis is."""
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_py.config import redis_url_from_environment
+from sidekiq_py.redis_access.connection.settings import RedisSettings, redact
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("REDIS_SCHEMES", "default_broker_url", "kombu_url", "of_redis", "own_url", "redis_settings")
+
+_LOCAL = "redis://localhost:6379/0"
+REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+socket", "sentinel")
+# Of the kombu transport, from which a program may have come.
+_OF_THE_TRANSPORT = {
+    "sidekiq": "redis",
+    "sidekiqs": "rediss",
+    "sidekiq+socket": "redis+socket",
+    "sidekiq+sentinel": "sentinel",
+}
+
+# Names of ssl options as kombu takes them, to those of a redis URL.
+_CERT_REQS = {
+    ssl.CERT_NONE: "none",
+    ssl.CERT_OPTIONAL: "optional",
+    ssl.CERT_REQUIRED: "required",
+    "CERT_NONE": "none",
+    "CERT_OPTIONAL": "optional",
+    "CERT_REQUIRED": "required",
+}
+_SSL_KEYS = {
+    "ca_certs": "ssl_ca_certs",
+    "certfile": "ssl_certfile",
+    "keyfile": "ssl_keyfile",
+    "cert_reqs": "ssl_cert_reqs",
+    "check_hostname": "ssl_check_hostname",
+}
+
+in_memory: Callable[[], str] | None = None
+"""The URL of the Redis that `memory://` stands for; `sidekiq_celery.contrib.testing` sets it."""
+
+
+def default_broker_url() -> str:
+    """Where jobs are if no setting says: `REDIS_PROVIDER`, `REDIS_URL`, else the local Redis."""
+    return redis_url_from_environment() or _LOCAL
+
+
+def redis_settings(app: "Celery", url: str | None = None) -> RedisSettings:
+    """
+    Where the jobs of *app* are.
+
+    Args:
+        url: Instead of `broker_write_url`.
+
+    Raises:
+        ImproperlyConfigured: The broker is no Redis; the message says how to move over.
+    """
+    conf = app.conf
+    wanted: Any = url or conf.broker_write_url or default_broker_url()
+    if not isinstance(wanted, str):
+        # kombu takes a list of servers, of which it tries one after the other.
+        wanted = ";".join(maybe_list(wanted))
+    options: Mapping[str, Any] = conf.broker_transport_options or {}
+    if wanted.startswith("memory:") and in_memory is not None:
+        wanted = in_memory()
+    wanted = of_redis(wanted)
+    scheme = wanted.partition("://")[0].lower() if "://" in wanted else ""
+    if scheme not in REDIS_SCHEMES:
+        raise ImproperlyConfigured(_no_redis(wanted, scheme))
+    namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
+    engine_url = own_url(wanted, scheme, options, conf.broker_use_ssl)
+    return replace(RedisSettings(engine_url, namespace=namespace), **_timeouts(conf, options))
+
+
+def _no_redis(url: str, scheme: str) -> str:
+    if scheme == "memory":
+        return (
+            "broker_url is memory://, which is for tests: there the fixtures of sidekiq_celery.contrib.pytest, or an "
+            "import of sidekiq_celery.contrib.testing.app, have a private Redis stand for it. Elsewhere give the URL "
+            "of a Redis, as in redis://localhost:6379/0, or set task_always_eager=True"
+        )
+    if not scheme:
+        return (
+            f"broker_url is {redact(url)!r}, which has no scheme, and sidekiq_celery keeps its jobs in Redis: write it "
+            "as in redis://localhost:6379/0. To Celery it is an AMQP broker; jobs that are still sent there are "
+            "brought over by `sidekiq-celery bridge`"
+        )
+    return (
+        f"broker_url is {redact(url)!r}; sidekiq_celery keeps its jobs in Redis, as in redis://localhost:6379/0. "
+        f"Jobs that are still sent to this {scheme} broker are brought over by `sidekiq-celery bridge`"
+    )
+
+
+def _timeouts(conf: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds for replies and for connecting, where settings give any."""
+    connect = options.get("socket_connect_timeout", options.get("socket_timeout"))
+    given = {
+        "socket_timeout_seconds": options.get("socket_timeout"),
+        "connect_timeout_seconds": connect if connect is not None else conf.broker_connection_timeout,
+    }
+    return {name: float(seconds) for name, seconds in given.items() if seconds}
+
+
+def kombu_url(url: Any) -> Any:
+    """*url* as kombu's own transport takes it: sockets as `redis+socket://`, what stands for `memory://` in tests."""
+    if not isinstance(url, str):
+        return url
+    if url.startswith("memory:") and in_memory is not None:
+        return in_memory()
+    is_secure = url.startswith("sidekiqs:") and "ssl_cert_reqs" not in url
+    url = of_redis(url)
+    if is_secure:
+        # Without a word on certificates kombu's own would not encrypt at all.
+        return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
+    parts = urlsplit(url)
+    if parts.scheme != "unix":
+        return url
+    query = dict(parse_qsl(parts.query))
+    query["virtual_host"] = query.pop("db", query.get("virtual_host", "0"))
+    return _joined("redis+socket", parts.netloc, parts.path, query)
+
+
+def of_redis(url: str) -> str:
+    """The URLs of the kombu transport, joined by semicolons, as those of Redis that they stand for."""
+    servers = [server.partition("://") for server in url.split(";")]
+    return ";".join(f"{_OF_THE_TRANSPORT.get(scheme, scheme)}{sep}{rest}" for scheme, sep, rest in servers)
+
+
+def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> str:
+    """
+    *url* as the engine takes it.
+
+    Args:
+        scheme: Of the URL, which may be one that kombu knows and the engine does not.
+        options: `broker_transport_options`, or those of the results.
+        use_ssl: `broker_use_ssl`, or that of the results.
+
+    Raises:
+        ImproperlyConfigured: The master of a sentinel is not named.
+    """
+    if scheme == "sentinel":
+        return _sentinel_url(url, options, use_ssl)
+    # Several servers are kombu's fail-over; the engine follows one, or a sentinel.
+    parts = urlsplit(url.partition(";")[0])
+    query = dict(parse_qsl(parts.query))
+    if scheme in ("unix", "redis+socket"):
+        query["db"] = str(query.pop("virtual_host", query.get("db", "0")))
+        return _joined("unix", parts.netloc, parts.path, query)
+    secure = scheme == "rediss" or bool(use_ssl)
+    query.update(_ssl_query(use_ssl))
+    if "ssl_cert_reqs" in query:
+        query["ssl_cert_reqs"] = _CERT_REQS.get(query["ssl_cert_reqs"], query["ssl_cert_reqs"])
+    return _joined("rediss" if secure else "redis", parts.netloc or "localhost", parts.path, query)
+
+
+def _ssl_query(use_ssl: Any) -> dict[str, str]:
+    if not isinstance(use_ssl, Mapping):
+        return {}
+    found: dict[str, str] = {}
+    for key, value in use_ssl.items():
+        name = _SSL_KEYS.get(key.removeprefix("ssl_"))
+        if name is not None and value is not None:
+            found[name] = _CERT_REQS.get(value, str(value))
+    return found
+
+
+def _sentinel_url(url: str, options: Mapping[str, Any], use_ssl: Any) -> str:
+    """
+    kombu writes each sentinel as a URL of its own, `sentinel://[:password@]host:port[/db];…`, and the master's name in
+    the options.
+    """
+    master = options.get("master_name")
+    if not master:
+        raise ImproperlyConfigured(
+            "broker_url is sentinel://…; name the master: broker_transport_options = {'master_name': 'mymaster'}"
+        )
+    servers = [urlsplit(part if "://" in part else f"sentinel://{part}") for part in url.split(";") if part]
+    hosts = ",".join(f"{server.hostname or 'localhost'}:{server.port or 26379}" for server in servers)
+    users = [server for server in servers if server.password or server.username]
+    credentials = ""
+    if users:
+        user, password = (unquote(text or "") for text in (users[0].username, users[0].password))
+        credentials = f"{quote(user, safe='')}:{quote(password, safe='')}@"
+    db = next((server.path.strip("/") for server in reversed(servers) if server.path.strip("/")), "0")
+    scheme = "rediss+sentinel" if use_ssl else "redis+sentinel"
+    return _joined(scheme, credentials + hosts, f"/{master}/{db}", _ssl_query(use_ssl))
+
+
+def _joined(scheme: str, place: str, path: str, query: Mapping[str, str]) -> str:
+    # urlunsplit leaves out the slashes of a URL without a host.
+    return f"{scheme}://{place}{path}" + (f"?{urlencode(query)}" if query else "")

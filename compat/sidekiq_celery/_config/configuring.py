@@ -1,0 +1,91 @@
+"""Reading an app's settings, when somebody first asks for one."""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._config.settings import Settings, detect_settings
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.local import maybe_evaluate
+from sidekiq_celery.utils.abstract import CallableSignature
+from sidekiq_celery.utils.dispatch import Signal
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+logger = logging.getLogger("celery.app.base")
+
+
+def load(app: "Celery") -> Settings:
+    """The settings of *app*: what the program set, what its source says, defaults that were added, defaults."""
+    if isinstance(app.on_configure, Signal):
+        app.on_configure.send(sender=app)
+    else:
+        app.on_configure()
+    if app._config_source:
+        app.loader.config_from_object(app._config_source, silent=app._config_source_silent)
+    app.configured = True
+    settings = detect_settings(
+        app.prepare_config(app.loader.conf),
+        app._preconf,
+        ignore_keys=app._preconf_set_by_auto,
+        prefix=app.namespace,
+    )
+    if app._conf is None:
+        app._conf = settings
+    else:
+        # In place: somebody may hold `app.conf`.
+        app._conf.swap_with(settings)
+    conf = app._conf
+    while app._pending_defaults:
+        conf.add_defaults(maybe_evaluate(app._pending_defaults.popleft()()))
+    while app._pending_periodic_tasks:
+        key, entry, name = app._pending_periodic_tasks.popleft()
+        put_periodic_task(app, key, entry, name)
+    app.on_after_configure.send(sender=app, source=conf)
+    return conf
+
+
+def load_pending(app: "Celery") -> Settings:
+    """
+    The same, for the first who asks for a setting.
+
+    Raises:
+        ModuleNotFoundError: The source of the settings lacks an attribute.
+        ImproperlyConfigured: It looked for a key that is not there.
+    """
+    # An attribute or key that the source lacks would else look as if the setting that was asked for were missing.
+    try:
+        return load(app)
+    except AttributeError as error:
+        raise ModuleNotFoundError(*error.args) from error
+    except KeyError as error:
+        raise ImproperlyConfigured(f"the settings cannot be read: there is no key {error}") from error
+
+
+def periodic_entry(
+    app: "Celery", schedule: Any, sig: Any, args: Any, kwargs: Any, name: str | None, options: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Name and entry of `beat_schedule` for a signature or a task."""
+    kwargs = kwargs or {}
+    is_signature: bool = isinstance(sig, CallableSignature)
+    bound = sig.clone(args, kwargs) if is_signature else app.signature(sig.name, args, kwargs)
+    entry = {
+        "schedule": schedule,
+        "task": bound.name,
+        "args": bound.args,
+        "kwargs": bound.kwargs,
+        "options": {**bound.options, **options},
+    }
+    return name or repr(bound), entry
+
+
+def put_periodic_task(app: "Celery", key: str, entry: dict[str, Any], name: str | None = None) -> None:
+    """Add an entry to `beat_schedule`."""
+    schedule = app.conf.beat_schedule
+    if name is None and key in schedule:
+        logger.warning(
+            "Periodic task key='%s' shadowed a previous unnamed periodic task. "
+            "Pass a name kwarg to add_periodic_task to silence this warning.",
+            key,
+        )
+    schedule[key] = entry

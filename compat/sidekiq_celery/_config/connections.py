@@ -1,0 +1,82 @@
+"""kombu's connections to an app's broker: for health checks, remote control and events. Jobs do not go this way."""
+
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.utils.objects import FallbackContext
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+
+def connect(app: "Celery", url: str | None, **given: Any) -> Any:
+    """A `kombu.Connection`, not opened yet; what is not given comes from the settings."""
+    from sidekiq_celery._config.broker import default_broker_url, kombu_url
+
+    conf = app.conf
+    options = {
+        "userid": given.get("userid") or conf.broker_user,
+        "password": given.get("password") or conf.broker_password,
+        "virtual_host": given.get("virtual_host") or conf.broker_vhost,
+        "port": given.get("port") or conf.broker_port,
+        "transport": given.get("transport") or conf.broker_transport,
+        "ssl": app.either("broker_use_ssl", given.get("ssl")),
+        "heartbeat": given.get("heartbeat"),
+        "login_method": given.get("login_method") or conf.broker_login_method,
+        "failover_strategy": given.get("failover_strategy") or conf.broker_failover_strategy,
+        "transport_options": {**conf.broker_transport_options, **(given.get("transport_options") or {})},
+        "connect_timeout": app.either("broker_connection_timeout", given.get("connect_timeout")),
+    }
+    return app.amqp.Connection(kombu_url(url or default_broker_url()), **options)
+
+
+def pool_of(app: "Celery") -> Any:
+    """The connections of *app* that are kept."""
+    from kombu import pools
+
+    pools.set_limit(app.conf.broker_pool_limit)
+    return pools.connections[app.connection_for_write()]
+
+
+def acquire_connection(app: "Celery", pool: bool = True) -> Any:
+    """
+    A connection, from the pool unless *pool* is false.
+
+    Raises:
+        OperationalError: All are in use.
+    """
+    if not pool:
+        return app.connection_for_write()
+    return _acquire(app, app.pool, app.conf.broker_pool_acquire_timeout, "connection", "connections")
+
+
+def acquire_producer(app: "Celery", timeout: float | None = None) -> Any:
+    """
+    A `kombu.Producer` from the pool.
+
+    Raises:
+        OperationalError: All are in use.
+    """
+    return _acquire(app, app.producer_pool, timeout, "producer", "producer slots")
+
+
+def _acquire(app: "Celery", pool: Any, timeout: float | None, what: str, plural: str) -> Any:
+    from kombu.exceptions import LimitExceeded, OperationalError
+
+    limit = app.conf.broker_pool_limit
+    try:
+        return pool.acquire(block=True, timeout=timeout)
+    except LimitExceeded as exc:
+        raise OperationalError(
+            f"Timed out waiting for a broker {what} after {timeout}s. All {limit} {plural} are in use. Consider "
+            f"increasing broker_pool_limit (currently {limit}) or broker_pool_acquire_timeout (currently {timeout}s)."
+        ) from exc
+
+
+def connection_or_acquire(app: "Celery", connection: Any, pool: bool) -> FallbackContext:
+    """*connection*, or one of the app's, given back behind the `with`."""
+    return FallbackContext(connection, app._acquire_connection, pool=pool)
+
+
+def producer_or_acquire(app: "Celery", producer: Any) -> FallbackContext:
+    """*producer*, or one of the app's, given back behind the `with`."""
+    return FallbackContext(producer, app._acquire_producer, timeout=app.conf.broker_pool_acquire_timeout)

@@ -1,0 +1,183 @@
+"""
+From a call to the name of its queue: `app.amqp.router`, which needs no kombu.
+
+Exchanges resolve to names: a call that names an exchange and a routing key, and no queue, goes to the queue of
+`task_queues` that is bound so; of several that match (topic, fan-out) to the first, as a job is in one queue, which is
+told once. A `Broadcast`, whose point is that every worker runs the task, is refused.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sidekiq_celery._config.routes import Router
+from sidekiq_celery.exceptions import ImproperlyConfigured
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("NameRouter",)
+
+logger = logging.getLogger("celery.app.destinations")
+
+
+class _Binding(NamedTuple):
+    """How a queue hangs on an exchange."""
+
+    queue: str
+    exchange: str
+    kind: str
+    routing_key: str
+
+    def matches(self, exchange: str | None, routing_key: str | None) -> bool:
+        """Whether a message with that exchange and key comes here."""
+        if exchange is not None and exchange != self.exchange:
+            return False
+        if self.kind == "fanout" or routing_key is None:
+            return exchange is not None
+        if self.kind == "topic":
+            return bool(_topic(self.routing_key).fullmatch(f".{routing_key}"))
+        return routing_key == self.routing_key
+
+
+def _topic(pattern: str) -> re.Pattern[str]:
+    """A pattern for keys with a dot in front: `*` is one word, `#` any number of them."""
+    words = {"*": r"\.[^.]+", "#": r"(?:\.[^.]+)*"}
+    return re.compile("".join(words.get(word, rf"\.{re.escape(word)}") for word in pattern.split(".")))
+
+
+class _Names(Mapping[str, str]):
+    """The names of the queues that a call may name, each to that of the queue itself."""
+
+    def __init__(self, names: dict[str, str], is_open: bool) -> None:
+        self._names, self._is_open = names, is_open
+
+    def __getitem__(self, name: str) -> str:
+        return self._names.get(name, name) if self._is_open else self._names[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class NameRouter(Router):
+    """
+    Routes to the names of queues.
+
+    Args:
+        app: Whose settings.
+        routes: `task_routes`, prepared.
+    """
+
+    def __init__(self, app: "Celery", routes: Any) -> None:
+        conf = app.conf
+        queues = _declared(conf.task_queues)
+        names = {name: name for name, _ in queues} or {conf.task_default_queue: conf.task_default_queue}
+        aliases = {getattr(queue, "alias", None): name for name, queue in queues}
+        is_open = bool(conf.task_create_missing_queues)
+        names.update((alias, name) for alias, name in aliases.items() if alias)
+        super().__init__(routes, _Names(names, is_open), is_open, app=app)
+        self._bindings = [binding for name, queue in queues for binding in _bindings(name, queue, conf)]
+        self._broadcasts = {name: queue.alias for name, queue in queues if _is_broadcast(queue)}
+        self._told: set[str] = set()
+
+    def route(
+        self, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
+    ) -> dict[str, Any]:
+        """
+        *options* with what routes add to them; `queue` is there, and is a name or one of kombu's queues.
+
+        Raises:
+            QueueNotFound: There is no such queue, and `task_create_missing_queues` is off.
+        """
+        given = self.expand_destination(options)
+        bound = self._bound(given)
+        if bound is not None:
+            return {**given, "queue": bound}
+        routed = super().route(given, name, args, kwargs, task_type)
+        if "queue" not in given and routed.get("exchange"):
+            # A route that names an exchange, to which the default queue was added.
+            routed["queue"] = self._bound({**routed, "queue": None}) or routed["queue"]
+        return routed
+
+    def find(
+        self,
+        options: Mapping[str, Any],
+        name: str,
+        args: Any = (),
+        kwargs: Any = None,
+        task_type: Any = None,
+        router: Router | None = None,
+    ) -> tuple[str, dict[str, Any]]:
+        """
+        The name of the queue of a call, and its other options with what routes add to them.
+
+        Args:
+            router: Asked instead.
+
+        Raises:
+            QueueNotFound: There is no such queue, and `task_create_missing_queues` is off.
+            ImproperlyConfigured: It is a broadcast.
+        """
+        routed = (router or self).route(dict(options), name, args, kwargs, task_type)
+        queue = routed.pop("queue")
+        wanted = getattr(queue, "name", queue)
+        if wanted in self._broadcasts:
+            raise ImproperlyConfigured(
+                f"{name} is sent to the broadcast {self._broadcasts[wanted]!r}, which is not known here: a job is run "
+                "once. To reach every worker use a control command (sidekiq_celery.worker.control.control_command)"
+            )
+        return wanted, routed
+
+    def _bound(self, options: Mapping[str, Any]) -> str | None:
+        """The queue that is bound as *options* say; None if they name a queue, or neither exchange nor key."""
+        exchange, key = options.get("exchange"), options.get("routing_key")
+        if options.get("queue") or not (exchange or key):
+            return None
+        wanted = getattr(exchange, "name", exchange) or None
+        found = [binding.queue for binding in self._bindings if binding.matches(wanted, key)]
+        if len(set(found)) > 1:
+            self._tell(wanted or "", found)
+        return found[0] if found else None
+
+    def _tell(self, exchange: str, queues: list[str]) -> None:
+        if exchange not in self._told:
+            self._told.add(exchange)
+            logger.warning(
+                "the exchange %r leads to the queues %s; a job goes to the first of them only, as it is in one queue",
+                *(exchange, ", ".join(dict.fromkeys(queues))),
+            )
+
+
+def _declared(queues: Any) -> list[tuple[str, Any]]:
+    if isinstance(queues, Mapping):
+        return list(queues.items())
+    return [(queue.name, queue) for queue in queues or ()]
+
+
+def _is_broadcast(queue: Any) -> bool:
+    """Whether it is kombu's `Broadcast`: a queue of each process, under one alias."""
+    return any((kind.__module__, kind.__name__) == ("kombu.common", "Broadcast") for kind in type(queue).__mro__)
+
+
+def _bindings(name: str, queue: Any, conf: Any) -> list[_Binding]:
+    """One, or those of a queue that hangs on an exchange by several keys."""
+    several = getattr(queue, "bindings", None) or [queue]
+    return [_binding(name, each, conf) for each in several]
+
+
+def _binding(name: str, queue: Any, conf: Any) -> _Binding:
+    if isinstance(queue, Mapping):
+        exchange, kind = queue.get("exchange"), queue.get("exchange_type")
+        key = queue.get("routing_key") or queue.get("binding_key")
+    else:
+        exchange, key, kind = queue.exchange, queue.routing_key, None
+    return _Binding(
+        name,
+        getattr(exchange, "name", exchange) or conf.task_default_exchange,
+        kind or getattr(exchange, "type", None) or conf.task_default_exchange_type,
+        key or name,
+    )

@@ -1,0 +1,98 @@
+"""Which settings have no effect here, and saying so once."""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import signals
+from sidekiq_celery._config.defaults import OPTIONS
+from sidekiq_celery.utils.imports import own_name
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("settings_without_effect", "without_effect")
+
+logger = logging.getLogger("celery.app.effects")
+
+_OTHER_SERVICES = (
+    *("arangodb_", "azureblockblob_", "cassandra_", "cosmosdbsql_", "couchbase_", "elasticsearch_", "gcs_", "mongodb_"),
+    *("database_", "s3_", "security_"),
+)
+_REASONS = {
+    "a job stays in Redis until its end is written, and comes back when its process dies": (
+        *("task_acks_on_failure_or_timeout", "task_acks_on_failure", "task_acks_on_timeout"),
+        *("task_reject_on_worker_lost", "task_retry_on_worker_lost"),
+    ),
+    "nothing is prefetched: a job stays in Redis until a slot is free": (
+        *("worker_prefetch_multiplier", "worker_disable_prefetch", "worker_enable_prefetch_count_reduction"),
+        *("worker_eta_task_limit", "worker_detect_quorum_queues"),
+    ),
+    "jobs are Sidekiq's payloads": ("task_protocol", "task_default_delivery_mode", "task_remote_tracebacks"),
+    "queues are Redis lists": (
+        *("task_default_queue_type", "task_create_missing_queue_type", "task_create_missing_queue_exchange_type"),
+        *("task_default_exchange_type", "broker_native_delayed_delivery_queue_type"),
+        *("result_exchange", "result_exchange_type", "result_persistent"),
+    ),
+    "the engine keeps its connection by itself": (
+        *("broker_heartbeat", "broker_heartbeat_checkrate", "broker_login_method", "broker_failover_strategy"),
+        *("broker_channel_error_retry", "redis_retry_on_timeout", "redis_socket_keepalive"),
+        *("broker_connection_retry", "broker_connection_retry_on_startup"),
+        "worker_cancel_long_running_tasks_on_connection_loss",
+    ),
+    "what is kept of a workflow stays for 30 days": ("result_chord_expires",),
+    "a task that has succeeded is gone, and its first success stays": ("worker_deduplicate_successful_tasks",),
+    "an idle worker stops at once": ("worker_enable_soft_shutdown_on_idle",),
+    "beat answers no remote control": ("beat_remote_control_max_tick_age",),
+    "results in memory are those of the process": ("cache_backend_options",),
+    "the log cuts arguments by their length": ("task_repr_maxlevels",),
+    "a chord's body is enqueued by the last part; nothing polls": (
+        *("result_chord_retry_interval", "result_chord_join_timeout"),
+    ),
+    "revoked tasks are kept in Redis": ("worker_state_db",),
+    "beat keeps its state in Redis": ("beat_schedule_filename", "beat_sync_every"),
+    "processes are the engine's": (
+        *("worker_agent", "worker_autoscaler", "worker_consumer", "worker_timer", "worker_timer_precision"),
+        *("worker_pool_putlocks", "worker_pool_start_method", "worker_lost_wait", "worker_proc_alive_timeout"),
+    ),
+}
+_REASON_BY_NAME = {name: reason for reason, names in _REASONS.items() for name in names}
+
+_told: set[str] = set()
+
+
+def without_effect(name: str) -> str | None:
+    """Why the setting *name* has no effect here; None if it has one."""
+    if name.startswith(_OTHER_SERVICES):
+        return "that service is not used here"
+    return _REASON_BY_NAME.get(name)
+
+
+def settings_without_effect(app: "Celery") -> dict[str, str]:
+    """The settings that the program has set and that have no effect, each with the reason."""
+    reasons = ((name, without_effect(name)) for name in OPTIONS)
+    found = {name: reason for name, reason in reasons if reason and app.conf.value_set_for(name)}
+    if own_name(str(app.conf.worker_autoscaler)) == OPTIONS["worker_autoscaler"].default:
+        # By any other class nothing is scaled.
+        found.pop("worker_autoscaler", None)
+    return found
+
+
+def tell(app: "Celery") -> None:
+    """Name them in the log, each once in a process."""
+    found = {name: reason for name, reason in settings_without_effect(app).items() if name not in _told}
+    _told.update(found)
+    if found:
+        logger.info(
+            "settings without effect here: %s", "; ".join(f"{name} ({reason})" for name, reason in found.items())
+        )
+
+
+def _tell_of_the_worker(instance: Any = None, **_: Any) -> None:
+    app = getattr(instance, "app", None)
+    if app is not None:
+        tell(app)
+
+
+def watch_workers() -> None:
+    """Tell when a worker has set up its log."""
+    signals.celeryd_after_setup.connect(_tell_of_the_worker, dispatch_uid="sidekiq_celery.effects")

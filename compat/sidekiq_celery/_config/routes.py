@@ -1,0 +1,133 @@
+"""`task_routes`: from a task to its queue."""
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.exceptions import QueueNotFound
+from sidekiq_celery.utils.collections import lpmerge
+from sidekiq_celery.utils.functional import maybe_evaluate, mlazy
+from sidekiq_celery.utils.imports import symbol_by_name
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("MapRoute", "Router", "expand_router_string", "prepare")
+
+
+def _as_route(value: Any) -> dict[str, Any]:
+    return {"queue": value} if isinstance(value, str) else dict(value)
+
+
+class MapRoute:
+    """A router made of task names, globs and patterns; the exact name comes first, then the others in order."""
+
+    def __init__(self, map: Any) -> None:
+        self.map: dict[str, Any] = {}
+        self.patterns: dict[re.Pattern[str], Any] = {}
+        for key, route in map.items() if isinstance(map, Mapping) else map:
+            if isinstance(key, re.Pattern):
+                self.patterns[key] = route
+            elif "*" in key:
+                self.patterns[re.compile(fnmatch.translate(key))] = route
+            else:
+                self.map[key] = route
+
+    def __call__(self, name: str, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+        if name in self.map:
+            return _as_route(self.map[name])
+        found = (route for pattern, route in self.patterns.items() if pattern.match(name))
+        route = next(found, None)
+        return None if route is None else _as_route(route)
+
+
+class Router:
+    """
+    Chooses the options of a call by which it finds its queue.
+
+    Args:
+        routes: As `prepare` returns them; the first that answers decides.
+        queues: Name to queue.
+        create_missing: Kept for those who ask; *queues* decides.
+    """
+
+    def __init__(
+        self, routes: Any = None, queues: Any = None, create_missing: bool = False, app: "Celery | None" = None
+    ) -> None:
+        self.app = app
+        self.queues = {} if queues is None else queues
+        self.routes = [] if routes is None else routes
+        self.create_missing = create_missing
+
+    def route(
+        self, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
+    ) -> dict[str, Any]:
+        """
+        *options* with those that routes and the default queue add; what the caller gave stays.
+
+        Raises:
+            QueueNotFound: There is no such queue.
+        """
+        given: dict[str, Any] = self.expand_destination(options)
+        if self.routes:
+            found = self.lookup_route(name, args, kwargs or {}, given, task_type)
+            if found:
+                merged: dict[str, Any] = lpmerge(self.expand_destination(found), given)
+                return merged
+        if "queue" not in given and self.app is not None:
+            given = lpmerge(self.expand_destination(self.app.conf.task_default_queue), given)
+        return given
+
+    def expand_destination(self, route: Any) -> Any:
+        """
+        A route with its queue in place of the queue's name.
+
+        Raises:
+            QueueNotFound: There is no such queue.
+        """
+        queue, expanded = (route, {}) if isinstance(route, str) else (route.pop("queue", None), route)
+        if queue and isinstance(queue, str):
+            try:
+                queue = self.queues[queue]
+            except KeyError:
+                raise QueueNotFound(f"Queue {queue!r} missing from task_queues") from None
+        if queue:
+            expanded["queue"] = queue
+        return expanded
+
+    def lookup_route(
+        self, name: str, args: Any = None, kwargs: Any = None, options: Any = None, task_type: Any = None
+    ) -> Any:
+        """The first answer of a router that is not None."""
+        for router in self.routes:
+            route = self.query_router(router, name, args, kwargs, options, task_type)
+            if route is not None:
+                return route
+        return None
+
+    def query_router(self, router: Any, task: str, args: Any, kwargs: Any, options: Any, task_type: Any) -> Any:
+        """One router's answer."""
+        router = maybe_evaluate(router)
+        if hasattr(router, "route_for_task"):
+            return router.route_for_task(task, args, kwargs)
+        return router(task, args, kwargs, options, task=task_type)
+
+
+def expand_router_string(router: Any) -> Any:
+    """The router that a text names; a class of the old kind is called."""
+    found = symbol_by_name(router)
+    return found() if hasattr(found, "route_for_task") else found
+
+
+def prepare(routes: Any) -> Any:
+    """The setting as a list of routers."""
+
+    def expand(route: Any) -> Any:
+        if isinstance(route, Mapping | list | tuple):
+            return MapRoute(route)
+        return mlazy(expand_router_string, route) if isinstance(route, str) else route
+
+    if routes is None:
+        return ()
+    return [expand(route) for route in (routes if isinstance(routes, list | tuple) else (routes,))]

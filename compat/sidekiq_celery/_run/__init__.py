@@ -1,0 +1,1 @@
+"""One run of a task, and how it ends as a job."""

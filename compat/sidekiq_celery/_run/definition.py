@@ -1,0 +1,306 @@
+"""
+A task as a job of the engine.
+
+`register_tasks` puts an app's tasks into the registry in which a worker looks up what a payload names. From then on the
+engine runs them like any job: `bind` makes the run of a payload, `conclude` decides what becomes of the job.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from operator import is_
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import signals, states
+from sidekiq_celery._admission.revokes import keep_less_long
+from sidekiq_celery._run import task_log
+from sidekiq_celery._run.failed_tasks import FailedTasks
+from sidekiq_celery._run.outcome import verdict
+from sidekiq_celery._run.plan import Plan
+from sidekiq_celery._run.task_run import TaskRun
+from sidekiq_celery._run.time_limits import seconds_of
+from sidekiq_celery._send import flow_store, unique
+from sidekiq_celery._send.clients import client_of
+from sidekiq_celery._send.header_checks import are_limits, sorted_out
+from sidekiq_celery._send.running_task import running
+from sidekiq_celery._wire.context import Context
+from sidekiq_celery._wire.message import aware
+from sidekiq_celery._wire.payload import EMBEDS, KEY, arguments_of, marks_of, request_fields, with_embedded
+from sidekiq_celery._wire.priorities import base_queue
+from sidekiq_celery._workflow import flow
+from sidekiq_celery.exceptions import Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
+from sidekiq_py.errors import HardTimeLimitError, TerminatedError
+from sidekiq_py.outcome import Attempt, Outcome
+from sidekiq_py.registry import JobDefinition
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.events.task_events import TaskEvents
+
+__all__ = (
+    "Gate",
+    "JobRun",
+    "TaskDefinition",
+)
+
+logger = logging.getLogger("celery.app.trace")
+
+
+Gate = Callable[[Context], str | None]
+"""
+Asked before a task starts, with its request; it may wait. None lets it run; a text says why it is not run: it was
+revoked.
+"""
+
+
+class JobRun(TaskRun):
+    """A run for a payload."""
+
+    __slots__ = ("definition", "lock", "payload", "refusal", "sets_off")
+
+    def __init__(self, definition: "TaskDefinition", payload: dict[str, Any]) -> None:
+        self.definition = definition
+        self.payload = payload
+        self.refusal: Exception | None = None
+        request = self._request_of(payload.get("args") or [])
+        super().__init__(definition.plan, request)
+
+    @property
+    def is_part(self) -> bool:
+        """The end sets something off."""
+        return self.sets_off
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the task; what the engine calls."""
+        if not self._may_start(args):
+            return None
+        return self.call()
+
+    async def on_loop(self, *args: Any) -> Any:
+        """The same, on the event loop."""
+        if not self._may_start(args):
+            return None
+        return await self.acall()
+
+    def prepare(self) -> None:
+        """What comes before the call; nothing where the job cannot be read."""
+        if self.refusal is not None:
+            raise self.refusal
+        lock = self.lock
+        if lock is not None and unique.is_until_start(lock):
+            pool = client_of(self.definition.app).pool
+            self._guarded(lambda: unique.release(pool, lock, self.task_id), "releasing its lock")
+        super().prepare()
+
+    def end_from_outside(self, error: BaseException) -> None:
+        """
+        Something else than the task has ended its run: a hard limit, a stop by remote control, a middleware.
+
+        Args:
+            error: Why.
+        """
+        self.effects, self.again = [], []
+        if isinstance(error, HardTimeLimitError):
+            error = TimeLimitExceeded(self.definition.hard_timeout_seconds).with_traceback(error.__traceback__)
+        if isinstance(error, TerminatedError):
+            self.effects.append(keep_less_long(self.task_id))
+            self.revoke("terminated", terminated=True, signum=error.signal_number)
+        else:
+            self.fail(error, calls_hook=False)
+
+    def revoke(self, reason: str, *, terminated: bool = False, signum: Any = None, expired: bool = False) -> None:
+        """It does not run, or not on."""
+        task = self.plan.task
+        self.state, self.retval = states.REVOKED, TaskRevokedError(reason)
+        if self.plan.stores and not self.ignores_result:
+            self._guarded(lambda: self.store(self.retval, states.REVOKED, None), "storing the state")
+        if self.is_part:
+            error = self.retval
+            self._guarded(lambda: self._set_off_revoked(error), "errbacks")
+        if signals.task_revoked.receivers:
+            signals.task_revoked.send(
+                sender=task, request=self.request, terminated=terminated, signum=signum, expired=expired
+            )
+        task_log.log_revoked(task, self.request)
+
+    def gather_lock(self, now: float) -> None:
+        """
+        What becomes of the lock of a unique task is written with the end, too.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        if self.lock is None or not self.task_id:
+            return
+        is_given_back = isinstance(self.retval, Reject) and self.retval.requeue
+        if not is_given_back:
+            self.effects.append(unique.at_end(self.lock, self.task_id, self.again, now))
+
+    def _set_off_revoked(self, error: TaskRevokedError) -> None:
+        self.effects += flow.after_failure(self.plan.app, self.request, error, None)
+
+    def _request_of(self, raw_args: list[Any]) -> Context:
+        definition, payload = self.definition, self.payload
+        marks: Mapping[str, Any] = {}
+        args: Any = raw_args
+        kwargs: Any = {}
+        try:
+            marks, self.refusal = sorted_out(marks_of(payload))
+            args, kwargs = arguments_of(definition.app, raw_args, marks)
+            if EMBEDS in marks:
+                marks, refusal = sorted_out(with_embedded(definition.app, marks))
+                self.refusal = self.refusal or refusal
+        except Exception as error:  # noqa: BLE001 - whatever a foreign writer has put there, it is not run
+            self.refusal = error
+        self.sets_off = bool(marks) and flow.is_part(marks)
+        self.lock = unique.mark_of(marks) if marks else None
+        queue = payload.get("queue") or ""
+        if definition.orders_priorities:
+            queue = base_queue(definition.app, str(queue))
+        request = Context.__new__(Context)
+        request.__dict__ = request_fields(
+            definition.name, payload, marks, queue, args, kwargs, definition.plan.hostname
+        )
+        if definition.plan.task.ignore_result and "ignore_result" not in marks:
+            # Said by the task, it is not said again by each of its calls.
+            request.ignore_result = True
+        if request.chain:
+            request._next_step = flow_store.answered(payload)
+        if "timelimit" in marks and definition.has_outlived(request.timelimit):
+            request.time_limit = request.soft_time_limit = None
+        return request
+
+    def _may_start(self, args: tuple[Any, ...]) -> bool:
+        """Take over what middleware has made of the arguments, and see whether the task is still wanted."""
+        given = self.payload.get("args") or []
+        if len(args) != len(given) or not all(map(is_, args, given)):
+            self._read_again(list(args))
+        task_log.log_received(self.plan.task, self.request)
+        if signals.task_received.receivers:
+            signals.task_received.send(sender=self.plan.task, request=self.request)
+        events = self.definition.told_events
+        if events is not None:
+            events.received(self)
+        expires = self.request.expires
+        if expires is not None and aware(self.plan.app, expires).timestamp() < time.time():
+            self.revoke("expired", expired=True)
+            return False
+        gate = self.definition.gate
+        reason = None if gate is None else gate(self.request)
+        if reason is not None:
+            self.effects.append(keep_less_long(self.task_id))
+            self.revoke(reason)
+        elif events is not None:
+            events.started(self)
+        return reason is None
+
+    def _read_again(self, raw_args: list[Any]) -> None:
+        self.refusal = None
+        self.request = self._request_of(raw_args)
+        self.args, self.kwargs = self.request.args, self.request.kwargs
+
+
+class TaskDefinition(JobDefinition):
+    """
+    What the engine knows of a task.
+
+    Args:
+        task: Made and bound.
+        hostname: The worker's name.
+        has_hard_limits: The worker runs one task a process, which can be killed.
+        events: Where monitors are told of its runs.
+    """
+
+    __slots__ = (
+        *("_limited", "app", "events", "failed_tasks", "gate", "has_hard_limits", "orders_priorities", "plan", "task"),
+    )
+
+    def __init__(
+        self,
+        task: Any,
+        failed_tasks: FailedTasks,
+        *,
+        hostname: str | None = None,
+        has_hard_limits: bool = False,
+        gate: Gate | None = None,
+        events: "TaskEvents | None" = None,
+    ) -> None:
+        self.task = task
+        self.app: Celery = task.app
+        self.plan = Plan(task, hostname, client_of(task.app).pool.settings)
+        super().__init__(task.name, {}, task, origin=f"{type(task).__qualname__}", is_async=self.plan.is_async)
+        self.failed_tasks = failed_tasks
+        self.gate = gate
+        self.events = events
+        self.has_hard_limits = has_hard_limits
+        self.orders_priorities = bool((self.app.conf.broker_transport_options or {}).get("queue_order_strategy"))
+        self.is_acknowledged_early = task._is_acknowledged_early
+        self.timeout_error = SoftTimeLimitExceeded
+        self.conclude = self._conclude
+        self._limit(task.time_limit, task.soft_time_limit)
+        self.resolve = self._of_payload
+        self._limited = lru_cache(maxsize=256)(self._with_limits)
+
+    def bind(self, payload: dict[str, Any], stopping: Callable[[], bool]) -> Callable[..., Any]:
+        """The run of *payload*."""
+        run = JobRun(self, payload)
+        running.set(run)
+        return run.on_loop if self.is_async else run
+
+    @property
+    def told_events(self) -> "TaskEvents | None":
+        """Where monitors are told of runs, if they are now."""
+        events = self.events
+        return events if events is not None and events.is_on else None
+
+    def _limit(self, hard: float | None, soft: float | None) -> None:
+        hard, soft = seconds_of(self.task.name, hard), seconds_of(self.task.name, soft)
+        # On the loop the run keeps the soft limit by itself, so that the task can catch what it raises.
+        self.timeout_seconds = None if self.is_async else soft
+        self.hard_timeout_seconds = hard if self.has_hard_limits and not self.is_async else None
+
+    def take_limits(self) -> None:
+        """The task's limits have changed; they hold for runs that start from now on."""
+        self._limit(self.task.time_limit, self.task.soft_time_limit)
+        self._limited.cache_clear()
+
+    def has_outlived(self, limits: Any) -> bool:
+        """A call bears limits that the task had before they were changed here."""
+        former = self.task.__dict__.get("_former_limits")
+        return former is not None and isinstance(limits, list | tuple) and tuple(limits) in former
+
+    def _of_payload(self, payload: dict[str, Any]) -> JobDefinition:
+        """This, or the same with the limits that the call asks for."""
+        marks = payload.get(KEY)
+        limits = marks.get("timelimit") if type(marks) is dict else None
+        if not limits or not are_limits(limits) or self.has_outlived(limits):
+            return self
+        limited = self._limited(*limits)
+        limited.admit = self.admit
+        return limited
+
+    def _with_limits(self, hard: float | None, soft: float | None) -> "TaskDefinition":
+        limited = TaskDefinition(
+            self.task,
+            self.failed_tasks,
+            hostname=self.plan.hostname,
+            has_hard_limits=self.has_hard_limits,
+            gate=self.gate,
+            events=self.events,
+        )
+        limited._limit(hard or self.task.time_limit, soft or self.task.soft_time_limit)
+        return limited
+
+    def _conclude(self, attempt: Attempt) -> Outcome | None:
+        run = running.get()
+        running.set(None)
+        if not isinstance(run, JobRun) or run.task_id != attempt.payload.get("jid"):
+            # The run was another process's, which has been killed.
+            run = JobRun(self, attempt.payload)
+        if attempt.error is not None and run.state != states.FAILURE:
+            run.end_from_outside(attempt.error)
+        if (events := self.told_events) is not None:
+            events.ended(run, attempt.error)
+        run.gather_lock(attempt.now)
+        return verdict(run, attempt, self.failed_tasks)

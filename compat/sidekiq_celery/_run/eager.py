@@ -1,0 +1,171 @@
+"""Running a task in the caller's process: `Task.apply`, and `apply_async` where `task_always_eager` is set."""
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import states
+from sidekiq_celery._run.plan import Plan
+from sidekiq_celery._run.task_run import TaskRun
+from sidekiq_celery._send import pipeline_buffer
+from sidekiq_celery._send.clients import client_of
+from sidekiq_celery._state import _task_stack
+from sidekiq_celery._wire.context import Context
+from sidekiq_celery._workflow import flow
+from sidekiq_celery.exceptions import Retry
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_celery.utils.ids import uuid
+from sidekiq_celery.utils.nodenames import gethostname
+from sidekiq_py.redis_access.job_path import in_flight
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.result import EagerResult
+
+__all__ = ("apply", "round_trip")
+
+
+class EagerRun(TaskRun):
+    """A run in the caller's process: it stores results only if asked to, and calls back at once."""
+
+    is_eager = True
+
+    __slots__ = ()
+
+    def gather_success(self, retval: Any) -> None:
+        """Callbacks, and the result if `task_store_eager_result` is set."""
+        if self.is_part:
+            self.effects += flow.after_success(self.plan.app, self.request, retval)
+        if self.plan.task.store_eager_result and self.plan.stores and not self.ignores_result:
+            self.store(retval, states.SUCCESS, None)
+
+    @property
+    def stores_errors(self) -> bool:
+        """A failure is to be stored."""
+        task = self.plan.task
+        return bool(task.store_errors_even_if_ignored if self.ignores_result else task.store_eager_result)
+
+    def store(self, result: Any, state: str, traceback: str | None) -> None:
+        """Store here and now."""
+        self.plan.task.backend.store_result(self.task_id, result, state, traceback=traceback, request=self.request)
+
+    def run(self) -> None:
+        """Run it, also an `async def` one."""
+        try:
+            if self.plan.is_async:
+                _wait_for(self.acall())
+            else:
+                self.call()
+        except Exception:
+            if self.state != states.FAILURE:
+                raise
+        self._write()
+
+    def _write(self) -> None:
+        """Where the app is not eager as a whole, what the end sets off is sent."""
+        if self.effects:
+            client_of(self.plan.app).pool.run(lambda link: in_flight.write(link, self.effects), idempotent=False)
+
+
+def apply(
+    task: Any,
+    args: Any,
+    kwargs: Any,
+    link: Any,
+    link_error: Any,
+    task_id: str | None,
+    retries: int | None,
+    throw: bool | None,
+    logfile: Any,
+    loglevel: Any,
+    headers: Any,
+    options: dict[str, Any],
+) -> "EagerResult[Any]":
+    """Run a task here and now, as `Task.apply` says."""
+    from sidekiq_celery.result import EagerResult
+
+    app: Celery = task._get_app()
+    task_id = task_id or uuid()
+    throw = bool(app.conf.task_eager_propagates) if throw is None else throw
+    # The registered instance, where a class was called upon.
+    known = app._tasks.get(task.name, task)
+    fields = {
+        "id": task_id,
+        "task": task.name,
+        "args": args or (),
+        "kwargs": kwargs or {},
+        "called_directly": False,
+        "retries": retries or 0,
+        "is_eager": True,
+        "logfile": logfile,
+        "loglevel": loglevel or 0,
+        "hostname": gethostname(),
+        "callbacks": maybe_list(link),
+        "errbacks": maybe_list(link_error),
+        "headers": headers,
+        "timelimit": _limits(task),
+        "ignore_result": options.get("ignore_result", task.ignore_result),
+        "delivery_info": {
+            "is_eager": True,
+            "exchange": options.get("exchange"),
+            "routing_key": options.get("routing_key"),
+            "priority": options.get("priority"),
+        },
+        **_lineage(task_id),
+        **_stamps(options),
+    }
+    run = EagerRun(Plan(known), Context(fields), propagate=throw)
+    # What a worker's run gathers is not to take in what is sent here.
+    with pipeline_buffer.sending():
+        run.run()
+    if isinstance(run.retval, Retry) and run.retval.sig is not None:
+        again: EagerResult[Any] = run.retval.sig.apply(retries=(retries or 0) + 1)
+        return again
+    state = run.state or states.PENDING
+    traceback = run.einfo.traceback if run.einfo is not None else None
+    return EagerResult(task_id, run.retval, state, traceback=traceback, name=task.name)
+
+
+def round_trip(app: "Celery", args: Any, kwargs: Any, serializer: str | None) -> tuple[Any, Any]:
+    """
+    Arguments as a worker would get them.
+
+    Raises:
+        kombu.exceptions.EncodeError: They cannot be sent.
+    """
+    kombu: Any = import_module("kombu.serialization")
+    content_type, encoding, data = kombu.dumps((args, kwargs), serializer or app.conf.task_serializer)
+    read_args, read_kwargs = kombu.loads(data, content_type, encoding, accept=[content_type])
+    return read_args, read_kwargs
+
+
+def _limits(task: Any) -> list[Any] | None:
+    limits = [task.time_limit, task.soft_time_limit]
+    return None if limits == [None, None] else limits
+
+
+def _lineage(task_id: str) -> dict[str, Any]:
+    parent = _task_stack.top
+    if parent is None or not parent.request:
+        return {"parent_id": None, "root_id": task_id}
+    return {"parent_id": parent.request.id, "root_id": parent.request.root_id or task_id}
+
+
+def _stamps(options: dict[str, Any]) -> dict[str, Any]:
+    if "stamped_headers" not in options:
+        return {}
+    names = maybe_list(options["stamped_headers"])
+    return {"stamped_headers": names, "stamps": {name: maybe_list(options.get(name, [])) for name in names}}
+
+
+def _wait_for(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The coroutine's end; in a thread of its own where a loop runs here already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        return beside.submit(copy_context().run, asyncio.run, coroutine).result()

@@ -1,0 +1,83 @@
+"""
+Failed tasks in Sidekiq's dead set, under a cap of their own.
+
+The dead set is shared with the Rails team and holds 10,000 jobs: a task that fails by the thousand would push theirs
+out. So the tasks that are in it are also listed in a set of ours, and the oldest of them leave both when there are more
+than `task_keep_failed` (1,000). A job that somebody retries from the dead set stays on the list until its turn comes;
+taking it off then changes nothing.
+"""
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._send.clients import client_of
+from sidekiq_py.clock import monotonic
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.job_path.failed_jobs import Command, add_to_dead
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.payload import score_text
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("INDEX", "FailedTasks", "keep_limit")
+
+INDEX = "sidekiq_py:celery_dead"
+"""A sorted set: the tasks among the members of `dead`, under the same scores."""
+
+_SLICE = 500
+_TRIM_EVERY_SECONDS = 1.0
+
+
+def keep_limit(app: "Celery", task: Any) -> int:
+    """How many failed tasks are kept; 0 where this one is not to be."""
+    if task.keep_failed is False:
+        return 0
+    return int(app.conf.task_keep_failed or 0)
+
+
+class FailedTasks:
+    """
+    Keeps them, and keeps them few.
+
+    Args:
+        app: Whose tasks.
+    """
+
+    def __init__(self, app: "Celery") -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._trim_at = 0.0
+        self._added = 0
+
+    def keep(self, member: bytes, now: float) -> tuple[Command, ...]:
+        """The commands that keep a job, for the script that ends it."""
+        return add_to_dead(member, now), ("ZADD", INDEX, score_text(now), member)
+
+    def trim(self, limit: int) -> None:
+        """
+        Called after each; looks once a second, or after a tenth of *limit*.
+
+        Raises:
+            RedisError: Redis is out of reach; the next one trims.
+        """
+        with self._lock:
+            self._added += 1
+            if monotonic() < self._trim_at and self._added * 10 < limit:
+                return
+            self._trim_at, self._added = monotonic() + _TRIM_EVERY_SECONDS, 0
+        client_of(self._app).pool.run(lambda link: trim(link, limit))
+
+
+def trim(link: Link, limit: int) -> int:
+    """
+    Take away the oldest failed tasks but for *limit*.
+
+    Returns:
+        How many went.
+    """
+    surplus: list[bytes] = link.command("ZRANGE", INDEX, 0, -limit - 1)
+    for start in range(0, len(surplus), _SLICE):
+        part = surplus[start : start + _SLICE]
+        link.batch([("ZREM", keys.DEAD, *part), ("ZREM", INDEX, *part)])
+    return len(surplus)

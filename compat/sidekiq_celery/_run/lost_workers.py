@@ -1,0 +1,41 @@
+"""
+Tasks whose worker has died four times while they ran.
+
+The engine puts such a job into the dead set and calls the death handlers. Here it becomes a failure of the task:
+`WorkerLostError` as its result, its errbacks, its chord failed.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sidekiq_celery._run.definition import JobRun, TaskDefinition
+from sidekiq_celery._send.clients import client_of
+from sidekiq_celery.exceptions import WorkerLostError
+from sidekiq_py.engine.ownership.recovery import PoisonPillError
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.registry import Registry
+
+__all__ = ("fail_lost_tasks",)
+
+
+def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseException], None]:
+    """A death handler for the tasks in *registry*."""
+
+    def on_death(payload: dict[str, Any], error: BaseException) -> None:
+        definition = registry.find(str(payload.get("class")))
+        if definition is not None and definition.resolve is not None:
+            definition = definition.resolve(payload)
+        if not isinstance(error, PoisonPillError) or not isinstance(definition, TaskDefinition):
+            return
+        run = JobRun(definition, payload)
+        lost = WorkerLostError(str(error))
+        run.end_from_outside(lost)
+        if (events := definition.told_events) is not None:
+            events.ended(run, lost)
+        run.gather_lock(time.time())
+        if run.effects:
+            pool = client_of(definition.app).pool
+            pool.run(lambda link: in_flight.write(link, run.effects), idempotent=False)
+
+    return on_death

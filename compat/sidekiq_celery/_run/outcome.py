@@ -1,0 +1,166 @@
+"""
+How a task's run ends as a job: what the engine is to do with it (`JobDefinition.conclude`).
+
+| State | Becomes of the job |
+|---|---|
+| SUCCESS | gone, with its result, callbacks and the next step; without any of these acknowledged with others |
+| RETRY | the set `retry`, with Sidekiq's error fields; its queue, if it is not to wait |
+| FAILURE | `dead`, with its result and errbacks; gone if it is not to be kept |
+| IGNORED, REVOKED, REJECTED | gone, or back in its queue if it was rejected with `requeue=True` |
+"""
+
+from typing import Any
+
+from sidekiq_celery import states
+from sidekiq_celery._run.failed_tasks import FailedTasks, keep_limit
+from sidekiq_celery._run.task_log import is_expected
+from sidekiq_celery._run.task_run import TaskRun
+from sidekiq_celery._send import unique
+from sidekiq_celery._wire.payload import KEY, marks_of
+from sidekiq_celery.exceptions import NotRegistered, Reject
+from sidekiq_py.outcome import Attempt, Kind, Outcome
+from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
+from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, record_failure
+from sidekiq_py.wire.payload import dump, for_queue, parse_job
+
+__all__ = ("verdict",)
+
+# Of the first try, and kept by the next ones.
+_OF_THE_FIRST_TRY = ("created_at", "enqueued_at")
+
+
+def verdict(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outcome | None:
+    """
+    What is to be done with a job whose task has ended.
+
+    Args:
+        run: Ended.
+        failed_tasks: Of the app.
+
+    Returns:
+        None where nothing is to be written: the job is acknowledged with others.
+    """
+    if run.state == states.FAILURE:
+        return _failure(run, attempt, failed_tasks)
+    if run.state == states.REJECTED and isinstance(run.retval, Reject) and run.retval.requeue:
+        return _given_back(run, attempt)
+    if run.again:
+        return _retry(run, attempt)
+    if not run.effects and attempt.error is None:
+        return None
+    return Outcome("done", attempt.payload, vital=tuple(run.effects), question=run.request._question)
+
+
+def _given_back(run: TaskRun, attempt: Attempt) -> Outcome:
+    """At the end of its queue, with a mark by which the task can tell: `delivery_info["redelivered"]`."""
+    payload = parse_job(attempt.raw)
+    payload[KEY] = {**marks_of(payload), "delivery_info": {**run.request.delivery_info, "redelivered": True}}
+    member = dump(payload, dialect=attempt.dialect)
+    back = (("SADD", keys.QUEUES, attempt.queue), ("LPUSH", keys.queue(attempt.queue), member))
+    return Outcome("requeue", payload, member, vital=back)
+
+
+def _retry(run: TaskRun, attempt: Attempt) -> Outcome:
+    """The next tries: one, but for a task that calls `retry(throw=False)` more than once."""
+    payload, member, score = _next_try(run, attempt, run.again[-1])
+    kind: Kind = "retry" if run.state == states.RETRY else "done"
+    return Outcome(kind, payload, member, score, vital=(*run.effects, *_next_tries(run, attempt)))
+
+
+def _next_tries(run: TaskRun, attempt: Attempt) -> list[Effect]:
+    wanted: list[Effect] = []
+    for job in run.again:
+        _, member, score = _next_try(run, attempt, job)
+        if job.score is None:
+            wanted += [("SADD", keys.QUEUES, job.queue), ("LPUSH", keys.queue(job.queue), member)]
+        else:
+            wanted.append(add_to_retry(member, score))
+    return wanted
+
+
+def _next_try(run: TaskRun, attempt: Attempt, job: Outgoing) -> tuple[dict[str, Any], bytes, float]:
+    """What was published, on top of the job that it is: keys that nobody here knows stay, and Ruby's page reads why."""
+    before = parse_job(attempt.raw)
+    payload = {**before, **parse_job(job.payload)}
+    payload |= {key: before[key] for key in _OF_THE_FIRST_TRY if key in before}
+    kept = unique.carried(marks_of(before))
+    if kept:
+        payload[KEY] = {**payload.get(KEY, {}), **kept}
+    reason = run.reason
+    cause = reason if reason is None or reason.exc is None else reason.exc
+    _record(payload, cause, attempt, job.queue)
+    payload["queue"] = job.queue
+    if job.score is None:
+        return payload, for_queue(payload, dialect=attempt.dialect, now=attempt.now), attempt.now
+    return payload, dump(payload, dialect=attempt.dialect), float(job.score)
+
+
+def _failure(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outcome:
+    task, app = run.plan.task, run.plan.app
+    payload = parse_job(attempt.raw)
+    _record(payload, run.retval, attempt, attempt.queue)
+    if isinstance(run.retval, NotRegistered) and KEY not in payload:
+        return _kept_for_others(run, attempt, payload)
+    # Who is tried again all the same, by `retry(throw=False)`, is not dead.
+    limit = 0 if run.again or is_expected(task, run.retval) else keep_limit(app, task)
+    if not limit:
+        vital = (*run.effects, *_next_tries(run, attempt))
+        return Outcome("discarded", payload, announce_death=not run.again, vital=vital, is_logged=True)
+    member = dump(payload, dialect=attempt.dialect)
+    return Outcome(
+        "dead",
+        payload,
+        member,
+        attempt.now,
+        announce_death=True,
+        vital=(*run.effects, *failed_tasks.keep(member, attempt.now)),
+        afterwards=lambda: failed_tasks.trim(limit),
+        is_logged=True,
+    )
+
+
+def _kept_for_others(run: TaskRun, attempt: Attempt, payload: dict[str, Any]) -> Outcome:
+    """A job that is perhaps no task at all: kept as Sidekiq keeps its own, whatever becomes of failed tasks."""
+    config = attempt.config
+    limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
+    member = dump(payload, dialect=attempt.dialect)
+    return Outcome(
+        "dead",
+        payload,
+        member,
+        attempt.now,
+        announce_death=True,
+        vital=(*run.effects, add_to_dead(member, attempt.now)),
+        trims=tuple(trim_dead(attempt.now, limits)),
+        is_logged=True,
+    )
+
+
+def _record(payload: dict[str, Any], error: Any, attempt: Attempt, queue: str) -> None:
+    record_failure(
+        payload,
+        error_class=_class_name(error),
+        error_message=_text(error),
+        backtrace=None,
+        queue=queue,
+        dialect=attempt.dialect,
+        now=attempt.now,
+    )
+
+
+def _class_name(error: Any) -> str:
+    """As on Ruby's pages: `ValueError`, `billing.errors.CardRefused`."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text(error: Any) -> str:
+    if isinstance(error, NotRegistered):
+        return "\n".join(getattr(error, "__notes__", ())) or str(error)
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ may raise anything
+        return UNPRINTABLE_ERROR

@@ -1,0 +1,91 @@
+"""What is known of a task before any of its runs, looked up once."""
+
+import logging
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.app.task import BaseTask
+from sidekiq_celery.utils.nodenames import gethostname
+from sidekiq_celery.utils.objects import mro_lookup
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("Plan", "task_has_custom")
+
+
+def task_has_custom(task: Any, attr: str) -> bool:
+    """Whether the task's class, or one it derives from, defines *attr* itself."""
+    found = mro_lookup(type(task), attr, stop={BaseTask, object}, monkey_patched=["sidekiq_celery.app.task"])
+    return bool(found)
+
+
+class Plan:
+    """
+    A task and what its runs have in common.
+
+    Args:
+        task: Made and bound to its app.
+        hostname: The worker's name; by default the machine's.
+        broker: Where the worker's jobs are; None for a run in the caller's process.
+
+    Attributes:
+        fun: What is called: `run`, or the task where its class has a `__call__` of its own.
+        before_start, on_success, after_return: The hooks that it has, or None.
+        stores: There is a result backend.
+        cleans_up: What is called after each run, beside the hooks.
+    """
+
+    __slots__ = (
+        "after_return",
+        "app",
+        "before_start",
+        "broker",
+        "cleans_up",
+        "fun",
+        "hostname",
+        "is_async",
+        "logger",
+        "on_success",
+        "on_task_init",
+        "stores",
+        "task",
+    )
+
+    def __init__(self, task: Any, hostname: str | None = None, broker: RedisSettings | None = None) -> None:
+        self.task = task
+        self.app: Celery = task.app
+        self.hostname = hostname or gethostname()
+        self.fun: Callable[..., Any] = task if task_has_custom(task, "__call__") else task.run
+        self.is_async = iscoroutinefunction(task.run)
+        self.before_start = _own_hook(task, "before_start")
+        self.on_success = _own_hook(task, "on_success")
+        self.after_return = _own_hook(task, "after_return")
+        self.logger = logging.getLogger("celery.app.trace")
+        self.broker = broker
+        self.stores = _stores(task.backend)
+        self.on_task_init = _changed(self.app.loader, "on_task_init")
+        self.cleans_up: list[Callable[[], Any]] = [
+            call
+            for call in (_changed(task.backend, "process_cleanup"), _changed(self.app.loader, "on_process_cleanup"))
+            if call is not None
+        ]
+
+
+def _own_hook(task: Any, name: str) -> Any:
+    return getattr(task, name) if task_has_custom(task, name) else None
+
+
+def _changed(part: Any, name: str) -> Any:
+    """A method that a class derived from the package's own base has changed; None if it does nothing."""
+    found = getattr(part, name, None)
+    owner = getattr(found, "__func__", found)
+    return (
+        None if found is None or getattr(owner, "__module__", "").endswith(("loaders.base", "backends.base")) else found
+    )
+
+
+def _stores(backend: Any) -> bool:
+    return type(backend).__name__ != "DisabledBackend"

@@ -1,0 +1,54 @@
+"""What a run tells the receivers of signals about its end. Nothing is put together where nobody listens."""
+
+from typing import TYPE_CHECKING
+
+from sidekiq_celery import signals
+from sidekiq_celery.utils.einfo import ExceptionInfo
+
+if TYPE_CHECKING:
+    from sidekiq_celery._run.task_run import TaskRun
+
+__all__ = ("tell_end", "tell_failure", "tell_internal_error")
+
+
+def tell_failure(run: "TaskRun", error: BaseException, einfo: ExceptionInfo) -> None:
+    """The task has failed for good."""
+    if signals.task_failure.receivers:
+        signals.task_failure.send(
+            sender=run.plan.task,
+            task_id=run.task_id,
+            exception=error,
+            args=run.args,
+            kwargs=run.kwargs,
+            traceback=error.__traceback__,
+            einfo=einfo,
+        )
+
+
+def tell_internal_error(run: "TaskRun", error: BaseException, einfo: ExceptionInfo) -> None:
+    """A hook, or what comes after the task, has raised."""
+    if signals.task_internal_error.receivers:
+        signals.task_internal_error.send(
+            sender=run.plan.task,
+            task_id=run.task_id,
+            args=run.args,
+            kwargs=run.kwargs,
+            request=run.request,
+            exception=error,
+            traceback=error.__traceback__,
+            einfo=einfo,
+        )
+
+
+def tell_end(run: "TaskRun") -> None:
+    """The run is over, however it has ended."""
+    if signals.task_postrun.receivers:
+        signals.task_postrun.send(
+            sender=run.plan.task,
+            task_id=run.task_id,
+            task=run.plan.task,
+            args=run.args,
+            kwargs=run.kwargs,
+            retval=run.retval,
+            state=run.state,
+        )

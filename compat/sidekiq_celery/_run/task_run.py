@@ -1,0 +1,396 @@
+"""
+One run of a task: signals, hooks, the call, and what its end is to write.
+
+*open → before_start → call → (callbacks, result) → on_success, or on_failure, or on_retry → after_return → close.* The
+result and all that the end sets off is not written here but gathered in `effects`: in a worker the script that ends the
+job writes them (`_run.outcome`), so they happen once, or not at all and the job is still in flight. Hooks are called
+before that.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from inspect import isawaitable
+from typing import Any
+
+from sidekiq_celery import signals, states
+from sidekiq_celery._run import run_signals, task_log
+from sidekiq_celery._run.coroutine_limits import within_limits
+from sidekiq_celery._run.plan import Plan
+from sidekiq_celery._send import pipeline_buffer
+from sidekiq_celery._state import _task_stack
+from sidekiq_celery._wire.context import Context, get_actual_ignore_result
+from sidekiq_celery._workflow import flow, links
+from sidekiq_celery.backends.failures import without_exits
+from sidekiq_celery.exceptions import Ignore, Reject, Retry
+from sidekiq_celery.utils.einfo import ExceptionInfo
+from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path.in_flight import Effect
+
+__all__ = ("TaskRun",)
+
+IGNORE_STATES = frozenset({states.IGNORED, states.RETRY, states.REJECTED})
+
+
+class TaskRun:
+    """
+    One run.
+
+    Args:
+        plan: Of the task.
+        request: Of the call; complete.
+        propagate: Raise what the task raises, and nothing else: no hooks of a failure.
+
+    Attributes:
+        state: How it ended; None while it runs, and where it was cut off.
+        retval: What it returned, or the exception.
+        einfo: The exception with its traceback.
+        effects: What its end is to write.
+        again: The next tries, as they are to be enqueued.
+        reason: Why there is a next try.
+    """
+
+    __slots__ = (
+        "again",
+        "args",
+        "effects",
+        "einfo",
+        "is_open",
+        "kwargs",
+        "plan",
+        "propagate",
+        "reason",
+        "request",
+        "retval",
+        "runtime",
+        "started_at",
+        "state",
+        "task_id",
+    )
+
+    is_eager = False
+
+    def __init__(self, plan: Plan, request: Context, propagate: bool = False) -> None:
+        self.plan = plan
+        self.request = request
+        self.propagate = propagate
+        self.task_id: str = request.id
+        self.args: Any = request.args
+        self.kwargs: Any = request.kwargs
+        self.reset()
+
+    def reset(self) -> None:
+        """As before the run."""
+        self.state: str | None = None
+        self.retval: Any = None
+        self.einfo: ExceptionInfo | None = None
+        self.runtime: float | None = None
+        self.effects: list[Effect] = []
+        self.again: list[Outgoing] = []
+        self.reason: Retry | None = None
+        self.is_open = False
+
+    # ---- the ways in
+
+    def call(self) -> Any:
+        """
+        Run it.
+
+        Returns:
+            What the task returned; None if it ended otherwise.
+
+        Raises:
+            Exception: What the task raised, if it has failed by that.
+        """
+        self.open()
+        try:
+            try:
+                self.prepare()
+                retval = self.plan.fun(*self.args, **self.kwargs)
+            except Exception as error:
+                self.failed(error)
+                if self.state == states.FAILURE:
+                    raise
+            else:
+                self.succeeded(retval)
+            self.after()
+        except BaseException:
+            self.after_failure()
+            raise
+        finally:
+            self.close()
+        return self.outcome()
+
+    async def acall(self) -> Any:
+        """Run it on this event loop; otherwise as `call`."""
+        self.open()
+        try:
+            try:
+                self.prepare()
+                retval = await self.awaited()
+            except Exception as error:
+                self.failed(error)
+                if self.state == states.FAILURE:
+                    raise
+            else:
+                self.succeeded(retval)
+            self.after()
+        except BaseException:
+            self.after_failure()
+            raise
+        finally:
+            self.close()
+        return self.outcome()
+
+    async def awaited(self) -> Any:
+        """The call, within its limits."""
+        task, request = self.plan.task, self.request
+        hard, soft = request.time_limit or task.time_limit, request.soft_time_limit or task.soft_time_limit
+        returned = self.plan.fun(*self.args, **self.kwargs)
+        if not isawaitable(returned):
+            return returned
+        return await (within_limits(returned, hard, soft) if hard or soft else returned)  # type: ignore[arg-type]
+
+    # ---- the steps
+
+    def open(self) -> None:
+        """The run is under way here, for `current_task` and `Task.request`."""
+        self.is_open = True
+        self.started_at = time.monotonic()
+        _task_stack.push(self.plan.task)
+        self.plan.task.request_stack.push(self.request)
+
+    def prepare(self) -> None:
+        """What comes before the call."""
+        plan, task = self.plan, self.plan.task
+        if signals.task_prerun.receivers:
+            signals.task_prerun.send(sender=task, task_id=self.task_id, task=task, args=self.args, kwargs=self.kwargs)
+        if plan.on_task_init is not None:
+            plan.on_task_init(self.task_id, task)
+        if task.track_started and not self.is_eager and not self.ignores_result:
+            self._tell_started()
+        if plan.before_start is not None:
+            plan.before_start(self.task_id, self.args, self.kwargs)
+
+    def succeeded(self, retval: Any) -> None:
+        """The task returned."""
+        try:
+            self.gather_success(retval)
+        except Exception as error:
+            # Its result cannot be written, or its callbacks cannot be sent: it has failed.
+            self.failed(error)
+            raise
+        self.state, self.retval = states.SUCCESS, retval
+        self.runtime = time.monotonic() - self.started_at
+        if self.plan.on_success is not None:
+            self._call_late(lambda: self.plan.on_success(retval, self.task_id, self.args, self.kwargs), "on_success")
+            if self.state != states.SUCCESS:
+                return
+        task = self.plan.task
+        if signals.task_success.receivers:
+            signals.task_success.send(sender=task, result=retval, runtime=self.runtime)
+        task_log.log_success(task, self.request, retval, self.runtime)
+
+    def failed(self, error: BaseException) -> None:
+        """
+        The task raised *error*.
+
+        Raises:
+            Exception: The same, if it is to be propagated.
+        """
+        if isinstance(error, Reject | Ignore):
+            self._taken_away(error)
+            return
+        if self.propagate:
+            raise error
+        if isinstance(error, Retry):
+            self._retried(error)
+        else:
+            self.fail(error)
+
+    def fail(self, error: BaseException, *, calls_hook: bool = True) -> None:
+        """
+        The task has failed for good by *error*.
+
+        Args:
+            calls_hook: Call `on_failure`; not where the task's process has gone.
+        """
+        task = self.plan.task
+        error = without_exits(error)
+        self.state, self.retval = states.FAILURE, error
+        self.einfo = einfo = _info(error)
+        self.effects = []
+        self._gather_failure(error, einfo)
+        if calls_hook:
+            self._guarded(lambda: task.on_failure(error, self.task_id, self.args, self.kwargs, einfo), "on_failure")
+        run_signals.tell_failure(self, error, einfo)
+        task_log.log_end(task, self.request, einfo)
+
+    def after(self) -> None:
+        """What comes after a success, or a failure that does not raise."""
+        if self.state not in IGNORE_STATES and self.plan.after_return is not None:
+            hook = self.plan.after_return
+            arguments = (self.state, self.retval, self.task_id, self.args, self.kwargs, None)
+            self._call_late(lambda: hook(*arguments), "after_return")
+
+    def after_failure(self) -> None:
+        """What comes after a failure that raises on."""
+        if self.state == states.FAILURE:
+            self.after()
+
+    def close(self) -> None:
+        """The run is over."""
+        plan, task = self.plan, self.plan.task
+        try:
+            run_signals.tell_end(self)
+        finally:
+            _task_stack.pop()
+            task.request_stack.pop()
+            self.is_open = False
+            if not self.is_eager:
+                for clean_up in plan.cleans_up:
+                    self._guarded(clean_up, "process cleanup")
+
+    def outcome(self) -> Any:
+        """What the run returns."""
+        return self.retval if self.state == states.SUCCESS else None
+
+    # ---- what the end writes
+
+    @property
+    def ignores_result(self) -> bool:
+        """The result is not to be stored."""
+        return bool(get_actual_ignore_result(self.plan.task, self.request))
+
+    @property
+    def is_part(self) -> bool:
+        """The end sets something off."""
+        request = self.request
+        return bool(request.callbacks or request.errbacks or request.chain or request.chord or request.get("flow"))
+
+    @property
+    def stores_errors(self) -> bool:
+        """A failure, and another try, are to be stored."""
+        task = self.plan.task
+        return bool(task.store_errors_even_if_ignored) if self.ignores_result else True
+
+    def gather(self, publish: Callable[[], Any]) -> None:
+        """Call *publish*; what it sends is written with the end."""
+        with pipeline_buffer.gathering() as jobs:
+            publish()
+        self.effects += pipeline_buffer.commands(jobs)
+
+    def gather_retry(self, publish: Callable[[], Any], again: Retry) -> None:
+        """The same for the next try."""
+        with pipeline_buffer.gathering() as wanted:
+            publish()
+        self.again = [one for one in wanted if isinstance(one, Outgoing)]
+        self.effects += [one for one in wanted if not isinstance(one, Outgoing)]
+        self.reason = again
+
+    def gather_success(self, retval: Any) -> None:
+        """Callbacks, the next step, the result."""
+        if self.is_part:
+            self.effects += flow.after_success(self.plan.app, self.request, retval)
+        if self.plan.stores and not self.ignores_result:
+            self.store(retval, states.SUCCESS, None)
+
+    def store(self, result: Any, state: str, traceback: str | None) -> None:
+        """Have a result written: with the end where the results are on the same Redis, else here and now."""
+        if not self.task_id:
+            # A job without an id, which nobody can ask for.
+            return
+        backend = self.plan.task.backend
+        effects_for = getattr(backend, "effects_for", None)
+        effects = None
+        if effects_for is not None:
+            effects = effects_for(
+                task_id=self.task_id,
+                state=state,
+                result=result,
+                traceback=traceback,
+                request=self.request,
+                settings=self.plan.broker,
+            )
+        if effects is None:
+            backend.store_result(self.task_id, result, state, traceback=traceback, request=self.request)
+        else:
+            self.effects += effects
+
+    def _gather_failure(self, error: BaseException, einfo: ExceptionInfo) -> None:
+        if self.plan.stores and self.stores_errors:
+            if self.task_id and self.request.errbacks and links.calls_errbacks(self.plan.app, self.request):
+                # They may look for the result, or tell others of it, before the job has ended.
+                self._guarded(lambda: self._store_now(error, einfo), "storing the failure")
+            self._guarded(lambda: self.store(error, states.FAILURE, einfo.traceback), "storing the failure")
+        if self.is_part:
+            self._guarded(lambda: self._gather_errbacks(error, einfo), "errbacks")
+
+    def _store_now(self, error: BaseException, einfo: ExceptionInfo) -> None:
+        backend = self.plan.task.backend
+        backend.store_result(self.task_id, error, states.FAILURE, traceback=einfo.traceback, request=self.request)
+
+    def _gather_errbacks(self, error: BaseException, einfo: ExceptionInfo) -> None:
+        self.effects += flow.after_failure(self.plan.app, self.request, error, einfo.traceback)
+
+    def _taken_away(self, error: Reject | Ignore) -> None:
+        self.state = states.REJECTED if isinstance(error, Reject) else states.IGNORED
+        self.retval = error
+        einfo = _info(error)
+        if isinstance(error, Reject) and not error.requeue and not self.is_eager:
+            # It will not run again: whoever waits for it is told so. Source: Celery 5.7.0, worker/request.py.
+            self._gather_failure(error, einfo)
+            run_signals.tell_failure(self, error, einfo)
+        task_log.log_end(self.plan.task, self.request, einfo)
+
+    def _retried(self, reason: Retry) -> None:
+        task = self.plan.task
+        self.state, self.retval = states.RETRY, reason
+        self.einfo = einfo = _info(reason)
+        if self.plan.stores and self.stores_errors:
+            self._guarded(lambda: self.store(reason.exc, states.RETRY, einfo.traceback), "storing the retry")
+        self._guarded(lambda: task.on_retry(reason.exc, self.task_id, self.args, self.kwargs, einfo), "on_retry")
+        if signals.task_retry.receivers:
+            signals.task_retry.send(sender=task, request=self.request, reason=reason, einfo=einfo)
+        task_log.log_retry(task, self.request, reason)
+
+    def _tell_started(self) -> None:
+        self.plan.task.backend.store_result(
+            self.task_id, {"pid": os.getpid(), "hostname": self.plan.hostname}, states.STARTED, request=self.request
+        )
+
+    # ---- hooks
+
+    def _call_late(self, hook: Callable[[], Any], name: str) -> None:
+        """Call a hook of a run whose end is settled: only a `Reject` changes it. Eager callers see all errors."""
+        try:
+            hook()
+        except Reject as rejection:
+            if self.is_eager:
+                raise
+            self.effects = []
+            self.failed(rejection)
+        except Exception as error:
+            if self.is_eager:
+                raise
+            self._report(name, error)
+
+    def _guarded(self, hook: Callable[[], Any], name: str) -> None:
+        """Call what must not keep the job from ending."""
+        try:
+            hook()
+        except Exception as error:
+            if self.is_eager:
+                raise
+            self._report(name, error)
+
+    def _report(self, name: str, error: Exception) -> None:
+        task = self.plan.task
+        self.plan.logger.error(
+            "Task %s[%s] %s raised: %r", self.request.shadow or task.name, self.task_id, name, error, exc_info=error
+        )
+        run_signals.tell_internal_error(self, error, _info(error))
+
+
+def _info(error: BaseException) -> ExceptionInfo:
+    return ExceptionInfo((type(error), error, error.__traceback__))

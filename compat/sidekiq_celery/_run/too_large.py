@@ -1,0 +1,66 @@
+"""
+Jobs of more bytes than `worker_max_body_bytes`: they are kept in the dead set, and neither read nor run.
+
+To read one takes several times its size, and whoever may write to Redis can write one.
+"""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import states
+from sidekiq_celery._workflow.never import result_stored
+from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_py.redis_access.job_path.in_flight import Effect
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("id_at_an_end", "refusal_of")
+
+_ID_KEY = b'"jid":"'
+_SEARCHED_BYTES = 16 * 1024
+
+
+def refusal_of(app: "Celery", raw: bytes) -> tuple[str, list[Effect]]:
+    """
+    What is said of a job, and what is written with its end: that it has failed, where its id is found.
+
+    Args:
+        raw: The job.
+    """
+    text = (
+        f"the job has {len(raw):,} bytes, and worker_max_body_bytes is {int(app.conf.worker_max_body_bytes):,}: pass "
+        "large values by reference, such as a path or a key, or raise the setting and retry it from the dead set"
+    )
+    task_id = id_at_an_end(raw)
+    return text, result_stored(app, "", task_id, InvalidTaskError(text), states.FAILURE)
+
+
+def id_at_an_end(raw: bytes) -> str | None:
+    """
+    The jid of a job, if it stands near the begin or the end of its text.
+
+    Arguments may hold objects with the same key. So what is before the key, or behind it, must be the rest of one
+    object.
+    """
+    head = raw[:_SEARCHED_BYTES]
+    at = head.find(_ID_KEY)
+    if at > 0 and _object(head[:at] + b'"":0}') is not None:
+        end = head.find(b'"', at + len(_ID_KEY))
+        return _text(_object(b"{" + head[at : end + 1] + b"}"))
+    tail = raw[-_SEARCHED_BYTES:]
+    at = tail.rfind(b"," + _ID_KEY)
+    return _text(_object(b"{" + tail[at + 1 :])) if at >= 0 else None
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return read if type(read) is dict else None
+
+
+def _text(found: dict[str, Any] | None) -> str | None:
+    jid = None if found is None else found.get("jid")
+    return jid if type(jid) is str and jid else None

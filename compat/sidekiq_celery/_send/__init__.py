@@ -1,0 +1,1 @@
+"""From a call to a job in Redis."""

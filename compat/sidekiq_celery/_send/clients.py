@@ -1,0 +1,87 @@
+"""The client of each app, and what its failures are raised as."""
+
+from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakKeyDictionary
+
+from sidekiq_celery._config.broker import redis_settings
+from sidekiq_py.client import sync_client as clients
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.errors import RedisError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.registry import JobDefinition
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = (
+    "client_of",
+    "close_client_of",
+    "definition_of",
+    "fail",
+    "pushing_client",
+    "refuse",
+)
+
+_clients: "WeakKeyDictionary[Celery, Client]" = WeakKeyDictionary()
+
+
+def client_of(app: "Celery") -> Client:
+    """
+    What pushes the tasks of *app*: to its broker; without one, to where the program is configured to push.
+
+    Raises:
+        ImproperlyConfigured: The broker is no Redis.
+    """
+    known = _clients.get(app)
+    if known is not None:
+        # As in Celery, where connections are kept too: another broker_url comes too late after the first use.
+        return known
+    if not app.conf.broker_write_url:
+        return clients.current()
+    known = _clients[app] = Client(pool=Pool(redis_settings(app)))
+    return known
+
+
+def close_client_of(app: "Celery") -> None:
+    """Close the connections by which *app* pushes; a later push makes new ones."""
+    known = _clients.pop(app, None)
+    if known is not None:
+        known.close()
+
+
+def definition_of(task: Any) -> JobDefinition:
+    """What the client knows of a task: its name, and where it is pushed to."""
+    definition: JobDefinition | None = task.__dict__.get("_job_definition")
+    if definition is None:
+        definition = task.__dict__["_job_definition"] = JobDefinition(task.name, {}, task)
+    definition.pool = client_of(task._get_app())
+    return definition
+
+
+def pushing_client(app: "Celery", definition: JobDefinition | None = None) -> Client:
+    """The client for a push: of `Client.via`, else of *definition*, else of *app*."""
+    return clients.for_job(definition or JobDefinition("", {}, None, pool=client_of(app)))
+
+
+def fail(error: RedisError) -> NoReturn:
+    """
+    Say that Redis was not reached, or refused, as programs that come from Celery expect it.
+
+    Raises:
+        kombu.exceptions.OperationalError: In any case.
+    """
+    from kombu.exceptions import OperationalError
+
+    raise OperationalError(str(error)) from error
+
+
+def refuse(error: Exception) -> NoReturn:
+    """
+    Say that something cannot be sent, as programs that come from Celery expect it.
+
+    Raises:
+        kombu.exceptions.EncodeError: In any case.
+    """
+    from kombu.exceptions import EncodeError
+
+    raise EncodeError(str(error)) from error

@@ -1,0 +1,60 @@
+"""Taking all waiting jobs out of a queue, without a trace."""
+
+import logging
+from collections.abc import Sequence
+
+from sidekiq_celery._send.unique import lock_key, mark_of
+from sidekiq_celery._wire.payload import marks_of
+from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_py.errors import PayloadError, RedisError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.extension import locks
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.in_flight import Held
+from sidekiq_py.redis_access.reads import queues
+from sidekiq_py.wire.payload import parse_job
+
+__all__ = ("empty",)
+
+_log = logging.getLogger("sidekiq")
+
+
+def empty(pool: Pool, queue: str) -> int:
+    """
+    Take all jobs out of a queue, and release the locks of unique tasks among them.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        RedisError: Redis is out of reach or refuses; a part may be gone.
+    """
+    count = 0
+    for jobs in queues.drain(pool, queue):
+        count += len(jobs)
+        _release(pool, [lock for raw in jobs if b'"lock"' in raw for lock in _locks(raw)])
+    return count
+
+
+def _release(pool: Pool, held: Sequence[Held]) -> None:
+    if not held:
+        return
+    try:
+        pool.run(lambda link: in_flight.write(link, held))
+    except RedisError as error:
+        # The jobs are gone already.
+        _log.warning("the locks of unique tasks that were purged stay until they expire: %s", error)
+
+
+def _locks(raw: bytes) -> list[Held]:
+    try:
+        job = parse_job(raw)
+        mark, task_id = mark_of(marks_of(job)), str(job.get("jid"))
+        if mark is None:
+            return []
+        key = lock_key(mark["lock"])
+        # Half a character, which JSON can carry, is in no key and no lock.
+        (key + task_id).encode()
+    except (InvalidTaskError, PayloadError, UnicodeEncodeError):
+        return []
+    return [locks.released(key, task_id)]

@@ -1,0 +1,178 @@
+"""
+Whether the object `celery` of a job is well made.
+
+Whoever may write to Redis may have written it. A task whose marks are not as they should be is not run: it fails with
+`InvalidTaskError`. What is well made among them still holds, so that who waits for the task hears of it.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sidekiq_celery._send import unique
+from sidekiq_celery._wire.chord_part import NUMBER, is_part
+from sidekiq_celery._wire.json_values import from_plain
+from sidekiq_celery._wire.message import shown
+from sidekiq_celery._wire.payload import UNIQUE
+from sidekiq_celery.exceptions import InvalidTaskError
+
+__all__ = ("are_limits", "sorted_out")
+
+Marks = Mapping[str, Any]
+
+# Threads cannot wait for longer.
+_MOST_SECONDS = threading.TIMEOUT_MAX
+# Results of groups within groups; Python can read no deeper ones.
+_MOST_LISTS = 1000
+_SIGNATURE: dict[str, Any] = {
+    "args": (list, tuple),
+    "kwargs": dict,
+    "options": dict,
+    "subtask_type": str,
+    "immutable": bool,
+}
+
+
+def sorted_out(marks: Marks) -> tuple[Marks, InvalidTaskError | None]:
+    """
+    The marks that are well made, and what is to be said of the others. A null counts as nothing said.
+
+    Args:
+        marks: The object `celery` of a payload.
+    """
+    bad = [name for name, value in marks.items() if (check := _CHECKS.get(name)) is not None and not check(value)]
+    if not bad:
+        return marks, None
+    kept = {name: value for name, value in marks.items() if name not in bad}
+    told = [
+        f"celery.{name} is {shown(marks[name])}, where {_KINDS[name][1]} should stand"
+        for name in bad
+        if marks[name] is not None
+    ]
+    return kept, InvalidTaskError("; ".join(told)) if told else None
+
+
+def are_limits(value: Any) -> bool:
+    """Whether it is a hard and a soft time limit, seconds; null for none."""
+    return isinstance(value, list | tuple) and len(value) == 2 and all(each is None or _is_span(each) for each in value)
+
+
+def _is_span(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= _MOST_SECONDS
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is str or isinstance(_read(value), UUID)
+
+
+def _is_flag(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_object(value: Any) -> bool:
+    return type(value) is dict
+
+
+def _is_moment(value: Any) -> bool:
+    moment = _read(value)
+    try:
+        return isinstance(datetime.fromisoformat(moment) if type(moment) is str else moment, datetime)
+    except ValueError:
+        return False
+
+
+def _are_names(value: Any) -> bool:
+    names = _read(value)
+    return isinstance(names, list | tuple | set | frozenset) and all(type(name) is str for name in names)
+
+
+def _is_signature(value: Any) -> bool:
+    if not isinstance(value, dict) or type(value.get("task")) is not str:
+        return False
+    return all(isinstance(value[key], kind) for key, kind in _SIGNATURE.items() if value.get(key) is not None)
+
+
+def _are_signatures(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_signature, value))
+
+
+def _is_place(value: Any) -> bool:
+    return type(value) is dict and type(value.get("id")) is str and type(value.get("next")) is str
+
+
+def _is_chain(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(_is_signature(step) or _is_place(step) for step in value)
+
+
+def _is_chord(value: Any) -> bool:
+    return _is_signature(value) if not is_part(value) else _is_part_well_made(value)
+
+
+def _is_part_well_made(part: Any) -> bool:
+    depths = (part.get("open", 0), part.get("close", 0))
+    are_shallow = all(_is_count(depth) and depth <= _MOST_LISTS for depth in depths)
+    return type(part.get("id")) is str and _is_count(part[NUMBER]) and are_shallow
+
+
+def _is_lock(value: Any) -> bool:
+    return unique.mark_of({UNIQUE: value}) is not None and value.get("until") in (None, *unique.UNTIL)
+
+
+def _is_elsewhere(value: Any) -> bool:
+    return False
+
+
+def _read(value: Any) -> Any:
+    """A value that JSON lacks stands as an object."""
+    try:
+        return from_plain(value) if type(value) is dict else value
+    except Exception:  # noqa: BLE001 - kombu's readers raise anything
+        return value
+
+
+_TEXT = (_is_text, "a text")
+_ID = (_is_id, "an id")
+_FLAG = (_is_flag, "true or false")
+_COUNT = (_is_count, "a whole number from 0")
+_OBJECT = (_is_object, "an object")
+_MOMENT = (_is_moment, "a time in ISO 8601")
+_SIGNATURES = (_are_signatures, "a list of signatures")
+# The job says these, or the worker: who wrote them here would take their place in the request.
+_ELSEWHERE = (_is_elsewhere, "nothing")
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("retries", "replaced_task_nesting", "group_index"), _COUNT),
+    **dict.fromkeys(("eta", "expires"), _MOMENT),
+    **dict.fromkeys(("root_id", "parent_id", "group", "correlation_id"), _ID),
+    **dict.fromkeys(("shadow", "reply_to", "origin", "argsrepr", "kwargsrepr"), _TEXT),
+    **dict.fromkeys(("body", "content_type", "content_encoding", "compression"), _TEXT),
+    **dict.fromkeys(("kw", "embeds", "slot", "ignore_result"), _FLAG),
+    **dict.fromkeys(("headers", "properties", "stamps", "delivery_info"), _OBJECT),
+    **dict.fromkeys(("callbacks", "errbacks"), _SIGNATURES),
+    "priority": (_is_number, "a number"),
+    "timelimit": (are_limits, "a list of two numbers of seconds"),
+    "stamped_headers": (_are_names, "a list of names"),
+    "chain": (_is_chain, "a list of signatures"),
+    "flow": (_is_place, "the place of a step"),
+    "chord": (_is_chord, "a signature, or the part of a chord"),
+    "unique": (_is_lock, "a lock"),
+    **dict.fromkeys(("id", "task", "args", "kwargs", "called_directly", "is_eager", "hostname", "utc"), _ELSEWHERE),
+    **dict.fromkeys(
+        ("time_limit", "soft_time_limit", "_children", "_next_step", "_protected", "_question"), _ELSEWHERE
+    ),
+}
+_CHECKS = {name: check for name, (check, _) in _KINDS.items()}

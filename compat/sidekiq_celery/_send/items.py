@@ -1,0 +1,88 @@
+"""A call's message as what the engine's client pushes."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._send.clients import refuse
+from sidekiq_celery._send.header_checks import sorted_out
+from sidekiq_celery._wire.message import TaskMessage, aware
+from sidekiq_celery._wire.payload import KEY, encoded_arguments, marks_of_message
+from sidekiq_celery._wire.priorities import priority_queue
+from sidekiq_celery._wire.ruby_headers import RUBY_OPTION, report_of
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("item_of_call", "item_of_message")
+
+# In a workflow: no options that a caller gives.
+_OF_ITS_PLACE = frozenset({"correlation_id", "group", "parent_id", "root_id"})
+
+
+def item_of_call(
+    app: "Celery",
+    name: str,
+    message: TaskMessage,
+    queue: str,
+    task: Any,
+    serializer: str,
+    compression: str | None,
+) -> dict[str, Any]:
+    """
+    What is handed to the client's `push`.
+
+    Args:
+        queue: Its name, without a priority's step.
+        task: None where only its name is known.
+
+    Raises:
+        kombu.exceptions.EncodeError: An argument, or what goes along, cannot be sent.
+    """
+    headers, properties, (args, kwargs, _), _ = message
+    of_ruby = properties.pop(RUBY_OPTION, None)
+    if of_ruby is not None:
+        serializer, compression = "json", None
+    try:
+        plain, marks = encoded_arguments(args, kwargs, serializer, compression)
+        marks |= marks_of_message(message, getattr(task, "ignore_result", None))
+    except TypeError as error:
+        refuse(error)
+    item = {**item_of_message(app, name, message, queue, task), "args": plain}
+    if of_ruby is not None:
+        if kwargs:
+            refuse(
+                TypeError(f"{name} is a Ruby job, which has no keyword arguments; give it an object as the last one")
+            )
+        item |= of_ruby
+        marks["report"] = report_of(app, headers["id"], bool(headers.get("ignore_result")))
+    if marks:
+        _, refusal = sorted_out({name: mark for name, mark in marks.items() if name not in _OF_ITS_PLACE})
+        if refusal is not None:
+            refuse(TypeError(f"no worker would run this call of {name}: {refusal}"))
+        item[KEY] = marks
+    return item
+
+
+def item_of_message(app: "Celery", name: str, message: TaskMessage, queue: str, task: Any) -> dict[str, Any]:
+    """
+    What is handed to the client's `push`, but for arguments and marks.
+
+    Args:
+        queue: Its name, without a priority's step.
+        task: None where only its name is known.
+    """
+    headers, properties, _, _ = message
+    item: dict[str, Any] = {
+        "queue": priority_queue(app, queue, properties.get("priority")),
+        "class": name if task is None else task,
+        "args": [],
+        "jid": headers["id"],
+    }
+    if task is not None:
+        # As Ruby's Retries page understands it.
+        item["retry"] = True if task.max_retries is None else int(task.max_retries) or False
+    if headers.get("eta"):
+        at = aware(app, headers["eta"]).timestamp()
+        if at > time.time():
+            item["at"] = at
+    return item

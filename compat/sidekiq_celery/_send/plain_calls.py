@@ -1,0 +1,284 @@
+"""
+A call without options, such as `delay()` and the steps of a workflow make: from a template, and not by way of routes,
+message and headers.
+
+What such calls of one task send differs in arguments, id, times and their place in a workflow. All else is made once,
+by the long way itself (`_send.publish`), and again when something has changed that it came from. The long way is taken
+wherever anybody could tell: with listeners to publish signals, client middleware, transactions, routers that look at
+arguments, and where something is wrong with the call.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sidekiq_celery import signals
+from sidekiq_celery._config.routes import MapRoute
+from sidekiq_celery._send import atomic_batch, flow_store, pipeline_buffer
+from sidekiq_celery._send.clients import pushing_client
+from sidekiq_celery._send.items import item_of_call
+from sidekiq_celery._send.push_templates import Template, marks_json, template_of
+from sidekiq_celery._send.pushing import push_ready
+from sidekiq_celery._wire.json_values import to_plain
+from sidekiq_celery._wire.message import as_task_v2
+from sidekiq_celery._wire.payload import KEY, encoded_arguments
+from sidekiq_celery.utils.ids import uuid
+from sidekiq_py import program
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
+from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.wire.json_dialect import dumps_known
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_py.client.sync_client import Client
+
+__all__ = ("Manner", "Place", "result_of", "send")
+
+# Options of a task from which what is sent follows for all its calls.
+_CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_limit")
+# Of calls of one task that differ in these so many kinds are kept.
+_MOST_OPTIONS = 8
+_SCALARS = (str, int, float)
+_TEXT = frozenset({str})
+
+
+class Place(NamedTuple):
+    """What a call is told of the workflow that it is part of; nothing, for most."""
+
+    task_id: str | None
+    group_id: str | None
+    group_index: int | None
+    root_id: str | None
+    parent_id: str | None
+    chord: Any
+    chain: Any
+    reply_to: str | None
+
+
+_NOWHERE = Place(None, None, None, None, None, None, None, None)
+
+
+class Manner(NamedTuple):
+    """
+    What of a call concerns its caller alone.
+
+    Args:
+        result_cls: Of what is returned.
+        producer: Told to the backend.
+        add_to_parent: The task that makes the call is to have it among its children.
+    """
+
+    result_cls: Any
+    producer: Any
+    add_to_parent: bool
+
+
+class _Settings(NamedTuple):
+    """Those that say whether the short way may be taken, and what is sent."""
+
+    task_always_eager: Any
+    task_inherit_parent_priority: Any
+    task_compression: Any
+    task_send_sent_event: Any
+    task_serializer: Any
+    task_default_queue: Any
+
+
+_RARELY_SET = _Settings._fields[:-1]
+
+
+class _PlainCall(NamedTuple):
+    """
+    What is common to the plain calls of a task.
+
+    Args:
+        made_from: What it follows from.
+        options: The task's.
+        constant: The object `celery`, but for a place and what keyword arguments add.
+        is_text: That holds texts alone.
+        marks, marks_with_kwargs: Its JSON where there is no place.
+    """
+
+    made_from: tuple[Any, ...]
+    options: dict[str, Any]
+    template: Template
+    constant: dict[str, Any]
+    is_text: bool
+    marks: bytes
+    marks_with_kwargs: bytes
+
+
+class _Job(NamedTuple):
+    """
+    A job of a call.
+
+    Args:
+        kept: What is to be written before it.
+    """
+
+    template: Template
+    task_id: str
+    arguments: list[Any]
+    marks: bytes
+    kept: list[Command]
+
+
+def send(app: "Celery", task: Any, args: Any, kwargs: Any, place: Place, options: dict[str, Any], how: Manner) -> Any:
+    """
+    Send a call for which nobody has given options.
+
+    Args:
+        options: The task's own.
+
+    Returns:
+        Its result's handle; None if it has to go the long way, and nothing was sent.
+
+    Raises:
+        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+    """
+    if signals.before_task_publish.receivers or signals.after_task_publish.receivers or not program.is_plain:
+        return None
+    parent = app.current_worker_task
+    conf = app.conf
+    # That one is set as a rule, and would have the others looked for one by one.
+    settings = _Settings._make((*conf.values_of(_RARELY_SET), conf["task_default_queue"]))
+    if (
+        settings.task_always_eager
+        or getattr(task, "unique_for", None)
+        or (parent is not None and settings.task_inherit_parent_priority)
+    ):
+        return None
+    client = pushing_client(app, task.__sidekiq_job__)
+    if client.middleware:
+        return None
+    if parent is not None and not (place.root_id and place.parent_id):
+        request = parent.request
+        root_id = place.root_id or request.root_id or request.id
+        place = place._replace(root_id=root_id, parent_id=place.parent_id or request.id)
+    try:
+        call = _call_of(app, client, task, options, settings)
+        job = None if call is None else _job_of(call, args, kwargs, place)
+        ready = None if job is None else job.template.job(job.task_id, job.arguments, job.marks)
+    except (TypeError, AttributeError, ArgumentTypeError, ArgumentValueError):
+        # The long way says what is wrong with them.
+        return None
+    if job is None or ready is None:
+        return None
+    is_ignored = options.get("ignore_result")
+    if not is_ignored:
+        app.backend.on_task_call(how.producer, job.task_id)
+    gathered = pipeline_buffer.gathered()
+    if gathered is not None:
+        gathered += [*job.kept, ready]
+    elif job.kept:
+        atomic_batch.send(app, [*job.kept, ready])
+    else:
+        push_ready(app, client, ready)
+    result = result_of(app, job.task_id, how.result_cls, is_ignored)
+    if parent is not None and how.add_to_parent:
+        parent.add_trail(result)
+    return result
+
+
+def result_of(app: "Celery", task_id: str, result_cls: Any, is_ignored: Any) -> Any:
+    """The handle of a call's result."""
+    result = (result_cls or app.AsyncResult)(task_id)
+    # An attribute, as classes of programs may not take it as an argument.
+    result.ignored = is_ignored
+    return result
+
+
+def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | None:
+    """The job of a call; None if its arguments or its place are none."""
+    args, kwargs = args or (), kwargs or {}
+    if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
+        return None
+    arguments, _ = encoded_arguments(args, kwargs, "json", None)
+    if place == _NOWHERE:
+        return _Job(call.template, uuid(), arguments, call.marks_with_kwargs if kwargs else call.marks, [])
+    task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to = place
+    ids = [one for one in (task_id, group_id, root_id, parent_id, reply_to) if one is not None]
+    if not _TEXT.issuperset(map(type, ids)) or not "".join(ids).isascii():
+        return None
+    if group_index is not None and type(group_index) is not int:
+        return None
+    task_id = task_id or uuid()
+    marks: dict[str, Any] = {"kw": True} if kwargs else {}
+    if group_id:
+        marks["group"] = group_id
+    if group_index:
+        marks["group_index"] = group_index
+    if parent_id:
+        marks["parent_id"] = parent_id
+    marks["origin"] = call.constant["origin"]
+    if group_index == 0:
+        marks["group_index"] = 0
+    if root_id and root_id != task_id:
+        marks["root_id"] = root_id
+    marks |= call.constant
+    if chord:
+        marks["chord"] = to_plain(chord)
+    if reply_to and reply_to != task_id:
+        marks["reply_to"] = reply_to
+    kept: list[Command] = []
+    if chain:
+        marks["flow"], kept = flow_store.keep_steps(root_id or task_id, chain)
+    text = dumps_known(marks) if call.is_text and not chord else marks_json(marks, call.template)
+    return _Job(call.template, task_id, arguments, text, kept)
+
+
+def _call_of(
+    app: "Celery", client: "Client", task: Any, options: dict[str, Any], settings: _Settings
+) -> _PlainCall | None:
+    """What is common to the plain calls of *task*, as things are now; None if they cannot be told from that."""
+    serializer = options.get("serializer") or settings.task_serializer
+    if serializer != "json" or settings.task_compression or settings.task_send_sent_event:
+        return None
+    router = app.amqp.destinations
+    # Programs may change what a route says, and not only which there are.
+    routes = [route(task.name) if type(route) is MapRoute else route for route in router.routes]
+    # The origin names the process.
+    made_from = (settings.task_default_queue, router, routes, task.max_retries, task.ignore_result, os.getpid())
+    calls: dict[Any, _PlainCall] = task.__dict__.setdefault("_plain_calls", {})
+    key = tuple(map(options.get, _CONSTANT))
+    known = calls.get(key)
+    is_known = known is not None and known.made_from == made_from and known.options == options
+    if known is not None and is_known and template_of(client, task, known.template.item) is known.template:
+        return known
+    if known is None and len(calls) >= _MOST_OPTIONS:
+        return None
+    made = _made(app, client, task, options, made_from)
+    if made is not None:
+        calls[key] = made
+    return made
+
+
+def _made(
+    app: "Celery", client: "Client", task: Any, options: dict[str, Any], made_from: tuple[Any, ...]
+) -> _PlainCall | None:
+    given = {key: value for key, value in options.items() if value is not None}
+    if not given.keys() <= set(_CONSTANT) or not all(isinstance(value, _SCALARS) for value in given.values()):
+        return None
+    if any(type(route) is not MapRoute for route in app.amqp.destinations.routes):
+        return None
+    first, second = (_item(app, task, given) for _ in range(2))
+    if first is None or second is None or first[KEY] != second[KEY]:
+        return None
+    marks = first[KEY]
+    template = template_of(client, task, first)
+    with_kwargs = marks_json({"kw": True, **marks}, template)
+    is_text = all(type(value) is str for value in marks.values())
+    return _PlainCall(made_from, dict(options), template, marks, is_text, marks_json(marks, template), with_kwargs)
+
+
+def _item(app: "Celery", task: Any, given: dict[str, Any]) -> dict[str, Any] | None:
+    """A call as the long way would send it, which names its origin; None if it goes there with more than its marks."""
+    limits = {key: given[key] for key in ("time_limit", "soft_time_limit") if key in given}
+    queue, others = app.amqp.destinations.find({"queue": given.get("queue")}, task.name, (), {}, task)
+    if others:
+        return None
+    message = as_task_v2(
+        app, uuid(), task.name, ignore_result=given.get("ignore_result"), shows_arguments=False, **limits
+    )
+    item = item_of_call(app, task.name, message, queue, task, "json", None)
+    return item if Template.takes(item) and "origin" in item.get(KEY, {}) else None

@@ -1,0 +1,235 @@
+"""Sending a task: routes, message, signals, payload, push."""
+
+import logging
+import time
+import warnings
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import signals
+from sidekiq_celery._send import flow_store, pipeline_buffer, unique
+from sidekiq_celery._send.items import item_of_call
+from sidekiq_celery._send.plain_calls import result_of
+from sidekiq_celery._send.pushing import publish_policy, push, push_unique
+from sidekiq_celery._wire.message import TaskMessage, as_task_v2, aware
+from sidekiq_celery._wire.payload import KEY
+from sidekiq_celery.exceptions import AlwaysEagerIgnored
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_celery.utils.ids import uuid
+from sidekiq_py.redis_access.job_path.failed_jobs import Command
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("create_message", "send_message", "send_task")
+
+logger = logging.getLogger("celery.app.base")
+
+_TASK_DEFAULTS = ("time_limit", "soft_time_limit", "expires")
+# Options that `as_task_v2` has put into the headers.
+_OF_THE_MESSAGE = ("argsrepr", "kwargsrepr", "origin", "now", "timezone")
+# Of a call to kombu's producer; a push has no use for them.
+_OF_THE_PRODUCER = (
+    "delivery_mode", "immediate", "mandatory", "declare", "timeout", "confirm_timeout", "event_dispatcher",
+    "exchange_type", "expiration",
+)  # fmt: skip
+
+
+def send_task(
+    app: "Celery",
+    name: str,
+    args: Any = None,
+    kwargs: Any = None,
+    *,
+    countdown: float | None = None,
+    eta: Any = None,
+    task_id: str | None = None,
+    producer: Any = None,
+    connection: Any = None,
+    router: Any = None,
+    result_cls: Any = None,
+    link: Any = None,
+    link_error: Any = None,
+    add_to_parent: bool = True,
+    group_id: str | None = None,
+    group_index: int | None = None,
+    retries: int = 0,
+    chord: Any = None,
+    reply_to: str | None = None,
+    root_id: str | None = None,
+    parent_id: str | None = None,
+    route_name: str | None = None,
+    shadow: str | None = None,
+    chain: Any = None,
+    task_type: Any = None,
+    replaced_task_nesting: int = 0,
+    **options: Any,
+) -> Any:
+    """
+    Send a task by its name, as `Celery.send_task` says.
+
+    Raises:
+        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+        kombu.exceptions.EncodeError: An argument cannot be sent.
+    """
+    conf = app.conf
+    if conf.task_always_eager:
+        warnings.warn(AlwaysEagerIgnored("task_always_eager has no effect on send_task"), stacklevel=3)
+    task_id = task_id or uuid()
+    if task_type is None:
+        task_type = app._tasks.get(name)
+        if task_type is not None:
+            options = {**_own_options(task_type), **options}
+    limits = {key: options.pop(key, None) for key in _TASK_DEFAULTS}
+    ignore_result = options.pop("ignore_result", None)
+    is_free = not (group_id or chord or chain or retries or replaced_task_nesting) and pipeline_buffer.takes_locks()
+    wanted = unique.asked_for(task_type, options, is_free=is_free)
+    given = {key: value for key, value in options.items() if value is not None}
+    queue, options = app.amqp.destinations.find(given, route_name or name, args, kwargs, task_type, router)
+    _warn_of_the_past(app, task_id, limits["expires"])
+    parent = app.current_worker_task
+    if parent is not None:
+        root_id = root_id or parent.request.root_id or parent.request.id
+        parent_id = parent_id or parent.request.id
+        if conf.task_inherit_parent_priority:
+            options.setdefault("priority", (parent.request.delivery_info or {}).get("priority"))
+    message = create_message(
+        app,
+        task_id,
+        name,
+        args,
+        kwargs,
+        countdown,
+        eta,
+        group_id,
+        group_index,
+        limits["expires"],
+        retries,
+        chord,
+        maybe_list(link),
+        maybe_list(link_error),
+        reply_to,
+        limits["time_limit"],
+        limits["soft_time_limit"],
+        conf.task_send_sent_event,
+        root_id,
+        parent_id,
+        shadow,
+        chain,
+        ignore_result=ignore_result,
+        replaced_task_nesting=replaced_task_nesting,
+        **options,
+    )
+    if options:
+        for taken in (*(options.pop("stamped_headers", None) or ()), *_OF_THE_MESSAGE):
+            options.pop(taken, None)
+    if not ignore_result:
+        app.backend.on_task_call(producer, task_id)
+    there = send_message(app, name, message, queue, task_type=task_type, uniqueness=wanted, **options)
+    result = result_of(app, there or task_id, result_cls, ignore_result)
+    if add_to_parent and parent is not None and there is None:
+        parent.add_trail(result)
+    return result
+
+
+def create_message(app: "Celery", *args: Any, **kwargs: Any) -> TaskMessage:
+    """The message of a call; the arguments' texts are made where somebody looks at them."""
+    is_seen = bool(signals.before_task_publish.receivers or signals.after_task_publish.receivers)
+    return as_task_v2(app, *args, **{"shows_arguments": is_seen, **kwargs})
+
+
+def send_message(
+    app: "Celery",
+    name: str,
+    message: TaskMessage,
+    queue: str,
+    *,
+    exchange: Any = None,
+    routing_key: str | None = None,
+    retry: bool | None = None,
+    retry_policy: Mapping[str, Any] | None = None,
+    serializer: str | None = None,
+    compression: str | None = None,
+    headers: Mapping[str, Any] | None = None,
+    task_type: Any = None,
+    uniqueness: unique.Uniqueness | None = None,
+    **properties: Any,
+) -> str | None:
+    """
+    Send a message: the two signals around the push.
+
+    Args:
+        queue: Its name. An exchange and a routing key have done their work by now; signals still tell them.
+        retry: Try again where Redis was not reached, as *retry_policy* says.
+        headers: The caller's own.
+        uniqueness: It is not sent where the same task is there already.
+        properties: What else the caller gave; it goes along.
+
+    Returns:
+        The id of the same task that is there already; None if it was sent.
+
+    Raises:
+        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+    """
+    conf = app.conf
+    if headers:
+        message.headers.update(headers)
+    if properties:
+        message.properties.update({name: value for name, value in properties.items() if name not in _OF_THE_PRODUCER})
+
+    def policy() -> dict[str, Any] | None:
+        return publish_policy(app, retry_policy) if (conf.task_publish_retry if retry is None else retry) else None
+
+    exchange_name = getattr(exchange, "name", exchange)
+    place = {"exchange": exchange_name or "", "routing_key": (routing_key if exchange_name else None) or queue}
+    if signals.before_task_publish.receivers:
+        signals.before_task_publish.send(
+            sender=name,
+            body=message.body,
+            declare=None,
+            headers=message.headers,
+            properties=message.properties,
+            retry_policy=publish_policy(app, retry_policy),
+            **place,
+        )
+    item = item_of_call(
+        app, name, message, queue, task_type, serializer or conf.task_serializer, compression or conf.task_compression
+    )
+    kept = _put_aside(item.get(KEY), message)
+    if uniqueness is None:
+        push(app, item, policy, kept)
+    else:
+        lock = unique.lock_of(uniqueness, name, task_type, *message.body[:2])
+        there = push_unique(app, item, policy, lock)
+        if there != item["jid"]:
+            logger.info("%s[%s] was not sent: it is there already, as %s", name, item["jid"], there)
+            return there
+    if signals.after_task_publish.receivers:
+        signals.after_task_publish.send(sender=name, body=message.body, headers=message.headers, **place)
+    if message.sent_event:
+        with app.events.default_dispatcher() as dispatcher:
+            dispatcher.send("task-sent", queue=queue, **place, **message.sent_event)
+    return None
+
+
+def _own_options(task: Any) -> dict[str, Any]:
+    get = getattr(task, "_get_exec_options", None)
+    return {} if get is None else {key: value for key, value in get().items() if value is not None}
+
+
+def _warn_of_the_past(app: "Celery", task_id: str, expires: Any) -> None:
+    if expires is None:
+        return
+    is_moment = isinstance(expires, datetime | str)
+    seconds = aware(app, expires).timestamp() - time.time() if is_moment else float(expires)
+    if seconds < 0:
+        logger.warning("%s has an expiration date in the past (%ss ago); it will not run", task_id, -seconds)
+
+
+def _put_aside(marks: dict[str, Any] | None, message: TaskMessage) -> list[Command]:
+    """Take the rest of a chain out of a payload, which says where it is kept instead; what to write for that."""
+    if not marks or "chain" not in marks:
+        return []
+    marks["flow"], kept = flow_store.keep_steps(message.headers["root_id"], marks.pop("chain"))
+    return kept

@@ -1,0 +1,28 @@
+"""Emptying queues."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sidekiq_celery._send.clients import client_of, fail
+from sidekiq_celery._send.emptying import empty
+from sidekiq_celery._wire.priorities import priority_queues
+from sidekiq_py.errors import RedisError
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("purge",)
+
+
+def purge(app: "Celery", names: Iterable[str]) -> int:
+    """
+    Take all waiting jobs out of queues; returns how many there were. What runs, or is scheduled, stays.
+
+    Raises:
+        kombu.exceptions.OperationalError: Redis was not reached, or refused.
+    """
+    levels = (level for name in names for level in priority_queues(app, name))
+    try:
+        return sum(empty(client_of(app).pool, level) for level in levels)
+    except RedisError as error:
+        fail(error)

@@ -1,0 +1,37 @@
+"""Which run of a task is under way here, for those parts of a task that its end is to write."""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from sidekiq_celery._wire.context import Context
+from sidekiq_celery.exceptions import Retry
+
+__all__ = ("Run", "current", "running")
+
+
+class Run(Protocol):
+    """A run in a worker."""
+
+    @property
+    def request(self) -> Context:
+        """Of the call."""
+
+    @property
+    def is_open(self) -> bool:
+        """It has not ended."""
+
+    def gather(self, publish: Callable[[], Any]) -> None:
+        """Call *publish*; what it sends is written with the end of this run."""
+
+    def gather_retry(self, publish: Callable[[], Any], again: Retry) -> None:
+        """The same for the next try."""
+
+
+running: ContextVar[Run | None] = ContextVar("sidekiq_celery.running", default=None)
+
+
+def current(request: Context) -> Run | None:
+    """The run that a worker makes for *request*, or None: a plain call, an eager one, another thread."""
+    run = running.get()
+    return run if run is not None and run.is_open and run.request is request else None

@@ -1,0 +1,1 @@
+"""What a task's payload says, and the values in it."""

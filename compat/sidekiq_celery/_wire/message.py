@@ -1,0 +1,168 @@
+"""
+A call as Celery's message: headers, properties and body.
+
+It is what `before_task_publish` and routers see and may change; `sidekiq_celery._wire.payload` makes a job of it.
+
+Source: Celery 5.7.0, `celery.app.amqp`, protocol 2.
+"""
+
+import numbers
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sidekiq_celery.utils.nodenames import anon_nodename
+from sidekiq_celery.utils.serialization import safe_repr
+from sidekiq_celery.utils.time import add_seconds_to_datetime
+from sidekiq_py.wire.payload import shown as shown_value
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("TaskMessage", "as_task_v2", "aware", "shown")
+
+_LEAST_SECONDS = -2147483648
+_REPR_MAX_CHARACTERS = 1024
+
+
+class TaskMessage(NamedTuple):
+    """
+    A call.
+
+    Args:
+        body: Positional arguments, keyword arguments, and what the call sets off.
+        sent_event: The fields of the event `task-sent`, if it is wanted.
+    """
+
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+    body: tuple[Any, Any, dict[str, Any]]
+    sent_event: dict[str, Any] | None
+
+
+def as_task_v2(
+    app: "Celery",
+    task_id: str,
+    name: str,
+    args: Any = None,
+    kwargs: Any = None,
+    countdown: float | None = None,
+    eta: Any = None,
+    group_id: str | None = None,
+    group_index: int | None = None,
+    expires: Any = None,
+    retries: int = 0,
+    chord: Any = None,
+    callbacks: Any = None,
+    errbacks: Any = None,
+    reply_to: str | None = None,
+    time_limit: float | None = None,
+    soft_time_limit: float | None = None,
+    create_sent_event: bool = False,
+    root_id: str | None = None,
+    parent_id: str | None = None,
+    shadow: str | None = None,
+    chain: Any = None,
+    now: datetime | None = None,
+    timezone: Any = None,
+    origin: str | None = None,
+    ignore_result: Any = False,
+    argsrepr: str | None = None,
+    kwargsrepr: str | None = None,
+    stamped_headers: Any = None,
+    replaced_task_nesting: int = 0,
+    shows_arguments: bool = True,
+    **options: Any,
+) -> TaskMessage:
+    """
+    The message of a call.
+
+    Args:
+        countdown, expires: Seconds from *now*; *expires* may be a datetime, or ISO 8601, as *eta* may.
+        shows_arguments: Put their texts into the headers, also where the caller gave none.
+        options: The stamps, and others, which are left aside.
+
+    Raises:
+        TypeError: *args* is no list and no tuple, or *kwargs* no mapping.
+        ValueError: *countdown* or *expires* is too far in the past.
+        OverflowError: Or too far ahead.
+    """
+    args, kwargs = args or (), kwargs or {}
+    if not isinstance(args, list | tuple):
+        raise TypeError("task args must be a list or tuple")
+    if not isinstance(kwargs, Mapping):
+        raise TypeError("task keyword arguments must be a mapping")
+    if countdown:
+        eta = _in_seconds(app, countdown, "countdown", now, timezone)
+    if isinstance(expires, numbers.Real):
+        expires = _in_seconds(app, float(expires), "expires", now, timezone)
+    if shows_arguments or create_sent_event:
+        argsrepr = shown(args) if argsrepr is None else argsrepr
+        kwargsrepr = shown(kwargs) if kwargsrepr is None else kwargsrepr
+    headers = {
+        "lang": "py",
+        "task": name,
+        "id": task_id,
+        "shadow": shadow,
+        "eta": _iso(eta),
+        "expires": _iso(expires),
+        "group": group_id,
+        "group_index": group_index,
+        "retries": retries,
+        "timelimit": [time_limit, soft_time_limit],
+        "root_id": root_id or task_id,
+        "parent_id": parent_id,
+        "argsrepr": argsrepr,
+        "kwargsrepr": kwargsrepr,
+        "origin": origin or anon_nodename(),
+        "ignore_result": ignore_result,
+        "replaced_task_nesting": replaced_task_nesting,
+        "stamped_headers": stamped_headers,
+        "stamps": {header: options[header] for header in stamped_headers or []},
+    }
+    embedded = {"callbacks": callbacks, "errbacks": errbacks, "chain": chain, "chord": chord}
+    properties = {"correlation_id": task_id, "reply_to": reply_to or ""}
+    event = _sent_event(headers) if create_sent_event else None
+    return TaskMessage(headers, properties, (args, kwargs, embedded), event)
+
+
+def aware(app: "Celery", when: Any) -> datetime:
+    """A datetime, or ISO 8601, with a time zone: that of *app* if it has none."""
+    moment = datetime.fromisoformat(when) if isinstance(when, str) else when
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=app.timezone)
+
+
+def _in_seconds(app: "Celery", seconds: float, what: str, now: datetime | None, timezone: Any) -> datetime:
+    try:
+        is_in_range = seconds >= _LEAST_SECONDS
+    except TypeError:
+        raise TypeError(f"{what} is {seconds!r}; give a number of seconds") from None
+    if not is_in_range:
+        raise ValueError(f"{what} is out of range: {seconds!r}")
+    # Elapsed seconds: what the app's clock shows may jump by an hour in between.
+    try:
+        moment = add_seconds_to_datetime(now or app.now(), seconds)
+    except OverflowError as error:
+        raise OverflowError(f"{what} is out of range: {shown_value(seconds)} ({error})") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone or app.timezone)
+
+
+def _iso(when: Any) -> str | None:
+    return when if isinstance(when, str) else (when and when.isoformat())
+
+
+def shown(value: Any) -> str:
+    """What logs and monitors show of arguments: cut, and never an error."""
+    text = safe_repr(value)
+    return text if len(text) <= _REPR_MAX_CHARACTERS else f"{text[: _REPR_MAX_CHARACTERS - 3]}..."
+
+
+def _sent_event(headers: Mapping[str, Any]) -> dict[str, Any]:
+    same = ("root_id", "parent_id", "retries", "eta", "expires")
+    return {
+        "uuid": headers["id"],
+        "name": headers["task"],
+        "args": headers["argsrepr"],
+        "kwargs": headers["kwargsrepr"],
+        **{key: headers[key] for key in same},
+    }

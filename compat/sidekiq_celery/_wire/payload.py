@@ -1,0 +1,290 @@
+"""
+A call's message to the fields of a job, and a job back to what its task is told.
+
+What Sidekiq has a place for stands there: name, id, arguments, queue. Everything else stands in the object `celery`,
+without the keys that have nothing to say; a job that Ruby has enqueued lacks it. The table is in
+`docs/celery_architecture.md`.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._wire.json_values import from_plain, to_plain
+from sidekiq_celery._wire.message import TaskMessage, shown
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = (
+    "EMBEDDED", "EMBEDS", "KEY", "SLOT", "UNIQUE", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message",
+    "request_fields", "sealed", "with_embedded",
+)  # fmt: skip
+
+KEY = "celery"
+"""The key of a payload beside Sidekiq's own."""
+
+EMBEDS = "embeds"
+"""The mark of a `body` that a Celery client has written: what the call sets off is in there, too."""
+
+SLOT = "slot"
+"""The mark of a job that waits in `schedule` as its task's rate limit says."""
+
+UNIQUE = "unique"
+"""The mark of a job that holds the lock of a unique task."""
+
+EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
+"""What a call sets off: in Celery's messages beside the arguments, here among the marks."""
+
+Marks = dict[str, Any]
+
+_NOTHING: Mapping[str, Any] = {}
+
+# Celery's is a list; this is one for all runs, so none may write into it.
+_NO_LIMITS = (None, None)
+
+# Headers that stand elsewhere, or are told by their absence.
+_ELSEWHERE = frozenset({"lang", "task", "id", "root_id", "timelimit", "ignore_result", "stamps"})
+_SAME_NAME = (
+    "shadow", "eta", "expires", "group", "group_index", "retries", "parent_id", "argsrepr", "kwargsrepr", "origin",
+    "replaced_task_nesting", "stamped_headers",
+)  # fmt: skip
+_OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
+# Of the body or the job, and not of the request.
+_OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT, UNIQUE})
+# Of the request, and of no caller.
+_OF_THE_RUN = frozenset({"_children", "_next_step", "_protected", "_question"})
+_NO_FIELDS = _OF_THE_BODY | {"flow", "priority"}
+_OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
+
+
+def marks_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    """
+    The object `celery` of a job; empty for a job of Ruby's.
+
+    Raises:
+        InvalidTaskError: There is something else in its place.
+    """
+    marks = payload.get(KEY)
+    if marks is None:
+        return _NOTHING
+    if type(marks) is not dict:
+        from sidekiq_celery.exceptions import InvalidTaskError
+
+        raise InvalidTaskError(f"the key 'celery' holds {marks!r}, where an object should stand")
+    return marks
+
+
+def marks_of_message(message: TaskMessage, ignores_results: Any) -> Marks:
+    """
+    What stands in the object `celery` of a call's payload.
+
+    Args:
+        ignores_results: What the task says of itself, which every worker knows.
+
+    Raises:
+        TypeError: A header is nothing that JSON can carry.
+    """
+    headers, properties, (_, _, embedded), _ = message
+    marks: Marks = {name: headers[name] for name in _SAME_NAME if headers.get(name)}
+    if headers.get("group_index") == 0:
+        marks["group_index"] = 0
+    task_id = headers["id"]
+    if headers.get("root_id") not in (None, task_id):
+        marks["root_id"] = headers["root_id"]
+    if any(limit is not None for limit in headers.get("timelimit") or ()):
+        marks["timelimit"] = list(headers["timelimit"])
+    ignores = headers.get("ignore_result")
+    if ignores is not None and bool(ignores) != bool(ignores_results):
+        marks["ignore_result"] = bool(ignores)
+    if headers.get("stamps"):
+        marks["stamps"] = headers["stamps"]
+    marks |= {name: embedded[name] for name in EMBEDDED if embedded.get(name)}
+    own = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
+    if own:
+        marks["headers"] = own
+    _add_properties(marks, properties, task_id)
+    plain: Marks = to_plain(marks)
+    return plain
+
+
+def _add_properties(marks: Marks, properties: Mapping[str, Any], task_id: str) -> None:
+    for name, value in properties.items():
+        if name not in _OF_PROPERTIES:
+            if value is not None:
+                marks.setdefault("properties", {})[name] = value
+        elif value and value != task_id:
+            marks[name] = value
+
+
+def encoded_arguments(
+    args: Any, kwargs: Mapping[str, Any], serializer: str, compression: str | None
+) -> tuple[list[Any], Marks]:
+    """
+    A call's arguments as they stand in `args`, and what is to be said of them.
+
+    Raises:
+        TypeError: JSON cannot carry them.
+        kombu.exceptions.EncodeError: Another serializer cannot.
+    """
+    if serializer != "json" or compression:
+        return [], _body(args, kwargs, serializer, compression)
+    plain: list[Any] = to_plain(list(args))
+    if not kwargs:
+        return plain, {}
+    plain.append(to_plain(dict(kwargs)))
+    return plain, {"kw": True}
+
+
+def _body(args: Any, kwargs: Any, serializer: str, compression: str | None) -> Marks:
+    kombu: Any = import_module("kombu.serialization")
+    content_type, encoding, body = kombu.dumps((args, kwargs), serializer)
+    raw = body.encode("utf-8") if isinstance(body, str) else body
+    if compression:
+        compressing: Any = import_module("kombu.compression")
+        raw, compression = compressing.compress(raw, compression)
+    return sealed(raw, content_type, encoding, compression)
+
+
+def sealed(body: bytes, content_type: str | None, content_encoding: str | None, compression: str | None) -> Marks:
+    """The marks of a body that goes along unopened, for the worker to read."""
+    marks: Marks = {
+        "body": b64encode(body).decode(),
+        "content_type": content_type,
+        "content_encoding": content_encoding,
+    }
+    if compression:
+        marks["compression"] = compression
+    return marks
+
+
+def arguments_of(app: "Celery", args: list[Any], marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """
+    Positional and keyword arguments of a job.
+
+    Args:
+        args: The payload's.
+        marks: Its object `celery`; empty for a job of Ruby's, whose arguments are all positional.
+
+    Raises:
+        kombu.exceptions.ContentDisallowed: `accept_content` does not allow how they are written.
+        kombu.exceptions.DecodeError: They cannot be read.
+        InvalidTaskError: They are not well made.
+    """
+    if "body" in marks:
+        return _read_body(app, marks)
+    read: list[Any] = from_plain(args)
+    if marks.get("kw"):
+        if not read or type(read[-1]) is not dict:
+            from sidekiq_celery.exceptions import InvalidTaskError
+
+            raise InvalidTaskError(f"celery.kw says that keyword arguments come last, and args is {args!r}")
+        return read[:-1], read[-1]
+    return read, {}
+
+
+def with_embedded(app: "Celery", marks: Mapping[str, Any]) -> Mapping[str, Any]:
+    """
+    *marks* with what a Celery client has put into the body beside the arguments: callbacks, errbacks, chain, chord.
+
+    Raises:
+        As `arguments_of`.
+    """
+    if not marks.get(EMBEDS):
+        return marks
+    body = _loaded_body(app, marks)
+    embedded = body[2] if isinstance(body, list | tuple) and len(body) > 2 else None
+    if not isinstance(embedded, Mapping):
+        return marks
+    return {**marks, **{name: embedded[name] for name in EMBEDDED if embedded.get(name)}}
+
+
+def _read_body(app: "Celery", marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    from sidekiq_celery.exceptions import InvalidTaskError
+
+    body = _loaded_body(app, marks)
+    try:
+        args, kwargs = body[0], body[1]
+        return list(args), dict(kwargs)
+    except (LookupError, TypeError, ValueError) as error:
+        raise InvalidTaskError(f"celery.body holds no arguments and keyword arguments: {error}") from error
+
+
+def _loaded_body(app: "Celery", marks: Mapping[str, Any]) -> Any:
+    kombu: Any = import_module("kombu.serialization")
+    accepted = kombu.prepare_accept_content(app.conf.accept_content)
+    raw = _raw_body(marks["body"])
+    if marks.get("compression"):
+        compressing: Any = import_module("kombu.compression")
+        raw = compressing.decompress(raw, marks["compression"])
+    return kombu.loads(raw, marks.get("content_type"), marks.get("content_encoding"), accept=accepted)
+
+
+def _raw_body(text: Any) -> bytes:
+    try:
+        raw = b64decode(text)
+    except (TypeError, ValueError):
+        raw = b""
+    if not raw:
+        from sidekiq_celery.exceptions import InvalidTaskError
+
+        raise InvalidTaskError(f"celery.body is {shown(text)}; it must be the base64 of a serialized body")
+    return raw
+
+
+def request_fields(
+    name: str,
+    payload: Mapping[str, Any],
+    marks: Mapping[str, Any],
+    queue: str,
+    args: Any,
+    kwargs: Any,
+    hostname: str | None,
+) -> dict[str, Any]:
+    """
+    The fields of a task's `request`, but for those that have their defaults.
+
+    Args:
+        name: The task's.
+        payload: The job as parsed.
+        marks: Its object `celery`.
+        queue: Where it was enqueued, without a priority's step.
+    """
+    task_id = payload.get("jid")
+    fields: dict[str, Any] = {
+        "id": task_id,
+        "task": name,
+        "args": args,
+        "kwargs": kwargs,
+        "called_directly": False,
+        "hostname": hostname,
+        "root_id": task_id,
+        "correlation_id": task_id,
+        "utc": True,
+        "timelimit": _NO_LIMITS,
+        "stamps": {},
+        "delivery_info": {"exchange": "", "routing_key": queue, "priority": 0, "redelivered": False},
+    }
+    return fields if not marks else _with_marks(fields, marks)
+
+
+def _with_marks(fields: dict[str, Any], marks: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in marks.items():
+        if key not in _NO_FIELDS:
+            # Signatures may hold what JSON lacks.
+            fields[key] = value if type(value) is str else from_plain(value)
+    if "headers" in marks:
+        own = fields.pop("headers")
+        if own:
+            # As in Celery, where they are fields of the request; but none of a task's own is given away for them.
+            fields = {**{name: own[name] for name in own if name not in _OF_THE_RUN}, **fields}
+            fields.setdefault("headers", own)
+    if marks.get("flow"):
+        # What stands there is read when it is needed.
+        fields["chain"] = [marks["flow"]]
+    if marks.get("priority") is not None:
+        fields["delivery_info"]["priority"] = marks["priority"]
+    if marks.get("timelimit"):
+        fields["time_limit"], fields["soft_time_limit"] = fields["timelimit"]
+    return fields

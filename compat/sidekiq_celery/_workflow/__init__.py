@@ -1,0 +1,1 @@
+"""Signatures and canvas, and what a task's end sets off."""

@@ -1,0 +1,52 @@
+"""A chain's next step, called with the result of the one before."""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import states
+from sidekiq_celery._send import flow_store, pipeline_buffer
+from sidekiq_celery._workflow.never import never_runs
+from sidekiq_celery._workflow.steps import call_step
+from sidekiq_celery.exceptions import TaskRevokedError
+from sidekiq_py.redis_access.job_path.in_flight import Effect
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.task import Context
+
+__all__ = ("Chains",)
+
+logger = logging.getLogger("celery.app.trace")
+
+
+class Chains:
+    """What comes behind a request in its chain: in Redis, or in the message where a real Celery client sent it."""
+
+    def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
+        """Publish the next step."""
+        if not request.chain:
+            return []
+        *rest, following = request.chain
+        taken: list[Effect] = []
+        if flow_store.is_place(following):
+            step = flow_store.read_step(app, following, request._next_step)
+            if step is None:
+                logger.warning("%s: the next step of its workflow was taken before, or is forgotten", request.id)
+                return []
+            taken += flow_store.take_step(following)
+            rest, following = [step.behind] if step.behind else [], step.signature
+        call_step(app, following, retval, request, rest)
+        if taken and rest:
+            request._question = flow_store.question_of(rest[0], pipeline_buffer.gathered())
+        return taken
+
+    def after_failure(
+        self, app: "Celery", request: "Context", exc: BaseException, traceback: str | None
+    ) -> list[Effect]:
+        """Let those who wait for a later step know."""
+        state = states.REVOKED if isinstance(exc, TaskRevokedError) else states.FAILURE
+        return [
+            effect
+            for step in flow_store.walk(app, request.chain)
+            for effect in never_runs(app, request, step, exc, state, traceback)
+        ]

@@ -1,0 +1,151 @@
+"""
+A part of a chord: its result is written, and the last one enqueues the body.
+
+Both are in the script that ends the part's job, so that there is no moment in which a part has ended and does not
+count, and none in which all count and nobody enqueues.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import signals
+from sidekiq_celery._send import flow_store, pipeline_buffer
+from sidekiq_celery._wire.chord_part import NUMBER, is_part
+from sidekiq_celery._wire.json_values import for_payload
+from sidekiq_celery._workflow import kinds
+from sidekiq_celery._workflow.chord_headers import enclosed
+from sidekiq_celery._workflow.links import lineage
+from sidekiq_celery._workflow.never import chord_failed
+from sidekiq_celery._workflow.own_routes import route_of
+from sidekiq_celery._workflow.signature import maybe_signature
+from sidekiq_celery._workflow.steps import call_step
+from sidekiq_celery.utils.ids import uuid
+from sidekiq_py.errors import JsonParseError
+from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.in_flight import Effect, Join
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.task import Context
+
+__all__ = ("Chords",)
+
+START_TASK = "celery.chord_start"
+
+# Stands in a payload for what only the last part's script can know. Nobody's data hold it.
+_SEAM = f"sidekiq_celery:{uuid()}"
+
+
+class Chords:
+    """The chord that a request is part of."""
+
+    def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
+        """Write the part, and the body for the case that it is the last one."""
+        chord = request.chord
+        chord_id = _id_of(request)
+        if chord_id is None:
+            return []
+        record = flow_store.recall_chord(app, chord_id)
+        if record.is_done:
+            return []
+        if is_part(chord):
+            number, parts, body = chord[NUMBER], record.parts, record.body
+        else:
+            number, parts, body = request.group_index or 0, _celerys_size(app, chord, chord_id), chord
+        key = flow_store.chord_key(chord_id)
+        effects: list[Effect] = [("HSET", key, number, _part(app, chord, retval))]
+        if not is_part(chord):
+            effects.append(("EXPIRE", key, flow_store.TTL_SECONDS))
+        if parts and body is not None:
+            then = (*_body_commands(app, request, body), *_swept(key))
+            effects.append(Join(key, flow_store.DONE, parts, f'"{_SEAM}"'.encode(), then))
+        return effects
+
+    def after_failure(
+        self, app: "Celery", request: "Context", exc: BaseException, traceback: str | None
+    ) -> list[Effect]:
+        """Let the chord fail."""
+        return chord_failed(app, request, request.chord, request.group, request.id, exc)
+
+
+def _id_of(request: "Context") -> str | None:
+    chord = request.chord
+    if not chord:
+        return None
+    chord_id: str | None = chord["id"] if is_part(chord) else request.group
+    return chord_id
+
+
+def _part(app: "Celery", chord: dict[str, Any], retval: Any) -> bytes:
+    """
+    A part's result as it stands in the body's arguments.
+
+    Raises:
+        kombu.exceptions.EncodeError: The JSON of payloads, which Ruby reads, cannot carry it.
+    """
+    try:
+        value = app.backend.prepare_value(retval) if hasattr(retval, "as_tuple") else retval
+        text = for_payload(flow_store.as_text(value))
+    except (TypeError, UnicodeEncodeError, JsonParseError) as error:
+        from kombu.exceptions import EncodeError
+
+        raise EncodeError(f"the result cannot be a part of a chord: {error}") from error
+    return enclosed(chord, text)
+
+
+def _body_commands(app: "Celery", request: "Context", body: Any) -> list[Command]:
+    """What enqueues the body: itself, or a task that calls it."""
+    sig = maybe_signature(body, app=app)
+    results = [_SEAM]
+    children = list(request.children)
+    with pipeline_buffer.gathering() as jobs:
+        if _is_pushed_as_it_is(app, sig):
+            call_step(app, sig, results, request)
+        else:
+            options = {**lineage(app, request), **route_of(app, sig, request)}
+            app.tasks[START_TASK].apply_async((results, body), **options)
+    # Whose child the body is, the last part decides, and that may be another one.
+    request.children[:] = children
+    return pipeline_buffer.commands(jobs)
+
+
+def _is_pushed_as_it_is(app: "Celery", sig: Any) -> bool:
+    """
+    Whether a body is made ready by every part, as any may be the last.
+
+    It is not where that is much, where it takes no JSON, and where somebody listens who is to hear of it once.
+    """
+    from sidekiq_celery._send.clients import pushing_client
+
+    if kinds.is_group(sig) or kinds.is_chord(sig) or kinds.is_chain(sig):
+        return False
+    options = sig.options
+    is_json = (options.get("serializer") or _serializer_of(app, sig)) == "json"
+    listening = signals.before_task_publish.receivers or signals.after_task_publish.receivers
+    has_listeners = bool(listening or app.conf.task_send_sent_event)
+    is_compressed = bool(options.get("compression") or app.conf.task_compression)
+    return is_json and not is_compressed and not has_listeners and not pushing_client(app).middleware
+
+
+def _serializer_of(app: "Celery", sig: Any) -> Any:
+    task = app._tasks.get(sig.task)
+    return getattr(task, "serializer", None) or app.conf.task_serializer
+
+
+def _swept(key: str) -> list[Command]:
+    """What is left of a chord that is done."""
+    return [
+        ("DEL", key),
+        ("HSET", key, flow_store.DONE, "1"),
+        ("EXPIRE", key, flow_store.AFTERGLOW_SECONDS),
+    ]
+
+
+def _celerys_size(app: "Celery", body: Any, group_id: str) -> int:
+    """How many parts a real Celery client has sent; 0 while it is at it."""
+    if body.get("chord_size"):
+        return int(body["chord_size"])
+    backend = app.backend
+    if not hasattr(backend, "get_key_for_group"):
+        return 0
+    size = backend.get(backend.get_key_for_group(group_id, ".s"))
+    return int(size or 0)

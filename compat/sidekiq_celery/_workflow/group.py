@@ -1,0 +1,369 @@
+"""Groups: calls that are made side by side."""
+
+from collections import deque
+from collections.abc import Iterator, MutableSequence
+from functools import partial
+from itertools import tee
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from sidekiq_celery._send.atomic_batch import keep, together
+from sidekiq_celery._send.flow_store import keep_chord
+from sidekiq_celery._state import get_current_app
+from sidekiq_celery._type_variables import T
+from sidekiq_celery._wire.chord_part import is_part, nth_part, shared
+from sidekiq_celery._workflow import kinds
+from sidekiq_celery._workflow.chord_headers import count_parts
+from sidekiq_celery._workflow.signature import Signature, maybe_signature
+from sidekiq_celery.utils import abstract
+from sidekiq_celery.utils.functional import _regen, regen
+from sidekiq_celery.utils.ids import uuid
+from sidekiq_celery.utils.objects import getitem_property
+from sidekiq_celery.utils.text import remove_repeating_from_task
+
+if TYPE_CHECKING:
+    from sidekiq_celery._workflow.chord import _chord
+    from sidekiq_celery.result import GroupResult
+
+__all__ = ("group",)
+
+
+@Signature.register_type()
+class group(Signature[Any]):
+    """
+    Calls that are made side by side.
+
+    Args:
+        tasks: Signatures, or one iterable of them, which is read when the group is sent.
+        options: For each of the calls.
+    """
+
+    tasks = getitem_property("kwargs.tasks", "The members.")
+
+    @classmethod
+    def from_dict(cls, d: Any, app: Any = None) -> Any:
+        """The group that *d* was."""
+        given = d["kwargs"]["tasks"]
+        members: Any = [maybe_signature(task, app=app) for task in given]
+        d["kwargs"]["tasks"] = members = tuple(members) if isinstance(given, tuple) else members
+        return cls(members, app=app, **d["options"])
+
+    def __init__(self, *tasks: Any, **options: Any) -> None:
+        members: Any = tasks
+        if len(tasks) == 1:
+            members = tasks[0]
+            if isinstance(members, group):
+                members = members.tasks
+            if isinstance(members, abstract.CallableSignature):
+                members = [members.clone()]  # type: ignore[attr-defined]
+            if not isinstance(members, _regen):
+                members = regen(members)
+        super().__init__("celery.group", (), {"tasks": members}, **options)
+        self.subtask_type = "group"
+
+    if TYPE_CHECKING:
+
+        def delay(self, *partial_args: Any, **partial_kwargs: Any) -> GroupResult: ...  # type: ignore[override]
+
+    def __call__(self, *partial_args: Any, **options: Any) -> "GroupResult":
+        """Send it."""
+        return self.apply_async(partial_args, **options)
+
+    @overload  # type: ignore[override]
+    def __or__(self, other: Signature[T]) -> "_chord[T]": ...
+    @overload
+    def __or__(self, other: Any) -> Any: ...
+    def __or__(self, other: Any) -> Any:
+        return self if kinds.is_empty_group(other) else kinds.chord_of(self, body=other, app=self._app)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __repr__(self) -> str:
+        if not self.tasks:
+            return "group(<empty>)"
+        text: str = remove_repeating_from_task(self.tasks[0]["task"], f"group({self.tasks!r})")
+        return text
+
+    @property
+    def app(self) -> Any:
+        """Its app, else that of its first member, else the current one."""
+        app = self._app
+        if app is None:
+            try:
+                app = self.tasks[0].app
+            except LookupError:
+                # It has no members.
+                app = None
+        return get_current_app() if app is None else app
+
+    def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Self:
+        """Let the members begin one after the other: *start* seconds from now, *step* more for each, *stop* at most."""
+        from kombu.utils.functional import fxrange
+
+        seconds = fxrange(start, stop, step, repeatlast=True)
+        for task in self.tasks:
+            task.set(countdown=next(seconds))
+        return self
+
+    def set_immutable(self, immutable: bool) -> None:
+        """For each member."""
+        for task in self.tasks:
+            task.set_immutable(immutable)
+
+    def link(self, sig: Any) -> Any:
+        """Call *sig* after the first member, without its result."""
+        return self.tasks[0].link(sig.clone().set(immutable=True))
+
+    def link_error(self, sig: Any) -> Any:
+        """Call *sig* for each member that fails."""
+        sig = maybe_signature(sig)
+        return tuple(task.link_error(sig.clone()) for task in self.tasks)
+
+    def stamp(self, visitor: Any = None, append_stamps: bool = False, **headers: Any) -> None:
+        """Stamp it, its callbacks and its members; those that are not read yet when they are."""
+        of_visitor = None if visitor is None else visitor.on_group_start(self, **headers) or {}
+        headers = self._stamp_headers(of_visitor, append_stamps, **headers)
+        self.stamp_links(visitor, append_stamps, **headers)
+        if isinstance(self.tasks, _regen):
+            self.tasks.map(partial(stamp_one, visitor=visitor, append_stamps=append_stamps, **headers))
+        else:
+            members = [maybe_signature(task, app=self.app) for task in self.tasks]
+            for task in members:
+                task.stamp(visitor, append_stamps, **headers)
+            self._keep(members)
+        if visitor is not None:
+            visitor.on_group_end(self, **headers)
+
+    # ---- calling
+
+    def apply_async(  # type: ignore[override]
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        add_to_parent: bool = True,
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        **options: Any,
+    ) -> "GroupResult":
+        """
+        Send every member.
+
+        Raises:
+            TypeError: Callbacks are given: a group as a whole has no end; a chord has.
+        """
+        if link is not None:
+            raise TypeError("Cannot add link to group: use a chord")
+        if link_error is not None:
+            raise TypeError("Cannot add link to group: do that on individual tasks")
+        app = self.app
+        if app.conf.task_always_eager:
+            return self.apply(args, kwargs, **options)
+        if not self.tasks:
+            return self.freeze()
+        options, group_id, root_id = self._freeze_gid(options)
+        with together(app):
+            tasks = self._prepared(self.tasks, (), group_id, root_id, app)
+            results = list(self._apply_tasks(tasks, producer, app, args=args or (), kwargs=kwargs, **options))
+        result: GroupResult = app.GroupResult(group_id, results)
+        if len(results) == 1 and isinstance(results[0], app.GroupResult):
+            # Of a group with one member that ends in a group.
+            result = results[0]
+        parent = app.current_worker_task
+        if add_to_parent and parent:
+            parent.add_trail(result)
+        return result
+
+    def apply(  # type: ignore[override]
+        self, args: Any = None, kwargs: Any = None, **options: Any
+    ) -> "GroupResult":
+        """Run every member here and now."""
+        app = self.app
+        if not self.tasks:
+            return self.freeze()
+        options, group_id, root_id = self._freeze_gid(options)
+        tasks = self._prepared(self.tasks, (), group_id, root_id, app, freeze=False)
+        results = [sig.apply(args=args or (), kwargs=kwargs or {}, **options) for sig, _, _ in tasks]
+        result: GroupResult = app.GroupResult(group_id, results)
+        return result
+
+    def _prepared(
+        self, tasks: Any, partial_args: Any, group_id: str, root_id: str | None, app: Any, *, freeze: bool = True
+    ) -> Iterator[tuple[Any, Any, str]]:
+        """Copies of the members with those of groups within, each with its result and the group's id."""
+        for index, task in enumerate(tasks):
+            is_one = isinstance(task, abstract.CallableSignature)
+            member: Any = task.clone() if is_one else Signature.from_dict(task, app=app)
+            if kinds.is_group(member):
+                yield from member._prepared(member.tasks, partial_args, group_id, root_id, app, freeze=freeze)
+            elif kinds.is_chain(member) and not member.tasks:
+                continue
+            else:
+                if partial_args and not member.immutable:
+                    member.args = (*partial_args, *member.args)
+                result = member.freeze(group_id=group_id, root_id=root_id, group_index=index) if freeze else None
+                yield member, result, group_id
+
+    def _apply_tasks(
+        self,
+        tasks: Any,
+        producer: Any = None,
+        app: Any = None,
+        p: Any = None,
+        add_to_parent: Any = None,
+        chord: Any = None,
+        args: Any = None,
+        kwargs: Any = None,
+        group_index: Any = None,
+        **options: Any,
+    ) -> Iterator[Any]:
+        """Send the members; yields their results. What comes after *group_index* belongs to each of them."""
+        parts = 0
+        body = None
+        group_id = options.get("group_id")
+        if is_part(chord):
+            tasks = list(tasks)
+            shares = iter(shared(chord, [count_parts(sig) for sig, _, _ in tasks]))
+        for sig, result, group_id in tasks:
+            own = next(shares) if is_part(chord) else chord or sig.options.get("chord")
+            if own is not None and not is_part(own):
+                # Frozen by hand, or by Celery: each member bears the body.
+                body, own = own, {"id": group_id, "part": parts}
+            sig.apply_async(producer=producer, add_to_parent=False, chord=own, args=args, kwargs=kwargs, **options)
+            parts += count_parts(sig)
+            yield result
+        if body is not None and group_id is not None:
+            keep(self.app, keep_chord(group_id, parts, body))
+
+    def _freeze_gid(self, options: dict[str, Any]) -> tuple[dict[str, Any], str, str | None]:
+        merged = self._merged_of_group(options)
+        merged["group_id"] = group_id = merged.pop("task_id", None) or uuid()
+        return merged, group_id, merged.get("root_id")
+
+    def _merged_of_group(self, options: dict[str, Any]) -> dict[str, Any]:
+        kept = self._IMMUTABLE_OPTIONS
+        new = {key: value for key, value in options.items() if key not in kept or key not in self.options}
+        return {**self.options, **new}
+
+    # ---- freezing
+
+    def freeze(
+        self,
+        _id: str | None = None,
+        group_id: str | None = None,
+        chord: Any = None,
+        root_id: str | None = None,
+        parent_id: str | None = None,
+        group_index: int | None = None,
+    ) -> "GroupResult":
+        """Give it and its members their ids now; groups within become part of it."""
+        if is_part(chord):
+            # They end a part of a chord, and count for it together.
+            self.tasks = list(self.tasks)
+        result: GroupResult = self.app.GroupResult(
+            *self._freeze_group_tasks(
+                _id=_id,
+                group_id=group_id,
+                chord=chord,
+                root_id=root_id,
+                parent_id=parent_id,
+                group_index=group_index,
+                is_one_part=is_part(chord),
+            )
+        )
+        return result
+
+    _freeze = freeze
+
+    def _freeze_group_tasks(
+        self,
+        _id: str | None = None,
+        group_id: str | None = None,
+        chord: Any = None,
+        root_id: str | None = None,
+        parent_id: str | None = None,
+        group_index: int | None = None,
+        is_one_part: bool = False,
+    ) -> tuple[str, Any]:
+        options = self.options
+        if "task_id" not in options:
+            options["task_id"] = uuid()
+        if group_id:
+            options["group_id"] = group_id
+        if chord:
+            options["chord"] = chord
+        if group_index is not None:
+            options["group_index"] = group_index
+        root_id = options.setdefault("root_id", root_id)
+        parent_id = options.setdefault("parent_id", parent_id)
+        results: Any
+        if isinstance(self.tasks, _regen):
+            # Members that are not read yet are frozen as they are: one pass for each of the two that need them.
+            first, second = tee(self._copies(self.tasks))
+            results = regen(self._freeze_each(first, group_id, chord, root_id, parent_id))
+            self.tasks = regen(second)
+        else:
+            members = list(self._unrolled())
+            results = list(self._freeze_each(members, group_id, chord, root_id, parent_id, is_one_part))
+            self._keep([task for task in members if not _is_empty_chain(task)])
+        return options["task_id"], results
+
+    def _keep(self, members: list[Any]) -> None:
+        if isinstance(self.tasks, MutableSequence):
+            self.tasks[:] = members
+        else:
+            self.tasks = members
+
+    def _copies(self, tasks: Any) -> Iterator[Any]:
+        return (maybe_signature(task, app=self._app).clone() for task in tasks)
+
+    def _unrolled(self) -> Iterator[Any]:
+        """Copies of the members, with those of groups within in their place."""
+        waiting = deque(self.tasks)
+        while waiting:
+            task = maybe_signature(waiting.popleft(), app=self._app).clone()
+            if kinds.is_group(task):
+                waiting.extendleft(reversed(list(task.tasks)))
+            else:
+                yield task
+
+    @staticmethod
+    def _freeze_each(
+        tasks: Any,
+        group_id: str | None,
+        chord: Any,
+        root_id: str | None,
+        parent_id: str | None,
+        is_one_part: bool = False,
+    ) -> Iterator[Any]:
+        parts = 0
+        index = 0
+        shares: list[Any] = []
+        if is_one_part:
+            tasks = [task for task in tasks if not _is_empty_chain(task)]
+            shares = shared(chord, [count_parts(task) for task in tasks])
+        for task in tasks:
+            if _is_empty_chain(task):
+                continue
+            yield task.freeze(
+                group_id=group_id,
+                chord=shares[index] if is_one_part else nth_part(chord, parts),
+                root_id=root_id,
+                parent_id=parent_id,
+                group_index=index,
+            )
+            index += 1
+            parts += count_parts(task) if is_part(chord) else 0
+
+
+def _is_empty_chain(task: Any) -> bool:
+    return kinds.is_chain(task) and not task.tasks
+
+
+def stamp_one(task: Any, visitor: Any, append_stamps: bool, **headers: Any) -> Any:
+    """Stamp *task* and return it: for members that are read later."""
+    task.stamp(visitor, append_stamps, **headers)
+    return task
+
+
+kinds.known[kinds.GROUP] = group

@@ -1,0 +1,100 @@
+"""
+`link` and `link_error`: the signatures that are called when a task has ended.
+
+An errback that takes more than the failed task's id is called here, in the worker, with the request, the exception and
+the traceback; the others become tasks of their own.
+"""
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._workflow import kinds
+from sidekiq_celery.exceptions import NotRegistered, TaskRevokedError
+from sidekiq_celery.utils.functional import arity_greater
+from sidekiq_py.redis_access.job_path.in_flight import Effect
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.task import Context
+
+__all__ = ("Links", "calls_errbacks", "lineage")
+
+# In Celery a chain is called with the request, which no message can carry, so it never runs.
+_WORKFLOWS = frozenset({kinds.CHAIN, kinds.CHORD, kinds.GROUP})
+
+logger = logging.getLogger("celery.backends.base")
+
+
+class Links:
+    """The callbacks and errbacks of a request."""
+
+    def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
+        """Publish the callbacks, each with the result in front of its arguments; several tasks as one group."""
+        if not request.callbacks:
+            return []
+        for callback in _grouped(app, [app.signature(each) for each in request.callbacks]):
+            callback.apply_async((retval,), **lineage(app, request))
+        return []
+
+    def after_failure(
+        self, app: "Celery", request: "Context", exc: BaseException, traceback: str | None
+    ) -> list[Effect]:
+        """Call the errbacks, or publish them with the id of the task that failed."""
+        if isinstance(exc, TaskRevokedError):
+            # Who is called off has not failed.
+            return []
+        for errback in request.errbacks or ():
+            signature = app.signature(errback)
+            # One that cannot be called keeps no other from it.
+            try:
+                if _is_called_here(signature):
+                    signature(request, exc, traceback)
+                else:
+                    signature.apply_async((request.id,), parent_id=request.id, root_id=request.root_id or request.id)
+            except Exception:
+                logger.exception("Errback %r raised an exception", signature.name)
+        return []
+
+
+def _grouped(app: "Celery", callbacks: list[Any]) -> list[Any]:
+    """As in Celery, whose `children` of a result then hold the group."""
+    if len(callbacks) < 2:
+        return callbacks
+    groups = [callback for callback in callbacks if kinds.is_group(callback)]
+    others = [callback for callback in callbacks if not kinds.is_group(callback)]
+    return [*groups, kinds.group_of(others, app=app)] if others else groups
+
+
+def calls_errbacks(app: "Celery", request: "Context") -> bool:
+    """Whether a failure calls an errback in this process, before the job has ended."""
+    return any(_is_called_here(app.signature(errback)) for errback in request.errbacks or ())
+
+
+def lineage(app: "Celery", request: "Context") -> dict[str, Any]:
+    """The options of what the task of *request* sets off: parent, root, and priority where it is handed on."""
+    options = {"parent_id": request.id, "root_id": request.root_id or request.id}
+    if app.conf.task_inherit_parent_priority:
+        options["priority"] = (request.delivery_info or {}).get("priority")
+    return options
+
+
+def _is_called_here(errback: Any) -> bool:
+    """
+    Whether it is a task of this process that takes more than one argument; one that is bound never is, nor a workflow,
+    whose first tasks are handed the id.
+    """
+    if errback.subtask_type in _WORKFLOWS:
+        return False
+    try:
+        header = getattr(errback.type, "__header__", None)
+    except NotRegistered:
+        return False
+    if header is None or isinstance(header, partial):
+        return False
+    if errback.immutable or not (errback.args or errback.kwargs):
+        return bool(arity_greater(header, 1))
+    try:
+        return bool(arity_greater(partial(header, *errback.args, **errback.kwargs), 1))
+    except (TypeError, ValueError):
+        return bool(arity_greater(header, 1))

@@ -1,0 +1,111 @@
+"""Signatures that will never be called, as something before them failed: their results, and the chords they are in."""
+
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import states
+from sidekiq_celery._send import flow_store, pipeline_buffer
+from sidekiq_celery._wire.chord_part import is_part
+from sidekiq_celery._wire.json_values import for_payload, with_marked_floats
+from sidekiq_celery._workflow import kinds
+from sidekiq_celery._workflow.own_routes import route_of
+from sidekiq_celery._workflow.signature import maybe_signature
+from sidekiq_celery.utils.serialization import safe_repr
+from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.task import Context
+
+__all__ = ("chord_failed", "never_runs", "result_stored")
+
+FAIL_TASK = "celery.chord_fail"
+
+
+def never_runs(
+    app: "Celery",
+    request: "Context",
+    sig: Any,
+    exc: BaseException,
+    state: str = states.FAILURE,
+    traceback: str | None = None,
+) -> list[Effect]:
+    """
+    What to write for *sig*, and for all of it that would have been called.
+
+    Args:
+        request: Of the task that has ended.
+    """
+    sig = maybe_signature(sig, app=app)
+    if kinds.is_chord(sig):
+        return never_runs(app, request, sig.body, exc, state, traceback)
+    effects: list[Effect] = []
+    if kinds.is_group(sig) or kinds.is_chain(sig):
+        for member in sig.tasks:
+            effects += never_runs(app, request, member, exc, state, traceback)
+    else:
+        effects += result_stored(app, sig.task, sig.id, exc, state, traceback)
+        effects += chord_failed(app, request, sig.options.get("chord"), sig.options.get("group_id"), sig.id, exc)
+    for step in flow_store.walk(app, sig.options.get("chain")):
+        effects += never_runs(app, request, step, exc, state, traceback)
+    return effects
+
+
+def result_stored(
+    app: "Celery", name: str, task_id: str | None, result: Any, state: str, traceback: str | None = None
+) -> list[Effect]:
+    """What to write as the result of a task; where results are elsewhere it is written at once."""
+    if not task_id:
+        return []
+    task = app._tasks.get(name)
+    backend = app.backend if task is None else task.backend
+    if not hasattr(backend, "effects_for"):
+        return []
+    effects: list[Effect] | None = backend.effects_for(task_id, state, result, traceback)
+    if effects is None:
+        backend.store_result(task_id, result, state, traceback=traceback)
+    return effects or []
+
+
+def chord_failed(
+    app: "Celery", request: "Context", chord: Any, group_id: str | None, task_id: str | None, exc: BaseException
+) -> list[Effect]:
+    """
+    What to write when a part of a chord has failed: the first one has the body failed, by a task of its own.
+
+    Args:
+        request: Of the task that has ended.
+        chord: The part's option; a body where a real Celery client sent it.
+        task_id: The part's.
+    """
+    if not chord:
+        return []
+    chord_id = chord["id"] if is_part(chord) else group_id
+    if chord_id is None:
+        return []
+    record = flow_store.read_chord(app, chord_id)
+    body = record.body if is_part(chord) else chord
+    if record.is_done or body is None:
+        return []
+    failing = app.tasks[FAIL_TASK]
+    with pipeline_buffer.gathering() as jobs:
+        failing.apply_async(
+            (with_marked_floats(body) or body, _reason(task_id, exc), _plain(exc)),
+            **route_of(app, body, request),
+            add_to_parent=False,
+        )
+    key = flow_store.chord_key(chord_id)
+    return [
+        Once(key, flow_store.DONE, (*pipeline_buffer.commands(jobs), ("EXPIRE", key, flow_store.AFTERGLOW_SECONDS)))
+    ]
+
+
+def _reason(task_id: str | None, exc: BaseException) -> str:
+    """A `__repr__` of a program's own may raise, or hold what UTF-8 cannot write."""
+    return f"Dependency {task_id} raised {safe_repr(exc)}".encode(errors="backslashreplace").decode()
+
+
+def _plain(exc: BaseException) -> dict[str, Any]:
+    from sidekiq_celery.backends import failures
+
+    plain: dict[str, Any] = failures.as_plain(exc, "json", lambda value: for_payload(flow_store.as_text(value)))
+    return plain

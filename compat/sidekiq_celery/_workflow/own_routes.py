@@ -1,0 +1,52 @@
+"""
+Where the tasks go by which workflows go on: to Python's workers, whoever serves what comes next.
+
+Ruby serves the queues of its steps and knows none of our tasks: there one of them would end in a `NameError`, and the
+workflow with it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._wire.ruby_headers import RUBY_OPTION, reporting_queue
+from sidekiq_celery._workflow import kinds
+from sidekiq_celery._workflow.signature import maybe_signature
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.task import Context
+
+__all__ = ("route_of",)
+
+_OF_ROUTES = ("queue", "exchange", "routing_key", "priority")
+
+
+def route_of(app: "Celery", body: Any, request: "Context") -> dict[str, Any]:
+    """
+    Options that send a task of ours where *body* would go, if that is a task of this app.
+
+    Else it begins in Ruby, or nobody here knows where, and the task goes where this worker got its own from.
+
+    Args:
+        body: A signature.
+        request: Of the task that has ended.
+    """
+    first = maybe_signature(body, app=app)
+    while kinds.is_group(first) or kinds.is_chain(first) or kinds.is_chord(first):
+        members = list(first.tasks)
+        if not members:
+            break
+        first = maybe_signature(members[0], app=app)
+    if RUBY_OPTION in first.options or first.task not in app.tasks:
+        return _where_it_came_from(app, request)
+    asked = {key: first.options[key] for key in _OF_ROUTES if first.options.get(key)}
+    return {"route_name": first.task, **asked}
+
+
+def _where_it_came_from(app: "Celery", request: "Context") -> dict[str, Any]:
+    place = request.delivery_info or {}
+    if not place.get("routing_key"):
+        return {"queue": reporting_queue(app)}
+    if place.get("exchange"):
+        # A Celery client has sent it so: its key need not be a queue's name.
+        return {"exchange": place["exchange"], "routing_key": place["routing_key"]}
+    return {"queue": place["routing_key"]}

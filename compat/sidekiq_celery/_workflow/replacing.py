@@ -1,0 +1,88 @@
+"""`Task.replace` and `Task.add_to_chord`: a running task puts other ones in its place, or beside it."""
+
+from typing import Any
+
+from sidekiq_celery._send.flow_store import add_parts, is_place
+from sidekiq_celery._wire.chord_part import is_part, part
+from sidekiq_celery._workflow.chord_headers import count_parts
+from sidekiq_celery.canvas import _chain, group, signature
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.functional import maybe_list
+
+__all__ = ("add_to_chord", "replacement")
+
+
+def replacement(task: Any, sig: Any) -> Any:
+    """
+    *sig* made ready to go on in a task's place: its id, callbacks, chord and the rest of its chain.
+
+    Raises:
+        ImproperlyConfigured: *sig* is part of a chord of its own, or is an empty chain.
+    """
+    request = task.request
+    if "chord" in sig.options:
+        raise ImproperlyConfigured("A signature replacing a task must not be part of a chord")
+    if isinstance(sig, _chain) and not getattr(sig, "tasks", True):
+        raise ImproperlyConfigured("Cannot replace with an empty chain")
+    sig = _with_one_end(task, sig)
+    for callback in maybe_list(request.callbacks) or []:
+        sig.link(callback)
+    for errback in maybe_list(request.errbacks) or []:
+        sig.link_error(errback)
+    if isinstance(sig, _chain) and "link" in sig.options:
+        # On the last task they run at the right time, also where the chain grows below; on both they would run twice.
+        last = sig.tasks[-1].options.setdefault("link", [])
+        last.extend(maybe_list(sig.options.pop("link")))
+    sig.freeze(request.id)
+    nesting = request.get("replaced_task_nesting", 0) + 1
+    sig.set(
+        chord=request.chord,
+        group_id=request.group,
+        group_index=request.group_index,
+        root_id=request.root_id,
+        replaced_task_nesting=nesting,
+    )
+    if isinstance(sig, _chain):
+        for step in maybe_list(sig.tasks) or []:
+            step.set(replaced_task_nesting=nesting)
+    for following in reversed(request.chain or []):
+        if is_place(following):
+            # Where the rest of the workflow is kept: it stays there.
+            sig.options["chain"] = [following]
+            continue
+        step = signature(following, app=task.app)
+        step.set(replaced_task_nesting=nesting)
+        sig |= step
+    return sig
+
+
+def _with_one_end(task: Any, sig: Any) -> Any:
+    """A group, also at a chain's end, becomes a chord: something that callbacks can be linked to."""
+    accumulate = "celery.accumulate"
+    if isinstance(sig, group):
+        sig |= task.app.tasks[accumulate].s(index=0)
+    if isinstance(sig, _chain) and isinstance(sig.tasks[-1], group):
+        sig.tasks = list(sig.tasks)
+        sig.tasks[-1] |= task.app.tasks[accumulate].s(index=0)
+    return sig
+
+
+def add_to_chord(task: Any, sig: Any, lazy: bool) -> Any:
+    """
+    Let *sig* be one more part of the chord that the running task is part of.
+
+    Args:
+        lazy: Only make it ready.
+
+    Raises:
+        ValueError: It is part of none.
+    """
+    request = task.request
+    if not request.chord:
+        raise ValueError("Current task is not member of any chord")
+    chord = request.chord
+    if is_part(chord):
+        chord = part(chord["id"], add_parts(task.app, chord["id"], count_parts(sig)))
+    sig.set(group_id=request.group, group_index=request.group_index, chord=chord, root_id=request.root_id)
+    task.backend.add_to_chord(request.group, sig.freeze())
+    return sig if lazy else sig.delay()

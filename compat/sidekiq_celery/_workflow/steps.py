@@ -1,0 +1,86 @@
+"""
+Calling what a task's end sets off: signatures that were kept, with the task's result in front of their arguments.
+
+As `Signature.apply_async`, and without its layers where nobody has put anything into them: in a chain of small tasks
+they cost more than the tasks.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._send import plain_calls
+from sidekiq_celery._workflow.links import lineage
+from sidekiq_celery._workflow.signature import Signature, maybe_signature
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.app.task import Context
+
+__all__ = ("call_step",)
+
+# Options that a signature has been given by its place in a workflow alone.
+_OF_A_PLACE = frozenset(
+    {"chord", "group_id", "group_index", "parent_id", "reply_to", "root_id", "task_id"},
+)
+
+
+def call_step(app: "Celery", signature: Any, result: Any, request: "Context", chain: Any = None) -> None:
+    """
+    Publish a signature.
+
+    Args:
+        signature: A dict, or a `Signature`.
+        result: Comes first, unless the signature is immutable.
+        request: Of the task that has ended.
+        chain: What comes behind it.
+
+    Raises:
+        Exception: It cannot be published.
+    """
+    if not _is_sent_plainly(app, signature, result, request, chain):
+        behind = {"chain": chain} if chain else {}
+        maybe_signature(signature, app=app).apply_async((result,), **behind, **lineage(app, request))
+
+
+def _is_sent_plainly(app: "Celery", signature: Any, result: Any, request: "Context", chain: Any) -> bool:
+    options = _options_of_a_plain_call(app, signature)
+    if options is None:
+        return False
+    task = app._tasks[signature["task"]]
+    args = tuple(signature["args"]) if signature.get("immutable") else (result, *signature["args"])
+    kwargs = signature["kwargs"]
+    task._check_call(args, kwargs)
+    place = plain_calls.Place(
+        options.get("task_id"),
+        options.get("group_id"),
+        options.get("group_index"),
+        request.root_id or request.id,
+        request.id,
+        options.get("chord"),
+        chain,
+        options.get("reply_to"),
+    )
+    own = {**task._get_exec_options(), "ignore_result": task.ignore_result}
+    how = plain_calls.Manner(task.AsyncResult, None, add_to_parent=True)
+    return plain_calls.send(app, task, args, kwargs, place, own, how) is not None
+
+
+def _options_of_a_plain_call(app: "Celery", signature: Any) -> Mapping[str, Any] | None:
+    """The options of a signature whose call goes through nothing of a program's own; None of any other."""
+    if type(signature) not in (dict, Signature) or signature.get("subtask_type"):
+        return None
+    options: Mapping[str, Any] = signature.get("options") or {}
+    task = app._tasks.get(signature["task"])
+    if task is None or not _OF_A_PLACE.issuperset(options) or "args" not in signature or "kwargs" not in signature:
+        return None
+    kind, kind_of_app = type(task), type(app)
+    is_unchanged = (
+        # Whatever else a program registers has none.
+        getattr(kind, "_own_apply_async", None) is kind.apply_async
+        and kind.shadow_name is kind._own_shadow_name
+        and kind_of_app.send_task is kind_of_app._own_send_task
+        and Signature.apply_async is Signature._own_apply_async
+        and "apply_async" not in task.__dict__
+        and "send_task" not in app.__dict__
+    )
+    return options if is_unchanged and task._dump_pydantic_arguments is None else None

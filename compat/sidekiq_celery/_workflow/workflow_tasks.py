@@ -1,0 +1,152 @@
+"""
+Tasks of our own by which workflows go on.
+
+`celery.step_ended` stands for a step that Ruby has run; it is enqueued where Ruby writes the step's result.
+`celery.chord_start` calls a body that is more than one job, and `celery.chord_fail` fails a body; they are enqueued
+once, by the script that ends a part. What each of them does is written by the script that ends itself.
+`app.builtins` adds them to each app.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import states
+from sidekiq_celery._send.running_task import current
+from sidekiq_celery._wire.context import Context
+from sidekiq_celery._wire.passed_values import handed_on
+from sidekiq_celery._wire.payload import request_fields
+from sidekiq_celery._wire.ruby_headers import ENDED_TASK
+from sidekiq_celery._workflow import flow, kinds
+from sidekiq_celery._workflow.chord_completion import START_TASK
+from sidekiq_celery._workflow.links import Links
+from sidekiq_celery._workflow.never import FAIL_TASK, never_runs, result_stored
+from sidekiq_celery._workflow.signature import maybe_signature
+from sidekiq_celery.exceptions import ChordError
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_py.redis_access.job_path.in_flight import Effect
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+logger = logging.getLogger("celery.app.trace")
+
+__all__ = ("add_ended_task", "add_fail_task", "add_start_task")
+
+
+def add_start_task(app: "Celery") -> Any:
+    """Call a chord's body with the results."""
+
+    @app.task(bind=True, name=START_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
+    def chord_start(self: Any, results: Any, body: Any) -> None:
+        request = self.request
+        sig = maybe_signature(body, app=app)
+        options = {"parent_id": request.parent_id, "root_id": request.root_id}
+        try:
+            handed_on(
+                lambda value: _with_the_end(self, lambda: sig.apply_async((value,), **options)),
+                results,
+            )
+        except Exception as error:
+            # It does not fail itself: what a failed task has gathered is not written.
+            logger.exception("The body of chord %s cannot be called", sig.id)
+            _fail(self, sig, ChordError(f"Callback error: {error!r}"), error)
+
+    return chord_start
+
+
+def add_fail_task(app: "Celery") -> Any:
+    """Fail a chord's body: its results, its errbacks, the chord that it is part of itself."""
+
+    @app.task(bind=True, name=FAIL_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
+    def chord_fail(self: Any, body: Any, reason: str, failure: Any) -> None:
+        from sidekiq_celery.backends import failures
+
+        cause = failures.as_exception(failure, "json")
+        error = ChordError(reason)
+        error.__cause__ = cause
+        _fail(self, maybe_signature(body, app=app), error, cause)
+
+    return chord_fail
+
+
+def add_ended_task(app: "Celery") -> Any:
+    """Go on behind a step that Ruby has run: callbacks, the next step, its part of a chord."""
+
+    @app.task(bind=True, name=ENDED_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
+    def step_ended(self: Any, name: str, task_id: str, marks: Any, state: str, result: Any) -> None:
+        from sidekiq_celery.backends import failures
+
+        request = Context(_ruby_request(name, task_id, marks, self.request.delivery_info["routing_key"]))
+        failed = state != states.SUCCESS
+        outcome = failures.as_exception(result, "json") if failed else result
+        effects: list[Effect] = []
+        if "key" not in marks["report"] and not marks.get("ignore_result"):
+            effects += result_stored(app, name, task_id, outcome, state)
+        if failed:
+            effects += flow.after_failure(app, request, outcome, None)
+        else:
+            effects += flow.after_success(app, request, outcome)
+        run = current(self.request)
+        if run is not None:
+            run.effects += effects  # type: ignore[attr-defined]
+
+    return step_ended
+
+
+def _ruby_request(name: str, task_id: str, marks: Any, queue: str) -> dict[str, Any]:
+    """
+    The request of a step in Ruby.
+
+    Args:
+        queue: By which its report came: what goes on from here is for Python's workers.
+    """
+    payload = {"class": name, "jid": task_id}
+    return request_fields(name, payload, marks, queue, (), {}, None)
+
+
+def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> None:
+    """
+    Fail *body*.
+
+    Args:
+        error: What a body is failed with; the members of a group are failed with *cause*, as they have no chord.
+    """
+    reason = cause if kinds.is_group(body) else error
+    _with_the_end(task, lambda: _call_errbacks(task.app, body, reason))
+    run = current(task.request)
+    effects = never_runs(task.app, task.request, body, reason, states.FAILURE)
+    if run is not None:
+        run.effects += effects  # type: ignore[attr-defined]
+
+
+def _call_errbacks(app: "Celery", body: Any, reason: BaseException, of_group: Sequence[Any] | None = None) -> None:
+    """
+    Call the errbacks of *body*, or of each member if it is a group.
+
+    Args:
+        of_group: Those of the group that it is a member of.
+    """
+    errbacks = [*(maybe_list(body.options.get("link_error")) or ()), *(of_group or ())]
+    if kinds.is_group(body):
+        for member in body.tasks:
+            _call_errbacks(app, maybe_signature(member, app=app), reason, errbacks)
+    elif kinds.is_chord(body) and of_group is not None:
+        # A chord's result is that of its body, which has the errbacks.
+        _call_errbacks(app, maybe_signature(body.body, app=app), reason, errbacks)
+    else:
+        _call_for(app, body, [one for at, one in enumerate(errbacks) if one not in errbacks[:at]], reason)
+
+
+def _call_for(app: "Celery", sig: Any, errbacks: Any, reason: BaseException) -> None:
+    request = Context({**sig, "id": sig.id, "errbacks": errbacks, "delivery_info": {}, "root_id": sig.root_id})
+    Links().after_failure(app, request, reason, None)
+
+
+def _with_the_end(task: Any, publish: Any) -> None:
+    """What *publish* sends is written with the task's end."""
+    run = current(task.request)
+    if run is None:
+        publish()
+    else:
+        run.gather(publish)

@@ -1,0 +1,90 @@
+"""From Celery's `result_backend` and its options to where the results are; and whether that is where the jobs are."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+from sidekiq_celery._config.broker import own_url
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+
+__all__ = ("is_same_database", "result_settings")
+
+# Idle connections that are kept; further ones are made when they are needed.
+_POOL_SIZE = 10
+
+
+def result_settings(app: "Celery", url: str | None) -> RedisSettings:
+    """
+    Where the results of *app* are; their keys bear their prefix themselves.
+
+    Args:
+        url: `redis://`, `rediss://`, `socket://`, `unix://`, `sentinel://…;sentinel://…`; None for what the settings
+            `redis_host`, `redis_port` and so on say.
+
+    Raises:
+        ImproperlyConfigured: It cannot be used so.
+    """
+    conf = app.conf
+    if conf.get("redis_backend_credential_provider"):
+        raise ImproperlyConfigured(
+            "redis_backend_credential_provider is not known here; write the user and password into result_backend, as "
+            "in rediss://user:password@host:6379/0"
+        )
+    wanted = url if url and not url.endswith("://") else _url_of_settings(conf)
+    scheme = wanted.partition("://")[0].lower()
+    if scheme == "socket":
+        scheme, wanted = "unix", "unix" + wanted[len("socket") :]
+    options = conf.result_backend_transport_options or {}
+    if scheme == "sentinel" and not options.get("master_name"):
+        raise ImproperlyConfigured(
+            "result_backend is sentinel://…; name the master: "
+            "result_backend_transport_options = {'master_name': 'mymaster'}"
+        )
+    timeouts: dict[str, Any] = {
+        name: float(conf.get(setting))
+        for name, setting in (
+            ("socket_timeout_seconds", "redis_socket_timeout"),
+            ("connect_timeout_seconds", "redis_socket_connect_timeout"),
+        )
+        if conf.get(setting)
+    }
+    return RedisSettings(
+        own_url(wanted, scheme, options, conf.get("redis_backend_use_ssl")),
+        pool_size=conf.get("redis_max_connections") or _POOL_SIZE,
+        **timeouts,
+    )
+
+
+def is_same_database(one: RedisSettings, other: RedisSettings) -> bool:
+    """Whether both are one database of one server, as far as their URLs tell."""
+    return _database(one.url) == _database(other.url)
+
+
+def _url_of_settings(conf: Any) -> str:
+    user, password = (quote(conf.get(f"redis_{name}") or "", safe="") for name in ("username", "password"))
+    credentials = f"{user}:{password}@" if user or password else ""
+    host, port, db = conf.get("redis_host"), conf.get("redis_port"), conf.get("redis_db")
+    return f"redis://{credentials}{host or 'localhost'}:{port or 6379}/{db or 0}"
+
+
+@lru_cache(maxsize=64)
+def _database(url: str) -> tuple[Any, ...]:
+    parts = urlsplit(url)
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    path = parts.path.strip("/")
+    if parts.scheme == "unix":
+        return "unix", parts.path, int(query.get("db", 0))
+    if parts.scheme.endswith("+sentinel"):
+        service, _, db = path.partition("/")
+        return "sentinel", frozenset(parts.netloc.rpartition("@")[2].split(",")), service, int(db or 0)
+    host = (parts.hostname or "localhost").lower()
+    return (
+        "tcp",
+        "localhost" if host in ("127.0.0.1", "::1") else host,
+        parts.port or 6379,
+        int(query.get("db", path) or 0),
+    )

@@ -1,0 +1,189 @@
+"""
+Where messages lie in a Redis, read window by window.
+
+Reading takes nothing. What is to stay is passed over: a window begins behind as many messages as were left before, so
+that it does not matter how many of them there are.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from sidekiq_celery.bridge.fates import Found, TooLarge
+from sidekiq_celery.bridge.layout import CeleryLayout
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.extension import moves
+from sidekiq_py.wire import payload as payloads
+
+__all__ = ("JobSet", "MessageList", "Place", "Side", "Unacked", "Window")
+
+WINDOW_MESSAGES = 500
+WINDOW_BYTES = 8 * 1024 * 1024
+
+Window = Sequence[Found | TooLarge]
+
+
+class Side(NamedTuple):
+    """
+    One end of the bridge, where it is a Redis.
+
+    Args:
+        pool: Without a namespace of its own, so that one script can name the keys of both ends.
+        prefix: What stands before each key.
+    """
+
+    pool: Pool
+    prefix: str
+
+    def key(self, name: str) -> str:
+        """A key as the server knows it."""
+        return self.prefix + name
+
+
+class Place(Protocol):
+    """One key, or pair of keys, with messages."""
+
+    def read(self, behind: int) -> Window:
+        """The next window, behind so many messages that stay; empty at the end."""
+
+    def begin(self) -> None:
+        """A new look at all of it begins."""
+
+
+class MessageList:
+    """
+    A list: one step of a queue.
+
+    Args:
+        key: As the server knows it.
+        most_bytes: Of a larger message only the length is read.
+    """
+
+    def __init__(self, side: Side, key: str, queue: str, most_bytes: int) -> None:
+        self._pool = side.pool
+        self._key = key
+        self._queue = queue
+        self._most_bytes = most_bytes
+
+    def begin(self) -> None:
+        """Nothing is remembered between two looks."""
+
+    def read(self, behind: int) -> Window:
+        """The next window, the oldest message first."""
+        texts = moves.read_tail(
+            self._pool,
+            self._key,
+            behind=behind,
+            count=WINDOW_MESSAGES,
+            most_bytes=WINDOW_BYTES,
+            most_bytes_each=self._most_bytes,
+        )
+        return [
+            TooLarge(self._queue, text)
+            if isinstance(text, int)
+            else Found(self._queue, text, ("LREM", self._key, text))
+            for text in texts
+        ]
+
+
+class Unacked:
+    """
+    What Celery's workers have taken and not acknowledged, of the given queues.
+
+    Args:
+        after_seconds: Only what was taken so long ago.
+    """
+
+    def __init__(self, side: Side, layout: CeleryLayout, queues: Sequence[str], after_seconds: float) -> None:
+        self._side = side
+        self._layout = layout
+        self._queues = frozenset(queues)
+        self._after_seconds = after_seconds
+        self._passed_over = 0
+
+    def begin(self) -> None:
+        """Messages of other queues are looked at again."""
+        self._passed_over = 0
+
+    def read(self, behind: int) -> Window:
+        """The next window, what was taken first at its head."""
+        hash_key, index = self._side.key(self._layout.unacked), self._side.key(self._layout.unacked_index)
+        while True:
+            tags = self._side.pool.command(
+                *("ZRANGEBYSCORE", index, "-inf", time.time() - self._after_seconds),
+                *("LIMIT", behind + self._passed_over, WINDOW_MESSAGES),
+            )
+            if not tags:
+                return []
+            found = []
+            for tag, record in zip(tags, self._side.pool.command("HMGET", hash_key, *tags), strict=True):
+                one = self._found(hash_key, index, tag, record)
+                if one is None:
+                    self._passed_over += 1
+                else:
+                    found.append(one)
+            if found:
+                return found
+
+    def _found(self, hash_key: str, index: str, tag: bytes, record: bytes | None) -> Found | None:
+        try:
+            message, exchange, routing_key = json.loads(record or b"")
+            text = json.dumps(message).encode()
+        except (ValueError, TypeError, RecursionError):
+            return None
+        queue = self._queue_of(str(exchange or ""), str(routing_key or ""))
+        if queue not in self._queues:
+            return None
+        return Found(queue, text, ("HDEL", hash_key, tag, record, index))
+
+    def _queue_of(self, exchange: str, routing_key: str) -> str | None:
+        if not exchange:
+            return routing_key
+        members = self._side.pool.command("SMEMBERS", self._side.key(self._layout.binding_key(exchange)))
+        return self._layout.bound_queue(sorted(members), routing_key)
+
+
+class JobSet:
+    """
+    Sidekiq's set `schedule` or `retry`, of the given queues.
+
+    Args:
+        queue_of: A queue without a priority's step.
+    """
+
+    def __init__(self, side: Side, name: str, queues: Sequence[str], queue_of: Callable[[str], str]) -> None:
+        self._pool = side.pool
+        self._key = side.key(name)
+        self._queues = frozenset(queues)
+        self._queue_of = queue_of
+        self._passed_over = 0
+
+    def begin(self) -> None:
+        """Jobs of other queues are looked at again."""
+        self._passed_over = 0
+
+    def read(self, behind: int) -> Window:
+        """The next window, what is due first at its head."""
+        while True:
+            start = behind + self._passed_over
+            reply = self._pool.command("ZRANGE", self._key, start, start + WINDOW_MESSAGES - 1, "WITHSCORES")
+            if not reply:
+                return []
+            found = []
+            for member, score in zip(reply[::2], reply[1::2], strict=True):
+                queue = self._of_member(member)
+                if queue is None:
+                    self._passed_over += 1
+                else:
+                    found.append(Found(queue, member, ("ZREM", self._key, member), float(score)))
+            if found:
+                return found
+
+    def _of_member(self, member: bytes) -> str | None:
+        try:
+            queue = self._queue_of(str(payloads.parse_job(member).get("queue")))
+        except (PayloadError, RecursionError):
+            return None
+        return queue if queue in self._queues else None

@@ -1,0 +1,112 @@
+"""From a kombu connection to where Redis is, for the engine's connections and for kombu's own."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+import redis
+from redis.sentinel import Sentinel
+
+from sidekiq_celery._config.broker import REDIS_SCHEMES, of_redis, own_url
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_py.redis_access.connection.connections import tls_options
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+
+__all__ = ("redis_pool", "settings_of")
+
+
+def settings_of(connection: Any) -> RedisSettings:
+    """
+    Where the jobs of a `kombu.Connection` are.
+
+    Raises:
+        ImproperlyConfigured: It cannot be told, or asks for what is not supported.
+    """
+    options: Mapping[str, Any] = connection.transport_options or {}
+    if getattr(connection, "credential_provider", None) is not None:
+        raise ImproperlyConfigured("sidekiq:// knows no credential_provider; put user and password into the URL")
+    url = of_redis(_url_of(connection))
+    scheme = urlsplit(url).scheme
+    if scheme not in REDIS_SCHEMES:
+        raise ImproperlyConfigured(
+            f"{scheme}:// is no Redis; give sidekiq://localhost:6379/0, or redis:// in its place"
+        )
+    own = _with_sentinel_users(own_url(url, scheme, options, connection.ssl), options)
+    namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
+    settings = RedisSettings(own, namespace=namespace)
+    reply, connect = options.get("socket_timeout"), options.get("socket_connect_timeout") or connection.connect_timeout
+    return replace(
+        settings,
+        socket_timeout_seconds=float(reply or settings.socket_timeout_seconds),
+        connect_timeout_seconds=float(connect or settings.connect_timeout_seconds),
+    )
+
+
+def _url_of(connection: Any) -> str:
+    """The URL as its user wrote it, or one made of its parts; several sentinels are joined by semicolons."""
+    host = connection.hostname or "localhost"
+    prefix = connection.transport_cls if isinstance(connection.transport_cls, str) else ""
+    servers = of_redis(";".join(connection.alt or ()))
+    if "sentinel://" in servers:
+        return servers
+    if "://" in host:
+        # kombu cuts `sidekiq+socket:///path` at the plus.
+        return str("redis+" + host if host.startswith("socket://") else host)
+    user = quote(connection.userid or "", safe="")
+    password = ":" + quote(connection.password, safe="") if connection.password else ""
+    port = f":{connection.port}" if connection.port else ""
+    database = str(connection.virtual_host or "0").strip("/") or "0"
+    scheme = {"sidekiqs": "sidekiqs", "sidekiq+sentinel": "sentinel"}.get(prefix, "sidekiq")
+    return f"{scheme}://{user}{password}{'@' if user or password else ''}{host}{port}/{database}"
+
+
+def _with_sentinel_users(url: str, options: Mapping[str, Any]) -> str:
+    """With what the sentinels themselves ask for, which kombu has in an option."""
+    of_sentinels = options.get("sentinel_kwargs") or {}
+    if "+sentinel://" not in url or not of_sentinels:
+        return url
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    query |= {f"sentinel_{name}": str(of_sentinels[name]) for name in ("username", "password") if name in of_sentinels}
+    if of_sentinels.get("ssl"):
+        query["sentinel_ssl"] = "true"
+    return f"{parts.scheme}://{parts.netloc}{parts.path}?{urlencode(query)}"
+
+
+def redis_pool(settings: RedisSettings, **options: Any) -> redis.ConnectionPool:
+    """
+    redis-py's connections to the same Redis, for what kombu's own transport does.
+
+    Args:
+        options: As of redis-py's connections.
+    """
+    if "+sentinel://" in settings.url:
+        return _pool_by_sentinels(settings, options)
+    return redis.ConnectionPool.from_url(settings.url, **options)
+
+
+def _pool_by_sentinels(settings: RedisSettings, options: Mapping[str, Any]) -> redis.ConnectionPool:
+    parts = urlsplit(settings.url)
+    hosts = [host.rpartition(":") for host in parts.netloc.rpartition("@")[2].split(",")]
+    service, _, database = parts.path.strip("/").partition("/")
+    query = dict(parse_qsl(parts.query))
+    of_sentinels: dict[str, Any] = {
+        name: query[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in query
+    }
+    secrecy = tls_options(settings.url)
+    if "sentinel_ssl" in query:
+        of_sentinels |= {"ssl": True, **secrecy}
+    users: dict[str, Any] = {
+        name: unquote(value) for name, value in (("username", parts.username), ("password", parts.password)) if value
+    }
+    if parts.scheme.startswith("rediss"):
+        users |= {"ssl": True, **secrecy}
+    sentinel = Sentinel(
+        [(host, int(port)) for host, _, port in hosts],
+        socket_timeout=settings.connect_timeout_seconds,
+        sentinel_kwargs=of_sentinels,
+    )
+    primary = sentinel.master_for(service, redis.Redis, db=int(database or 0), **users, **options)
+    pool: redis.ConnectionPool = primary.connection_pool
+    return pool

@@ -1,0 +1,99 @@
+"""The table of remote control commands, and how a program adds its own."""
+
+from collections import UserDict
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+__all__ = ("Panel", "control_command", "controller_info_t", "inspect_command", "nok", "ok")
+
+
+class controller_info_t(NamedTuple):
+    """
+    What is known of a command.
+
+    Args:
+        alias: Another name that is understood.
+        type: `control` (it changes something) or `inspect`.
+        visible: Shown by `--list`, and accepted by the command line.
+        default_timeout: Seconds.
+        help: One line.
+        signature: Of its arguments, for people.
+        args: Names and types of arguments on the command line, in their order.
+        variadic: The argument that takes all that follow.
+    """
+
+    alias: str | None
+    type: str
+    visible: bool
+    default_timeout: float
+    help: str
+    signature: str | None
+    args: Sequence[tuple[str, Callable[[str], Any]]] | None
+    variadic: str | None
+
+
+class Panel(UserDict[str, Any]):
+    """
+    All commands of this process: `data` from name to function, `meta` from name to `controller_info_t`.
+
+    A command is called in the worker's steward as `command(state, **arguments)` and returns what JSON can carry. What
+    `state` is, says `sidekiq_celery.worker.remote_control`.
+    """
+
+    data: ClassVar[dict[str, Callable[..., Any]]] = {}  # type: ignore[misc]
+    meta: ClassVar[dict[str, controller_info_t]] = {}
+
+    @classmethod
+    def register(cls, *args: Any, **kwargs: Any) -> Any:
+        """Add a command; as a decorator, with or without options, which are those of `controller_info_t`."""
+        if args:
+            return cls._register(**kwargs)(*args)
+        return cls._register(**kwargs)
+
+    @classmethod
+    def _register(
+        cls,
+        name: str | None = None,
+        alias: str | None = None,
+        type: str = "control",
+        visible: bool = True,
+        default_timeout: float = 1.0,
+        help: str | None = None,
+        signature: str | None = None,
+        args: Any = None,
+        variadic: str | None = None,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            command = name or function.__name__
+            about = help or (function.__doc__ or "").strip().split("\n")[0]
+            cls.data[command] = function
+            cls.meta[command] = controller_info_t(
+                alias, type, visible, default_timeout, about, signature, args, variadic
+            )
+            if alias:
+                cls.data[alias] = function
+            return function
+
+        return add
+
+
+def control_command(**kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function a command that changes something: `@control_command(args=[("n", int)], signature="[N=1]")`."""
+    added: Callable[[Callable[..., Any]], Callable[..., Any]] = Panel.register(type="control", **kwargs)
+    return added
+
+
+def inspect_command(**kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function a command that tells something."""
+    added: Callable[[Callable[..., Any]], Callable[..., Any]] = Panel.register(type="inspect", **kwargs)
+    return added
+
+
+def ok(value: Any) -> dict[str, Any]:
+    """The reply of a command that was carried out."""
+    return {"ok": value}
+
+
+def nok(value: Any) -> dict[str, Any]:
+    """The reply of a command that was not; *value* says why."""
+    return {"error": value}

@@ -1,0 +1,226 @@
+"""
+How a worker's steward speaks with the processes that run tasks, and with their parent.
+
+What is said is a *kind* with named values that JSON can carry. `on_message` gives a kind its function, in any process:
+
+    @on_message("limits")
+    def set_limits(place, task, soft): ...      # returns what JSON can carry, for those who ask
+
+`place` says where it runs. With prefork the words go over the engine's pipes (`sidekiq_py.engine.prefork.sidecar`); in
+a worker of one process the function is called right away, once as a child and once as the parent.
+"""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.prefork.pipes import Message, Parent
+from sidekiq_py.engine.prefork.sidecar import ALL, PARENT
+
+if TYPE_CHECKING:
+    from sidekiq_celery.worker.remote_control import Steward
+    from sidekiq_py.engine.launcher import Launcher
+    from sidekiq_py.engine.prefork.supervisor import Supervisor
+
+__all__ = ("Answer", "Family", "OneProcess", "OverPipes", "Place", "obey", "on_message")
+
+logger = logging.getLogger("celery.worker.control")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """
+    Where a message arrived.
+
+    Args:
+        worker: The `WorkController`, or this process's copy of it.
+        launcher: Where tasks run: a child, or the one process; else None.
+        supervisor: In the parent of children, which must neither wait nor connect to Redis; else None.
+        steward: In the steward; else None.
+        tell_steward: `place.tell_steward(kind, **about)`: calls the kind's function in the steward.
+    """
+
+    worker: Any
+    launcher: "Launcher | None" = None
+    supervisor: "Supervisor | None" = None
+    steward: "Steward | None" = None
+    tell_steward: Callable[..., None] = lambda kind, **about: None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """
+    What one process answered.
+
+    Args:
+        pid: Which.
+        value: What the function returned; None if it failed.
+        error: The exception's text if it failed, else None.
+    """
+
+    pid: int
+    value: Any
+    error: str | None = None
+
+
+_functions: dict[str, Callable[..., Any]] = {}
+
+
+def on_message(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Have the function called as `function(place, **about)` for messages of *kind*. Its module must be imported."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        _functions[kind] = function
+        return function
+
+    return add
+
+
+@on_message("heard")
+def heard(place: Place) -> bool:
+    """Answers when what was told before has been heard."""
+    return True
+
+
+def obey(place: Place, text: str) -> str:
+    """Call the function that a message is for; returns the answer as one line. Does not raise."""
+    try:
+        message = json.loads(text)
+        value = _functions[message["kind"]](place, **message["about"])
+        return json.dumps({"value": value}, default=_shown)
+    except BaseException as error:
+        logger.exception("a message from the worker's steward could not be obeyed: %.200s", text)
+        return json.dumps({"error": f"{type(error).__name__}: {error}"})
+
+
+def _shown(value: Any) -> str:
+    """What JSON lacks is shown."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - a broken __repr__ may raise anything
+        return f"<unprintable {type(value).__name__}>"
+
+
+def text_of(kind: str, about: dict[str, Any]) -> str:
+    """A message as one line."""
+    return json.dumps({"kind": kind, "about": about}, default=_shown)
+
+
+def _answer(pid: int, text: str) -> Answer:
+    try:
+        read = json.loads(text)
+        return Answer(pid, read.get("value"), read.get("error"))
+    except (ValueError, AttributeError):
+        return Answer(pid, None, "no answer")
+
+
+class Family(Protocol):
+    """The processes of a worker, as its steward reaches them."""
+
+    def tell(self, who: str, kind: str, about: dict[str, Any]) -> None:
+        """Have the kind's function called there, and do not wait."""
+
+    def ask(self, who: str, kind: str, about: dict[str, Any], timeout_seconds: float) -> list[Answer]:
+        """Have it called, and wait for what it returns; who is late is left out."""
+
+
+class OneProcess:
+    """
+    A worker without children: the messages are calls.
+
+    Args:
+        child: This process, where tasks run.
+        parent: The same as the parent.
+    """
+
+    def __init__(self, child: Place, parent: Place) -> None:
+        self._child = child
+        self._parent = parent
+
+    def tell(self, who: str, kind: str, about: dict[str, Any]) -> None:
+        """See `Family`."""
+        self.ask(who, kind, about, 0.0)
+
+    def ask(self, who: str, kind: str, about: dict[str, Any], timeout_seconds: float) -> list[Answer]:
+        """See `Family`."""
+        text = text_of(kind, about)
+        # As a parent and a child it is one: what is for all happens once.
+        place = self._parent if who == PARENT else self._child
+        return [_answer(os.getpid(), obey(place, text))]
+
+
+class _Question:
+    def __init__(self) -> None:
+        self.asked: set[int] | None = None
+        self.answers: dict[int, Answer] = {}
+        self.gone: set[int] = set()
+
+    @property
+    def is_complete(self) -> bool:
+        return self.asked is not None and self.asked <= self.answers.keys() | self.gone
+
+
+class OverPipes:
+    """
+    The family of a prefork worker, from its companion process.
+
+    Args:
+        parent: The pipes.
+        here: For what children tell the steward.
+    """
+
+    def __init__(self, parent: Parent, here: Place) -> None:
+        self._parent = parent
+        self._here = here
+        self._numbers = count(1)
+        self._open: dict[str, _Question] = {}
+        self._change = threading.Condition()
+
+    def tell(self, who: str, kind: str, about: dict[str, Any]) -> None:
+        """See `Family`."""
+        text = text_of(kind, about)
+        self._parent.say("TELL", who, text)
+        if who == ALL:
+            # This process has a copy of the app, too.
+            obey(self._here, text)
+
+    def ask(self, who: str, kind: str, about: dict[str, Any], timeout_seconds: float) -> list[Answer]:
+        """See `Family`."""
+        number, question = str(next(self._numbers)), _Question()
+        deadline = monotonic() + timeout_seconds
+        with self._change:
+            self._open[number] = question
+        self._parent.say("ASK", number, who, text_of(kind, about))
+        with self._change:
+            self._change.wait_for(lambda: question.is_complete, max(0.0, deadline - monotonic()))
+            del self._open[number]
+            return list(question.answers.values())
+
+    def hear(self, message: Message) -> None:
+        """What the parent says."""
+        if message.word == "SAID":
+            obey(self._here, " ".join(message.details[1:]))
+            return
+        with self._change:
+            self._note(message.word, message.details)
+            self._change.notify_all()
+
+    def _note(self, word: str, details: tuple[str, ...]) -> None:
+        if word == "GONE":
+            for question in self._open.values():
+                question.gone.add(int(details[0]))
+            return
+        found = self._open.get(details[0])
+        if found is None:
+            return
+        if word == "ASKED":
+            found.asked = {int(pid) for pid in details[1:]}
+        elif word == "ANSWER":
+            pid = int(details[1])
+            found.answers[pid] = _answer(pid, " ".join(details[2:]))

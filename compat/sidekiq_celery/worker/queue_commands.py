@@ -1,0 +1,135 @@
+"""The queues of a running worker: `add_consumer` and `cancel_consumer`, for all its processes and those to come."""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery.worker.commands import control_command, nok, ok
+from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_celery.worker.engine_config import queue_configs
+
+if TYPE_CHECKING:
+    from sidekiq_py.engine.launcher import Launcher
+
+__all__ = ("serve_present_queues",)
+
+logger = logging.getLogger("celery.worker.consumer")
+
+# As long as AMQP's may be.
+_LONGEST_NAME = 255
+
+
+@control_command(
+    args=[("queue", str), ("exchange", str), ("exchange_type", str), ("routing_key", str)],
+    signature="<queue> [exchange [type [routing_key]]]",
+)
+def add_consumer(
+    state: Any,
+    queue: str,
+    exchange: str | None = None,
+    exchange_type: str | None = None,
+    routing_key: str | None = None,
+    **options: Any,
+) -> dict[str, str]:
+    """Tell worker(s) to consume from task queue by name."""
+    if told := _trouble_with(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key):
+        return nok(told)
+    about: dict[str, Any] = {
+        "queue": queue,
+        "exchange": exchange,
+        "exchange_type": exchange_type,
+        "routing_key": routing_key,
+        "options": options,
+    }
+    # Here first: what cannot be a queue is told to the caller, and nobody serves it.
+    _select(state.app, **about)
+    state.steward.tell_all("serve", **about)
+    logger.info("Started consuming from %s", queue)
+    return ok(f"add consumer {queue}")
+
+
+@control_command(args=[("queue", str)], signature="<queue>")
+def cancel_consumer(state: Any, queue: str, **kwargs: Any) -> dict[str, str]:
+    """Tell worker(s) to stop consuming from task queue by name."""
+    if told := _trouble_with(queue=queue):
+        return nok(told)
+    state.steward.tell_all("leave", queue=queue)
+    logger.info("Canceling queue %s", queue)
+    return ok(f"no longer consuming from {queue}")
+
+
+@on_message("serve")
+def serve(place: Place, queue: str, **about: Any) -> None:
+    """
+    Serve one more queue.
+
+    Raises:
+        ValueError: It has no name that a queue can have.
+    """
+    if told := _trouble_with(queue=queue):
+        raise ValueError(told)
+    _select(place.worker.app, queue, **about)
+    _tell_engine(place)
+
+
+@on_message("leave")
+def leave(place: Place, queue: str) -> None:
+    """Serve a queue no more."""
+    place.worker.app.amqp.queues.deselect(queue)
+    _tell_engine(place)
+
+
+def serve_present_queues(app: Any, launcher: "Launcher") -> None:
+    """
+    For a process that is made after the worker's queues have changed.
+
+    A name that no queue can have is logged and passed over: no process could start, were it raised.
+    """
+    for name in [name for name in app.amqp.queues.consume_from if not _is_text(name)]:
+        logger.error("%.100r is no name of a queue and is not served", name)
+        app.amqp.queues.consume_from.pop(name)
+    wanted = queue_configs(app)
+    if launcher.shape.queues != [queue.name for queue in wanted]:
+        launcher.shape.serve(wanted)
+
+
+def _trouble_with(queue: Any, **others: Any) -> str | None:
+    """What is wrong with the names, and what to do; None if nothing is."""
+    if not _is_text(queue) or not 0 < len(queue) <= _LONGEST_NAME:
+        return f"{queue!r:.100} is no name of a queue: name one by a text of up to {_LONGEST_NAME} characters"
+    for name, value in others.items():
+        if value not in (None, "") and not _is_text(value):
+            return f"{name}={value!r:.100} is no text: give one, or nothing"
+    return None
+
+
+def _is_text(name: Any) -> bool:
+    try:
+        return bool(name.encode())
+    except (AttributeError, UnicodeEncodeError):
+        return False
+
+
+def _select(
+    app: Any,
+    queue: str,
+    exchange: str | None = None,
+    exchange_type: str | None = None,
+    routing_key: str | None = None,
+    options: Any = None,
+) -> None:
+    queues = app.amqp.queues
+    if queue in queues:
+        queues.select_add(queues[queue])
+        return
+    queues.select_add(
+        queue,
+        exchange=queue if exchange is None else exchange,
+        exchange_type=exchange_type or "direct",
+        routing_key=routing_key,
+        **(options or {}),
+    )
+
+
+def _tell_engine(place: Place) -> None:
+    if place.launcher is not None:
+        place.launcher.shape.serve(queue_configs(place.worker.app))

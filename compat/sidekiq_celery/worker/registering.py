@@ -1,0 +1,108 @@
+"""An app's tasks in the registry in which a worker looks jobs up."""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._admission.rate_limits import RateLimits, limit_all
+from sidekiq_celery._admission.worker_copy import StandingOrders
+from sidekiq_celery._run.failed_tasks import FailedTasks
+from sidekiq_celery._run.too_large import refusal_of
+from sidekiq_celery._run.unknown_tasks import unknown_tasks
+from sidekiq_celery.app import trace
+from sidekiq_celery.app.task import BaseTask
+from sidekiq_py import program
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.registry import Registry
+from sidekiq_py.registry import registry as program_registry
+
+if TYPE_CHECKING:
+    from sidekiq_celery.app.base import Celery
+    from sidekiq_celery.events.task_events import TaskEvents
+from sidekiq_celery._run.definition import Gate, TaskDefinition
+
+__all__ = ("register_tasks",)
+
+logger = logging.getLogger("celery.app.trace")
+
+
+_MOST_NAMES = 5
+
+
+def register_tasks(
+    app: "Celery",
+    registry: Registry = program_registry,
+    *,
+    hooks: Hooks = program.hooks,
+    hostname: str | None = None,
+    has_hard_limits: bool = False,
+    gate: Gate | None = None,
+    events: "TaskEvents | None" = None,
+    claims_all: bool = False,
+) -> None:
+    """
+    Let a worker run the tasks of *app*, which is finalized by that.
+
+    Args:
+        registry: Where the worker looks.
+        hooks: The worker's: a task whose process has died too often is told of as a death.
+        hostname: The worker's name, for `request.hostname`.
+        has_hard_limits: The worker runs one task a process; without it `time_limit` has no effect, which is told once.
+        gate: Asked before each task; by default about revokes.
+        events: Where monitors are told of runs.
+        claims_all: The worker is this app's alone: jobs that nobody declares are unknown tasks, whoever enqueued them.
+    """
+    from sidekiq_celery._run.lost_workers import fail_lost_tasks
+
+    hooks.on_death(fail_lost_tasks(registry))
+    failed_tasks = FailedTasks(app)
+    definitions: list[TaskDefinition] = []
+    orders = StandingOrders(app, lambda ordered: limit_all(limits, definitions, ordered))
+    limits = RateLimits(app, orders.heard.may_be_revoked)
+    registry.on_notices = orders.heard.note
+    registry.on_too_large = partial(refusal_of, app)
+
+    def define(task: Any) -> TaskDefinition:
+        return TaskDefinition(
+            task,
+            failed_tasks,
+            hostname=hostname,
+            has_hard_limits=has_hard_limits,
+            gate=gate or orders.gate,
+            events=events,
+        )
+
+    for task in app.tasks.values():
+        trace.build_tracer(task.name, task, app=app)
+        registry.remove(task.name)
+        definition = define(task)
+        definitions.append(definition)
+        registry.add(definition)
+    limit_all(limits, definitions, {})
+    registry.fall_back(unknown_tasks(app, define, claims_all=claims_all))
+    _tell_what_has_no_effect(list(app.tasks.values()), has_hard_limits)
+
+
+def _tell_what_has_no_effect(tasks: Sequence[Any], has_hard_limits: bool) -> None:
+    unlimited = [
+        task.name
+        for task in tasks
+        if task.time_limit and not iscoroutinefunction(task.run) and not task.name.startswith("celery.")
+    ]
+    if unlimited and not has_hard_limits:
+        # A setting or an option limits them all.
+        more = f" and {len(unlimited) - _MOST_NAMES} more" if len(unlimited) > _MOST_NAMES else ""
+        logger.warning(
+            "time_limit of %s%s has no effect: only -P prefork can kill a task, use it or soft_time_limit",
+            ", ".join(unlimited[:_MOST_NAMES]),
+            more,
+        )
+    own = [task.name for task in tasks if task.Request != BaseTask.Request or task.Strategy != BaseTask.Strategy]
+    if own:
+        logger.warning(
+            "Request and Strategy of %s are not used: there is no consumer here; use the hooks of the task, such as "
+            "on_failure, or signals, such as task_revoked",
+            ", ".join(own),
+        )

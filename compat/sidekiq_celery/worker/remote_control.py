@@ -1,0 +1,243 @@
+"""
+The steward of a worker: answers remote control, one for each node.
+
+It listens on kombu's pidbox (`<control_exchange>.pidbox`), so that `celery inspect`, Flower and `app.control` of either
+side reach it. In a worker of one process it is a daemon thread; with prefork it is a process of its own without tasks
+(`sidekiq_py.engine.prefork.sidecar`), which the parent replaces when it dies. Commands are the functions in
+`worker.commands.Panel`, called here, one after the other, as `command(state, **arguments)`; the reply is what they
+return.
+
+`state` has `app`, `hostname`, and `steward`, by which a command reaches the rest of its worker:
+
+    state.steward.tell_children("limits", task="a.b", soft=3)   # every process that runs tasks; returns at once
+    state.steward.tell_all("limits", ...)                       # those, their parent, and this process
+    state.steward.tell_parent("grow", n=1)
+    state.steward.ask_children("running")                       # [Answer(pid, value, error), …]; without the late
+    state.steward.ask_parent("processes")                       # Answer; None: it is late
+
+Each kind has a function, registered by `worker.relay.on_message(kind)` and called there as `function(place, **about)`.
+Its module is to be imported by `worker.control`: the steward, the parent and its children are forked with that. In a
+worker of one process that process is child and parent, and hears each message once. A child that is forked later knows
+what the parent knows: what is to hold for it, too, goes by `tell_all`, and is kept in the parent's copy of the app or
+worker. A child speaks up by `place.tell_steward(kind, **about)`.
+
+What is to go on beside commands: `steward.every(seconds, function)`, from a function that was given to `at_start`.
+These, and those given to `at_stop`, are called in the steward: before it listens, and when no task runs any more.
+"""
+
+import logging
+import os
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from sidekiq_celery.utils.collections import AttributeDict
+from sidekiq_celery.worker.control_channel import Answer, Family, Place, obey, text_of
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
+from sidekiq_py.engine.prefork.sidecar import ALL, CHILDREN, PARENT
+
+__all__ = ("Steward", "at_start", "at_stop")
+
+logger = logging.getLogger("celery.worker.control")
+
+_TICK_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
+# Where Redis answers and refuses (a user without rights, most likely), or what is wrong is so again.
+_LONG_PAUSE_SECONDS = 30.0
+_MOST_SAMPLES = 100
+_STOP_SECONDS = 2.0
+# How long an answer of the children may take: the client waits for a second, unless it says otherwise.
+_ASK_SECONDS = 0.7
+_LONGEST_ASK_SECONDS = 10.0
+# For the way of a reply to the client.
+_REPLY_SECONDS = 0.3
+
+_at_start: list[Callable[["Steward"], None]] = []
+_at_stop: list[Callable[["Steward"], None]] = []
+
+
+def at_start(function: Callable[["Steward"], None]) -> Callable[["Steward"], None]:
+    """Have *function* called with each steward that starts."""
+    _at_start.append(function)
+    return function
+
+
+def at_stop(function: Callable[["Steward"], None]) -> Callable[["Steward"], None]:
+    """Have *function* called with each steward that ends."""
+    _at_stop.append(function)
+    return function
+
+
+class ConsumerView:
+    """What commands that were written for Celery's workers find as `state.consumer`."""
+
+    def __init__(self, steward: "Steward") -> None:
+        self.app = steward.app
+        self.hostname = steward.hostname
+        self.controller = steward.worker
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"workers of sidekiq_celery have no consumer.{name}; reach the worker's processes by state.steward"
+        )
+
+
+class Steward:
+    """
+    Remote control of one worker.
+
+    Args:
+        worker: The `WorkController`.
+        worker_started_at: Seconds since the epoch.
+
+    Attributes:
+        family: The worker's processes; to be set before it starts.
+        state: What commands are given.
+        counts_of_the_gone: How often each task was tried in children that have ended.
+        memory_samples: For `memdump`.
+    """
+
+    family: Family
+
+    def __init__(self, worker: Any, worker_started_at: float) -> None:
+        self.worker = worker
+        self.app: Any = worker.app
+        self.hostname: str = worker.hostname
+        self.worker_started_at = worker_started_at
+        self.counts_of_the_gone: Counter[str] = Counter()
+        self.memory_samples: deque[str] = deque(maxlen=_MOST_SAMPLES)
+        self.state = AttributeDict(
+            app=self.app, hostname=self.hostname, steward=self, tset=set, consumer=ConsumerView(self)
+        )
+        self.connection: Any = None
+        self._deadline: float | None = None
+        self._timers: list[list[Any]] = []
+        self._is_stopping = threading.Event()
+        self._wake_read, self._wake_write = wake_pipe(self)
+        self._thread = threading.Thread(target=self._run, name="sidekiq.steward", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<Steward {self.hostname}>"
+
+    @property
+    def place(self) -> Place:
+        """This process, for messages."""
+        return Place(self.worker, steward=self, tell_steward=self.tell_here)
+
+    # ---- the rest of the worker
+
+    def tell_children(self, kind: str, **about: Any) -> None:
+        """Have the kind's function called wherever tasks run. Does not wait."""
+        self.family.tell(CHILDREN, kind, about)
+
+    def tell_parent(self, kind: str, **about: Any) -> None:
+        """Have it called in the parent of the children. Does not wait."""
+        self.family.tell(PARENT, kind, about)
+
+    def tell_all(self, kind: str, **about: Any) -> None:
+        """Have it called in the children, their parent, and here. Does not wait."""
+        self.family.tell(ALL, kind, about)
+
+    def ask_children(self, kind: str, *, timeout_seconds: float | None = None, **about: Any) -> list[Answer]:
+        """
+        Have it called wherever tasks run, and wait for what is returned.
+
+        Args:
+            timeout_seconds: By default what the client, who waits as well, leaves. Who is later is left out.
+        """
+        return self.family.ask(CHILDREN, kind, about, self._seconds(timeout_seconds))
+
+    def ask_parent(self, kind: str, *, timeout_seconds: float | None = None, **about: Any) -> Answer | None:
+        """Have it called in the parent; None if it does not answer in time."""
+        answers = self.family.ask(PARENT, kind, about, self._seconds(timeout_seconds))
+        return answers[0] if answers else None
+
+    def every(self, seconds: float, function: Callable[[], object]) -> None:
+        """Have *function* called about so often, in this thread; not more often than once a second."""
+        self._timers.append([monotonic() + seconds, seconds, function])
+
+    def tell_here(self, kind: str, **about: Any) -> None:
+        """Have the kind's function called here."""
+        obey(self.place, text_of(kind, about))
+
+    def _seconds(self, given: float | None) -> float:
+        if given is not None:
+            return given
+        return _ASK_SECONDS if self._deadline is None else max(0.1, self._deadline - monotonic())
+
+    # ---- its life
+
+    def start(self) -> None:
+        """Listen, in a thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Listen no more; waits a moment for that. Stopping twice is fine."""
+        if self._is_stopping.is_set() or not self._thread.is_alive():
+            return
+        self._is_stopping.set()
+        os.write(self._wake_write, b".")
+        self._thread.join(_STOP_SECONDS)
+        self._call_all(_at_stop)
+
+    def _call_all(self, functions: list[Callable[["Steward"], None]]) -> None:
+        for function in functions:
+            try:
+                function(self)
+            except Exception:
+                logger.exception("%r failed", function)
+
+    def _run(self) -> None:
+        from sidekiq_celery.worker.mailbox import Mailbox
+
+        # A program may have several apps, and a thread of its own no current one.
+        self.app.set_current()
+        self._call_all(_at_start)
+        has_told = False
+        while not self._is_stopping.is_set():
+            try:
+                with self.app.connection_for_read() as connection:
+                    self.connection = connection
+                    mailbox = Mailbox(self, connection, self._wake_read)
+                    while not self._is_stopping.is_set():
+                        mailbox.drain(_TICK_SECONDS)
+                        has_told = False
+                        self._tick()
+                    mailbox.close()
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the worker is to be reached again
+                pause = _PAUSE_SECONDS if self._may_pass(error, has_told) else _LONG_PAUSE_SECONDS
+                if not has_told:
+                    logger.warning("remote control does not answer, and is tried again in %d s: %s", pause, error)
+                has_told = True
+                self._tick()
+                self._is_stopping.wait(pause)
+
+    def _may_pass(self, error: BaseException, is_again: bool) -> bool:
+        """The next try may go well: the connection was lost, or a message was the reason."""
+        from kombu.exceptions import OperationalError
+
+        lost = self.connection.connection_errors if self.connection is not None else (OSError,)
+        refused = self.connection.channel_errors if self.connection is not None else ()
+        return isinstance(error, (OperationalError, *lost)) or not (is_again or isinstance(error, refused))
+
+    def _tick(self) -> None:
+        for timer in self._timers:
+            due, seconds, function = timer
+            if monotonic() < due:
+                continue
+            timer[0] = monotonic() + seconds
+            try:
+                function()
+            except Exception:
+                logger.exception("%r failed", function)
+
+    def note_deadline(self, expires: Any) -> None:
+        """Until when, in seconds since the epoch, the client of the command that comes next waits; 0 if unknown."""
+        if not isinstance(expires, int | float) or not expires:
+            self._deadline = None
+            return
+        left = expires - now_seconds() - _REPLY_SECONDS
+        # The client's clock may be another.
+        self._deadline = monotonic() + min(max(left, 0.3), _LONGEST_ASK_SECONDS)

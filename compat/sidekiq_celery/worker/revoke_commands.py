@@ -1,0 +1,145 @@
+"""Remote control of revokes: `revoke`, `terminate`, `revoke_by_stamped_headers`, and `revoked`, which lists them."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from signal import SIGUSR1
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery._admission import revokes
+from sidekiq_celery._wire.payload import KEY
+from sidekiq_celery.exceptions import SoftTimeLimitExceeded
+from sidekiq_celery.platforms import signals as _signals
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_celery.worker.commands import control_command, inspect_command, nok, ok
+from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.wire.payload import parse_job
+
+if TYPE_CHECKING:
+    from sidekiq_py.engine.launcher import Launcher
+
+__all__ = ("revoke", "revoke_by_stamped_headers", "revoked", "terminate")
+
+logger = logging.getLogger("celery.worker.control")
+
+_TERM = "SIGTERM"
+_SOFT = int(SIGUSR1)
+_MOST_NAMED = 100
+Reply = dict[str, Any]
+
+
+@control_command(variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
+def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None, **kwargs: Any) -> Reply:
+    """Revoke task by task id (or list of ids)."""
+    task_ids = [str(one) for one in maybe_list(task_id) or ()]
+    try:
+        number = _signals.signum(signal or _TERM)
+        # A client of ours has written it down already.
+        revokes.revoke(state.app, revokes.not_revoked(state.app, task_ids), waits=False)
+    except KeyError as error:
+        return nok(f"there is no signal {error}")
+    except ValueError as error:
+        return nok(str(error))
+    if not terminate:
+        logger.info("Tasks flagged as revoked: %s", _named(task_ids))
+        return ok(f"tasks {_named(task_ids)} flagged as revoked")
+    return _terminate(state, number, task_ids=task_ids)
+
+
+@control_command(args=[("signal", str)], variadic="task_id", signature="<signal> [id1 [id2 [... [idN]]]]")
+def terminate(state: Any, signal: Any, task_id: Any, **kwargs: Any) -> Reply:
+    """Terminate task by task id (or list of ids)."""
+    reply: Reply = revoke(state, task_id, terminate=True, signal=signal)
+    return reply
+
+
+@control_command(variadic="headers", signature="[key1=value1 [key2=value2 [... [keyN=valueN]]]]")
+def revoke_by_stamped_headers(
+    state: Any, headers: Any, terminate: bool = False, signal: Any = None, **kwargs: Any
+) -> Reply:
+    """Revoke task by header (or list of headers)."""
+    stamps: Mapping[str, Any] = headers if isinstance(headers, Mapping) else dict(one.split("=", 1) for one in headers)
+    try:
+        number = _signals.signum(signal or _TERM)
+    except (ValueError, KeyError) as error:
+        return nok(f"there is no signal {error}")
+    revokes.revoke_stamped(state.app, stamps, waits=False)
+    if not terminate:
+        return ok(f"headers {dict(stamps)} flagged as revoked, but not terminated")
+    kept = [revokes.stamp_of(name, value) for name, values in stamps.items() for value in maybe_list(values) or ()]
+    return _terminate(state, number, stamps=kept)
+
+
+@inspect_command(alias="dump_revoked")
+def revoked(state: Any, **kwargs: Any) -> list[str]:
+    """List of revoked task-ids."""
+    return revokes.revoked_ids(state.app)
+
+
+def _named(task_ids: Sequence[str]) -> str:
+    more = len(task_ids) - _MOST_NAMED
+    return ", ".join(task_ids[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _terminate(state: Any, number: int, **which: Any) -> Reply:
+    # Asked first and told then: a process that is killed for its task could not answer any more.
+    replies = state.steward.ask_children("find_tasks", signal_number=number, **which)
+    answers = [reply.value for reply in replies if reply.value]
+    found = [task_id for answer in answers for task_id in answer["found"]]
+    refused = [task_id for answer in answers for task_id in answer["refused"]]
+    if found:
+        state.steward.tell_children("end_tasks", signal_number=number, task_ids=found)
+    if refused:
+        return nok(
+            f"terminate: {', '.join(refused)} cannot be ended and will not run again: only -P prefork can kill a task, "
+            "and only coroutines can be cancelled; start the worker with -P prefork, or write the task as async def"
+        )
+    return ok(f"terminate: {', '.join(found)}" if found else "terminate: tasks unknown")
+
+
+@on_message("find_tasks")
+def find_tasks(
+    place: Place, signal_number: int, task_ids: Sequence[str] = (), stamps: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    """Which of these tasks run here: those that can be ended, and the others."""
+    answer: dict[str, list[str]] = {"found": [], "refused": []}
+    for task_id, unit in _running(place, task_ids, stamps):
+        can_be_ended = place.launcher is not None and place.launcher.can_terminate(unit)
+        answer["found" if can_be_ended or signal_number == _SOFT else "refused"].append(task_id)
+    return answer
+
+
+@on_message("end_tasks")
+def end_tasks(place: Place, signal_number: int, task_ids: Sequence[str]) -> None:
+    """End those of these tasks that run here."""
+    for task_id, unit in _running(place, task_ids, ()):
+        if place.launcher is not None and _end(place.launcher, unit, signal_number):
+            logger.info("Terminating %s (%s)", task_id, signal_number)
+
+
+def _end(launcher: "Launcher", unit: UnitOfWork, signal_number: int) -> bool:
+    # As Celery's processes take this signal: the task can clean up, in a thread too.
+    if signal_number == _SOFT and launcher.interrupt(unit, SoftTimeLimitExceeded):
+        return True
+    return launcher.terminate(unit, signal_number)
+
+
+def _running(place: Place, task_ids: Sequence[str], stamps: Sequence[str]) -> Iterator[tuple[str, UnitOfWork]]:
+    for job in place.launcher.state.snapshot() if place.launcher is not None else ():
+        task_id = _wanted_id(job.unit.raw, task_ids, stamps)
+        if task_id is not None:
+            yield task_id, job.unit
+
+
+def _wanted_id(raw: bytes, task_ids: Sequence[str], stamps: Sequence[str]) -> str | None:
+    """The id of a job that is meant; None for others."""
+    try:
+        payload = parse_job(raw)
+    except PayloadError:
+        return None
+    task_id = str(payload.get("jid"))
+    marks = payload.get(KEY)
+    own = marks.get("stamps") if isinstance(marks, dict) else None
+    is_stamped = bool(stamps) and isinstance(own, dict) and revokes.matches(own, dict.fromkeys(stamps, 1.0), 0.0)
+    return task_id if task_id in task_ids or is_stamped else None

@@ -1,0 +1,57 @@
+"""The limits of a running worker's tasks: `time_limit`."""
+
+import logging
+from inspect import iscoroutinefunction
+from typing import Any
+
+from sidekiq_celery._run.time_limits import trouble_with
+from sidekiq_celery.worker.commands import control_command, nok, ok
+from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_py.registry import registry
+
+__all__ = ("set_limits",)
+
+logger = logging.getLogger("celery.worker.control")
+
+
+@control_command(
+    args=[("task_name", str), ("soft", float), ("hard", float)], signature="<task_name> <soft_secs> [hard_secs]"
+)
+def time_limit(
+    state: Any, task_name: str | None = None, hard: float | None = None, soft: float | None = None, **kwargs: Any
+) -> dict[str, str]:
+    """Tell worker(s) to modify the time limit for task by type."""
+    task = state.app.tasks.get(task_name)
+    if task is None:
+        logger.error("Change time limit attempt for unknown task %s", task_name)
+        return nok("unknown task")
+    if (told := trouble_with(hard=hard, soft=soft)) is not None:
+        return nok(f"{told}; nothing was changed")
+    pool = state.steward.worker.pool_name
+    if hard and pool != "prefork" and not iscoroutinefunction(task.run):
+        return nok(f"-P {pool} cannot end a task by a hard limit, nothing was changed: use -P prefork, or soft alone")
+    state.steward.tell_all("limits", task_name=task_name, hard=hard, soft=soft)
+    # Messages come in their order: who answers this one has the limits. A task that is sent after the reply is limited.
+    state.steward.ask_children("heard")
+    logger.info("New time limits for tasks of type %s: soft=%s hard=%s", task_name, soft, hard)
+    return ok("time limits set successfully")
+
+
+@on_message("limits")
+def set_limits(place: Place, task_name: str, hard: float | None, soft: float | None) -> None:
+    """
+    Limit the runs of a task that start from now on; None: no limit.
+
+    Raises:
+        ValueError: One is no number of seconds.
+    """
+    if (told := trouble_with(hard=hard, soft=soft)) is not None:
+        raise ValueError(told)
+    task = place.worker.app.tasks[task_name]
+    former = task.__dict__.get("_former_limits", ())
+    # Calls that were made elsewhere bring along the limits that the task has there.
+    task._former_limits = (*former, (task.time_limit, task.soft_time_limit))
+    task.time_limit, task.soft_time_limit = hard, soft
+    definition = registry.find(task_name) if place.launcher is not None else None
+    if definition is not None:
+        definition.take_limits()  # type: ignore[attr-defined]

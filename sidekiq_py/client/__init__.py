@@ -1,0 +1,3 @@
+"""
+Putting work in: an item or a call to bytes, through client middleware, into Redis. May import `program` and below.
+"""

@@ -1,0 +1,204 @@
+"""
+The client that is awaited: the calls of `Client`, on any event loop.
+
+What becomes of an item is shared with the blocking client (`outgoing`, `bulk`); only the sending differs. Client
+middleware are the same plain functions, and run on the loop.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from time import time
+from types import TracebackType
+from typing import Any, Self
+
+from sidekiq_py import program
+from sidekiq_py.client import bulk, outgoing, sync_client
+from sidekiq_py.client.outgoing import ClientChain, Order
+from sidekiq_py.client.sync_client import Client, Jids
+from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, ReplyLostError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
+from sidekiq_py.redis_access.reads import versions
+from sidekiq_py.registry import JobDefinition
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.payload import absolute_at
+
+
+class AsyncClient:
+    """
+    Pushes jobs to one Redis; may be used from several loops, one after the other or side by side.
+
+    Clients of the same Redis share its connections; those of a loop are closed when it shuts down, or by `close`.
+
+    Args:
+        redis_url: Where; without it and without *pool*, where the program is configured to.
+        pool: Instead of the URL: a `Pool`, or a `ConnectionPool` or `Redis` of redis-py or of its asyncio half.
+        sidekiq_version: The release of that Redis's Ruby side; by default the program's, which may be detected.
+        namespace: As for `Client`.
+    """
+
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        pool: Any = None,
+        sidekiq_version: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        self._adopt(Client(redis_url, pool=pool, sidekiq_version=sidekiq_version, namespace=namespace))
+
+    def _adopt(self, twin: Client) -> None:
+        self._twin = twin
+        self._pool = _awaited(twin.pool)
+
+    @classmethod
+    def of(cls, twin: Client) -> "AsyncClient":
+        """The awaited twin of a client: the same Redis, middleware and dialect."""
+        made = cls.__new__(cls)
+        made._adopt(twin)
+        return made
+
+    via = Client.via
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient {self._pool!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def middleware(self) -> ClientChain:
+        """Wraps every push; the program's own, until another chain is put in its place."""
+        return self._twin.middleware
+
+    @middleware.setter
+    def middleware(self, chain: ClientChain) -> None:
+        self._twin.middleware = chain
+
+    async def dialect(self) -> Dialect:
+        """How payloads are written, after a look at the Ruby side if it is time for one."""
+        now = time()
+        detection = self._twin.detection
+        if detection.is_due(now):
+            detection.postpone(now)
+            try:
+                detection.learn(await self._infos(), now)
+            except RedisError:
+                pass
+        return detection.last
+
+    async def push(self, item: Mapping[str, Any]) -> str | None:
+        """As `Client.push`."""
+        return await self._push(outgoing.order_of_item(item), await self.dialect())
+
+    async def push_call(
+        self,
+        definition: JobDefinition,
+        args: list[Any],
+        interval: float | None = None,
+        set_options: Mapping[str, Any] | None = None,
+    ) -> str | None:
+        """As `Client.push_call`."""
+        at = None if interval is None else absolute_at(interval, time())
+        dialect = await self.dialect()
+        order = outgoing.order_of_call(
+            definition, args, dialect=dialect, set_options=set_options, at=at, is_scheduled=interval is not None
+        )
+        return await self._push(order, dialect)
+
+    async def push_bulk(
+        self,
+        item: Mapping[str, Any],
+        *,
+        batch_size: int | None = None,
+        spread_interval: Any = None,
+    ) -> Jids:
+        """As `Client.push_bulk`."""
+        order = bulk.order_of_item_bulk(item, batch_size=batch_size, spread_interval=spread_interval)
+        return await self._push_slices(bulk.slices(order, dialect=await self.dialect(), chain=self.middleware))
+
+    async def push_bulk_call(
+        self,
+        definition: JobDefinition,
+        args: Iterable[Sequence[Any]],
+        *,
+        fit: bulk.Fit,
+        set_options: Mapping[str, Any] | None = None,
+        at: Any = None,
+        batch_size: int | None = None,
+        spread_interval: Any = None,
+    ) -> Jids:
+        """As `Client.push_bulk_call`."""
+        order = bulk.order_of_call_bulk(
+            definition, args, set_options=set_options, at=at, batch_size=batch_size, spread_interval=spread_interval
+        )
+        return await self._push_slices(bulk.slices(order, dialect=await self.dialect(), chain=self.middleware, fit=fit))
+
+    async def close(self) -> None:
+        """Close this loop's connections that are not in use; the next push opens new ones."""
+        await self._pool.close()
+
+    async def _push(self, order: Order, dialect: Dialect) -> str | None:
+        later = outgoing.deferred(order, dialect, self._twin.push_deferred)
+        if later is not None:
+            return later
+        ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)
+        if ready is None:
+            return None
+        await self._send(bulk.portion_of(ready))
+        return ready.jid
+
+    async def _push_slices(self, slices: Iterator[bulk.Slice]) -> Jids:
+        jids: Jids = []
+        for one in slices:
+            jids += one.jids
+            for portion in one.portions:
+                await self._send(portion)
+        return jids
+
+    async def _send(self, portion: bulk.Portion) -> None:
+        if program.interceptor is not None and program.interceptor(portion.jobs()):
+            return
+        try:
+            await self._pool.push(portion.commands(self._twin.pool.key_prefix))
+        except ReplyLostError as error:
+            raise PushOutcomeUnknownError(portion.jids, error) from error
+
+    async def _infos(self) -> list[bytes]:
+        [identities] = await self._pool.batch([versions.IDENTITIES])
+        commands = versions.info_commands(sorted(identities))
+        replies = await self._pool.batch(commands) if commands else []
+        return [raw for raw in replies if raw is not None]
+
+
+def current() -> AsyncClient:
+    """The awaited twin of `client.current()`."""
+    return _twin_of(sync_client.current())
+
+
+def for_job(definition: JobDefinition) -> AsyncClient:
+    """The awaited twin of `client.for_job(definition)`."""
+    return _twin_of(sync_client.for_job(definition))
+
+
+def of_pool(pool: Any) -> AsyncClient:
+    """The awaited twin of `client.of_pool(pool)`."""
+    return pool if isinstance(pool, AsyncClient) else _twin_of(sync_client.of_pool(pool))
+
+
+@lru_cache(maxsize=64)
+def _awaited(pool: Pool) -> AsyncPool:
+    return AsyncPool(pool)
+
+
+@lru_cache(maxsize=64)
+def _twin_of(blocking: Client) -> AsyncClient:
+    return AsyncClient.of(blocking)
+
+
+program.when_changed(_twin_of.cache_clear)

@@ -1,0 +1,291 @@
+"""
+Many jobs in few round trips: the slices of a bulk push.
+
+Without client middleware a slice costs one call to orjson and one template; otherwise each job goes the way of a single
+push. Slices are made one at a time, so that a generator of a million jobs needs the memory of one slice, and the next
+one is made while Redis works on the last. Source: Sidekiq 8.1.7, client.rb, `push_bulk`.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from time import time
+from typing import Any, NamedTuple
+
+from sidekiq_py import program
+from sidekiq_py.client.jids import new_jids
+from sidekiq_py.client.outgoing import (
+    ClientChain,
+    as_outgoing,
+    moment,
+    options_of,
+    order_of_item,
+    span_seconds,
+    through,
+)
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path import push as redis_push
+from sidekiq_py.registry import JobDefinition
+from sidekiq_py.wire import payload as payloads
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.json_dialect import dump_args_many
+from sidekiq_py.wire.payload import DEFAULT_OPTIONS
+from sidekiq_py.wire.push_template import PushTemplate
+
+Fit = Callable[[Sequence[Sequence[Any]]], list[list[Any]]]
+
+# What a job of a bulk push has of its own.
+_OF_ONE_PUSH = ("args", "jid", "created_at", "enqueued_at", "at")
+_LEAST_SPREAD_SECONDS = 5.0
+
+
+class Portion(NamedTuple):
+    """
+    Jobs that are sent by one command.
+
+    Args:
+        queue: Where to; unused for scheduled jobs.
+        scores: Of scheduled jobs, as text; None puts all into the queue.
+    """
+
+    queue: str
+    scores: list[str] | None
+    jids: list[str]
+    payloads: list[bytes]
+
+    def commands(self, prefix: str) -> list[bytes]:
+        """The packed commands that push them; *prefix* is the pool's `key_prefix`."""
+        if self.scores is None:
+            return redis_push.queue_commands(self.queue, self.payloads, prefix=prefix)
+        return redis_push.schedule_command(list(zip(self.scores, self.payloads, strict=True)), prefix=prefix)
+
+    def jobs(self) -> list[Outgoing]:
+        """Each by itself."""
+        scores: Sequence[str | None] = self.scores or [None] * len(self.jids)
+        return [
+            Outgoing(jid, self.queue, score, raw)
+            for jid, score, raw in zip(self.jids, scores, self.payloads, strict=True)
+        ]
+
+
+class Slice(NamedTuple):
+    """
+    Jobs of one round trip.
+
+    Args:
+        jids: Of each job, None where a client middleware stopped it.
+        portions: What is to be sent; more than one only if middleware has sent jobs to other queues.
+    """
+
+    jids: list[str | None]
+    portions: list[Portion]
+
+
+class BulkOrder(NamedTuple):
+    """
+    What was asked for.
+
+    Args:
+        fields: The item, its class by name, with `args` as an empty list in its place.
+        definition: The declared job, or None where only a name was given.
+        args: Of each job.
+        at: Epoch seconds for all, or for each; None to push at once.
+        spread_seconds: Schedules them at random within so many seconds.
+        batch_size: Jobs a slice; None for the release's own.
+        is_plain: The fields are options, or in their place already: a template writes them in the right order.
+    """
+
+    fields: dict[str, Any]
+    definition: JobDefinition | None
+    args: Iterable[Sequence[Any]]
+    at: Any = None
+    spread_seconds: float | None = None
+    batch_size: int | None = None
+    is_plain: bool = False
+
+
+def portion_of(ready: Outgoing) -> Portion:
+    """A single job."""
+    return Portion(ready.queue, None if ready.score is None else [ready.score], [ready.jid], [ready.payload])
+
+
+def order_of_item_bulk(item: Mapping[str, Any], *, batch_size: int | None, spread_interval: Any) -> BulkOrder:
+    """
+    What the caller of `push_bulk` asks for.
+
+    Args:
+        item: May hold `batch_size` and `spread_interval` too.
+
+    Raises:
+        PayloadError: The item is no mapping, or holds what excludes each other.
+    """
+    at = item.get("at") if isinstance(item, Mapping) else None
+    fields, definition = order_of_item(item if at is None else {k: v for k, v in item.items() if k != "at"})
+    fields.pop("at", None)
+    if "args" not in fields:
+        raise PayloadError("the bulk push has no 'args': push {'class': 'Name', 'args': [[1], [2]]} for two jobs")
+    args, fields["args"] = fields["args"], []
+    size, spread = fields.pop("batch_size", None), fields.pop("spread_interval", None)
+    names = list(fields)
+    is_plain = {*names} <= {"class", "args", "queue", "retry"} and names.index("class") < names.index("args")
+    spread = _spread(spread if spread_interval is None else spread_interval)
+    return checked(BulkOrder(fields, definition, args, at, spread, batch_size or size, is_plain))
+
+
+def order_of_call_bulk(
+    definition: JobDefinition,
+    args: Iterable[Sequence[Any]],
+    *,
+    set_options: Mapping[str, Any] | None,
+    at: Any,
+    spread_interval: Any,
+    batch_size: int | None,
+) -> BulkOrder:
+    """What `perform_bulk` asks for."""
+    options = dict(set_options or {})
+    at = options.pop("at", None) if at is None else at
+    is_plain = not any(key in options for key in _OF_ONE_PUSH)
+    fields = {**options, "class": definition.name, "args": []}
+    return checked(BulkOrder(fields, definition, args, at, _spread(spread_interval), batch_size, is_plain))
+
+
+def checked(order: BulkOrder) -> BulkOrder:
+    """
+    The order with its moments as numbers.
+
+    Raises:
+        PayloadError: It cannot be meant so.
+    """
+    args, at, size = order.args, order.at, order.batch_size
+    if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):
+        raise PayloadError(f"bulk args are {args!r}; give a list of lists: [[1], [2]] for two jobs")
+    if size is not None and (type(size) is not int or size < 1):
+        raise PayloadError(f"batch_size is {size!r}; give how many jobs a round trip carries, 1 or more")
+    if at is not None and order.spread_seconds is not None:
+        raise PayloadError("at and spread_interval both say when; give one of them")
+    if at is not None and not isinstance(at, (int, float, datetime)):
+        args, at = list(args), [moment(value) for value in at]
+        if len(at) != len(args):
+            raise PayloadError(f"at has {len(at)} moments for {len(args)} jobs; give one for each, or one for all")
+    elif at is not None:
+        at = moment(at)
+    if order.fields.get("jid") is not None:
+        args = list(args)
+        if len(args) > 1:
+            raise PayloadError("jid is given for more than one job; leave it out, or push them one by one")
+    return order._replace(args=args, at=at)
+
+
+def slices(order: BulkOrder, *, dialect: Dialect, chain: ClientChain, fit: Fit | None = None) -> Iterator[Slice]:
+    """
+    The slices of a bulk push, each made when it is asked for.
+
+    Args:
+        dialect: The release to follow.
+        chain: The client middleware.
+        fit: Checks the arguments against the job's parameters.
+
+    Raises:
+        PayloadError: The order is not usable.
+        ArgumentTypeError: An argument is not JSON, or does not fit.
+        ArgumentValueError: An argument is not JSON.
+    """
+    is_scheduled = order.at is not None or order.spread_seconds is not None
+    size = order.batch_size or (dialect.scheduled_bulk_slice if is_scheduled else dialect.bulk_slice)
+    moments = iter(order.at) if isinstance(order.at, list) else None
+    is_plain = order.is_plain and program.is_plain and not chain and dialect.defaults_first
+    make = _plain_maker(order, dialect) if is_plain else _careful_maker(order, dialect, chain)
+    remaining = iter(order.args)
+    while chunk := list(islice(remaining, size)):
+        fitted = (fit or _lists)(chunk)
+        yield make(fitted, _moments(order, moments, len(chunk)) if is_scheduled else None)
+
+
+Make = Callable[[list[list[Any]], "list[float | int] | None"], Slice]
+
+
+def _plain_maker(order: BulkOrder, dialect: Dialect) -> Make:
+    options = {k: v for k, v in order.fields.items() if k not in ("class", "args")}
+    whole = {**options_of(order.definition), **options}
+    queue = {**DEFAULT_OPTIONS, **whole}["queue"]
+    template = PushTemplate(order.fields["class"], whole, dialect)
+    created = dialect.stamp(time())
+
+    def make(args: list[list[Any]], moments: list[float | int] | None) -> Slice:
+        jids = new_jids(len(args))
+        texts = dump_args_many(args, dialect.float_text)
+        if moments is None:
+            raws = template.render_bulk(texts, jids, created, dialect.stamp(time()))
+            return Slice([*jids], [Portion(queue, None, jids, raws)])
+        raws = template.render_bulk_scheduled(texts, jids, created)
+        return Slice([*jids], [Portion(queue, [payloads.score_text(at) for at in moments], jids, raws)])
+
+    return make
+
+
+def _careful_maker(order: BulkOrder, dialect: Dialect, chain: ClientChain) -> Make:
+    fields, definition = order.fields, order.definition
+    explicit_jid = fields.get("jid")
+    whole = payloads.normalize(fields, dialect=dialect, now=time(), jid="-", class_options=options_of(definition))
+    shown = whole["class"] if definition is None else definition.job
+
+    def make(args: list[list[Any]], moments: list[float | int] | None) -> Slice:
+        now = time()
+        jids: list[str | None] = []
+        ready: list[Outgoing] = []
+        for index, (one, jid) in enumerate(zip(args, new_jids(len(args)), strict=True)):
+            payload = {**whole, "args": one, "jid": explicit_jid or jid}
+            if moments is not None:
+                payload["at"] = moments[index]
+            if dialect.bulk_stamps_first:
+                payload["enqueued_at"] = dialect.stamp(now)
+            kept = through(chain, shown, payload)
+            jids.append(None if kept is None else kept["jid"])
+            if kept is not None:
+                ready.append(as_outgoing(kept, dialect, now))
+        return Slice(jids, _portions(ready))
+
+    return make
+
+
+def _portions(ready: list[Outgoing]) -> list[Portion]:
+    """Jobs by where they go, in their order."""
+    found: dict[tuple[str, bool], Portion] = {}
+    for jid, queue, score, raw in ready:
+        place = (queue, False) if score is None else ("", True)
+        portion = found.get(place)
+        if portion is None:
+            portion = found[place] = Portion(queue, None if score is None else [], [], [])
+        if score is not None and portion.scores is not None:
+            portion.scores.append(score)
+        portion.jids.append(jid)
+        portion.payloads.append(raw)
+    return list(found.values())
+
+
+def _moments(order: BulkOrder, each: Iterator[float] | None, count: int) -> list[float | int]:
+    if each is not None:
+        return list(islice(each, count))
+    if order.spread_seconds is not None:
+        now = time()
+        return [now + random.random() * order.spread_seconds for _ in range(count)]
+    return [order.at] * count
+
+
+def _spread(value: Any) -> float | None:
+    """Source: Sidekiq 8.1.7, client.rb: positive, and raised to five seconds."""
+    if value is None:
+        return None
+    seconds = span_seconds(value)
+    if not seconds > 0:
+        raise PayloadError(f"spread_interval is {value!r}; give seconds above 0, or a timedelta")
+    return max(seconds, _LEAST_SPREAD_SECONDS)
+
+
+def _lists(many: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    for args in many:
+        if not isinstance(args, (list, tuple)):
+            raise PayloadError(f"bulk args hold {args!r}; give a list for each job: [[1], [2]] for two jobs")
+    return [args if type(args) is list else list(args) for args in many]

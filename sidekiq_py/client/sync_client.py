@@ -1,0 +1,354 @@
+"""
+The client that blocks: an item, or a declared job's arguments, into Redis.
+
+A push is: complete the item, client middleware, check and write the arguments (`outgoing`), then one packed send and
+its two replies (`redis_access.job_path.push`). A declared job without client middleware takes a short cut to the same
+bytes: a template made once, and no dict.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import lru_cache
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_py import program
+from sidekiq_py.client import outgoing
+from sidekiq_py.client.detection import Detection
+from sidekiq_py.client.jids import new_jid
+from sidekiq_py.client.outgoing import ClientChain, Order
+from sidekiq_py.errors import ConfigError, PushOutcomeUnknownError, ReplyLostError
+from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path import push as redis_push
+from sidekiq_py.redis_access.reads import versions
+from sidekiq_py.registry import JobDefinition
+from sidekiq_py.wire.dialect import Dialect, FloatText
+from sidekiq_py.wire.json_dialect import dump_args
+from sidekiq_py.wire.payload import absolute_at
+
+if TYPE_CHECKING:
+    from sidekiq_py.client import bulk
+
+Jids = list[str | None]
+
+
+class Client:
+    """
+    Pushes jobs to one Redis. Safe in threads and across fork.
+
+    Clients of the same Redis share its connections, so that one made for a single push costs nothing.
+
+    Args:
+        redis_url: Where; without it and without *pool*, where the program is configured to.
+        pool: Instead of the URL: a `Pool`, or a `ConnectionPool` or `Redis` of redis-py.
+        sidekiq_version: The release of that Redis's Ruby side; by default the program's, which may be detected.
+        namespace: What stands before each key there. By default the program's for the program's Redis, and none for
+            another.
+    """
+
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        pool: Any = None,
+        sidekiq_version: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        if redis_url is not None and pool is not None:
+            raise ConfigError("redis_url and pool both say where Redis is; give one of them")
+        settings = program.settings()
+        if pool is not None:
+            self.pool = pool if isinstance(pool, Pool) and not namespace else _adopted(pool, namespace or "")
+        else:
+            self.pool = _pool_at(_redis_at(redis_url, namespace, settings.redis))
+        version = settings.sidekiq_version if sidekiq_version is None else sidekiq_version
+        self.detection = _detection_for(self.pool, version, settings.float_text)
+        self.middleware: ClientChain = program.client_middleware
+        """Wraps every push; the program's own, until another chain is put in its place."""
+
+    def __repr__(self) -> str:
+        return f"<Client {self.pool!r}>"
+
+    def push(self, item: Mapping[str, Any]) -> str | None:
+        """
+        Push one job.
+
+        Args:
+            item: `class` (a name, or a declared job) and `args` (a list); `queue`, `at` (epoch seconds or an aware
+                datetime), `retry`, `jid` and any other key of Sidekiq's or of others.
+
+        Returns:
+            The jid, or None if a client middleware stopped it.
+
+        Raises:
+            PayloadError: The item is not a usable job.
+            ArgumentTypeError: An argument is not JSON.
+            ArgumentValueError: An argument is not JSON.
+            RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
+        """
+        return self._push(outgoing.order_of_item(item), self.detection.dialect(time()))
+
+    def prepare(self, item: Mapping[str, Any]) -> Outgoing | None:
+        """
+        What `push` would send, for something else to send it: a script that ends a job.
+
+        Returns:
+            The job as it is to be written, or None if a client middleware stopped it.
+        """
+        return outgoing.prepare(
+            outgoing.order_of_item(item), dialect=self.detection.dialect(time()), chain=self.middleware
+        )
+
+    def push_now(self, definition: JobDefinition, args: list[Any]) -> str | None:
+        """`perform_async` of a declared job, without `set`."""
+        now = time()
+        detection = self.detection
+        dialect = detection.last if detection.valid_from <= now < detection.valid_until else detection.dialect(now)
+        if self.middleware or not program.is_plain:
+            return self.push_call(definition, args)
+        stencil = definition.stencil
+        if (
+            stencil is None
+            or stencil.dialect is not dialect
+            or stencil.default_options is not program.default_job_options
+        ):
+            stencil = definition.make_stencil(dialect, program.default_job_options)
+        args_json = dump_args(args, dialect.float_text)
+        jid = new_jid()
+        stamp = int(now * 1000) if stencil.millisecond_times else now
+        try:
+            redis_push.push_one(self.pool, stencil.queue, stencil.render(args_json, jid, stamp, stamp))
+        except ReplyLostError as error:
+            raise PushOutcomeUnknownError([jid], error) from error
+        return jid
+
+    def push_call(
+        self,
+        definition: JobDefinition,
+        args: list[Any],
+        interval: float | None = None,
+        set_options: Mapping[str, Any] | None = None,
+    ) -> str | None:
+        """
+        `perform_async`, `perform_in` and `perform_at` of a declared job.
+
+        Args:
+            interval: Seconds from now, or since the epoch from 1,000,000,000 on. None and what has passed push at once.
+            set_options: The options of `set(...)`, or None if it was not called.
+        """
+        now = time()
+        dialect = self.detection.dialect(now)
+        at = None if interval is None else absolute_at(interval, now)
+        order = outgoing.order_of_call(
+            definition, args, dialect=dialect, set_options=set_options, at=at, is_scheduled=interval is not None
+        )
+        return self._push(order, dialect)
+
+    def push_deferred(self, order: Order) -> None:
+        """Make a push that was put off until a commit."""
+        self._push_now(order, self.detection.dialect(time()))
+
+    def push_bulk(
+        self,
+        item: Mapping[str, Any],
+        *,
+        batch_size: int | None = None,
+        spread_interval: Any = None,
+    ) -> Jids:
+        """
+        Push many jobs of one class in few round trips.
+
+        Args:
+            item: As for `push`, with `args` as a list of lists (or a generator of lists); `at` for all, or a list with
+                one for each. It may hold `batch_size` and `spread_interval` too.
+            batch_size: Jobs a round trip; by default 1,000, and 100 for scheduled jobs since Sidekiq 8.1.
+            spread_interval: Seconds or a timedelta: schedules the jobs at random within it from now.
+
+        Returns:
+            The jid of each, None where a client middleware stopped it.
+
+        Raises:
+            As `push`; what was sent before the error stays enqueued.
+        """
+        from sidekiq_py.client import bulk
+
+        order = bulk.order_of_item_bulk(item, batch_size=batch_size, spread_interval=spread_interval)
+        return self._push_slices(bulk.slices(order, dialect=self.detection.dialect(time()), chain=self.middleware))
+
+    def push_bulk_call(
+        self,
+        definition: JobDefinition,
+        args: Iterable[Sequence[Any]],
+        *,
+        fit: "bulk.Fit",
+        set_options: Mapping[str, Any] | None = None,
+        at: Any = None,
+        batch_size: int | None = None,
+        spread_interval: Any = None,
+    ) -> Jids:
+        """`perform_bulk` of a declared job; *fit* checks the arguments against its parameters."""
+        from sidekiq_py.client import bulk
+
+        order = bulk.order_of_call_bulk(
+            definition, args, set_options=set_options, at=at, batch_size=batch_size, spread_interval=spread_interval
+        )
+        dialect = self.detection.dialect(time())
+        return self._push_slices(bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit))
+
+    def _push_slices(self, slices: "Iterator[bulk.Slice]") -> Jids:
+        jids: Jids = []
+        in_doubt: list[str] = []
+        try:
+            with redis_push.Stream(self.pool) as stream:
+                for one in slices:
+                    jids += one.jids
+                    for portion in one.portions:
+                        if program.interceptor is not None and program.interceptor(portion.jobs()):
+                            continue
+                        commands = portion.commands(self.pool.key_prefix)
+                        stream.settle()
+                        in_doubt = portion.jids
+                        stream.send(commands)
+        except ReplyLostError as error:
+            raise PushOutcomeUnknownError(in_doubt, error) from error
+        return jids
+
+    def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:
+        """
+        What a stored payload becomes when it is pushed again, without sending it: for a poller that moves a due job, or
+        a job that was interrupted.
+
+        Args:
+            payload: As parsed.
+            job: What client middleware is shown; by default the class's name, as in Ruby.
+
+        Returns:
+            The queue and the bytes, with the score for `schedule` if an `at` says that it is to wait; or None if a
+            client middleware stopped it.
+        """
+        dialect = self.detection.dialect(time())
+        return outgoing.repushed(payload, job=job, dialect=dialect, chain=self.middleware)
+
+    @classmethod
+    @contextmanager
+    def via(cls, pool: Any) -> Iterator["Client"]:
+        """
+        Within the block every push of this thread or task goes to another Redis.
+
+        Args:
+            pool: As for the constructor, or a URL, or a `Client`.
+        """
+        client = of_pool(pool)
+        token = _via.set(client)
+        try:
+            yield client
+        finally:
+            _via.reset(token)
+
+    def close(self) -> None:
+        """Close the connections that are not in use; the next push opens new ones."""
+        self.pool.close()
+
+    def _push(self, order: Order, dialect: Dialect) -> str | None:
+        later = outgoing.deferred(order, dialect, self.push_deferred)
+        return self._push_now(order, dialect) if later is None else later
+
+    def _push_now(self, order: Order, dialect: Dialect) -> str | None:
+        ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)
+        if ready is None:
+            return None
+        self.send(ready)
+        return ready.jid
+
+    def send(self, ready: Outgoing) -> None:
+        """
+        Send what `prepare` has made.
+
+        Raises:
+            RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
+        """
+        if program.interceptor is not None and program.interceptor([ready]):
+            return
+        try:
+            if ready.score is None:
+                redis_push.push_one(self.pool, ready.queue, ready.payload)
+            else:
+                entry = (ready.score, ready.payload)
+                redis_push.execute(self.pool, redis_push.schedule_command([entry], prefix=self.pool.key_prefix))
+        except ReplyLostError as error:
+            raise PushOutcomeUnknownError([ready.jid], error) from error
+
+
+_via: ContextVar[Client | None] = ContextVar("sidekiq_via", default=None)
+_default: Client | None = None
+
+
+def current() -> Client:
+    """The client of the innermost `Client.via` block, else of the program's own Redis."""
+    return _via.get() or _default or _make_default()
+
+
+def for_job(definition: JobDefinition) -> Client:
+    """The client that pushes a declared job: of `Client.via`, else of the job's own pool, else the program's."""
+    via = _via.get()
+    if via is not None:
+        return via
+    if definition.pool is not None:
+        return of_pool(definition.pool)
+    return _default or _make_default()
+
+
+def of_pool(pool: Any) -> Client:
+    """The client of a pool (or URL, or client), the same one each time."""
+    if isinstance(pool, Client):
+        return pool
+    return _of_pool(pool)
+
+
+@lru_cache(maxsize=64)
+def _of_pool(pool: Any) -> Client:
+    return Client(pool=pool)
+
+
+@lru_cache(maxsize=64)
+def _pool_at(settings: RedisSettings) -> Pool:
+    return Pool(settings)
+
+
+@lru_cache(maxsize=64)
+def _adopted(pool: Any, namespace: str) -> Pool:
+    from sidekiq_py.redis_access.connection.adopted_pool import pool_of
+
+    return _pool_at(RedisSettings(pool, namespace=namespace)) if isinstance(pool, str) else pool_of(pool, namespace)
+
+
+def _redis_at(url: str | None, namespace: str | None, usual: RedisSettings) -> RedisSettings:
+    if url:
+        return RedisSettings(url, namespace=namespace or "")
+    return usual if namespace is None else replace(usual, namespace=namespace)
+
+
+@lru_cache(maxsize=64)
+def _detection_for(pool: Pool, sidekiq_version: str | None, float_text: FloatText | None) -> Detection:
+    pinned = Dialect.asked_for(sidekiq_version, float_text, namespace=pool.settings.namespace)
+    return Detection(pinned, float_text, lambda: versions.infos(pool))
+
+
+def _make_default() -> Client:
+    global _default
+    _default = client = Client()
+    return client
+
+
+@program.when_changed
+def _forget_clients() -> None:
+    global _default
+    if _default is not None:
+        _default.close()
+    _default = None
+    _of_pool.cache_clear()
+    _detection_for.cache_clear()

@@ -1,1 +1,0 @@
-"""Where jobs run that do not run in a processor's own thread: the event loop, and child processes."""

@@ -1,0 +1,263 @@
+"""
+Ruby's own fetcher: BRPOP. A job exists only in this process from fetch to end, so a killed process loses what it ran.
+
+For those who must not have any key of ours in Redis. Failures, retries and counters are written as with the reliable
+fetcher, only without the check that the job is still ours.
+"""
+
+import logging
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.config import CapsuleConfig
+from sidekiq_py.engine.fetch.deferred import Deferred
+from sidekiq_py.engine.fetch.settle import utc_day
+from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.logs import counted
+from sidekiq_py.outcome import Question
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.wire import keys
+
+_log = logging.getLogger("sidekiq")
+
+_BLOCK_SECONDS = 2
+_RETRY_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.05
+
+
+class BasicFetcher:
+    """One capsule's jobs, by one connection a processor."""
+
+    def __init__(
+        self,
+        capsule: CapsuleConfig,
+        pool: Pool,
+        *,
+        report: Callable[[BaseException, dict[str, Any]], None],
+        room: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._pool = pool
+        self._report = report
+        self._room = room
+        self._is_strict = capsule.mode == "strict"
+        self._draws = _draws(capsule.weights)
+        self._async_queues: set[str] = set()
+        self._unserved: frozenset[str] = frozenset()
+        self._stopping = threading.Event()
+        self._has_room = threading.Event()
+        self._local = threading.local()
+        self._links: list[Link] = []
+        self._leaving = 0
+        self._leaving_lock = threading.Lock()
+        # What was taken, and is to go back, and that Redis has not taken yet.
+        self._returning: deque[UnitOfWork] = deque()
+        self._return_lock = threading.Lock()
+        self._is_closed = False
+        self._closing = threading.Event()
+        self._deferred = Deferred(lambda: self._is_closed)
+
+    def __repr__(self) -> str:
+        return f"<BasicFetcher {sorted(set(self._draws))}>"
+
+    def start(self) -> None:
+        """Nothing to start: each processor fetches for itself."""
+
+    def take(self) -> UnitOfWork | None:
+        """The next job to run; waits for one. None: stop."""
+        while not self._stopping.is_set():
+            if self._leaving and self._may_leave():
+                return None
+            try:
+                unit = self._fetch()
+            except RedisError as error:
+                self._report(error, {"context": "Error fetching job"})
+                self._stopping.wait(_RETRY_SECONDS)
+                continue
+            if unit is not None:
+                return unit
+        return None
+
+    @property
+    def reserved(self) -> list[UnitOfWork]:
+        """See `Fetcher`."""
+        return []
+
+    def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
+        """Count it; it is in no structure any more."""
+        self.settle(unit, (), in_flight.count_commands(utc_day(now_seconds()), failed=False))
+
+    def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
+        """It has left Redis already."""
+        return True
+
+    def finish(
+        self,
+        unit: UnitOfWork,
+        vital: Sequence[Effect],
+        counters: Sequence[Effect],
+        seconds: float,
+        question: Question | None = None,
+    ) -> None:
+        """Write it at once."""
+        self.settle(unit, vital, counters)
+
+    def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+        """
+        Write what the job's end calls for, as often as it takes: a retry that is written nowhere is a job lost.
+
+        Raises:
+            RedisError: It may have been written, as the reply was lost; or the process leaves.
+        """
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)
+                return True
+            except (RedisConnectionError, RedisReplyError) as error:
+                # Nothing was written.
+                if self._is_closed:
+                    raise
+                if error.is_lasting:
+                    _log.error("the end of a job waits in this process until what Redis refuses is repaired: %s", error)
+                    self._deferred.add(
+                        lambda: self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)
+                    )
+                    return True
+                if pause == _FIRST_PAUSE_SECONDS:
+                    _log.warning("could not settle a job, trying again until it works: %s", error)
+                self._closing.wait(pause)
+                pause = min(2 * pause, _RETRY_SECONDS)
+
+    def requeue(self, units: Sequence[UnitOfWork]) -> None:
+        """Back to the tail of their queues; the first of them is to run first. What Redis does not take now is kept."""
+        with self._return_lock:
+            self._returning.extend(units)
+        try:
+            self._return_all()
+        except RedisError as error:
+            if self._is_closed:
+                self._lose(error)
+                return
+            _log.warning("jobs could not be put back, trying again until it works: %s", error)
+            self._deferred.add(self._return_all)
+
+    def _return_all(self) -> None:
+        """
+        Put back what is to go back.
+
+        Raises:
+            RedisError: Redis did not take all of it; the rest is kept.
+        """
+        with self._return_lock:
+            while self._returning:
+                unit = self._returning[-1]
+                try:
+                    self._pool.command("RPUSH", keys.queue(unit.queue), unit.raw, idempotent=False)
+                except ReplyLostError as error:
+                    _log.error("a job was put back and Redis has not said so; it may be lost: %s: %s", unit, error)
+                self._returning.pop()
+
+    def _lose(self, error: RedisError) -> None:
+        with self._return_lock:
+            if self._returning:
+                lost = counted(len(self._returning), "job")
+                _log.error("lost, as the basic fetcher holds them nowhere: %s: %s", lost, error)
+                self._returning.clear()
+
+    def note_async(self, queue: str) -> None:
+        """*queue* brings `async def` jobs: leave it alone while the event loop is full."""
+        self._async_queues.add(queue)
+
+    def stop_serving(self, queue: str) -> None:
+        """Take no more jobs from *queue*; one that is on its way to another processor goes back."""
+        self._unserved |= {queue}
+
+    def serve(self, weights: Mapping[str, int]) -> None:
+        """Take jobs from these queues, in this order, and from no others."""
+        self._unserved = (self._unserved | set(self._draws)) - weights.keys()
+        self._draws = _draws(weights)
+        self._has_room.set()
+
+    def awaits(self, queue: str) -> bool:
+        """No: what is to go back is nowhere else, so it goes at once, though a BRPOP here may bring it once more."""
+        return False
+
+    def release(self, processors: int) -> None:
+        """So many processors are to end."""
+        with self._leaving_lock:
+            self._leaving += processors
+
+    def quiet(self) -> None:
+        """Fetch no more."""
+        self._stopping.set()
+        self._has_room.set()
+
+    def wake(self) -> None:
+        """The event loop has room again."""
+        self._has_room.set()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._is_closed = True
+        self._stopping.set()
+        self._closing.set()
+        self._deferred.stop()
+        self.requeue(())
+        for link in self._links:
+            link.close()
+
+    def _may_leave(self) -> bool:
+        with self._leaving_lock:
+            may = self._leaving > 0
+            self._leaving -= may
+            return may
+
+    def _fetch(self) -> UnitOfWork | None:
+        link = self._link()
+        open_queues = self._open_queues(link)
+        if not open_queues:
+            self._has_room.wait(_BLOCK_SECONDS)
+            self._has_room.clear()
+            return None
+        found = link.command("BRPOP", *map(keys.queue, open_queues), _BLOCK_SECONDS)
+        if found is None:
+            return None
+        queue = found[0].removeprefix(b"queue:").decode()
+        unit = UnitOfWork(found[1], queue, None, b"", False, monotonic())
+        # It is in Redis no more: from here on nothing may raise before somebody has it.
+        if queue in self._unserved or self._stopping.is_set():
+            self.requeue([unit])
+            return None
+        return unit
+
+    def _open_queues(self, link: Link) -> list[str]:
+        order = self._draws if self._is_strict else random.sample(self._draws, len(self._draws))
+        names = list(dict.fromkeys(order))
+        # A name that is no UTF-8 is none of ours, and stops nothing.
+        paused = {name.decode(errors="replace") for name in link.command("SMEMBERS", keys.PAUSED)}
+        shut = paused | self._full_queues() | self._unserved
+        return [name for name in names if name not in shut] if shut else names
+
+    def _full_queues(self) -> set[str]:
+        room = self._room() if self._async_queues else None
+        return self._async_queues if room is not None and room <= 0 else set()
+
+    def _link(self) -> Link:
+        link: Link | None = getattr(self._local, "link", None)
+        if link is None:
+            seconds = _BLOCK_SECONDS + self._pool.settings.socket_timeout_seconds
+            link = self._local.link = self._pool.new_link(timeout_seconds=seconds)
+            self._links.append(link)
+        return link
+
+
+def _draws(weights: Mapping[str, int]) -> list[str]:
+    return [name for name, weight in weights.items() for _ in range(max(weight, 1))]

@@ -1,0 +1,94 @@
+"""
+The thread that looks after a capsule's jobs while every processor is busy.
+
+It sleeps until it is armed, ticks every few milliseconds for as long as there is something to look after, and sleeps
+again: an idle process has no keeper that wakes up.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from sidekiq_py.engine.background import background_thread
+from sidekiq_py.errors import RedisError
+
+TICK_SECONDS = 0.005
+RETRY_SECONDS = 0.5
+
+
+class Flusher:
+    """
+    Calls `tick` while it is needed. Stopping twice is fine.
+
+    Args:
+        name: Of the thread.
+        tick: Looks after whatever there is.
+        is_needed: There is something to look after.
+        on_offline: Told when Redis was out of reach in a tick.
+        report: Told of any other error.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tick: Callable[[], None],
+        is_needed: Callable[[], bool],
+        *,
+        on_offline: Callable[[RedisError], None],
+        report: Callable[[BaseException, dict[str, Any]], None],
+    ) -> None:
+        self._tick = tick
+        self._is_needed = is_needed
+        self._on_offline = on_offline
+        self._report = report
+        self._is_armed = False
+        self._armed = threading.Event()
+        self._is_stopped = False
+        self._thread = background_thread(name, self._run)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def arm(self) -> None:
+        """There is something to look after. Costs next to nothing where that is known already."""
+        if not self._is_armed:
+            self._is_armed = True
+            self._armed.set()
+
+    def stop(self) -> None:
+        """End the thread; one that waits for Redis is not waited for."""
+        self._is_stopped = True
+        self._armed.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=1)
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        if self._is_armed:
+            # It was, when this thread failed.
+            self._armed.set()
+        while not self._is_stopped:
+            self._armed.wait()
+            self._armed.clear()
+            while not self._is_stopped:
+                pause.wait(TICK_SECONDS)
+                if not self._tick_safely():
+                    pause.wait(RETRY_SECONDS)
+                if not self._is_needed():
+                    self._is_armed = False
+                    # What came between the look and the flag would go unseen.
+                    if self._is_needed():
+                        self.arm()
+                    break
+
+    def _tick_safely(self) -> bool:
+        try:
+            self._tick()
+        except RedisError as error:
+            self._on_offline(error)
+            return False
+        except Exception as error:  # noqa: BLE001 — the keeper must outlive any single failure
+            self._report(error, {"context": "flusher"})
+            return False
+        return True

@@ -1,0 +1,332 @@
+"""
+One job's end in one atomic step.
+
+Successes are gathered and go out together: with the next fetch, at once after a slow job, within milliseconds
+otherwise. How many there were is added up in this process and written with each heartbeat, as Ruby does. Every other
+end is one script of its own: acknowledge, and with it the retry, the dead entry and the
+counters. Each may be sent again after a lost reply, because a job that is no longer in flight is not settled twice. An
+end that Redis refuses for good reasons is put off (`deferred.py`), and the thread goes on.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.engine.fetch.deferred import Deferred
+from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.redis_access.connection.link import Command, Link
+from sidekiq_py.redis_access.connection.replies import raise_first
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
+from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.wire import keys
+
+_log = logging.getLogger("sidekiq")
+_PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+_TRIES_BEFORE_DEFERRING = 3
+_SLICE = 1000
+_DAY_SECONDS = 24 * 3600
+
+
+def utc_day(now: float) -> str:
+    """The UTC date of an epoch time, as in the names of the daily counters."""
+    return _day(int(now // _DAY_SECONDS))
+
+
+@lru_cache(maxsize=2)
+def _day(number: int) -> str:
+    """Of the day that is so many days after 1970-01-01."""
+    return time.strftime("%Y-%m-%d", time.gmtime(number * _DAY_SECONDS))
+
+
+class Settler:
+    """
+    Gathers and hands in the ends of one capsule's jobs.
+
+    Args:
+        link: A connection of its own.
+        on_pending: Called when something has been gathered that nobody has yet promised to hand in.
+        on_trouble: Called after a lost connection.
+        count: Takes how many jobs have succeeded.
+        is_given_up: Says that the process leaves: nothing is tried again any more.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        on_pending: Callable[[], None],
+        on_trouble: Callable[[], None],
+        count: Callable[[int], None],
+        is_given_up: Callable[[], bool],
+    ) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+        self._done: deque[UnitOfWork] = deque()
+        self._on_pending = on_pending
+        self._on_trouble = on_trouble
+        self._count = count
+        self._is_given_up = is_given_up
+        self._deferred = Deferred(is_given_up)
+        # Of which refusals the log has spoken, until an end goes through.
+        self._told: set[str] = set()
+        self.flushed_at = monotonic()
+
+    @property
+    def has_pending(self) -> bool:
+        """Successes wait to be handed in."""
+        return bool(self._done)
+
+    def acknowledge(self, unit: UnitOfWork) -> None:
+        """Gather a success."""
+        self._done.append(unit)
+        self._on_pending()
+
+    def drain(self) -> dict[Owner, list[UnitOfWork]]:
+        """Everything gathered, by owner; the caller now has to hand it in, or to `restore` it."""
+        gathered: dict[Owner, list[UnitOfWork]] = {}
+        pop = self._done.popleft
+        units: list[UnitOfWork] = []
+        owner = None
+        while True:
+            try:
+                unit = pop()
+            except IndexError:
+                break
+            if unit.owner is not owner:
+                owner = unit.owner
+                assert owner is not None
+                units = gathered.setdefault(owner, [])
+            units.append(unit)
+        self.flushed_at = monotonic()
+        return gathered
+
+    def restore(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
+        """What was drained could not be handed in: keep it for the next time, so that it can be."""
+        for units in gathered.values():
+            for unit in units:
+                unit.is_sent_again = True
+                if unit.end is not None:
+                    self._make_sendable(unit)
+            self._done.extend(units)
+
+    def flush(self) -> None:
+        """
+        Hand in everything gathered so far. Threads that come meanwhile find their own handed in, too.
+
+        Raises:
+            RedisError: Redis is out of reach; everything is kept.
+        """
+        with self._lock:
+            gathered = self.drain()
+            try:
+                for owner, units in gathered.items():
+                    self._acknowledge(owner, units)
+            except BaseException as error:
+                self.restore(gathered)
+                if isinstance(error, ReplyLostError | RedisConnectionError):
+                    self._on_trouble()
+                raise
+
+    def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+        """
+        End one job, as often as it takes until Redis has said so; put off where it refuses, so that the thread is free.
+
+        Of a job that was surrendered and not kept aside, what adds up is written under marks, so that it may be sent
+        again after a lost reply, too. Its counters can then count it twice.
+
+        Returns:
+            False if the job was not ours any more.
+
+        Raises:
+            RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered, but
+                for one that was surrendered, whose end is lost.
+        """
+        end = self._end_of(unit, vital, counters)
+        tries = 0
+        reply_was_lost = False
+        while True:
+            try:
+                was_ours = end()
+                break
+            except RedisError as error:
+                if self._is_given_up():
+                    raise
+                if tries == 0:
+                    _log.warning("could not settle a job, trying again until it works: %s", error)
+                reply_was_lost |= isinstance(error, ReplyLostError)
+                if isinstance(error, ReplyLostError | RedisConnectionError):
+                    self._on_trouble()
+                time.sleep(_PAUSE_SECONDS[min(tries, len(_PAUSE_SECONDS) - 1)])
+                tries += 1
+                if tries == _TRIES_BEFORE_DEFERRING and error.is_lasting:
+                    self._defer(unit, end, error)
+                    return True
+        self._told.clear()
+        # After a lost reply "not in flight" most likely means that the first try went through.
+        return was_ours or reply_was_lost
+
+    def acknowledge_early(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+        """
+        Let one job leave Redis before it starts; *vital* is what is kept of it.
+
+        Returns:
+            False if it was not ours any more.
+
+        Raises:
+            RedisError: It is not known.
+        """
+        owner = unit.owner
+        assert owner is not None
+        try:
+            return self._end(owner, unit, vital, counters)
+        except (ReplyLostError, RedisConnectionError):
+            self._on_trouble()
+            raise
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._deferred.stop()
+        with self._lock:
+            self._link.close()
+
+    def _end(self, owner: Owner, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+        with self._lock:
+            was_ours = self._settled(self._link, owner, unit, vital, counters)
+        owner.units.pop(unit.field, None)
+        return was_ours
+
+    @staticmethod
+    def _settled(
+        link: Link, owner: Owner, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]
+    ) -> bool:
+        listed = unit.raw if unit.is_listed else None
+        return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters, listed=listed)
+
+    def _end_of(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> Callable[[], bool]:
+        """What ends *unit*, and may be called again."""
+        if unit.owner is not None:
+            return partial(self._end, unit.owner, unit, vital, counters)
+        if unit.kept_by:
+            return partial(self._end_kept, unit, vital, counters)
+        key = keys.kept(os.urandom(12).hex())
+        return partial(self._write, in_flight.repeatable(vital, key), counters)
+
+    def _end_kept(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+        with self._lock:
+            return in_flight.settle(self._link, unit.kept_by, unit.field, vital=vital, counters=counters)
+
+    def _write(self, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+        with self._lock:
+            in_flight.write(self._link, vital, counters)
+        return True
+
+    def _defer(self, unit: UnitOfWork, end: Callable[[], object], refusal: RedisError) -> None:
+        """Try *end* aside from now on; of a run of refusals of one kind the log says it once."""
+        is_here_to_stay = refusal.is_lasting
+        what = str(refusal) if is_here_to_stay else type(refusal).__name__ + getattr(refusal, "code", "")
+        if what not in self._told:
+            self._told.add(what)
+            until = "what Redis refuses is repaired" if is_here_to_stay else "Redis takes writes again"
+            if unit.is_acknowledged_early and not unit.kept_by:
+                _log.error("the end of a job that runs at most once waits in this process until %s: %s", until, refusal)
+            else:
+                _log.error("jobs that have ended stay in flight until %s: %s", until, refusal)
+        self._deferred.add(end)
+
+    def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
+        for part in sliced([unit for unit in units if unit.end is not None]):
+            self.note_ends(self._link, part, self._link.batch([end_call(unit) for unit in part]))
+        done = [unit for unit in units if unit.end is None]
+        if done:
+            self.note_done(owner, done, raise_first(self._link.batch(done_commands(owner, done))))
+
+    def _make_sendable(self, unit: UnitOfWork) -> None:
+        """
+        An end with a word that no command can carry would keep back all that is handed in beside it, again and again:
+        its job is kept in `dead` instead.
+        """
+        # That is no part of the end, and may be what cannot be sent.
+        unit.question = None
+        try:
+            self._link.pack([end_call(unit)])
+        except Exception as error:  # noqa: BLE001 — what a job wants written may be anything
+            _log.error("the end of a job cannot be sent to Redis, the job is kept in dead: %s; %s", error, unit)
+            now = now_seconds()
+            unit.end = ([add_to_dead(unit.raw, now)], in_flight.count_commands(utc_day(now), failed=True))
+
+    def note_done(self, owner: Owner, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
+        """Successes were handed in by `done_commands`, and these are the replies."""
+        removed = sum(replies)
+        # One that is gone was most likely removed by the first try, whose reply was lost; it is counted now.
+        self._count(removed + min(sum(unit.is_sent_again for unit in units), len(units) - removed))
+        forget(owner, [unit.field for unit in units])
+
+    def note_ends(self, link: Link, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
+        """
+        What became of ends that were handed in.
+
+        Args:
+            link: By which; it is free again.
+            replies: To the `end_call` of each of *units*.
+        """
+        for unit, answer in zip(units, replies, strict=True):
+            owner, reply = unit.owner, answer
+            assert owner is not None
+            if isinstance(reply, RedisReplyError):
+                reply = self._ended_by_itself(link, owner, unit, reply)
+            if reply is not None and not reply:
+                _log.info("a job's end was written before, or it was given to somebody else meanwhile: %s", unit)
+            if reply is not None:
+                self._told.clear()
+                owner.units.pop(unit.field, None)
+
+    def _ended_by_itself(self, link: Link, owner: Owner, unit: UnitOfWork, refusal: RedisError) -> bool | None:
+        """An end was refused: perhaps its script has to be brought along; None: it is tried until it is accepted."""
+        assert unit.end is not None
+        vital, counters = unit.end
+        if isinstance(refusal, RedisReplyError) and refusal.code == "NOSCRIPT":
+            try:
+                return self._settled(link, owner, unit, vital, counters)
+            except RedisError as error:
+                refusal = error
+        self._defer(unit, partial(self._end, owner, unit, vital, counters), refusal)
+        return None
+
+
+def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
+    """The command that ends a job as its `end` says."""
+    owner = unit.owner
+    assert owner is not None
+    assert unit.end is not None
+    return in_flight.settle_call(owner.name, unit.field, *unit.end, unit.raw if unit.is_listed else None)
+
+
+def done_commands(owner: Owner, units: Iterable[UnitOfWork]) -> Sequence[Command]:
+    """The commands that acknowledge successes of an owner."""
+    fields, listed = [], []
+    for unit in units:
+        if unit.is_listed:
+            listed.append((unit.queue, unit.raw))
+        else:
+            fields.append(unit.field)
+    return in_flight.acknowledge_commands(owner.name, fields, listed)
+
+
+def sliced(units: list[UnitOfWork]) -> Iterator[list[UnitOfWork]]:
+    """At most a thousand at a time."""
+    return (units[start : start + _SLICE] for start in range(0, len(units), _SLICE))
+
+
+def forget(owner: Owner, fields: Sequence[bytes]) -> None:
+    """Strike settled jobs off the local table."""
+    pop = owner.units.pop
+    for field in fields:
+        pop(field, None)

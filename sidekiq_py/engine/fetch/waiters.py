@@ -1,0 +1,259 @@
+"""
+Waiting for jobs on several queues at once, without losing any.
+
+Redis has no blocking pop over several lists that also moves, so each queue has a connection of its own with a
+blocking move in it. The move puts the job into this owner's inbox, where it stays in flight until it is settled.
+Behind it
+stands one look at what rarely is there (`in_flight.TakePlan`); only if there is something, a script has to claim the
+job.
+"""
+
+import select
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.fetch.fetcher import claimed, strike_off
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
+from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.registry import OnNotices
+
+# Ends each blocking move, so that a connection that died unnoticed is found and a quiet process soon holds none.
+# Shorter than any lease, so a process that was recovered has no move open. Ruby's BRPOP waits as long.
+BLOCK_SECONDS = 2
+
+
+class Waiter:
+    """One queue's connection."""
+
+    __slots__ = ("batch", "cool_until", "link", "overdue_at", "owner", "plan", "queue", "sent_at")
+
+    def __init__(self, link: Link, queue: str) -> None:
+        self.link = link
+        self.queue = queue
+        self.owner: Owner | None = None
+        self.plan: in_flight.TakePlan | None = None
+        self.batch = 0
+        self.sent_at = 0.0
+        # When the reply must have come; a network that is gone without a word closes no connection.
+        self.overdue_at = 0.0
+        # A queue whose job could not be claimed (paused, or kept for later) is not waited on until then.
+        self.cool_until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """A move was sent and its reply has not been read."""
+        return self.owner is not None
+
+    def send(self, owner: Owner, *, wants_notices: bool) -> None:
+        """Send the move, and the look behind it."""
+        plan = self.plan
+        if plan is None or plan.owner != owner.name or plan.queue_names != [self.queue]:
+            plan = self.plan = in_flight.TakePlan(owner.name, [self.queue], wants_notices=wants_notices)
+        self.owner, self.batch = owner, owner.open_batch()
+        # Redis closes a connection that was idle while every processor was busy (its setting `timeout`).
+        self.link.drop_if_idle()
+        self.sent_at = monotonic()
+        self.overdue_at = self.sent_at + self.link.timeout_seconds
+        self.link.send(self.link.pack(plan.wait(self.queue, BLOCK_SECONDS)))
+
+    def receive(self, cool_seconds: float, on_notices: OnNotices | None = None) -> UnitOfWork | None:
+        """The job that came, or None: the time ran out, or it went back to its queue."""
+        owner, plan = self.owner, self.plan
+        assert owner is not None
+        assert plan is not None
+        try:
+            raw, *look = self.link.receive_all(1 + len(plan.look))
+            if isinstance(raw, RedisReplyError):
+                raise raw
+            if raw is None:
+                return None
+            unit: UnitOfWork | None
+            if plan.is_plain(look):
+                if on_notices is not None:
+                    on_notices(plan.notices(look))
+                field = f"{self.batch}.0@{self.queue}".encode()
+                unit = UnitOfWork(raw, self.queue, owner, field, False, monotonic(), is_listed=True)
+            else:
+                unit = claimed(self.link, owner, f"{self.batch}.0", self.queue, raw, on_notices)
+                if unit is None:
+                    self.cool_until = monotonic() + cool_seconds
+                    return None
+            owner.units[unit.field] = unit
+            return unit
+        finally:
+            self.close_batch()
+
+    def give_up(self) -> None:
+        """Wait no longer for a reply that is overdue."""
+        self.link.close()
+        self.close_batch()
+
+    def close_batch(self) -> None:
+        """Nothing is awaited any more; what may come all the same counts as a stranger."""
+        if self.owner is not None:
+            self.owner.close_batch(self.batch)
+            self.owner = None
+
+
+class Waiters:
+    """
+    The waiters of one capsule. Used by one thread at a time: the leader, or the keeper while there is none.
+
+    Args:
+        queues: Each gets a connection.
+        cool_seconds: For how long a queue is left alone after a job there could not be claimed.
+        on_trouble: Called after a lost connection: what it carried may have been done.
+        on_notices: Handed the orders that come along with jobs; see `fetch.lua`.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        ownership: Ownership,
+        queues: Sequence[str],
+        cool_seconds: float,
+        on_trouble: Callable[[], None] = lambda: None,
+        on_notices: OnNotices | None = None,
+    ) -> None:
+        self._pool = pool
+        self._waiters = [self._new_waiter(name) for name in queues]
+        self._ownership = ownership
+        self._cool_seconds = cool_seconds
+        self._on_trouble = on_trouble
+        self._on_notices = on_notices
+        self._ended: set[str] = set()
+        self._opening = threading.Lock()
+
+    def serve(self, queues: Iterable[str]) -> None:
+        """Wait for these queues and no others; what open moves still bring is to be collected. From any thread."""
+        wanted = list(queues)
+        with self._opening:
+            known = {waiter.queue for waiter in self._waiters}
+            free = [waiter for waiter in self._waiters if waiter.queue not in wanted and not waiter.is_open]
+            for name in wanted:
+                if name in known:
+                    continue
+                if free:
+                    waiter = free.pop()
+                    waiter.queue, waiter.cool_until = name, 0.0
+                else:
+                    self._waiters = [*self._waiters, self._new_waiter(name)]
+            self._ended = {waiter.queue for waiter in self._waiters}.difference(wanted)
+
+    def _new_waiter(self, queue: str) -> Waiter:
+        seconds = BLOCK_SECONDS + self._pool.settings.socket_timeout_seconds
+        return Waiter(self._pool.new_link(timeout_seconds=seconds), queue)
+
+    def awaits(self, queue: str) -> bool:
+        """A move on *queue* is open. From any thread."""
+        return any(waiter.is_open for waiter in self._waiters if waiter.queue == queue)
+
+    @property
+    def closed(self) -> int:
+        """How many moves are not open."""
+        return sum(not waiter.is_open for waiter in self._waiters)
+
+    @property
+    def any_open(self) -> bool:
+        """Some reply is still to come."""
+        return any(waiter.is_open for waiter in self._waiters)
+
+    @property
+    def cool_until(self) -> float:
+        """When the first queue that is left alone may be waited for again; 0 if there is none."""
+        return min((waiter.cool_until for waiter in self._waiters if waiter.cool_until), default=0.0)
+
+    def open(self, paused: Iterable[str]) -> None:
+        """
+        Wait for every queue that is neither paused nor left alone for now.
+
+        Raises:
+            RedisError: Redis is out of reach.
+        """
+        now = monotonic()
+        shut = set(paused)
+        for waiter in self._waiters:
+            if waiter.is_open or now < waiter.cool_until:
+                continue
+            waiter.cool_until = 0.0
+            with self._opening:
+                if waiter.queue in self._ended:
+                    waiter.link.close()
+                elif waiter.queue not in shut:
+                    self._send(waiter)
+
+    def _send(self, waiter: Waiter) -> None:
+        try:
+            waiter.send(self._ownership.current, wants_notices=self._on_notices is not None)
+        except BaseException:
+            waiter.close_batch()
+            raise
+
+    def collect(self, wake_fd: int | None, seconds: float | None) -> tuple[list[UnitOfWork], bool]:
+        """
+        Wait until something comes, at most *seconds*.
+
+        Args:
+            wake_fd: Ends the wait when it becomes readable.
+
+        Returns:
+            The jobs that came, and whether *wake_fd* was woken.
+
+        Raises:
+            RedisError: A connection broke; what it held will be found as a stranger.
+        """
+        by_fd = {waiter.link.fileno(): waiter for waiter in self._waiters if self._is_alive(waiter)}
+        if by_fd:
+            patience = max(0.0, min(waiter.overdue_at for waiter in by_fd.values()) - monotonic())
+            seconds = patience if seconds is None else min(seconds, patience)
+        poll = select.poll()
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN)
+        if wake_fd is not None:
+            poll.register(wake_fd, select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
+        units: list[UnitOfWork] = []
+        try:
+            self._read([by_fd.pop(fd) for fd in ready if fd != wake_fd], by_fd.values(), units)
+        except BaseException:
+            strike_off(units)
+            raise
+        return units, wake_fd in ready
+
+    def _read(self, ready: Iterable[Waiter], others: Iterable[Waiter], units: list[UnitOfWork]) -> None:
+        """Add what has come to *units*, and give up those of the *others* that are overdue."""
+        trouble: Exception | None = None
+        for waiter in ready:
+            try:
+                unit = waiter.receive(self._cool_seconds, self._on_notices)
+            except Exception as error:  # noqa: BLE001 — the other waiters' jobs must not be dropped with it
+                trouble = error
+                continue
+            if unit is not None:
+                units.append(unit)
+        for waiter in others:
+            if monotonic() >= waiter.overdue_at:
+                waiter.give_up()
+                trouble = ReplyLostError(f"no word on {waiter.queue} for {waiter.link.timeout_seconds:g} seconds")
+        if trouble is not None:
+            self._on_trouble()
+        if trouble is not None and not units:
+            raise trouble
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        for waiter in self._waiters:
+            waiter.close_batch()
+            waiter.link.close()
+
+    def _is_alive(self, waiter: Waiter) -> bool:
+        if not waiter.is_open:
+            return False
+        if not waiter.link.is_open:
+            waiter.close_batch()
+            raise RedisConnectionError("a connection broke while waiting for jobs")
+        return True

@@ -1,0 +1,1 @@
+"""Whose a job is: owner, lease, and recovery of what a dead owner had."""

@@ -1,0 +1,101 @@
+"""
+The thread that brings back jobs: those of others that died, and those of this process that it does not know of.
+
+Each beat: look after owners that are known to be dead, compare what is in flight with what is known here, look after
+all others. A pass that has more to do than it may take goes on at once, after a look at what has come up meanwhile. The
+lease of this process is kept by another thread (`lease_keeper.py`), so nothing here can cost it.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from sidekiq_py.clock import Wakeable
+from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.engine.ownership.recovery import Recovery
+from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.redis_access.connection.link import Link
+
+_PASS_SECONDS = 1.0
+
+
+class Housekeeper:
+    """
+    Starts, beats until stopped. Stopping twice, or before a start, is fine.
+
+    Args:
+        link: The recovery's, which this thread alone uses.
+        report: Told of errors; it must not wait for handlers of the program, nor must the recovery's
+        `on_dead_lettered`.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        ownership: Ownership,
+        recovery: Recovery,
+        beat_seconds: float,
+        report: Callable[[BaseException, dict[str, Any]], None],
+    ) -> None:
+        self._link = link
+        self._ownership = ownership
+        self._recovery = recovery
+        self._beat_seconds = beat_seconds
+        self._report = report
+        self._known_dead: deque[str] = deque()
+        self._pause = Wakeable()
+        self._is_stopped = False
+        self._is_refused = False
+        self._thread = background_thread("sidekiq.custodian", self._run)
+
+    def start(self) -> None:
+        """Start the thread; its first look is at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._is_stopped = True
+        self._pause.wake()
+        if self._thread is not threading.current_thread() and self._thread.is_alive():
+            self._thread.join(timeout=self._link.timeout_seconds + 1)
+        self._recovery.close()
+
+    def bury(self, owner: str) -> None:
+        """An owner is known to be dead: look after it at once."""
+        self._known_dead.append(owner)
+        self._pause.wake()
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            self._pause.wait(self._turn())
+            if not self._is_stopped:
+                self._pause.rearm()
+
+    def _turn(self) -> float:
+        """One pass; returns the seconds until the next."""
+        try:
+            self._look()
+            self._is_refused = False
+        except RedisReplyError as error:
+            if not self._is_refused:
+                self._is_refused = True
+                self._report(error, {"context": "the jobs of dead workers cannot be brought back; trying again"})
+        except RedisError:
+            # Redis is away; whoever renews the lease has said so.
+            return min(0.5, self._beat_seconds)
+        except Exception as error:  # noqa: BLE001 — without this thread the jobs of the dead would stay where they are
+            self._report(error, {"context": "recovery"})
+        else:
+            return 0.0 if self._recovery.has_more else self._beat_seconds
+        return self._beat_seconds
+
+    def _look(self) -> None:
+        dead = list(self._known_dead)
+        if dead:
+            self._recovery.bury(*dead, within_seconds=_PASS_SECONDS)
+            for _ in dead:
+                self._known_dead.popleft()
+        self._ownership.give_back_orphans(self._link)
+        self._recovery.look(_PASS_SECONDS)

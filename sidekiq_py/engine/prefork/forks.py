@@ -1,0 +1,127 @@
+"""The processes that the parent of `--processes N` has forked, with two pipes each: made, listened to, and reaped."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.prefork.child_process import ChildProcess
+from sidekiq_py.engine.prefork.pipes import LinePipe, Message, Outbox, Parent, readable
+from sidekiq_py.engine.prefork.process_end import end_process
+
+_log = logging.getLogger("sidekiq")
+
+# Of a process whose end somebody else has taken note of, so that its exit code is lost.
+_UNKNOWN_CODE = 255
+
+Run = Callable[[Parent], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """
+    A process that has ended.
+
+    Args:
+        exit_code: Negative: the signal that ended it.
+        last_words: What it said and nobody had read.
+    """
+
+    process: ChildProcess
+    exit_code: int
+    last_words: tuple[Message, ...]
+
+
+class Forks:
+    """Used by the parent's one thread."""
+
+    def __init__(self) -> None:
+        self._by_pid: dict[int, ChildProcess] = {}
+
+    def __repr__(self) -> str:
+        return f"<Forks {list(self._by_pid)}>"
+
+    def fork(self, run: Run) -> ChildProcess:
+        """
+        Make a process that ends with what *run* returns.
+
+        Raises:
+            OSError: The system has no room for one more.
+        """
+        fds: list[int] = []
+        try:
+            fds += os.pipe()
+            fds += os.pipe()
+            pid = os.fork()
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
+        up_read, up_write, down_read, down_write = fds
+        if pid == 0:
+            self._become_child(run, Parent(LinePipe(up_write), LinePipe(down_read)), up_read, down_write)
+        os.close(up_write)
+        os.close(down_read)
+        process = ChildProcess(pid, LinePipe(up_read), Outbox(down_write), monotonic())
+        self._by_pid[pid] = process
+        return process
+
+    def _become_child(self, run: Run, parent: Parent, *not_ours: int) -> None:
+        code = 70
+        try:
+            for sibling in self._by_pid.values():
+                # With a sibling's pipe open here, the sibling would not hear of the parent's end.
+                sibling.up.close()
+                sibling.down.close()
+            for fd in not_ours:
+                os.close(fd)
+            code = run(parent)
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1
+        except BaseException:  # noqa: BLE001 — whatever it is, a child must never go on as a second parent
+            _log.exception("a child process could not start")
+        finally:
+            end_process(code)
+
+    def exchange(self, wake_fd: int, seconds: float | None) -> list[tuple[ChildProcess, Message]]:
+        """
+        Wait until a process says something or *wake_fd* is readable; what they say. Meanwhile they are handed what is
+        kept for them.
+        """
+        # A pipe may end long before its process, which closes what it does not know; its end comes by SIGCHLD.
+        speakers = {process.up.fd: process for process in self._by_pid.values() if not process.up.has_ended}
+        takers = {process.down.fd: process.down for process in self._by_pid.values() if process.down.waiting_bytes}
+        said: list[tuple[ChildProcess, Message]] = []
+        for fd in readable([wake_fd, *speakers], seconds, writers=takers):
+            if fd in takers:
+                takers[fd].flush()
+            speaker = speakers.get(fd)
+            if speaker is not None:
+                said += [(speaker, message) for message in speaker.up.read() or ()]
+        return said
+
+    def reap(self) -> Iterator[Ended]:
+        """Those that have ended; their pipes are closed."""
+        while self._by_pid:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                # Code of the program has waited for them, or has SIGCHLD ignored.
+                for process in list(self._by_pid.values()):
+                    yield self._bid_farewell(process, _UNKNOWN_CODE)
+                return
+            if pid == 0:
+                return
+            ended = self._by_pid.get(pid)
+            if ended is not None:
+                yield self._bid_farewell(ended, os.waitstatus_to_exitcode(status))
+
+    def _bid_farewell(self, process: ChildProcess, exit_code: int) -> Ended:
+        del self._by_pid[process.pid]
+        last_words: list[Message] = []
+        while not process.up.has_ended and readable([process.up.fd], 0):
+            last_words += process.up.read() or ()
+        process.up.close()
+        process.down.close()
+        return Ended(process, exit_code, tuple(last_words))

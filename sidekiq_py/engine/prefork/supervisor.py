@@ -1,0 +1,384 @@
+"""
+The parent of `--processes N`.
+
+It forks the children (`forks.py`, `fleet.py`), watches them, replaces those that die, and tells another child which
+owner died, so that its jobs come back at once (`dead_owners.py`). It has one thread, imports nothing of the program and
+never connects to Redis: there is nothing in it that could hang. Whatever a child does, the parent goes on: each of its
+steps is guarded.
+
+- A child that says that it leaves was stopped on purpose (from a Web UI) and is not replaced before the next HUP; when
+all have ended, the parent ends with 0. One that ends without a word has crashed, whatever its exit code.
+- Where no child ever becomes ready, the parent gives up after a few tries, with the exit code of the last.
+- A child over the memory limit is asked to stop and replaced (`memory_limit.py`).
+- HUP restarts the children one after the other, each with freshly imported code; the next one only when its
+forerunner is ready (`rolling_restart.py`).
+- A child that says that it has run its share of jobs is stopped and replaced.
+- QUIT, where it is asked for, stops without waiting for busy jobs; a child handles it by itself.
+- A job past its hard limit: the child is frozen, another one settles the job as failed, then the child is killed and
+replaced (`hard_limits.py`).
+- How many are wanted may change at any time (`pool_size.py`): missing ones are started, of too many the idle go
+first, and busy ones finish what they run.
+- A companion, where one is asked for, is kept beside the children (`sidecar.py`).
+"""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.config import Config
+from sidekiq_py.engine.prefork.child_process import ChildProcess, End, Limit, Reason
+from sidekiq_py.engine.prefork.child_starts import ChildStarts
+from sidekiq_py.engine.prefork.dead_owners import DeadOwners
+from sidekiq_py.engine.prefork.fleet import Fleet
+from sidekiq_py.engine.prefork.forks import Ended, Forks, Run
+from sidekiq_py.engine.prefork.hard_limits import HardLimits
+from sidekiq_py.engine.prefork.memory_limit import MemoryLimit
+from sidekiq_py.engine.prefork.parent_service import ParentService
+from sidekiq_py.engine.prefork.pipes import Message
+from sidekiq_py.engine.prefork.pool_size import PoolSize
+from sidekiq_py.engine.prefork.rolling_restart import RollingRestart
+from sidekiq_py.engine.prefork.scaling import ScalingPolicy
+from sidekiq_py.engine.prefork.sidecar import Role, Sidecar
+from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
+
+_log = logging.getLogger("sidekiq")
+
+# Beyond the stop's timeout, before a child is killed.
+_STOP_MORE_SECONDS = 10
+# An error that comes again at once must not take the machine, nor fill the disk with its traceback.
+_AFTER_ERROR_SECONDS = 0.5
+
+
+class _Phase(Enum):
+    """What the parent has its children do."""
+
+    WORKING = "take jobs"
+    QUIET = "take no more jobs"
+    STOPPING = "end"
+
+
+class Supervisor:
+    """
+    Keeps children at work.
+
+    Args:
+        run_child: Called in each child, gives its exit code.
+        memory_limit_kb: A child that is larger is replaced.
+        before_fork: Called in the parent before each child is made.
+        on_ready: Called in the parent once all children have been ready.
+        on_signal: Told of each signal to the parent, by a name such as `TERM`, before it is obeyed.
+        more_signals: Names of signals to watch beside those of any worker: `HUP`, `QUIT`.
+        companion: What a process beside the children does.
+        scaling: Changes how many children there are by what they have to do.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        processes: int,
+        run_child: Run,
+        memory_limit_kb: int | None,
+        *,
+        before_fork: Callable[[], None] = lambda: None,
+        on_ready: Callable[[], None] = lambda: None,
+        on_signal: Callable[[str], None] = lambda name: None,
+        more_signals: Sequence[str] = ("HUP",),
+        companion: Role | None = None,
+        scaling: ScalingPolicy | None = None,
+    ) -> None:
+        self._phase = _Phase.WORKING
+        self._exit_code = 0
+        self._signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
+        self._more_signals = more_signals
+        self._on_signal = on_signal
+        self._on_ready: Callable[[], None] | None = on_ready
+        self._forks = Forks()
+        stop_seconds = config.shutdown_timeout_seconds + _STOP_MORE_SECONDS
+        self._fleet = Fleet(self._forks, run_child, stop_seconds=stop_seconds, before_fork=before_fork)
+        self.size = PoolSize(processes, scaling)
+        self._starts = ChildStarts(processes)
+        self._hard_limits = HardLimits(self._fleet)
+        self._dead_owners = DeadOwners(self._fleet)
+        self._rolling = RollingRestart(self._fleet)
+        self._memory = MemoryLimit(self._fleet, memory_limit_kb)
+        self._companion = Sidecar(companion, self._forks, self._fleet)
+        self._service = ParentService(os.environ, os.getpid())
+
+    def __repr__(self) -> str:
+        return f"<Supervisor {self._phase.name} {self._fleet}>"
+
+    @property
+    def children(self) -> list[ChildProcess]:
+        """All that live, also those that are about to leave."""
+        return self._fleet.children
+
+    def restart(self) -> None:
+        """
+        Restart the children one after the other, each with the code that this process has then; those that were stopped
+        from a Web UI come back.
+        """
+        if self._phase is _Phase.STOPPING:
+            return
+        self._phase = _Phase.WORKING
+        self.size.restore()
+        self._rolling.begin()
+
+    def ask_to_stop(self) -> None:
+        """As if TERM had come; a stop that is under way goes on as it is."""
+        if not self._is_stopping:
+            self._signals.put("TERM")
+
+    def run(self) -> int:
+        """Run until all children have ended; the exit code. Only in the main thread."""
+        self._signals.watch(("CHLD", *self._more_signals))
+        while not self._is_over:
+            for step in (
+                self._companion.keep,
+                self._start_missing,
+                self._wait,
+                self._reap,
+                self._fleet.kill_late,
+                self._hard_limits.step,
+                self._dead_owners.step,
+                self._dismiss_helpers,
+                self._memory.step,
+                self._roll_on,
+                self._shed,
+                self._tell_of_readiness,
+            ):
+                with _going_on():
+                    step()
+        self._companion.stop()
+        return self._exit_code
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._phase is _Phase.STOPPING
+
+    @property
+    def _is_over(self) -> bool:
+        return not self._fleet.children and (self._is_stopping or self.size.wanted == 0)
+
+    # ---- children that start and end
+
+    @property
+    def _are_missing(self) -> bool:
+        return not self._is_stopping and len(self._fleet.staying) < self.size.wanted
+
+    def _start_missing(self) -> None:
+        while self._are_missing and monotonic() >= self._starts.next_at:
+            try:
+                self._fleet.start()
+            except OSError as error:
+                _log.error("a child could not be forked: %s", error)
+                self._note_failed_start(0.0, 1)
+
+    def _reap(self) -> None:
+        for ended in self._forks.reap():
+            with _going_on():
+                if ended.process is self._companion.process:
+                    self._companion.note_end(ended.exit_code)
+                else:
+                    self._mourn(ended)
+
+    def _mourn(self, ended: Ended) -> None:
+        child = ended.process
+        for message in ended.last_words:
+            self._hear(child, message)
+        self._fleet.remove(child)
+        for owner in child.owners:
+            self._dead_owners.add(owner)
+        end = child.note_end(ended.exit_code)
+        self._companion.note_gone(child)
+        self._hard_limits.note_gone(child)
+        self._judge(child, end, ended.exit_code)
+        self._rolling.note_end(child, end)
+
+    def _judge(self, child: ChildProcess, end: End, code: int) -> None:
+        if end is End.CANCELLED:
+            return
+        if end is not End.LEFT:
+            how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+            when = " before it was ready" if end is End.FAILED_START else ""
+            _log.warning("child %d %s%s; its jobs go back to their queues", child.pid, how, when)
+        if end in (End.LEFT, End.CUT_SHORT):
+            self._starts.note_stop()
+            return
+        age = monotonic() - child.born_at
+        if end is End.FAILED_START:
+            self._note_failed_start(age, code)
+        else:
+            self._note_pause(self._starts.note_death(was_ready=True, age_seconds=age, now=monotonic()))
+
+    def _note_failed_start(self, age_seconds: float, code: int) -> None:
+        pause = self._starts.note_death(was_ready=False, age_seconds=age_seconds, now=monotonic())
+        if self._starts.has_given_up:
+            _log.error("no child has started in %d tries; each has said above what stopped it", self._starts.tries)
+            self._exit_code = max(code, 1)
+            self._stop()
+        else:
+            self._note_pause(pause)
+
+    def _note_pause(self, pause_seconds: float | None) -> None:
+        if pause_seconds is not None:
+            _log.warning("a child could not start, or died at once; the next one starts in %.1f s", pause_seconds)
+
+    # ---- what comes in
+
+    def _wait(self) -> None:
+        for process, message in self._forks.exchange(self._signals.fd, self._pause_seconds()):
+            self._hear(process, message)
+        while (name := self._signals.next(0)) is not None:
+            with _going_on():
+                self._obey(name)
+
+    def _pause_seconds(self) -> float | None:
+        moments = [
+            *self._hard_limits.moments(),
+            self._fleet.next_kill_at(),
+            self._dead_owners.next_at(),
+            self._memory.next_at,
+            self._service.next_at,
+            self._companion.next_start_at,
+            self._starts.next_at if self._are_missing else None,
+            None if self._is_stopping else self.size.due_at(self._may_go(), may_scale=self._may_scale),
+        ]
+        known = [moment for moment in moments if moment is not None]
+        return max(0.0, min(known) - monotonic()) if known else None
+
+    def _hear(self, process: ChildProcess, message: Message) -> None:
+        """A process may say anything: a job can write to each file that is open."""
+        try:
+            if process is self._companion.process:
+                self._companion.hear(message)
+            else:
+                self._hear_child(process, message)
+        except Exception as error:  # noqa: BLE001 — as above
+            _log.warning("process %d says %.200r, which is passed over: %s", process.pid, message, error)
+
+    def _hear_child(self, child: ChildProcess, message: Message) -> None:
+        match message.word, message.details:
+            case "OWNER", (owner,):
+                child.owners.append(owner)
+            case "READY", ():
+                self._note_ready(child)
+            case "BEGIN", (seconds, owner, *job):
+                child.limit = Limit(seconds, owner, " ".join(job), monotonic() + float(seconds))
+            case "TERMINATE", (order, owner, *job):
+                child.limit = Limit(order, owner, " ".join(job), monotonic())
+            case "END", ():
+                child.limit = None
+            case "SETTLED", (answer, owner, *job):
+                self._hard_limits.note_settled(child, answer, owner, " ".join(job))
+            case "HEARD", (owner,):
+                self._dead_owners.note_heard(owner)
+            case "LOAD", (running, *waiting):
+                self.size.hear(child, int(running), *map(int, waiting[:1]))
+            case "RENEW", ():
+                self._fleet.stop(child, Reason.REPLACED)
+            case "LEAVING", _:
+                self._note_leaving(child)
+            case "ANSWER", (number, *text):
+                self._companion.pass_answer(child, number, text)
+            case "SAY", text:
+                self._companion.pass_on(child, text)
+            case _:
+                raise ValueError("no child speaks so")
+
+    def _note_ready(self, child: ChildProcess) -> None:
+        child.note_ready()
+        self._starts.note_ready()
+        if self._phase is _Phase.QUIET:
+            child.send_signal(signal.SIGTSTP)
+
+    def _note_leaving(self, child: ChildProcess) -> None:
+        if self._fleet.note_leaving(child) and not self._is_stopping:
+            self.size.note_stopped()
+            _log.info("child %d was stopped and is not replaced; %d stay", child.pid, self.size.wanted)
+
+    def _obey(self, name: str) -> None:
+        with _going_on():
+            self._on_signal(name)
+        if name in ("TERM", "INT"):
+            self._stop()
+        elif name == "QUIT":
+            self._stop()
+            self._send_to_ready(signal.SIGQUIT)
+        elif name == "HUP":
+            self.restart()
+        elif name in ("TSTP", "USR1", "USR2", "TTIN"):
+            if name in ("TSTP", "USR1") and not self._is_stopping:
+                self._phase = _Phase.QUIET
+            self._send_to_ready(getattr(signal, f"SIG{name}"))
+
+    def _send_to_ready(self, number: int) -> None:
+        # A child that still imports the program would be stopped or ended by it.
+        for child in self._fleet.ready:
+            child.send_signal(number)
+
+    def _tell_of_readiness(self) -> None:
+        is_ready = len(self._fleet.ready) >= self.size.wanted
+        self._service.step(is_ready=is_ready)
+        if is_ready and self._on_ready is not None:
+            on_ready, self._on_ready = self._on_ready, None
+            on_ready()
+
+    # ---- children that are to go
+
+    def _stop(self) -> None:
+        if not self._is_stopping:
+            self._service.stopping()
+        self._phase = _Phase.STOPPING
+        self._rolling.cancel()
+        for child in self._fleet.children:
+            self._fleet.stop(child, Reason.ALL_STOP)
+
+    def _dismiss_helpers(self) -> None:
+        """Who was started while all stop, to settle the job of another, stops when that is done."""
+        if self._is_stopping:
+            for child in self._may_go():
+                self._fleet.stop(child, Reason.ALL_STOP)
+
+    @property
+    def _may_scale(self) -> bool:
+        return self._phase is _Phase.WORKING
+
+    def _may_go(self) -> list[ChildProcess]:
+        """Of whom there may be too many: neither the extra child of a restart nor one that settles for another."""
+        busy = (self._rolling.newcomer, *self._hard_limits.involved)
+        return [child for child in self._fleet.staying if child not in busy]
+
+    def _shed(self) -> None:
+        if self._is_stopping:
+            return
+        for child in self.size.step(self._may_go(), monotonic(), may_scale=self._may_scale):
+            _log.info("child %d goes, as %d are enough", child.pid, self.size.wanted)
+            # Its place is gone with it.
+            self._fleet.stop(child, Reason.REPLACED)
+
+    def _roll_on(self) -> None:
+        if not self._is_stopping:
+            self._rolling.step()
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    """Nothing that goes wrong in here ends the parent, with which its children would stop."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 — as above
+        _log.exception("Internal error in the parent process, which goes on")
+        time.sleep(_AFTER_ERROR_SECONDS)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # One of those for real time has no name.
+        return f"signal {number}"

@@ -1,0 +1,114 @@
+"""What of a worker process may change while it runs: the queues that it serves, and how many jobs it runs at once."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.run.foreign_features import ForeignFeatures
+from sidekiq_py.engine.run.manager import Manager
+from sidekiq_py.engine.run.work_state import WorkState
+from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
+from sidekiq_py.errors import RedisError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import queues as queue_reads
+
+if TYPE_CHECKING:
+    from sidekiq_py.engine.run.event_loop import EventLoop
+
+# Between two short jobs a process is idle for less than a look takes; who runs nothing at any of so many has no work.
+_LOOKS = 5
+_BETWEEN_LOOKS_SECONDS = 0.002
+
+
+class Reconfiguration:
+    """
+    Safe from any thread.
+
+    Args:
+        config: How it was at first.
+        managers: By the name of their capsule.
+        loop: Where `async def` jobs run, if any is declared.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        managers: Mapping[str, Manager],
+        loop: "EventLoop | None",
+        extensions: ForeignFeatures,
+        heartbeat: Heartbeat,
+        pool: Pool,
+        state: WorkState,
+    ) -> None:
+        self._managers = managers
+        self._loop = loop
+        self._extensions = extensions
+        self._heartbeat = heartbeat
+        self._pool = pool
+        self._state = state
+        self._asked_for = {capsule.name: capsule.weights for capsule in config.capsules}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Shape {self._asked_for}>"
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that are to be served, of all capsules."""
+        return list(dict.fromkeys(name for weights in self._asked_for.values() for name in weights))
+
+    def serve(self, queues: Sequence[QueueConfig], capsule: str = "default") -> None:
+        """
+        Take jobs from these queues and no others.
+
+        Args:
+            queues: In order of precedence, with weights of the same mode as before. One that was refused as it holds
+                jobs of an extension stays so, unless it is new here.
+        """
+        weights = CapsuleConfig(queues=tuple(queues)).weights if queues else {}
+        with self._lock:
+            before = self.queues
+            added = weights.keys() - self._asked_for[capsule].keys()
+            self._asked_for[capsule] = weights
+            dropped = set(before).difference(self.queues)
+
+            def serve(refused: AbstractSet[str]) -> None:
+                served = {name: weight for name, weight in weights.items() if name not in refused}
+                self._managers[capsule].fetcher.serve(served)
+                self._heartbeat.change(capsule, weights=served)
+
+            self._extensions.change(added, dropped, serve)
+
+    def resize(self, threads: int, capsule: str = "default") -> None:
+        """Run so many jobs at once in threads; what runs is not stopped."""
+        with self._lock:
+            self._managers[capsule].resize(threads)
+            self._heartbeat.change(capsule, concurrency=threads)
+
+    def resize_loop(self, coroutines: int) -> None:
+        """Run so many `async def` jobs at once; what runs is not stopped."""
+        if self._loop is not None:
+            self._loop.resize(coroutines)
+            self._heartbeat.change_coroutines(coroutines)
+
+    def load(self, asks_waiting: bool) -> list[int]:
+        """How many jobs run, and, if that is asked and Redis says so, how many wait in the queues."""
+        running = self._running()
+        try:
+            return [running, self._waiting()] if asks_waiting else [running]
+        except RedisError:
+            return [running]
+
+    def _running(self) -> int:
+        for _ in range(_LOOKS):
+            if running := self._state.busy:
+                return running
+            time.sleep(_BETWEEN_LOOKS_SECONDS)
+        return 0
+
+    def _waiting(self) -> int:
+        return sum(queue_reads.waiting(self._pool, self.queues))

@@ -1,0 +1,1 @@
+"""What a worker says: log lines, log files, systemd."""

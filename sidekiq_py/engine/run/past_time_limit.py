@@ -1,0 +1,78 @@
+"""
+Settles the job of another process that ran past its hard limit, or is to be ended by somebody's order, before that
+process is killed.
+
+The killed job counts as failed and goes its way from there: retry, or dead, or what its definition makes of it. It is
+not recovered as the job of a dead owner, which would run it again at once.
+"""
+
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.engine.fetch.settle import utc_day
+from sidekiq_py.engine.run.attempt import Surroundings
+from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError, SidekiqError, TerminatedError
+from sidekiq_py.logs import log_context
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.wire.payload import parse_job
+
+BY_SIGNAL = "signal:"
+
+
+def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: bytes, limit: str) -> bool:
+    """
+    End the job as failed.
+
+    Args:
+        owner: Under which it is in flight.
+        limit: The seconds of its hard limit, or `terminated_by`.
+
+    Returns:
+        False if it had ended by itself.
+
+    Raises:
+        RedisError: Redis is out of reach.
+    """
+    found = pool.run(lambda link: in_flight.find_job(link, owner, field))
+    if found is None:
+        return False
+    raw, field, listed = found
+    now = now_seconds()
+    error = _error_of(limit)
+    try:
+        payload = parse_job(raw)
+        definition = around.registry.find(payload["class"])
+        if definition is not None and definition.resolve is not None:
+            definition = definition.resolve(payload)
+    except PayloadError:
+        payload, definition = {}, None
+    with log_context(payload):
+        outcome = around.after_failure(raw, in_flight.split_field(field)[2], error, definition, now)
+    has_failed = outcome.kind != "done"
+    counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=has_failed)]
+
+    def settle(link: Link) -> bool:
+        return in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters, listed=listed)
+
+    try:
+        was_in_flight = pool.run(settle, idempotent=False)
+    except ReplyLostError:
+        # Sent again it writes nothing if it went through, and its process stands still: nobody else can have ended it.
+        pool.run(settle)
+        was_in_flight = True
+    if not was_in_flight:
+        return False
+    if not has_failed:
+        return True
+    with log_context(payload):
+        tell = around.hooks.tell if outcome.is_logged else around.hooks.report
+        tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
+        if outcome.announce_death:
+            around.hooks.announce_death(outcome.payload, error)
+    return True
+
+
+def _error_of(limit: str) -> SidekiqError:
+    if limit.startswith(BY_SIGNAL):
+        return TerminatedError(int(limit.removeprefix(BY_SIGNAL)))
+    return HardTimeLimitError(f"the job ran longer than its hard_timeout of {limit} s; its process was killed")

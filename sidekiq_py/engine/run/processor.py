@@ -1,0 +1,310 @@
+"""
+One thread: take a job, run it, settle it, until there is nothing more to take.
+
+*weigh → decode → turn away what an extension of Sidekiq minds → find the declared job → middleware → perform → settle.*
+An `async def` job is handed to the event loop, and the thread goes on to the next.
+"""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from sidekiq_py import tid
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.fetch.fetcher import Fetcher
+from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.engine.run.attempt import AttemptEnd, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
+from sidekiq_py.engine.run.forked import leave_if_forked
+from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
+from sidekiq_py.errors import JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.middleware.running import run
+from sidekiq_py.registry import Admit, JobDefinition
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.payload import parse_job, score_text
+
+_log = logging.getLogger("sidekiq")
+
+_PAUSE_SECONDS = 1.0
+
+
+def _nothing() -> None:
+    pass
+
+
+class AsyncExecutor(Protocol):
+    """Where `async def` jobs run."""
+
+    def submit(
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, ending: AttemptEnd, fetcher: Fetcher
+    ) -> bool:
+        """Start the job; False: no room now."""
+
+
+class Processor:
+    """
+    A thread of a capsule.
+
+    Args:
+        name: Of the thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fetcher: Fetcher,
+        surroundings: Surroundings,
+        limits: SoftLimits,
+        loop: AsyncExecutor | None,
+    ) -> None:
+        self._fetcher = fetcher
+        self._around = surroundings
+        self._limits = limits
+        self._loop = loop
+        self._ending = AttemptEnd(surroundings, fetcher)
+        self._most_bytes = surroundings.config.max_job_bytes or sys.maxsize
+        self._watched_keys = surroundings.extensions.watched
+        self._guard: Guard | None = None
+        self._watch: HardLimitWatch | None = None
+        self._tid = ""
+        self._pid = 0
+        # What the job returned that runs, or ran last.
+        self._result: Any = None
+        # The job at hand: whatever goes wrong, this thread sees to it.
+        self._unit: UnitOfWork | None = None
+        # The job whose end has been handed in: whatever goes wrong after that is no failure of it.
+        self._ended: UnitOfWork | None = None
+        self._thread = background_thread(name, self._run)
+        self._is_here = False
+        self._after_each: Callable[[], None] = _nothing
+
+    def __repr__(self) -> str:
+        return f"<Processor {self._thread.name} tid={self._tid}>"
+
+    def start(self) -> None:
+        """Start the thread. Does not block."""
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """The thread runs, or `run_here` is to run or does."""
+        return self._is_here or self._thread.is_alive()
+
+    def keep_for_here(self) -> None:
+        """Instead of `start`: a thread is about to call `run_here`."""
+        self._is_here = True
+
+    def run_here(self, after_each: Callable[[], None]) -> None:
+        """Run jobs in the calling thread until there is nothing more to take, and call *after_each* after each."""
+        self._after_each = after_each
+        try:
+            self._run()
+        finally:
+            self._is_here = False
+
+    @property
+    def running(self) -> UnitOfWork | None:
+        """What it runs now."""
+        entry = self._around.state.running.get(self._tid)
+        return entry[0] if entry else None
+
+    def watch_hard_limits(self, watch: HardLimitWatch) -> None:
+        """Tell *watch* of jobs with a hard limit."""
+        self._watch = watch
+
+    def interrupt(self, kind: type[BaseException], only: UnitOfWork | None = None) -> bool:
+        """Raise *kind* in the job that runs now, if there is one; or in that one only."""
+        unit = only or self.running
+        return unit is not None and self._guard is not None and self._guard.interrupt(unit, kind)
+
+    def condemn(self, unit: UnitOfWork, signal_number: int) -> bool:
+        """Have this process killed, and *unit* settled as ended from outside. False: it has ended, or nobody can."""
+        guard, watch = self._guard, self._watch
+        if guard is None or watch is None:
+            return False
+        return guard.condemn(unit, lambda: watch.terminate(unit, signal_number))
+
+    def _run(self) -> None:
+        self._guard = self._guard or Guard()
+        self._tid = tid.current()
+        self._pid = os.getpid()
+        while True:
+            self._give_back()
+            try:
+                self._work()
+                return
+            except BaseException as error:  # noqa: BLE001 — the thread goes on with the next job
+                self._report(error, {"context": "Internal error while fetching"})
+                threading.Event().wait(_PAUSE_SECONDS)
+
+    def _work(self) -> None:
+        take = self._fetcher.take
+        while (unit := take()) is not None:
+            self._unit = unit
+            try:
+                self._process(unit)
+            except BaseException as error:  # noqa: BLE001 — as above
+                self._rescue(unit, error)
+            finally:
+                self._around.state.running.pop(self._tid, None)
+            self._unit = None
+            self._after_each()
+
+    def _give_back(self) -> None:
+        """What this thread had in hand when it failed goes back to its queue, unless its end has been handed in."""
+        unit = self._unit
+        if self._guard is not None:
+            self._guard.performing = None
+        if unit is not None and unit is not self._ended:
+            self._fetcher.requeue([unit])
+        self._unit = None
+
+    def _rescue(self, unit: UnitOfWork, error: BaseException) -> None:
+        """Something went wrong beside the job: it must not stay in flight for as long as this process lives."""
+        self._report(error, {"context": "Internal error", "jobstr": unit.raw})
+        if self._ended is not unit:
+            self._ending.rescued(unit, error)
+
+    def _settle(self, unit: UnitOfWork, settle: Callable[[], object]) -> None:
+        settle_or_leave(settle, unit)
+        self._ended = unit
+
+    def _report(self, error: BaseException, context: dict[str, Any]) -> None:
+        try:
+            self._around.hooks.report(error, context)
+        except BaseException:  # noqa: BLE001 — a handler that calls sys.exit() ends nothing here
+            _log.exception("an error handler failed")
+
+    def _process(self, unit: UnitOfWork) -> None:
+        started = monotonic()
+        if len(unit.raw) > self._most_bytes:
+            self._settle(unit, lambda: self._ending.too_large(unit))
+            return
+        try:
+            payload = parse_job(unit.raw)
+        except PayloadError as unusable:
+            error = unusable
+            self._settle(unit, lambda: self._ending.unusable(unit, error))
+            return
+        if not self._watched_keys.isdisjoint(payload) and self._is_turned_away(unit, payload):
+            return
+        definition = self._around.registry.find(payload["class"])
+        if definition is not None and definition.resolve is not None:
+            definition = definition.resolve(payload)
+        if definition is None:
+            self._not_found(unit, payload, started)
+            return
+        if definition.admit is not None and self._is_rescheduled(unit, payload, definition.admit):
+            return
+        if definition.is_async and self._loop is not None:
+            self._fetcher.note_async(unit.queue)
+            if not self._loop.submit(unit, payload, definition, self._ending, self._fetcher):
+                self._fetcher.requeue([unit])
+            return
+        self._run_here(unit, payload, definition, started)
+
+    def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
+        """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""
+        verdict = self._around.extensions.verdict(unit, payload)
+        if verdict is None:
+            return False
+        policy, error = verdict
+        if policy == "bury":
+            self._settle(unit, lambda: self._ending.buried(unit, payload, error))
+        else:
+            self._around.extensions.refuse(unit, payload, error, self._fetcher)
+        return True
+
+    def _is_rescheduled(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:
+        """It is to start later, and waits for that. It did not start: nothing is counted as such."""
+        try:
+            later = admit(payload, self._around.dialect())
+        except RedisError:
+            # Asked again when it comes back.
+            self._fetcher.requeue([unit])
+            return True
+        if later is None:
+            return False
+        member, score = later
+        self._fetcher.finish(unit, [("ZADD", keys.SCHEDULE, score_text(score), member)], (), 0.0)
+        return True
+
+    def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:
+        """Nobody declared it. As in Ruby, it starts and fails like any other."""
+        missing = JobNotFoundError(str(payload.get("wrapped") or payload["class"]))
+        logger = self._around.logger
+        logger.start(payload)
+        logger.fail(monotonic() - started)
+        self._settle(unit, lambda: self._ending.failed(unit, payload, None, missing))
+        logger.leave()
+
+    def _run_here(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float) -> None:
+        watch = self._watch if definition.hard_timeout_seconds is not None else None
+        if definition.is_acknowledged_early:
+            limit = definition.hard_timeout_seconds if watch is not None else None
+            if not self._fetcher.acknowledge_early(unit, hard_limit_seconds=limit):
+                return
+        around = self._around
+        running = around.state.running
+        running[self._tid] = (unit, started)
+        logger = around.logger
+        logger.start(payload)
+        if watch is not None:
+            watch.begin(unit, definition.hard_timeout_seconds or 0.0)
+        failure = self._perform(unit, payload, definition)
+        if watch is not None:
+            watch.end()
+        seconds = monotonic() - started
+        if failure is None:
+            self._succeed(unit, payload, definition, seconds)
+            logger.done(seconds)
+        else:
+            logger.fail(seconds)
+            self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure))
+        around.metrics.record(payload, seconds, failure is None or is_success(failure))
+        logger.leave()
+        del running[self._tid]
+
+    def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
+        if definition.conclude is None:
+            self._settle(unit, lambda: self._fetcher.acknowledge(unit, seconds))
+            return
+        result, self._result = self._result, None
+        self._settle(unit, lambda: self._ending.succeeded(unit, payload, definition, result, seconds))
+
+    def _perform(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition) -> BaseException | None:
+        """Run the job; what it raised, or None. Interrupts strike nowhere but in here."""
+        guard = self._guard
+        assert guard is not None
+        failure: BaseException | None = None
+        is_done = False
+        try:
+            guard.performing = unit
+            deadline = None
+            if definition.timeout_seconds is not None:
+                self._limits.watch(guard, unit, definition.timeout_seconds, definition.timeout_error)
+                deadline = now_seconds() + definition.timeout_seconds
+            try:
+                self._result = run(
+                    definition, payload, unit.queue, self._around.chain, self._around.is_stopping, deadline
+                )
+                is_done = True
+            except BaseException as error:  # noqa: BLE001 — SystemExit and Shutdown end the job, not the thread
+                failure = error
+            guard.performing = None
+        except INTERRUPTS as error:
+            # It struck around the job. One that is done stays done.
+            guard.performing = None
+            if not is_done and failure is None:
+                failure = error
+        leave_if_forked(self._pid, failure)
+        if guard.is_requested:
+            guard.absorb()
+        if guard.is_condemned:
+            guard.is_condemned = False
+            if self._watch is not None:
+                self._watch.end()
+        return failure

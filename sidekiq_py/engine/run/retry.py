@@ -1,0 +1,336 @@
+"""
+What becomes of a failed job: it waits for a retry, is dead, is discarded, is dropped, or goes back to its queue.
+
+Nothing here talks to Redis. The payload is parsed anew from the stored bytes, so what middleware and the job did to
+their copy is not kept. Where Ruby would lose the job (a class nobody knows without a `retry` of its own, a payload that
+can be read and not written), it goes to `dead`, and a report says why.
+
+Source: Sidekiq 6.4.1, 7.3.2 and 8.1.7, job_retry.rb.
+"""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, Protocol
+
+from sidekiq_py.config import Config
+from sidekiq_py.errors import PayloadError, Shutdown
+from sidekiq_py.outcome import Attempt, Conclude, Outcome
+from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.failure import backtrace_lines, error_class_name, error_text, record_failure
+from sidekiq_py.wire.payload import dump, parse_job
+
+Payload = dict[str, Any]
+
+# Whole milliseconds of any year since 1973 are above this, whole seconds of any year up to 5138 below.
+_LEAST_MILLISECONDS = 100_000_000_000
+
+
+class FailingJob(Protocol):
+    """What is asked of a declared job."""
+
+    @property
+    def name(self) -> str:
+        """The wire's `class`."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Its own options; `retry` if it declares one."""
+
+    @property
+    def retry_in_block(self) -> Callable[[int, BaseException, Payload], Any] | None:
+        """`(count, exception, payload) -> seconds | "kill" | "discard" | None`; it may change the payload."""
+
+    @property
+    def exhausted_block(self) -> Callable[[Payload, BaseException], Any] | None:
+        """`(payload, exception)`; it may return "discard" since 7.2.0."""
+
+    @property
+    def conclude(self) -> Conclude | None:
+        """Decides for itself what becomes of it, before the rules of this module."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """One failed run and all that its fate depends on."""
+
+    raw: bytes
+    queue: str
+    error: BaseException
+    job: FailingJob | None
+    config: Config
+    dialect: Dialect
+    now: float
+    draw: Callable[[], float]
+    report: Callable[[BaseException, dict[str, Any]], None]
+
+    def tell(self, problem: BaseException, context: str, **facts: Any) -> None:
+        """Report what went wrong on the way; a report that fails changes nothing."""
+        try:
+            self.report(problem, {"context": context, **facts})
+        except BaseException:  # noqa: BLE001 - a handler that calls sys.exit(), too
+            pass
+
+
+def after_failure(
+    raw: bytes,
+    *,
+    queue: str,
+    error: BaseException,
+    definition: FailingJob | None,
+    config: Config,
+    dialect: Dialect,
+    now: float,
+    draw: Callable[[], float],
+    report: Callable[[BaseException, dict[str, Any]], None],
+) -> Outcome:
+    """
+    Decide what becomes of a job whose run has raised. Calls the job's blocks, and never raises.
+
+    Args:
+        raw: The bytes as they were fetched.
+        queue: Where they were fetched.
+        error: What was raised; its traceback gives the lines of `error_backtrace`.
+        definition: The declared job, or `None` where no declared job bears the class.
+        config: The limits.
+        dialect: The release to follow.
+        now: Seconds since the epoch.
+        draw: A random number from [0, 1), for the jitter.
+        report: Takes errors of the blocks, and why a job is kept in `dead` where Ruby would lose it.
+    """
+    failure = _Failure(raw, queue, error, definition, config, dialect, now, draw, report)
+    if is_caused_by_shutdown(error):
+        return Outcome("requeue", {})
+    payload: Payload = {}
+    try:
+        payload = parse_job(raw)
+        return _own_judgement(failure, payload) or _judge(failure, payload)
+    except PayloadError as problem:
+        return _keep_as_it_is(failure, payload, problem, "The payload is no usable job; it is kept in dead")
+    except Shutdown:
+        # The process is being stopped meanwhile: the job runs again elsewhere.
+        return Outcome("requeue", {})
+    except BaseException as problem:  # noqa: BLE001 - whatever is wrong with this payload must not cost the job
+        return _keep_as_it_is(failure, payload, problem, "The failure cannot be recorded; the job is kept in dead")
+
+
+def dead_letter_untouched(raw: bytes, payload: Payload, config: Config, now: float) -> Outcome:
+    """
+    The outcome of a job that is not to be run here: its bytes go to `dead` as they are.
+
+    Args:
+        raw: As they were fetched.
+        payload: The same, parsed; for death handlers.
+        now: Seconds since the epoch.
+    """
+    return _in_dead(raw, payload, config, now, announce_death=True)
+
+
+def is_caused_by_shutdown(error: BaseException) -> bool:
+    """
+    Whether the process's stop made the job fail, also where the job has put an error of its own around it.
+
+    Source: Sidekiq 8.1.7, job_retry.rb, `exception_caused_by_shutdown?`.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        if isinstance(one, Shutdown):
+            return True
+        seen.add(id(one))
+        waiting.append(one.__cause__ or (None if one.__suppress_context__ else one.__context__))
+        if isinstance(one, BaseExceptionGroup):
+            waiting.extend(one.exceptions)
+    return False
+
+
+def retry_jitter_seconds(count: int, draw: Callable[[], float], dialect: Dialect) -> int:
+    """
+    The random part of a delay.
+
+    Args:
+        count: As in the payload: 0 after the first failure.
+        draw: From [0, 1).
+    """
+    if dialect.jitter == "rand_range":
+        return int(draw() * 10 * (count + 1))
+    return int(draw() * (30 if dialect.jitter == "rand30" else 10)) * (count + 1)
+
+
+def _own_judgement(failure: _Failure, payload: Payload) -> Outcome | None:
+    conclude = failure.job.conclude if failure.job is not None else None
+    if conclude is None:
+        return None
+    attempt = Attempt(
+        failure.raw, payload, failure.queue, None, failure.error, failure.config, failure.dialect, failure.now
+    )
+    return conclude(attempt)
+
+
+def _judge(failure: _Failure, payload: Payload) -> Outcome:
+    job = failure.job
+    retry = payload.get("retry")
+    if retry is None and job is not None:
+        retry = job.options.get("retry", True)
+    if retry is False or (retry is None and job is not None):
+        return Outcome("dropped", payload, announce_death=True)
+
+    count = _record(failure, payload, retry)
+    if retry is None:
+        failure.tell(
+            failure.error,
+            f"Nobody declares {payload['class']!r} here, and the job itself does not say if it is to be retried; "
+            "it is kept in dead",
+            job=payload,
+        )
+        return _dead_letter(failure, payload)
+    if _is_exhausted(failure, payload, retry, count):
+        return _exhaust(failure, payload)
+    wanted = _wanted_delay(failure, payload, count)
+    if wanted == "discard":
+        return _discard(failure, payload, announce_death=failure.dialect.discard_runs_death_handlers)
+    if wanted == "kill":
+        return _exhaust(failure, payload)
+    return _retry(failure, payload, count, wanted)
+
+
+def _record(failure: _Failure, payload: Payload, retry: Any) -> int:
+    return record_failure(
+        payload,
+        error_class=error_class_name(failure.error),
+        error_message=error_text(failure.error),
+        backtrace=backtrace_lines(failure.error) if payload.get("backtrace") else [],
+        queue=failure.queue,
+        dialect=failure.dialect,
+        now=failure.now,
+        retry_option=retry,
+    )
+
+
+def _is_exhausted(failure: _Failure, payload: Payload, retry: Any, count: int) -> bool:
+    window = payload.get("retry_for") if failure.dialect.has_retry_for else None
+    if window is not None and window is not False:
+        if _seconds(payload["failed_at"]) + window < failure.now:
+            return True
+        if failure.dialect.retry_for_exclusive:
+            return False
+    return count >= (retry if type(retry) is int else failure.config.max_retries)
+
+
+def _seconds(stamp: Any) -> float:
+    """A payload's time in seconds, of any release: 8 writes whole milliseconds, those before it float seconds."""
+    return stamp / 1000 if type(stamp) is int and stamp >= _LEAST_MILLISECONDS else float(stamp)
+
+
+def _wanted_delay(failure: _Failure, payload: Payload, count: int) -> int | Literal["kill", "discard"] | None:
+    """What the job's own block says; `None` for the default, also where the block fails."""
+    block = failure.job.retry_in_block if failure.job else None
+    if block is None:
+        return None
+    try:
+        return _as_delay(_with_draft(failure, payload, lambda draft: block(count, failure.error, draft)))
+    except BaseException as problem:  # noqa: BLE001 - as in Ruby: no failure of this block may cost the job
+        name = failure.job.name if failure.job else ""
+        failure.tell(problem, f"Failure scheduling retry using the `retry_in` of {name}, falling back to default")
+        return None
+
+
+def _with_draft(failure: _Failure, payload: Payload, call: Callable[[Payload], Any]) -> Any:
+    """
+    Call a block with a copy of *payload*, and take over what it has changed.
+
+    In Ruby blocks change the payload itself. Here what they leave must still be this job: an empty one would be lost.
+    """
+    draft = deepcopy(payload)
+    try:
+        return call(draft)
+    finally:
+        try:
+            written = parse_job(dump(draft, dialect=failure.dialect))
+            if (written["class"], written.get("jid")) != (payload["class"], payload.get("jid")):
+                raise PayloadError(f"class and jid are now {written['class']!r} and {written.get('jid')!r}")
+        except Exception as problem:  # noqa: BLE001 - whatever cannot be written
+            failure.tell(problem, "A block spoiled the payload; its changes are dropped", job=payload)
+        else:
+            payload.clear()
+            payload.update(draft)
+
+
+def _as_delay(value: Any) -> int | Literal["kill", "discard"] | None:
+    if value is None or value in ("kill", "discard"):
+        return value  # type: ignore[no-any-return]
+    seconds = int(value.total_seconds()) if isinstance(value, timedelta) else int(value)
+    if seconds <= 0 or isinstance(value, bool):
+        raise ValueError(
+            f'retry_in returned {value!r}; return seconds above 0, "kill", "discard", or None for the default'
+        )
+    float(seconds)  # an integer too large for a score fails here
+    return seconds
+
+
+def _retry(failure: _Failure, payload: Payload, count: int, wanted: int | None) -> Outcome:
+    delay = count**4 + 15 if wanted is None else wanted
+    has_jitter = wanted is None or failure.dialect.custom_delay_jitter
+    score = failure.now + delay + (retry_jitter_seconds(count, failure.draw, failure.dialect) if has_jitter else 0)
+    member = dump(payload, dialect=failure.dialect)
+    return Outcome("retry", payload, member, score, vital=(add_to_retry(member, score),))
+
+
+def _exhaust(failure: _Failure, payload: Payload) -> Outcome:
+    dialect = failure.dialect
+    if _exhausted_verdict(failure, payload) == "discard" and dialect.exhausted_may_discard:
+        return _discard(failure, payload, announce_death=dialect.discard_runs_death_handlers)
+    if payload.get("dead") is False:
+        return _discard(failure, payload, announce_death=True)
+    return _dead_letter(failure, payload)
+
+
+def _exhausted_verdict(failure: _Failure, payload: Payload) -> Any:
+    block = failure.job.exhausted_block if failure.job else None
+    if block is None:
+        return None
+    try:
+        return _with_draft(failure, payload, lambda draft: block(draft, failure.error))
+    except Shutdown:
+        raise
+    except BaseException as problem:  # noqa: BLE001 - a SystemExit in a block is that block's failure
+        failure.tell(problem, "Error calling retries_exhausted", job=payload)
+        return None
+
+
+def _discard(failure: _Failure, payload: Payload, *, announce_death: bool) -> Outcome:
+    if failure.dialect.stamps_discarded_at:
+        payload["discarded_at"] = failure.dialect.stamp(failure.now)
+    return Outcome("discarded", payload, announce_death=announce_death)
+
+
+def _dead_letter(failure: _Failure, payload: Payload) -> Outcome:
+    return _dead(failure, payload, dump(payload, dialect=failure.dialect), announce_death=True)
+
+
+def _keep_as_it_is(failure: _Failure, payload: Payload, problem: BaseException, context: str) -> Outcome:
+    """The last resort: the bytes that came go to `dead`. Who is not even a job has no death to announce, as in Ruby."""
+    failure.tell(problem, context, jobstr=failure.raw)
+    return _dead(failure, payload, failure.raw, announce_death=bool(payload))
+
+
+def _dead(failure: _Failure, payload: Payload, member: bytes, *, announce_death: bool) -> Outcome:
+    return _in_dead(member, payload, failure.config, failure.now, announce_death=announce_death)
+
+
+def _in_dead(member: bytes, payload: Payload, config: Config, now: float, *, announce_death: bool) -> Outcome:
+    limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
+    return Outcome(
+        "dead",
+        payload,
+        member,
+        now,
+        announce_death,
+        vital=(add_to_dead(member, now),),
+        trims=tuple(trim_dead(now, limits)),
+    )

@@ -1,0 +1,56 @@
+"""What every thread is doing, in a form that can be read in a log: for the signal TTIN and the Web UI's button."""
+
+import sys
+import threading
+import traceback
+from collections.abc import Iterable
+from types import FrameType
+
+from sidekiq_py import tid
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.engine.run.work_state import RunningJob, WorkState
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.wire.payload import parse_job
+
+_THIS_FILE = __file__
+
+
+def thread_dump(state: WorkState, tasks: Iterable[str] = ()) -> str:
+    """
+    All threads of this process, busy ones first, then the jobs on the event loop.
+
+    Args:
+        state: Who runs what.
+        tasks: A text for each job on the event loop.
+    """
+    jobs = {job.tid: job for job in state.snapshot()}
+    frames = sys._current_frames()
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    threads = sorted(frames.items(), key=lambda item: (tid.of_thread(item[0]) not in jobs, names.get(item[0], "")))
+    now = now_seconds()
+    parts = [f"{len(threads)} threads, {len(jobs)} jobs running"]
+    for ident, frame in threads:
+        name = tid.of_thread(ident)
+        parts.append(_thread(name, names.get(ident, "unknown to Python"), jobs.pop(name, None), frame, now))
+    # What is left has a slot of the event loop for a name.
+    parts += [f"On the event loop: TID-{name} {_job(job, now)}" for name, job in jobs.items()]
+    parts += [f"Task: {text}" for text in tasks]
+    return "\n".join(parts)
+
+
+def _thread(name: str, title: str, job: RunningJob | None, frame: FrameType, now: float) -> str:
+    head = f"Thread TID-{name} {title}" + (f" runs {_job(job, now)}" if job is not None else "")
+    stack = [entry for entry in traceback.extract_stack(frame) if entry.filename != _THIS_FILE]
+    lines = [f"  {entry.filename}:{entry.lineno} in {entry.name}: {entry.line or ''}".rstrip(": ") for entry in stack]
+    # Ruby's order: where it is now stands first.
+    return "\n".join([head, *reversed(lines)]) if lines else f"{head}\n  <no backtrace available>"
+
+
+def _job(job: RunningJob, now: float) -> str:
+    """Class, jid, queue and how long, for a job whose bytes may be anything."""
+    try:
+        payload = parse_job(job.unit.raw)
+    except PayloadError:
+        payload = {}
+    shown = payload.get("wrapped") or payload.get("class") or "an unreadable job"
+    return f"{shown} jid={payload.get('jid')} queue={job.unit.queue} for {now - job.started_at:.1f} s"

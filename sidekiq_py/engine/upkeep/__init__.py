@@ -1,0 +1,1 @@
+"""Threads beside the jobs: poller, heartbeat, and what they share. May import `run` and below."""

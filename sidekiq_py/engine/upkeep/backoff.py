@@ -1,0 +1,95 @@
+"""What went wrong and will be tried again: told once, retried ever more slowly."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+Report = Callable[[BaseException, dict[str, Any]], None]
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+LONGEST_OUTAGE_PAUSE_SECONDS = 5.0
+MOST_REMEMBERED = 10_000
+# Longer than a poller takes for a round through 100,000 members that cannot move.
+_STALE_AFTER_SECONDS = 600.0
+
+_log = logging.getLogger("sidekiq")
+
+
+class Outage:
+    """
+    A stretch of time in which nothing works.
+
+    Args:
+        report: Takes the first error of each outage.
+        context: Told along with it.
+    """
+
+    def __init__(self, report: Report, context: str) -> None:
+        self._report = report
+        self._context = context
+        self._is_on = False
+        self._pause_seconds = 0.0
+
+    def failed(self, error: BaseException) -> float:
+        """Note a failure; returns how many seconds to wait before the next try."""
+        if not self._is_on:
+            self._is_on = True
+            self._pause_seconds = FIRST_PAUSE_SECONDS
+            self._report(error, {"context": self._context})
+        else:
+            self._pause_seconds = min(self._pause_seconds * 2, LONGEST_OUTAGE_PAUSE_SECONDS)
+        return self._pause_seconds
+
+    def over(self) -> None:
+        """Note that it works."""
+        self._is_on = False
+
+
+class Backoffs:
+    """
+    The jobs that could not be moved for the moment. At most `MOST_REMEMBERED`: those beyond are tried whenever their
+    turn comes, and are not reported.
+
+    Args:
+        report: Takes the first error about each.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        # By hash, as thousands of payloads would weigh. Value: when to try again, and the pause before that. Those
+        # that failed last stand last.
+        self._waiting: dict[int, tuple[float, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def must_wait(self, member: bytes, at: float) -> bool:
+        """Whether it is too early to try again. *at*: monotonic seconds."""
+        found = self._waiting.get(hash(member))
+        return found is not None and at < found[0]
+
+    def add(self, member: bytes, error: BaseException, context: str, at: float) -> None:
+        """Note a failure; it is reported if it is the first for this job. *at*: monotonic seconds."""
+        found = self._waiting.pop(hash(member), None)
+        if found is None:
+            self._drop_stale(at)
+            if len(self._waiting) >= MOST_REMEMBERED:
+                return
+            self._report(error, {"context": context, "jobstr": member})
+            if len(self._waiting) == MOST_REMEMBERED - 1:
+                _log.error("%s jobs cannot be moved; errors of further ones are not reported", MOST_REMEMBERED)
+        pause = FIRST_PAUSE_SECONDS if found is None else min(found[1] * 2, LONGEST_PAUSE_SECONDS)
+        self._waiting[hash(member)] = (at + pause, pause)
+
+    def forget(self, member: bytes) -> None:
+        """It was moved, or is gone."""
+        self._waiting.pop(hash(member), None)
+
+    def _drop_stale(self, at: float) -> None:
+        """Forget those that have not failed again for long: somebody else has taken them out of the set."""
+        while self._waiting:
+            oldest = next(iter(self._waiting))
+            if at <= self._waiting[oldest][0] + _STALE_AFTER_SECONDS:
+                return
+            del self._waiting[oldest]

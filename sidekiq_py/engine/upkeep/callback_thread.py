@@ -1,0 +1,58 @@
+"""
+Calls the program's handlers apart from threads that must not wait for them.
+
+The lease keeps this process's claim to its jobs, and the custodian brings back those of the dead: neither may wait for
+an error handler that talks to a slow service, or a death handler that sends a mail.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from sidekiq_py.engine.background import background_thread
+from sidekiq_py.logs import counted
+
+_log = logging.getLogger("sidekiq")
+
+
+class CallbackThread:
+    """One call after the other, in a thread that starts with the first. Stopping twice, or before a start, is fine."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Callable[[], object]] = deque()
+        self._change = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    def call(self, handler: Callable[[], object]) -> None:
+        """Have *handler* called soon."""
+        with self._change:
+            self._calls.append(handler)
+            if self._thread is None:
+                self._thread = background_thread("sidekiq.handlers", self._run)
+                self._thread.start()
+            self._change.notify()
+
+    def stop(self, within_seconds: float) -> None:
+        """Wait for what was asked for, at most so long."""
+        with self._change:
+            self._is_stopped = True
+            self._change.notify()
+        if self._thread is not None:
+            self._thread.join(within_seconds)
+            if self._calls:
+                _log.warning("not called: %s, as those before took too long", counted(len(self._calls), "handler"))
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                while not self._calls:
+                    if self._is_stopped:
+                        return
+                    self._change.wait()
+                handler = self._calls.popleft()
+            try:
+                handler()
+            except BaseException:  # noqa: BLE001 — the handlers behind it are still to be called
+                _log.exception("a handler failed")

@@ -1,0 +1,211 @@
+"""
+The thread that tells Redis every few seconds that this process lives and what it runs, and brings back signals.
+
+1. Write the beat: what Ruby's Web UI shows on its Busy page.
+2. Fire `heartbeat` if Redis did not know the process (any more), then `beat`, then call `on_beat`.
+3. Hand on the one signal that may have come from the Web UI.
+
+The lease that keeps the process's jobs its own is not renewed here: no hook of the program stands in its way.
+
+Source: Sidekiq 6.4.1 and 8.1.7, launcher.rb.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from sidekiq_py import clock
+from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.downtime import Downtime
+from sidekiq_py.engine.run.work_state import RunningJob
+from sidekiq_py.engine.upkeep.backoff import Outage
+from sidekiq_py.errors import RedisError
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.processes import beats
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.process_info import ProcessFacts, info_json
+from sidekiq_py.wire.work import dump_work
+
+RTT_READINGS = 5
+RTT_WARNING_US = 50_000
+
+_log = logging.getLogger("sidekiq")
+
+
+class Heartbeat:
+    """
+    Starting does not block; stopping twice, or before a start, is fine.
+
+    Args:
+        process: What this process says of itself.
+        pool: To the Redis where it is registered.
+        dialect: The release whose Web UI reads it, asked each time.
+        running: What runs now.
+        is_quiet: No more jobs are fetched.
+        hooks: `heartbeat` and `beat` are fired; errors are reported.
+        on_signal: Takes a signal's name: `TSTP` or `USR1` (quiet), `TERM` (stop), `TTIN` (thread dump).
+        on_beat: Called after each beat that went through.
+        period_seconds: Between two beats; `None` for the release's own.
+        now: Seconds since the epoch.
+        downtime: Of the process, which other parts note as well.
+    """
+
+    def __init__(
+        self,
+        process: ProcessFacts,
+        *,
+        pool: Pool,
+        dialect: Callable[[], Dialect],
+        running: Callable[[], Sequence[RunningJob]],
+        is_quiet: Callable[[], bool],
+        hooks: Hooks,
+        on_signal: Callable[[str], None],
+        on_beat: Callable[[], None] = lambda: None,
+        period_seconds: float | None = None,
+        now: Callable[[], float] = clock.now_seconds,
+        downtime: Downtime | None = None,
+    ) -> None:
+        self._process = process
+        self._downtime = downtime or Downtime()
+        self._pool = pool
+        self._dialect = dialect
+        self._running = running
+        self._is_quiet = is_quiet
+        self._hooks = hooks
+        self._on_signal = on_signal
+        self._on_beat = on_beat
+        self._period_seconds = period_seconds
+        self._now = now
+        self._outage = Outage(hooks.report, "heartbeat")
+        self._trouble_after = Outage(hooks.report, "Error after a heartbeat")
+        self._rtts_us: deque[int] = deque(maxlen=RTT_READINGS)
+        self._info: tuple[ProcessFacts, Dialect, bytes] | None = None
+        self._changing = threading.Lock()
+        self._pause = clock.Wakeable()
+        self._is_ended = False
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<Heartbeat {self._process.identity}{' ended' if self._is_ended else ''}>"
+
+    def start(self) -> None:
+        """Start the thread; the first beat is at once."""
+        if self._thread is None:
+            self._thread = background_thread("sidekiq.heartbeat", self._run)
+            self._thread.start()
+
+    def beat_soon(self) -> None:
+        """Beat now and not when the period is over: something that the Web UI shows has changed."""
+        self._pause.wake()
+
+    def leave_out(self, queue: str) -> None:
+        """Say from now on that *queue* is not served."""
+        with self._changing:
+            self._process = self._process.without(queue)
+        self.beat_soon()
+
+    def change(self, capsule: str, *, concurrency: int | None = None, weights: Mapping[str, int] | None = None) -> None:
+        """Say this of the capsule of that name from now on."""
+        with self._changing:
+            self._process = self._process.with_capsule(capsule, concurrency=concurrency, weights=weights)
+        self.beat_soon()
+
+    def change_coroutines(self, number: int) -> None:
+        """Say from now on that so many `async def` jobs run at once."""
+        with self._changing:
+            self._process = replace(self._process, coroutines=number)
+        self.beat_soon()
+
+    def stop(self) -> None:
+        """End the thread and take the process out of the registry; where Redis is away, its entry expires by itself."""
+        self._is_ended = True
+        self._pause.wake()
+        if self._thread is None:
+            return
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=self._pool.join_seconds)
+        try:
+            beats.clear(self._pool, self._process.identity, dialect=self._dialect())
+        except RedisError:
+            _log.debug("the process stays in the list of processes until its last beat expires")
+
+    def beat(self) -> None:
+        """
+        One beat, in this thread.
+
+        Raises:
+            RedisError: Redis is out of reach or refuses.
+        """
+        reply = beats.beat(self._pool, self._facts(), dialect=self._dialect())
+        self._outage.over()
+        self._downtime.works("heartbeat")
+        self._note_rtt(reply.rtt_us)
+        if not reply.was_known:
+            self._hooks.fire("heartbeat")
+        self._hooks.fire("beat")
+        self._after_beat()
+        if reply.signal is not None:
+            self._on_signal(reply.signal)
+
+    def _run(self) -> None:
+        while not self._is_ended:
+            self._pause.wait(self._turn())
+            # Woken by `stop`, the flag is set already; woken by `beat_soon`, the next wait must wait again.
+            self._pause.rearm()
+
+    def _turn(self) -> float:
+        """Beat; returns the seconds until the next one."""
+        try:
+            self.beat()
+            return self._period_seconds or self._dialect().beat_seconds
+        except Exception as error:  # noqa: BLE001 - a process that does not beat is taken for dead
+            if isinstance(error, RedisError):
+                self._downtime.failed(error, "heartbeat")
+            return self._outage.failed(error)
+
+    def _facts(self) -> beats.Beat:
+        dialect = self._dialect()
+        running = self._running()
+        return beats.Beat(
+            identity=self._process.identity,
+            info=self._info_for(dialect),
+            concurrency=self._process.concurrency,
+            busy=len(running),
+            is_quiet=self._is_quiet(),
+            rss_kb=beats.rss_kb(),
+            now=self._now(),
+            work={
+                job.tid: dump_work(job.unit.queue, job.unit.raw, int(job.started_at), dialect=dialect)
+                for job in running
+            },
+        )
+
+    def _info_for(self, dialect: Dialect) -> bytes:
+        process = self._process
+        if self._info is None or self._info[0] is not process or self._info[1] != dialect:
+            # The release that it writes for now: Ruby's may have been found out, or have changed, since the start.
+            told = replace(process, version=".".join(map(str, dialect.version)))
+            self._info = (process, dialect, info_json(told, dialect))
+        return self._info[2]
+
+    def _after_beat(self) -> None:
+        try:
+            self._on_beat()
+        except Exception as error:  # noqa: BLE001 - the beat itself went through
+            self._trouble_after.failed(error)
+        else:
+            self._trouble_after.over()
+
+    def _note_rtt(self, rtt_us: int) -> None:
+        self._rtts_us.append(rtt_us)
+        if len(self._rtts_us) == RTT_READINGS and min(self._rtts_us) > RTT_WARNING_US:
+            _log.warning(
+                "Your Redis network connection is performing extremely poorly. Last round trips took %s µs, ideally "
+                "they should take less than 1000. Have Redis and the workers in the same data centre; values near "
+                "100,000 mean that this process has too little CPU: lower its concurrency",
+                list(self._rtts_us),
+            )
+            self._rtts_us.clear()

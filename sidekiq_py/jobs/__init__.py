@@ -1,0 +1,1 @@
+"""Declaring jobs, and calling them. May import `client` and below."""

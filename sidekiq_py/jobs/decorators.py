@@ -1,0 +1,169 @@
+"""
+Declaring jobs: `@job` for functions, `ruby_job` for what is implemented in Ruby; for classes see `job_class`.
+
+The wire's `class` is `name=`, else module and qualified name. Options are Sidekiq's and are written into each payload
+in the order in which they are declared.
+"""
+
+import functools
+from collections.abc import Callable
+from datetime import timedelta
+from importlib import import_module
+from inspect import iscoroutinefunction
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+
+from sidekiq_py.errors import JobDeclarationError
+from sidekiq_py.jobs import declaration
+from sidekiq_py.jobs.handles import Handle
+from sidekiq_py.jobs.parameters import Parameters
+from sidekiq_py.options import OF_JOBS, JobOptions, warn_of_unknown
+from sidekiq_py.registry import FunctionDefinition, JobDefinition, Registry, registry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+B = TypeVar("B", bound=Callable[..., Any])
+
+_OF_DECORATOR = OF_JOBS | {"name", "timeout", "hard_timeout", "pool"}
+_OF_RUBY_JOB = OF_JOBS | {"pool"}
+
+__all__ = ["FunctionJob", "JobDefinition", "Registry", "RubyJob", "job", "registry", "ruby_job"]
+
+
+class FunctionJob(Handle[P], Generic[P, R]):
+    """A function that is declared as a job; called plainly it is the function."""
+
+    __wrapped__: Callable[P, R]
+    __name__: str
+    __qualname__: str
+
+    def __init__(self, function: Callable[P, R], definition: FunctionDefinition) -> None:
+        super().__init__(definition, Parameters(definition.name, function))
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function."""
+        return self.__wrapped__(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        return self.__qualname__
+
+    def retry_in(self, block: B) -> B:
+        """A decorator: `(count, exception, payload)` gives the seconds to the next try, "kill", "discard" or None."""
+        self.definition.retry_in_block = block
+        return block
+
+    def retries_exhausted(self, block: B) -> B:
+        """A decorator: `(payload, exception)` is called when no retry is left."""
+        self.definition.exhausted_block = block
+        return block
+
+
+@overload
+def job(function: Callable[P, R], /) -> FunctionJob[P, R]: ...
+
+
+@overload
+def job(
+    *,
+    name: str | None = None,
+    timeout: float | timedelta | None = None,
+    hard_timeout: float | timedelta | None = None,
+    pool: Any = None,
+    **options: Unpack[JobOptions],
+) -> Callable[[Callable[P, R]], FunctionJob[P, R]]: ...
+
+
+def job(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | timedelta | None = None,
+    hard_timeout: float | timedelta | None = None,
+    pool: Any = None,
+    **options: Any,
+) -> Any:
+    """
+    Declare a function as a job, `async def` too.
+
+    Args:
+        name: The wire's `class`, under which Ruby knows it; by default `module.function`.
+        timeout: Seconds after which `SoftTimeLimitError` is raised in the job.
+        hard_timeout: Seconds after which the child process that runs it is killed; needs one job per child.
+        pool: Another Redis to push it to: what `Client(pool=…)` takes, or a URL.
+        options: Sidekiq's, as `JobOptions` lists them: `queue`, `retry` (True, False, a number), `backtrace`, `tags`,
+            `dead`, `retry_queue`, `retry_for` and others. Keys of your own, for middleware to read, go into
+            `custom={"tenant": 5}`; others that are not known are warned of and kept.
+
+    Raises:
+        JobDeclarationError: Another job bears the name, no other process could find it, or an option is unusable.
+    """
+    if function is not None:
+        return _declare(function, name, timeout, hard_timeout, pool, options)
+    return lambda function: _declare(function, name, timeout, hard_timeout, pool, options)
+
+
+def _declare(
+    function: Callable[P, R], name: str | None, timeout: Any, hard_timeout: Any, pool: Any, options: dict[str, Any]
+) -> FunctionJob[P, R]:
+    if isinstance(function, type) or not hasattr(function, "__qualname__"):
+        raise JobDeclarationError(f"{function!r} is no function; a class inherits from sidekiq_py.Job instead of @job")
+    own_name = declaration.job_name(name, function.__module__, function.__qualname__)
+    checked = declaration.checked_options(options, own_name)
+    warn_of_unknown(options, _OF_DECORATOR, f"@job of {own_name}")
+    definition = FunctionDefinition(
+        own_name,
+        checked,
+        function,
+        function,
+        origin=declaration.origin(function.__module__, function.__qualname__),
+        is_async=iscoroutinefunction(function),
+        pool=pool,
+    )
+    definition.timeout_seconds = declaration.limit_seconds("timeout", timeout, own_name)
+    definition.hard_timeout_seconds = declaration.limit_seconds("hard_timeout", hard_timeout, own_name)
+    handle = FunctionJob(function, definition)
+    definition.job = handle
+    registry.add(definition)
+    return handle
+
+
+class RubyJob(Handle[...]):
+    """A job that is implemented elsewhere and enqueued from here."""
+
+    def __init__(self, definition: JobDefinition) -> None:
+        super().__init__(definition, Parameters(definition.name, None))
+
+    def s(self, *args: Any) -> Any:
+        """A signature with these arguments, for the workflows of `sidekiq_celery`; a caller's come before them."""
+        return self._signature(args, immutable=False)
+
+    def si(self, *args: Any) -> Any:
+        """A signature with these arguments and no others."""
+        return self._signature(args, immutable=True)
+
+    def _signature(self, args: tuple[Any, ...], *, immutable: bool) -> Any:
+        # It stands on top of this package, and most programs do without.
+        steps = import_module("sidekiq_celery._workflow.ruby_steps")
+        return steps.ruby_signature(self.definition.name, self.definition.options, args, immutable=immutable)
+
+
+def ruby_job(class_name: str, *, pool: Any = None, **options: Unpack[JobOptions]) -> RubyJob:
+    """
+    A handle for a job that is implemented in Ruby: `ruby_job("Billing::Emailer", queue="mailers").perform_async(42)`.
+
+    Args:
+        class_name: Ruby's constant.
+        pool: Another Redis to push it to.
+        options: What the Ruby class has in its `sidekiq_options`, which nobody can read from here. Keys that Sidekiq
+            does not know go into `custom={"tenant": 5}`.
+
+    Raises:
+        JobDeclarationError: The name or an option is unusable.
+    """
+    name = declaration.job_name(class_name, "", "ruby_job")
+    checked = declaration.checked_options(options, name)
+    warn_of_unknown(options, _OF_RUBY_JOB, f"ruby_job({name!r})")
+    definition = JobDefinition(name, checked, name, pool=pool)
+    registry.elsewhere.add(name)
+    return RubyJob(definition)

@@ -1,0 +1,276 @@
+"""
+What a declared job can be asked for: `perform_async` and its kin.
+
+One class for functions, job classes and jobs that are implemented in Ruby; `Setter` is the same with other options.
+What most programs that enqueue never call (`aperform_…`, `perform_inline`) is imported at its first use.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from time import time
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
+
+from sidekiq_py.client import sync_client
+from sidekiq_py.client.outgoing import LEAST_MOMENT, moment, span_seconds
+from sidekiq_py.client.sync_client import Client, Jids
+from sidekiq_py.jobs.declaration import refuse_unseen
+from sidekiq_py.jobs.parameters import Parameters
+from sidekiq_py.jobs.signatures import signed
+from sidekiq_py.options import OF_SET, SetOptions, warn_of_unknown, with_custom
+from sidekiq_py.registry import JobDefinition
+from sidekiq_py.wire.payload import absolute_at
+
+if TYPE_CHECKING:
+    from sidekiq_py.client.async_client import AsyncClient
+
+P = ParamSpec("P")
+
+Interval = float | timedelta
+Moment = float | datetime
+
+
+class Handle(Generic[P]):
+    """
+    Enqueues one job.
+
+    Args:
+        definition: Which job.
+        parameters: What a push must fit.
+    """
+
+    # Made once for a job, and not for one push as a `Setter` is.
+    _lasts = True
+
+    def __init__(self, definition: JobDefinition, parameters: Parameters) -> None:
+        self.definition = self.__sidekiq_job__ = definition
+        self._parameters = parameters
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.definition.name} {self.definition.options}>"
+
+    def set(self, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> "Setter[P]":
+        """
+        The same job with other options: `job.set(queue="low", retry=False).perform_async(1)`.
+
+        `wait` (seconds or a timedelta) and `wait_until` (a moment) schedule it, `pool` pushes to another Redis,
+        `sync=True` runs it here, and `custom={"tenant": 5}` puts keys of your own into the payload.
+        """
+        return Setter(self.definition, self._parameters, self._merged({}, options, more))
+
+    def _merged(
+        self, before: Mapping[str, Any], options: Mapping[str, Any] | None, more: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """All that was set so far; a later one goes over an earlier one of its name."""
+        if not (OF_SET.issuperset(more) and OF_SET.issuperset(options or ())):
+            owner = f"{self.definition.name}.set"
+            warn_of_unknown(more, OF_SET, owner)
+            warn_of_unknown(options or (), OF_SET, owner, only_near=True)
+        merged = {**before, **with_custom(options or {}), **with_custom(more)}
+        if "queue" in merged:
+            refuse_unseen(merged["queue"], f"{self.definition.name}.set has queue={merged['queue']!r}")
+        return merged
+
+    @signed
+    def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """
+        Enqueue the job.
+
+        Returns:
+            Its jid, or None if a client middleware stopped it.
+
+        Raises:
+            ArgumentTypeError: An argument is not JSON, or does not fit the job's parameters.
+            ArgumentValueError: An argument is not JSON.
+            RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
+        """
+        return self._push(self._parameters.fit(args, kwargs), None)
+
+    @signed
+    def perform_in(self, interval: Interval, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """
+        Schedule the job.
+
+        Args:
+            interval: Seconds from now, or a timedelta. From 1,000,000,000 on it counts from the epoch, as in Ruby.
+        """
+        return self._push(self._parameters.fit(args, kwargs), span_seconds(interval))
+
+    @signed
+    def perform_at(self, when: Moment, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """
+        Schedule the job.
+
+        Args:
+            when: Seconds since the epoch, or an aware datetime. What has passed is enqueued at once. Numbers below
+                1,000,000,000 are an interval, as in Ruby.
+        """
+        return self._push(self._parameters.fit(args, kwargs), _interval_to(when))
+
+    def perform_bulk(
+        self,
+        args: Iterable[Sequence[Any]],
+        *,
+        batch_size: int | None = None,
+        at: Moment | Sequence[Moment] | None = None,
+        spread_interval: Interval | None = None,
+    ) -> Jids:
+        """
+        Enqueue many jobs in few round trips: `job.perform_bulk([["bob", 5], ["al", 6]])`.
+
+        Args:
+            args: The arguments of each job; may be a generator, which is read as it is pushed.
+            batch_size: Jobs a round trip; by default 1,000, and 100 for scheduled jobs since Sidekiq 8.1.
+            at: When: one moment for all, or one for each.
+            spread_interval: Schedules the jobs at random within so many seconds from now.
+
+        Returns:
+            The jid of each, None where a client middleware stopped it.
+        """
+        return self._client().push_bulk_call(
+            self.definition,
+            args,
+            fit=self._parameters.fit_many,
+            set_options=self._bulk_options(),
+            batch_size=batch_size,
+            at=at,
+            spread_interval=spread_interval,
+        )
+
+    @signed
+    def perform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
+        """
+        Run the job here and now, as a worker would: its payload as bytes and back, client and server middleware.
+
+        Returns:
+            True, or None if a middleware stopped it. No retry, no statistics; errors pass.
+        """
+        from sidekiq_py.jobs import inline
+
+        return inline.perform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
+
+    @signed
+    async def aperform_async(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """`perform_async`, awaited."""
+        return await self._apush(self._parameters.fit(args, kwargs), None)
+
+    @signed
+    async def aperform_in(self, interval: Interval, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """`perform_in`, awaited."""
+        return await self._apush(self._parameters.fit(args, kwargs), span_seconds(interval))
+
+    @signed
+    async def aperform_at(self, when: Moment, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """`perform_at`, awaited."""
+        return await self._apush(self._parameters.fit(args, kwargs), _interval_to(when))
+
+    async def aperform_bulk(
+        self,
+        args: Iterable[Sequence[Any]],
+        *,
+        batch_size: int | None = None,
+        at: Moment | Sequence[Moment] | None = None,
+        spread_interval: Interval | None = None,
+    ) -> Jids:
+        """`perform_bulk`, awaited."""
+        return await self._async_client().push_bulk_call(
+            self.definition,
+            args,
+            fit=self._parameters.fit_many,
+            set_options=self._bulk_options(),
+            batch_size=batch_size,
+            at=at,
+            spread_interval=spread_interval,
+        )
+
+    @signed
+    async def aperform_inline(self, *args: P.args, **kwargs: P.kwargs) -> bool | None:
+        """`perform_inline` within a running loop: an `async def` job runs on it, another one in a thread."""
+        from sidekiq_py.jobs import inline
+
+        return await inline.aperform(self.definition, self._parameters.fit(args, kwargs), self._set_options())
+
+    def _push(self, args: list[Any], interval: float | None) -> str | None:
+        if interval is None:
+            return sync_client.for_job(self.definition).push_now(self.definition, args)
+        return sync_client.for_job(self.definition).push_call(self.definition, args, interval)
+
+    async def _apush(self, args: list[Any], interval: float | None) -> str | None:
+        return await self._async_client().push_call(self.definition, args, interval)
+
+    def _client(self) -> Client:
+        return sync_client.for_job(self.definition)
+
+    def _async_client(self) -> "AsyncClient":
+        from sidekiq_py.client import async_client
+
+        return async_client.for_job(self.definition)
+
+    def _set_options(self) -> Mapping[str, Any] | None:
+        return None
+
+    def _bulk_options(self) -> Mapping[str, Any] | None:
+        return None
+
+
+class Setter(Handle[P]):
+    """A job with options for this push; made by `set`."""
+
+    _lasts = False
+
+    def __init__(self, definition: JobDefinition, parameters: Parameters, options: Mapping[str, Any]) -> None:
+        super().__init__(definition, parameters)
+        self._given = dict(options)
+        self._options = dict(options)
+        self._pool = self._options.pop("pool", None)
+        self._is_sync = self._options.pop("sync", False) is True
+        if "at" in self._options and not isinstance(self._options["at"], (list, tuple)):
+            self._options["at"] = moment(self._options["at"])
+        wait, until = self._options.pop("wait", None), self._options.pop("wait_until", None)
+        self._interval: float | None = None
+        if until is not None:
+            self._interval = _interval_to(until)
+        elif wait is not None:
+            self._interval = span_seconds(wait)
+
+    def set(self, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> "Setter[P]":
+        """The same with more options."""
+        return Setter(self.definition, self._parameters, self._merged(self._given, options, more))
+
+    def _push(self, args: list[Any], interval: float | None) -> str | None:
+        if self._is_sync:
+            from sidekiq_py.jobs import inline
+
+            inline.perform(self.definition, args, self._options)
+            return None
+        wait = self._interval if interval is None else interval
+        return self._client().push_call(self.definition, args, wait, self._options)
+
+    async def _apush(self, args: list[Any], interval: float | None) -> str | None:
+        if self._is_sync:
+            from sidekiq_py.jobs import inline
+
+            await inline.aperform(self.definition, args, self._options)
+            return None
+        wait = self._interval if interval is None else interval
+        return await self._async_client().push_call(self.definition, args, wait, self._options)
+
+    def _client(self) -> Client:
+        return sync_client.for_job(self.definition) if self._pool is None else sync_client.of_pool(self._pool)
+
+    def _async_client(self) -> "AsyncClient":
+        from sidekiq_py.client import async_client
+
+        return async_client.for_job(self.definition) if self._pool is None else async_client.of_pool(self._pool)
+
+    def _set_options(self) -> Mapping[str, Any] | None:
+        return self._options
+
+    def _bulk_options(self) -> Mapping[str, Any] | None:
+        at = None if self._interval is None else absolute_at(self._interval, time())
+        return self._options if at is None else {**self._options, "at": at}
+
+
+def _interval_to(when: Moment) -> float:
+    """What `perform_in` takes for a moment; a datetime of the last century must not be read as an interval."""
+    seconds = float(moment(when))
+    return max(seconds, LEAST_MOMENT) if isinstance(when, datetime) else seconds

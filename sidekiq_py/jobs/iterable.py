@@ -1,0 +1,276 @@
+"""
+Jobs that go through many items and can leave off between two of them: at a deploy, or when their time is up.
+
+    class Import(IterableJob):
+        def build_enumerator(self, path, *, cursor):
+            return self.csv_enumerator(csv.reader(open(path)), cursor)
+
+        def each_iteration(self, row, path): ...
+
+Where a job is stands in the hash `it-<jid>`, as Ruby writes it: a job that Ruby has begun goes on here, and the other
+way round. An item may be processed twice when a process is killed, never left out. Source: Sidekiq 8.1.7,
+job/iterable.rb.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from inspect import iscoroutinefunction
+from itertools import islice
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from sidekiq_py.client import sync_client
+from sidekiq_py.errors import JobDeclarationError, Shutdown, SidekiqError
+from sidekiq_py.jobs.job_class import Job
+from sidekiq_py.redis_access.job_path import iteration
+from sidekiq_py.wire.json_dialect import dumps, loads
+from sidekiq_py.wire.payload import score_text
+
+FLUSH_SECONDS = 5.0
+
+T = TypeVar("T")
+
+_log = logging.getLogger("sidekiq")
+
+
+class Interrupted(Exception):
+    """The job has saved where it is and wants to be pushed again."""
+
+
+class Aborted(Exception):
+    """Raised by `abort()`: the job ends here, as if it had come to its last item."""
+
+
+class IterableJob(Job):
+    """
+    A job of many items. Define `build_enumerator` and `each_iteration`, and not `perform`.
+
+    Attributes:
+        arguments: The job's args.
+        current_object: The item that is processed.
+        max_iteration_runtime: Seconds after which a run leaves off and is pushed again; None for no limit.
+    """
+
+    _is_iterable: ClassVar[bool] = True
+    max_iteration_runtime: ClassVar[float | None] = None
+
+    if TYPE_CHECKING:
+        # The parameters stand in each_iteration behind the item, where no type can be taken from.
+        perform_async: Callable[..., str | None]
+        perform_in: Callable[..., str | None]
+        perform_at: Callable[..., str | None]
+        perform_inline: Callable[..., bool | None]
+        aperform_async: Callable[..., Coroutine[Any, Any, str | None]]
+        aperform_in: Callable[..., Coroutine[Any, Any, str | None]]
+        aperform_at: Callable[..., Coroutine[Any, Any, str | None]]
+        aperform_inline: Callable[..., Coroutine[Any, Any, bool | None]]
+
+    arguments: tuple[Any, ...] = ()
+    current_object: Any = None
+    _cursor: Any = None
+    _executions: int = 0
+    _runtime_seconds: float = 0.0
+    _is_cancelled: bool = False
+
+    # Any parameters here let a subclass name its own.
+
+    def build_enumerator(self, *args: Any, **keywords: Any) -> Iterable[tuple[Any, Any]] | None:
+        """
+        The items from *cursor* on, each with its own cursor: a JSON value that leads back to this item.
+
+        Args:
+            args: The job's.
+            keywords: `cursor`, where to go on; None at the first run.
+
+        Returns:
+            Pairs of item and cursor; None to do nothing.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define build_enumerator")
+
+    def each_iteration(self, *args: Any, **keywords: Any) -> None:
+        """Process one item, which comes first; the job's args come behind it."""
+        raise NotImplementedError(f"{type(self).__name__} must define each_iteration")
+
+    def on_start(self) -> None:
+        """Called at the first run, before the first item."""
+
+    def on_resume(self) -> None:
+        """Called at each later run, before its first item."""
+
+    def on_stop(self) -> None:
+        """Called at the end of each run, whatever ended it but an error."""
+
+    def on_cancel(self) -> None:
+        """Called when the job finds that it was cancelled."""
+
+    def on_complete(self) -> None:
+        """Called when the job is over: after its last item, when it was cancelled, or aborted."""
+
+    def around_iteration(self) -> AbstractContextManager[Any]:
+        """A context manager that is entered around each item."""
+        return nullcontext()
+
+    @property
+    def cursor(self) -> Any:
+        """Where the job is: the cursor of the item that is processed."""
+        return self._cursor
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether this run knows that the job was cancelled."""
+        return self._is_cancelled
+
+    def cancel(self) -> None:
+        """Ask this job to stop for good; it does so when it next saves where it is."""
+        cancel(self._own_jid())
+
+    def abort(self) -> None:
+        """End the job here."""
+        raise Aborted
+
+    def array_enumerator(self, items: Iterable[T], cursor: int | None) -> Iterator[tuple[T, int]]:
+        """Items of a list with their index as cursor."""
+        if isinstance(items, Sequence):
+            return ((items[index], index) for index in range(cursor or 0, len(items)))
+        return ((item, index) for index, item in islice(enumerate(items), cursor or 0, None))
+
+    def csv_enumerator(self, rows: Iterable[T], cursor: int | None) -> Iterator[tuple[T, int]]:
+        """Rows of a `csv.reader` with their number as cursor."""
+        return self.array_enumerator(rows, cursor)
+
+    def csv_batches_enumerator(
+        self, rows: Iterable[T], cursor: int | None, *, batch_size: int = 100
+    ) -> Iterator[tuple[list[T], int]]:
+        """Lists of up to *batch_size* rows with the batch's number as cursor."""
+        return self.array_enumerator(_batches(rows, batch_size), cursor)
+
+    @classmethod
+    def _entry_point(cls) -> tuple[Callable[..., Any], int] | None:
+        if hasattr(cls, "perform"):
+            raise JobDeclarationError(
+                f"{cls.__qualname__} is iterable and defines perform; let each_iteration do its work"
+            )
+        build, each = cls.build_enumerator, cls.each_iteration
+        if iscoroutinefunction(build) or iscoroutinefunction(each):
+            raise JobDeclarationError(f"{cls.__qualname__} is iterable and an `async def`; define plain functions")
+        is_whole = __name__ not in (build.__module__, each.__module__)
+        return (each, 2) if is_whole else None
+
+    def _bound(self) -> Callable[..., Any]:
+        return self._run
+
+    def _run(self, *args: Any) -> None:
+        """One run: from where the last one left off to the end, or to where this one leaves off."""
+        self.arguments = args
+        self._load()
+        self._executions += 1
+        enumerator = self.build_enumerator(*args, cursor=self._cursor)
+        if enumerator is None:
+            _log.info("build_enumerator returned None, the job is skipped")
+            return
+        if self._executions == 1:
+            self.on_start()
+        else:
+            self.on_resume()
+        is_over = self._iterate(enumerator)
+        self.on_stop()
+        if not is_over:
+            self._save()
+            raise Interrupted(f"{type(self).__name__} left off at {self._cursor!r}")
+        self.on_complete()
+        iteration.clear(sync_client.current().pool, self._own_jid())
+
+    def _iterate(self, enumerator: Iterable[tuple[Any, Any]]) -> bool:
+        """Process items; False if there are some left."""
+        started = saved = self._now()
+        runtime_before = self._runtime_seconds
+        if self._is_cancelled:
+            return self._leave_for_good()
+        for item, cursor in enumerator:
+            # Saved before the item is processed: whoever goes on from here does so with this item.
+            self._cursor, self.current_object = cursor, item
+            now = self._now()
+            self._runtime_seconds = runtime_before + now - started
+            is_leaving = self.interrupted() or self._is_too_long(now - started)
+            if is_leaving or now - saved >= FLUSH_SECONDS:
+                if self._save():
+                    return self._leave_for_good()
+                saved = now
+            if is_leaving:
+                return False
+            try:
+                with self.around_iteration():
+                    self.each_iteration(item, *self.arguments)
+            except Aborted:
+                break
+            except (Exception, Shutdown):
+                self._runtime_seconds = runtime_before + self._now() - started
+                self._save_or_log()
+                raise
+        self._runtime_seconds = runtime_before + self._now() - started
+        return True
+
+    def _leave_for_good(self) -> bool:
+        self._is_cancelled = True
+        self.on_cancel()
+        _log.info("job cancelled")
+        return True
+
+    def _is_too_long(self, seconds: float) -> bool:
+        return self.max_iteration_runtime is not None and seconds > self.max_iteration_runtime
+
+    def _load(self) -> None:
+        state = iteration.load(sync_client.current().pool, self._own_jid())
+        self._executions = state.executions
+        # Cancelled before its first run it has no cursor; Ruby raises TypeError there.
+        self._cursor = None if state.cursor is None else loads(state.cursor)
+        self._runtime_seconds = state.runtime_seconds
+        self._is_cancelled = state.is_cancelled
+
+    def _save(self) -> bool:
+        """Whether the job has been cancelled meanwhile."""
+        here = sync_client.current()
+        dialect = here.detection.dialect(time())
+        return iteration.save(
+            here.pool,
+            self._own_jid(),
+            executions=self._executions,
+            cursor=dumps(self._cursor, dialect.float_text, "cursor"),
+            runtime_text=score_text(self._runtime_seconds),
+            keep_first_ttl=dialect.iteration_keeps_first_ttl,
+        )
+
+    def _save_or_log(self) -> None:
+        try:
+            self._save()
+        except SidekiqError as error:
+            _log.warning("where the job is could not be saved, it will go on from further back: %s", error)
+
+    def _now(self) -> float:
+        """Seconds on a clock that is never set."""
+        return monotonic()
+
+    def _own_jid(self) -> str:
+        if self.jid is None:
+            raise JobDeclarationError(f"{type(self).__name__} has no jid; enqueue it, or run it by perform_inline")
+        return self.jid
+
+
+def cancel(jid: str) -> int:
+    """
+    Ask an iterable job to stop for good, whether it waits, runs or retries, here or in Ruby 7.3.3 and later.
+
+    Returns:
+        Whole epoch seconds of when it was first asked to.
+    """
+    here = sync_client.current()
+    now = time()
+    keep = here.detection.dialect(now).iteration_keeps_first_ttl
+    return iteration.cancel(here.pool, jid, now=int(now), keep_first_ttl=keep)
+
+
+def _batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(rows)
+    while batch := list(islice(iterator, size)):
+        yield batch

@@ -1,0 +1,281 @@
+"""
+The class form of a job, as in Ruby:
+
+    class HardWorker(Job):
+        sidekiq_options = {"queue": "critical", "retry": 5}
+
+        def perform(self, name, count): ...
+
+    HardWorker.perform_async("bob", 5)
+
+Each run has an instance of its own. `async def perform` works too.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import timedelta
+from inspect import iscoroutinefunction
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
+
+from sidekiq_py.client.sync_client import Jids
+from sidekiq_py.errors import JobDeclarationError
+from sidekiq_py.jobs import declaration
+from sidekiq_py.jobs.handles import Handle, Interval, Moment, Setter
+from sidekiq_py.jobs.parameters import Parameters
+from sidekiq_py.options import OF_JOBS, JobOptions, SetOptions, warn_of_unknown, with_custom
+from sidekiq_py.registry import JobDefinition, Payload, never_stopping, registry
+
+P = ParamSpec("P")
+B = TypeVar("B", bound=Callable[..., Any])
+
+# What a class may say beside Sidekiq's options.
+_OUR_OPTIONS = ("name", "timeout", "hard_timeout", "pool")
+_OF_CLASSES = OF_JOBS.union(_OUR_OPTIONS)
+
+
+class _ClassOptions(JobOptions, total=False):
+    """What stands behind the base class: `class HardWorker(Job, queue="low", timeout=60)`."""
+
+    timeout: float | timedelta | None
+    hard_timeout: float | timedelta | None
+    pool: Any
+
+
+class ClassDefinition(JobDefinition):
+    """A job that is a class."""
+
+    __slots__ = ()
+
+    def bind(self, payload: Payload, stopping: Callable[[], bool]) -> Callable[..., Any]:
+        """`perform` of a new instance."""
+        instance: Job = self.job()
+        instance.jid = payload.get("jid")
+        instance.payload = payload
+        instance._stopping = stopping
+        if hasattr(instance, "bid"):
+            instance.bid = payload.get("bid")
+        return instance._bound()
+
+    def subject(self, bound: Callable[..., Any]) -> Any:
+        """The instance."""
+        return getattr(bound, "__self__", self.job)
+
+
+class _HasPerform(Protocol[P]):
+    def perform(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
+class _OfHandle:
+    """A handle's method as a class method of the job class."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def _find(self, owner: Any) -> Any:
+        handle = owner.__dict__.get("__sidekiq_handle__")
+        if handle is None:
+            raise JobDeclarationError(f"{owner.__qualname__} defines no `perform`, so there is no job to enqueue")
+        return getattr(handle, self._name)
+
+
+# One descriptor for each shape, so that a wrong argument is an error of the type checker.
+
+
+class _Now(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, str | None]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _In(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[Concatenate[Interval, P], str | None]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _At(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[Concatenate[Moment, P], str | None]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _Here(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, bool | None]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _AwaitedNow(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, Coroutine[Any, Any, str | None]]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _AwaitedIn(_OfHandle):
+    def __get__(
+        self, instance: object, owner: type[_HasPerform[P]]
+    ) -> Callable[Concatenate[Interval, P], Coroutine[Any, Any, str | None]]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _AwaitedAt(_OfHandle):
+    def __get__(
+        self, instance: object, owner: type[_HasPerform[P]]
+    ) -> Callable[Concatenate[Moment, P], Coroutine[Any, Any, str | None]]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class _AwaitedHere(_OfHandle):
+    def __get__(self, instance: object, owner: type[_HasPerform[P]]) -> Callable[P, Coroutine[Any, Any, bool | None]]:
+        return self._find(owner)  # type: ignore[no-any-return]
+
+
+class Job:
+    """
+    A job that is a class: define `perform`.
+
+    A subclass is declared by being defined. `class HardWorker(Job, name="HardWorker")` names it for Ruby; by default it
+    is `module.HardWorker`. `sidekiq_options` are inherited, as in Ruby; beside Sidekiq's they take `name`, `timeout`,
+    `hard_timeout` and `pool`, as `@job` does.
+
+    Attributes:
+        jid: Of the run.
+        payload: Of the run, as middleware sees it.
+    """
+
+    sidekiq_options: ClassVar[Mapping[str, Any]] = {}
+
+    _is_iterable: ClassVar[bool] = False
+    jid: str | None = None
+    payload: Payload = {}
+    _stopping: Callable[[], bool] = staticmethod(never_stopping)
+
+    perform_async = _Now()
+    perform_in = _In()
+    perform_at = _At()
+    perform_inline = _Here()
+    aperform_async = _AwaitedNow()
+    aperform_in = _AwaitedIn()
+    aperform_at = _AwaitedAt()
+    aperform_inline = _AwaitedHere()
+
+    def __init_subclass__(cls, *, name: str | None = None, **options: Unpack[_ClassOptions]) -> None:
+        super().__init_subclass__()
+        entry = cls._entry_point()
+        if entry is not None:
+            _declare(cls, name, options, entry)
+
+    @classmethod
+    def set(cls, options: Mapping[str, Any] | None = None, /, **more: Unpack[SetOptions]) -> Setter[...]:
+        """The same job with other options: `HardWorker.set(queue="low").perform_async(1)`."""
+        return _handle_of(cls).set(options, **more)
+
+    @classmethod
+    def perform_bulk(
+        cls,
+        args: Iterable[Sequence[Any]],
+        *,
+        batch_size: int | None = None,
+        at: Moment | Sequence[Moment] | None = None,
+        spread_interval: Interval | None = None,
+    ) -> Jids:
+        """Enqueue many jobs in few round trips; as `Handle.perform_bulk`."""
+        return _handle_of(cls).perform_bulk(args, batch_size=batch_size, at=at, spread_interval=spread_interval)
+
+    @classmethod
+    async def aperform_bulk(
+        cls,
+        args: Iterable[Sequence[Any]],
+        *,
+        batch_size: int | None = None,
+        at: Moment | Sequence[Moment] | None = None,
+        spread_interval: Interval | None = None,
+    ) -> Jids:
+        """`perform_bulk`, awaited."""
+        handle = _handle_of(cls)
+        return await handle.aperform_bulk(args, batch_size=batch_size, at=at, spread_interval=spread_interval)
+
+    @classmethod
+    def retry_in(cls, block: B) -> B:
+        """A decorator: `(count, exception, payload)` gives the seconds to the next try, "kill", "discard" or None."""
+        _handle_of(cls).definition.retry_in_block = block
+        return block
+
+    @classmethod
+    def retries_exhausted(cls, block: B) -> B:
+        """A decorator: `(payload, exception)` is called when no retry is left."""
+        _handle_of(cls).definition.exhausted_block = block
+        return block
+
+    def interrupted(self) -> bool:
+        """Whether the process is about to stop: a long job should come to an end, or leave off where it can go on."""
+        return self._stopping()
+
+    @classmethod
+    def _entry_point(cls) -> tuple[Callable[..., Any], int] | None:
+        """
+        The function that a push must fit, and how many of its first parameters are not the caller's; None if the class
+        is no whole job.
+        """
+        perform = getattr(cls, "perform", None)
+        return None if perform is None else (perform, 1)
+
+    def _bound(self) -> Callable[..., Any]:
+        """What a run calls."""
+        return self.perform  # type: ignore[attr-defined,no-any-return]
+
+
+def unfinished() -> list[str]:
+    """
+    Module and name of each class that was derived from `Job` and is no job, as it says not what to do.
+
+    One that others are derived from is meant to be like that.
+    """
+    return [
+        f"{cls.__module__}.{cls.__qualname__}"
+        for cls in _leaves(Job)
+        if cls.__module__.partition(".")[0] != "sidekiq_py" and "__sidekiq_handle__" not in cls.__dict__
+    ]
+
+
+def _leaves(cls: type[Job]) -> list[type[Job]]:
+    below = cls.__subclasses__()
+    return [leaf for child in below for leaf in _leaves(child)] if below else [cls]
+
+
+def _handle_of(cls: type[Job]) -> Handle[...]:
+    handle = cls.__dict__.get("__sidekiq_handle__")
+    if not isinstance(handle, Handle):
+        raise JobDeclarationError(f"{cls.__qualname__} defines no `perform`, so there is no job to enqueue")
+    return handle
+
+
+def _declare(
+    cls: type[Job], name: str | None, options: Mapping[str, Any], entry: tuple[Callable[..., Any], int]
+) -> None:
+    stated = cls.__dict__.get("sidekiq_options", {})
+    # A class's own keys are usual there, as in Ruby, and need no `custom`.
+    warn_of_unknown(stated, _OF_CLASSES, f"sidekiq_options of {cls.__qualname__}", only_near=True)
+    warn_of_unknown(options, _OF_CLASSES, f"class {cls.__qualname__}")
+    own = with_custom(stated) | with_custom(options)
+    # The name is the class's own; all else is inherited.
+    own_name = declaration.job_name(name or own.pop("name", None), cls.__module__, cls.__qualname__)
+    inherited: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[1:]):
+        inherited |= base.__dict__.get("__sidekiq_declared__", base.__dict__.get("sidekiq_options", {}))
+    inherited.pop("name", None)
+    whole = inherited | own
+    cls.__sidekiq_declared__ = whole  # type: ignore[attr-defined]
+    sidekiq_options = {key: value for key, value in whole.items() if key not in _OUR_OPTIONS}
+    definition = ClassDefinition(
+        own_name,
+        declaration.checked_options(sidekiq_options, own_name),
+        cls,
+        origin=declaration.origin(cls.__module__, cls.__qualname__),
+        is_async=iscoroutinefunction(entry[0]),
+        pool=whole.get("pool"),
+    )
+    definition.timeout_seconds = declaration.limit_seconds("timeout", whole.get("timeout"), own_name)
+    definition.hard_timeout_seconds = declaration.limit_seconds("hard_timeout", whole.get("hard_timeout"), own_name)
+    definition.is_iterable = cls._is_iterable
+    parents = [base.__dict__["__sidekiq_handle__"] for base in cls.__mro__[1:] if "__sidekiq_handle__" in base.__dict__]
+    if parents:
+        definition.retry_in_block = parents[0].definition.retry_in_block
+        definition.exhausted_block = parents[0].definition.exhausted_block
+    cls.__sidekiq_job__ = definition  # type: ignore[attr-defined]
+    cls.__sidekiq_handle__ = Handle(definition, Parameters(own_name, *entry))  # type: ignore[attr-defined]
+    registry.add(definition)

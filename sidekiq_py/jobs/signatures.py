@@ -1,0 +1,81 @@
+"""
+The methods that push a job, with the parameters of the job's own function: `inspect.signature`, `help`, notebooks and
+`mock.create_autospec` show and check what a call takes.
+"""
+
+import inspect
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any, TypeVar
+
+from sidekiq_py.jobs.parameters import Parameters
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def signed(function: F) -> F:
+    """A decorator for a method `(self, …, *args, **kwargs)`: its `*args` and `**kwargs` are shown as the job's own."""
+    return _Signed(function)  # type: ignore[return-value]
+
+
+class _Signed:
+    """
+    Binds a copy of the method that bears the job's signature.
+
+    `inspect` asks a bound method's function, and one function cannot say different things for different jobs. The copy
+    is made once a job; a handle and what `set` makes of it share it. A call goes through no layer more than it would.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function: FunctionType = function
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, handle: Any, owner: type) -> Any:
+        if handle is None:
+            return self._function
+        parameters: Parameters = handle._parameters
+        signed_function = parameters.signed.get(self._name)
+        if signed_function is None:
+            signed_function = parameters.signed[self._name] = _copy(self._function, parameters.signature())
+        method = MethodType(signed_function, handle)
+        if handle._lasts:
+            # From now on the instance's own attribute is found first, which costs less than a method of the class.
+            handle.__dict__[self._name] = method
+        return method
+
+
+def _copy(function: FunctionType, jobs: inspect.Signature | None) -> FunctionType:
+    """*function* with the parameters of a job, or as it is where nobody knows them."""
+    if jobs is None:
+        return function
+    copy = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__doc__, copy.__module__, copy.__qualname__ = function.__doc__, function.__module__, function.__qualname__
+    copy.__annotations__ = function.__annotations__
+    copy.__signature__ = _joined(inspect.signature(function), jobs)  # type: ignore[attr-defined]
+    return copy
+
+
+def _joined(methods: inspect.Signature, jobs: inspect.Signature) -> inspect.Signature:
+    """What the method takes itself (`self`, `interval`), then what the job takes."""
+    theirs = list(jobs.parameters.values())
+    own = [parameter for parameter in methods.parameters.values() if parameter.kind not in _OPEN]
+    # Nothing but positional parameters stands before positional ones, and no name stands twice.
+    is_positional = any(
+        parameter.kind is parameter.POSITIONAL_ONLY or parameter.name in methods.parameters for parameter in theirs
+    )
+    if is_positional:
+        own = [
+            parameter.replace(
+                kind=parameter.POSITIONAL_ONLY,
+                name=f"_{parameter.name}" if parameter.name in jobs.parameters else parameter.name,
+            )
+            for parameter in own
+        ]
+    return methods.replace(parameters=[*own, *theirs])

@@ -1,0 +1,112 @@
+"""
+One run of one payload: the current job, the server middleware, the call. Shared by engine, inline and testing.
+
+Two ways in: `run` for jobs that are plain functions, in the thread that calls it; `arun` for `async def` jobs, on their
+event loop. Middleware of either kind works around jobs of either kind (`mixed_chain`).
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from sidekiq_py.middleware import mixed_chain
+from sidekiq_py.middleware.chain import Chain, ServerMiddleware
+from sidekiq_py.registry import JobDefinition, Payload, never_stopping
+
+ServerChain = Chain[ServerMiddleware]
+
+# Payload, queue and deadline; the object for users is made when somebody asks.
+_current: ContextVar[tuple[Payload, str, float | None] | None] = ContextVar("sidekiq_current_job", default=None)
+
+
+class CurrentJob:
+    """
+    The job that the calling thread or task works on.
+
+    Args:
+        payload: The live dict, as middleware sees it.
+        queue: Where it was fetched from.
+        deadline: Seconds since the epoch at which its soft time limit strikes; None without one.
+    """
+
+    __slots__ = ("deadline", "payload", "queue")
+
+    def __init__(self, payload: Payload, queue: str, deadline: float | None) -> None:
+        self.payload = payload
+        self.queue = queue
+        self.deadline = deadline
+
+    def __repr__(self) -> str:
+        return f"<CurrentJob {self.payload.get('class')} jid={self.jid} queue={self.queue} attempt={self.attempt}>"
+
+    @property
+    def jid(self) -> str:
+        """The job's id."""
+        return str(self.payload.get("jid"))
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first run, 2 for the first retry."""
+        count = self.payload.get("retry_count")
+        return 1 if count is None else int(count) + 2
+
+
+def current_job() -> CurrentJob | None:
+    """The job that is running here, or None."""
+    current = _current.get()
+    return None if current is None else CurrentJob(*current)
+
+
+def run(
+    definition: JobDefinition,
+    payload: Payload,
+    queue: str,
+    chain: ServerChain,
+    stopping: Callable[[], bool] = never_stopping,
+    deadline: float | None = None,
+) -> Any:
+    """
+    Run a job that is no `async def`, in this thread.
+
+    Args:
+        definition: From the registry.
+        payload: As parsed; middleware may change it, its args too.
+        queue: Where it was fetched from.
+        chain: The server middleware.
+        stopping: True once the process is about to stop; for `interrupted()`.
+        deadline: Seconds since the epoch, for `current_job().deadline`.
+
+    Returns:
+        What the outermost middleware returned; without middleware what the job returned.
+    """
+    token = _current.set((payload, queue, deadline))
+    try:
+        call = definition.bind(payload, stopping)
+        if not chain:
+            return call(*(payload.get("args") or ()))
+        return mixed_chain.invoke(
+            chain.make(), definition.subject(call), payload, queue, lambda: call(*(payload.get("args") or ()))
+        )
+    finally:
+        _current.reset(token)
+
+
+async def arun(
+    definition: JobDefinition,
+    payload: Payload,
+    queue: str,
+    chain: ServerChain,
+    stopping: Callable[[], bool] = never_stopping,
+    deadline: float | None = None,
+) -> Any:
+    """Run an `async def` job on this loop; otherwise as `run`."""
+    token = _current.set((payload, queue, deadline))
+    try:
+        call = definition.bind(payload, stopping)
+        if not chain:
+            return await call(*(payload.get("args") or ()))
+        return await mixed_chain.ainvoke(
+            chain.make(), definition.subject(call), payload, queue, lambda: call(*(payload.get("args") or ()))
+        )
+    finally:
+        _current.reset(token)

@@ -1,0 +1,1 @@
+"""From a URL to replies: connections, links, scripts; knows no key of Sidekiq's."""

@@ -1,0 +1,76 @@
+"""Takes over the settings of a pool that a program has already made with redis-py, blocking or asyncio."""
+
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis.asyncio import connection as aio
+from redis.connection import AbstractConnection
+
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.redis_access.connection.connections import completed, timeouts
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+
+# What decides how commands are sent and replies are read: that is ours to say.
+_OURS = ("decode_responses", "protocol", "retry", "retry_on_error", "retry_on_timeout", "health_check_interval")
+
+_BLOCKING: dict[Any, Any] = {
+    aio.Connection: redis.Connection,
+    aio.SSLConnection: redis.SSLConnection,
+    aio.UnixDomainSocketConnection: redis.UnixDomainSocketConnection,
+}
+AWAITED: dict[Any, Any] = {blocking: awaited for awaited, blocking in _BLOCKING.items()}
+
+ForeignPool = redis.ConnectionPool | redis.asyncio.ConnectionPool
+
+
+class AdoptedPool(Pool):
+    """
+    Links to where a redis-py pool leads, with its connection class and credentials.
+
+    Its connections themselves stay its own: they may repeat commands silently, and decode replies.
+
+    Args:
+        namespace: As of `RedisSettings`.
+    """
+
+    def __init__(self, foreign: ForeignPool, namespace: str = "") -> None:
+        super().__init__(RedisSettings(namespace=namespace))
+        kind: Any = foreign.connection_class
+        self.connection_class: type[AbstractConnection] = _BLOCKING.get(kind, kind)
+        self.connection_options = {k: v for k, v in foreign.connection_kwargs.items() if k not in _OURS}
+        self._make = self._make_connection
+
+    def __repr__(self) -> str:
+        return f"<AdoptedPool of {self.connection_class.__name__} free={len(self._free)}>"
+
+    def _make_connection(self, timeout_seconds: float) -> AbstractConnection:
+        options = {**self.connection_options, **timeouts(self.settings, timeout_seconds)}
+        return self.connection_class(**completed(options))
+
+
+def pool_of(value: Any, namespace: str = "") -> Pool:
+    """
+    The pool that a program means.
+
+    Args:
+        value: One of ours, a `ConnectionPool` or `Redis` of redis-py (also of its asyncio half), or a URL.
+        namespace: As of `RedisSettings`; a pool of ours has its own.
+
+    Raises:
+        ConfigError: It is none of them.
+    """
+    if isinstance(value, Pool):
+        if namespace:
+            raise ConfigError("a Pool of sidekiq_py has its namespace in its settings: RedisSettings(url, namespace=…)")
+        return value
+    if isinstance(value, str):
+        return Pool(RedisSettings(value, namespace=namespace))
+    if isinstance(value, (redis.Redis, redis.asyncio.Redis)):
+        value = value.connection_pool
+    if isinstance(value, (redis.ConnectionPool, redis.asyncio.ConnectionPool)):
+        return AdoptedPool(value, namespace)
+    raise ConfigError(
+        f"{value!r} is no pool; give sidekiq_py's Pool, redis-py's ConnectionPool or Redis, or a redis:// URL"
+    )

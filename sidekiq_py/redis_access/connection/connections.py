@@ -1,0 +1,146 @@
+"""
+From a URL to redis-py's connections, which repeat nothing.
+
+redis-py repeats commands silently after a lost connection by default; that is off here, because a command whose reply
+was lost may have been executed.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import AbstractConnection, parse_url
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from sidekiq_py.errors import ConfigError, RedisConnectionError
+from sidekiq_py.redis_access.connection.settings import RedisSettings, redact
+
+_NAMES_OF_A_LIBRARY = frozenset({"driver_info", "lib_name", "lib_version"})
+
+
+def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
+    """
+    What makes connections, each with the seconds to wait for a reply; with sentinels it asks them for the primary.
+
+    Raises:
+        ConfigError: The URL is not well made.
+    """
+    if "+sentinel://" in settings.url:
+        return _sentinel_connection_maker(settings)
+    try:
+        options: dict[str, Any] = dict(parse_url(settings.url))
+    except ValueError as error:
+        raise ConfigError(f"redis_url is {redact(settings.url)!r}: {error}") from error
+    kind: type[AbstractConnection] = options.pop("connection_class", redis.Connection)
+    options.pop("max_connections", None)
+
+    def make(timeout_seconds: float) -> AbstractConnection:
+        try:
+            return kind(**completed({**timeouts(settings, timeout_seconds), **options}))
+        except TypeError as error:
+            raise unknown_option(settings.url, error) from error
+
+    return make
+
+
+def unknown_option(url: str, error: TypeError) -> ConfigError:
+    """For a connection that cannot be made from *url*, because of an option in its query."""
+    named = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if named is None:
+        return ConfigError(f"redis_url is {redact(url)!r}: {error}")
+    return ConfigError(
+        f"redis_url is {redact(url)!r}: {url.split(':', 1)[0]}:// knows no option {named[1]}. Remove it; "
+        "options that begin with ssl_ need rediss://"
+    )
+
+
+def timeouts(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
+    """The options that say how long a connection waits: *timeout_seconds* for a reply."""
+    return {"socket_timeout": timeout_seconds, "socket_connect_timeout": settings.connect_timeout_seconds}
+
+
+def completed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """*options* with those of every connection."""
+    return {**_library(options), **options, **_fixed_options()}
+
+
+def _fixed_options() -> dict[str, Any]:
+    """What all else here rests on, whatever the URL says: how replies look, and that nothing is repeated silently."""
+    return {
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "health_check_interval": 0,
+        "decode_responses": False,
+        "encoding": "utf-8",
+        "encoding_errors": "strict",
+    }
+
+
+def _library(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The option by which redis-py tells the server its name, unless *options* say another one."""
+    info = None if _NAMES_OF_A_LIBRARY & options.keys() else _driver_info()
+    return {} if info is None else {"driver_info": info}
+
+
+@cache
+def _driver_info() -> Any:
+    """redis-py's own, kept: it reads its metadata for it, at each connection anew. None: a release without."""
+    try:
+        driver_info: Any = import_module("redis.driver_info")
+    except ImportError:
+        return None
+    return driver_info.DriverInfo()
+
+
+def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
+    """Asks the sentinels for the primary at each new connection, so that a failover is followed."""
+    parts = urlsplit(settings.url)
+    hosts = [_host_and_port(entry) for entry in parts.netloc.rpartition("@")[2].split(",")]
+    service, _, db = parts.path.strip("/").partition("/")
+    if not service:
+        raise ConfigError("a redis+sentinel:// URL names the service: redis+sentinel://host:26379/mymaster/0")
+    query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+    credentials: dict[str, Any] = {
+        key: unquote(value) for key, value in (("username", parts.username), ("password", parts.password)) if value
+    }
+    kind = redis.SSLConnection if parts.scheme.startswith("rediss") else redis.Connection
+    secrecy = tls_options(settings.url)
+    of_sentinels: dict[str, Any] = {
+        name: query[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in query
+    }
+    if query.get("sentinel_ssl", "").lower() in ("true", "1", "yes"):
+        of_sentinels |= {"ssl": True, **secrecy}
+    sentinel = Sentinel(hosts, socket_timeout=settings.connect_timeout_seconds, sentinel_kwargs=of_sentinels)
+
+    def make(timeout_seconds: float) -> AbstractConnection:
+        try:
+            host, port = sentinel.discover_master(service)
+        except (redis.RedisError, OSError) as error:
+            raise RedisConnectionError(f"no sentinel knows a primary for {service!r}: {error}") from error
+        place = {"host": host, "port": port, "db": int(db or 0), **credentials, **secrecy}
+        try:
+            return kind(**completed({**place, **timeouts(settings, timeout_seconds)}))
+        except TypeError as error:
+            raise unknown_option(settings.url, error) from error
+
+    return make
+
+
+def tls_options(url: str) -> dict[str, Any]:
+    """The options of a sentinel's URL that begin with `ssl_`, as redis-py reads them from any other."""
+    try:
+        options: dict[str, Any] = dict(parse_url(f"rediss://primary/?{urlsplit(url).query}"))
+    except ValueError as error:
+        raise ConfigError(f"redis_url is {redact(url)!r}: {error}") from error
+    return {name: value for name, value in options.items() if name.startswith("ssl_")}
+
+
+def _host_and_port(entry: str) -> tuple[str, int]:
+    host, _, port = entry.rpartition(":")
+    return (host, int(port)) if host else (entry, 26379)

@@ -1,0 +1,27 @@
+"""MULTI and EXEC in one round trip."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+from sidekiq_py.redis_access.connection.link import Command
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import reply_error
+
+
+def transact(pool: Pool, commands: Sequence[Command]) -> list[Any]:
+    """
+    Run commands with nothing of others in between. They may be repeated after a lost reply.
+
+    Returns:
+        Their replies.
+
+    Raises:
+        RedisReplyError: One of them failed; those before and after it were executed.
+    """
+    replies: list[Any] = pool.batch([("MULTI",), *commands, ("EXEC",)])[-1]
+    for reply in replies:
+        if isinstance(reply, redis.RedisError):
+            raise reply_error(reply)
+    return replies

@@ -1,0 +1,91 @@
+"""
+Jobs that are not to be run any more, wherever they are.
+
+`sidekiq_py:revoked` is a sorted set of their ids, each with the time until which it is kept. The scripts that take jobs
+from queues tell what is found there (`fetch.lua`, `claim.lua`). `sidekiq_py:orders` is a number that counts up whenever
+any other order that workers keep a copy of has changed.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.payload import parse_job
+
+__all__ = ("MOST_KEPT", "Revoked", "is_revoked", "list_revoked", "revoke", "told_of")
+
+REVOKE = Script("revoke")
+
+MOST_KEPT = 50_000
+"""So many ids are kept, as in Celery's workers."""
+# A job that waits longer is not thought of.
+_MOST_SECONDS = 10 * 365 * 24 * 3600
+_AFTER_THE_LAST_SECONDS = 24 * 3600
+_SLICE = 1000
+
+
+class Revoked(NamedTuple):
+    """
+    What a revoke came to.
+
+    Args:
+        may_start: One of the jobs may be in flight: it may have been taken just before, and not have started.
+        forgotten: How many other ids are not kept any more.
+    """
+
+    may_start: bool
+    forgotten: int
+
+
+def revoke(pool: Pool, jids: Sequence[str], *, now: float, kept_seconds: float) -> Revoked:
+    """
+    Keep jobs from being started.
+
+    Args:
+        jids: Need not exist.
+        now: Seconds since the epoch.
+        kept_seconds: For how long at least; a job that waits for its time now is covered in any case.
+    """
+    inboxes = keys.inbox("", "").rstrip(":") + ":"
+    names = [keys.REVOKED, keys.SCHEDULE, keys.RETRY, keys.OWNERS, keys.in_flight(""), inboxes]
+    until, at_most = f"{now + kept_seconds:.3f}", f"{now + _MOST_SECONDS:.3f}"
+    given = [f"{now:.3f}", until, _AFTER_THE_LAST_SECONDS, at_most, MOST_KEPT]
+    may_start, forgotten = False, 0
+    for start in range(0, len(jids), _SLICE):
+        part = jids[start : start + _SLICE]
+        in_flight, gone = pool.run(lambda link, part=part: REVOKE.run(link, names, [*given, *part]))  # type: ignore[misc]
+        may_start, forgotten = may_start or bool(in_flight), forgotten + gone
+    return Revoked(may_start, forgotten)
+
+
+def is_revoked(pool: Pool, jid: str, now: float) -> bool:
+    """Whether a job is not to be started."""
+    until = pool.command("ZSCORE", keys.REVOKED, jid)
+    return until is not None and float(until) > now
+
+
+def list_revoked(pool: Pool, now: float, most: int) -> list[str]:
+    """The ids of revoked jobs; where there are more than *most*, those that are kept the longest."""
+    found: list[bytes] = pool.command("ZREVRANGEBYSCORE", keys.REVOKED, "+inf", f"({now:.3f}", "LIMIT", 0, most)
+    return [jid.decode(errors="replace") for jid in reversed(found)]
+
+
+def told_of(link: Link, raw: bytes) -> list[bytes]:
+    """What a fetch of this job would tell now; see `fetch.lua`."""
+    jid = _jid_of(raw)
+    number, until = link.batch([("GET", keys.ORDERS), ("ZSCORE", keys.REVOKED, jid)])
+    told = [number or b""]
+    if until is not None:
+        told.append(jid.encode(errors="replace"))
+    return told
+
+
+def _jid_of(raw: bytes) -> str:
+    try:
+        return str(parse_job(raw).get("jid"))
+    except PayloadError:
+        return ""

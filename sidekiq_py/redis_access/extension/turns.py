@@ -1,0 +1,100 @@
+"""
+Turns: things that are due at times, of which any number of processes keep count, and each of which is done once.
+
+A hash holds a value for each of them, such as the time of the last turn. Who takes a turn moves the value on from the
+one that was read, and what the turn calls for is written in the same step: of those who read the same value, one wins.
+"""
+
+from collections.abc import Sequence
+
+from sidekiq_py.redis_access.connection.link import Command
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.scripts import Script
+
+__all__ = ("Place", "add", "hold", "read", "read_one", "release", "remove", "start", "take")
+
+_TAKE = Script("take_turn")
+
+
+class Place:
+    """
+    Where turns are kept.
+
+    Args:
+        key: Of a hash, field to value. Those that are held back are in the set `<key>:held`, what was added at run time
+            in the hash `<key>:added`.
+    """
+
+    __slots__ = ("added", "held", "turns")
+
+    def __init__(self, key: str) -> None:
+        self.turns = key
+        self.held = f"{key}:held"
+        self.added = f"{key}:added"
+
+
+def take(pool: Pool, place: Place, field: str, seen: bytes, value: bytes, commands: Sequence[Command]) -> bool:
+    """
+    Take a turn. Repeated after a lost reply: the second time it does nothing.
+
+    Args:
+        seen: The value that was read; empty for none.
+        value: What it becomes.
+        commands: What is written along with it.
+
+    Returns:
+        Whether it was taken here; False also where an earlier try's reply was lost.
+
+    Raises:
+        RedisError: As `Pool.run` does.
+    """
+    names = [place.turns, place.held]
+    arguments: list[object] = [field, seen, value]
+    for name, key, *rest in commands:
+        if key not in names:
+            names.append(key)
+        arguments += [2 + len(rest), name, names.index(key) + 1, *rest]
+    return bool(pool.run(lambda link: _TAKE.run(link, names, arguments)))
+
+
+def read(pool: Pool, place: Place) -> tuple[dict[str, bytes], set[str], dict[str, bytes]]:
+    """The values of all turns, those that are held back, and what was added at run time."""
+    values, held, added = pool.batch([("HGETALL", place.turns), ("SMEMBERS", place.held), ("HGETALL", place.added)])
+    return _texts(values), {name.decode() for name in held}, _texts(added)
+
+
+def read_one(pool: Pool, place: Place, field: str) -> tuple[bytes, bool]:
+    """The value of a turn, empty for none; and whether it is held back."""
+    value, held = pool.batch([("HGET", place.turns, field), ("SISMEMBER", place.held, field)])
+    return value or b"", bool(held)
+
+
+def start(pool: Pool, place: Place, values: dict[str, bytes]) -> None:
+    """Give turns that have no value their first one."""
+    pool.batch([("HSETNX", place.turns, field, value) for field, value in values.items()])
+
+
+def remove(pool: Pool, place: Place, fields: Sequence[str]) -> None:
+    """Forget turns."""
+    pool.batch([("HDEL", place.turns, *fields), ("SREM", place.held, *fields), ("HDEL", place.added, *fields)])
+
+
+def hold(pool: Pool, place: Place, field: str) -> None:
+    """Have nobody take a turn until `release`."""
+    pool.command("SADD", place.held, field)
+
+
+def release(pool: Pool, place: Place, field: str, value: bytes) -> None:
+    """Let turns be taken again, the next one as if *value* had been that of the last."""
+    pool.batch([("MULTI",), ("HSET", place.turns, field, value), ("SREM", place.held, field), ("EXEC",)])
+
+
+def add(pool: Pool, place: Place, field: str, text: bytes, value: bytes) -> None:
+    """Add something at run time: its description, and its first value."""
+    pool.batch([("MULTI",), ("HSET", place.added, field, text), ("HSETNX", place.turns, field, value), ("EXEC",)])
+
+
+def _texts(reply: Sequence[bytes] | dict[bytes, bytes]) -> dict[str, bytes]:
+    if isinstance(reply, dict):
+        return {name.decode(): value for name, value in reply.items()}
+    return {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}

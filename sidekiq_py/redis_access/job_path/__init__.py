@@ -1,0 +1,1 @@
+"""A job's way through Redis: pushed, in flight, promoted, recovered. May import `connection`."""

@@ -1,0 +1,278 @@
+"""
+Pushes that are awaited: redis-py's asyncio connections, with the promises of `push.py`.
+
+A connection belongs to the event loop that opened it: each loop has connections of its own, at most `pool_size` of
+them, and they are closed when the loop shuts down. Callers beyond that wait their turn, first come, first served.
+"""
+
+import asyncio
+import select
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import redis
+from redis.asyncio import connection as aio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.redis_access.connection.adopted_pool import AWAITED, AdoptedPool
+from sidekiq_py.redis_access.connection.connections import tls_options, unknown_option
+from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command
+from sidekiq_py.redis_access.connection.pool import Pool, check_links
+from sidekiq_py.redis_access.connection.replies import out_of_reach, reply_error
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path.push import refused_for_good, refused_twice
+
+
+class AsyncLink:
+    """One connection; as `Link`, but what broke while sending counts as sent, as asyncio buffers it."""
+
+    __slots__ = ("_connection", "released_at")
+
+    def __init__(self, connection: aio.AbstractConnection) -> None:
+        # As redis-py's annotations leave off in the middle of what is public.
+        self._connection: Any = connection
+        self.released_at = 0.0
+
+    async def exchange(self, packed: Sequence[bytes], count: int) -> list[Any]:
+        """
+        Send packed commands and read their replies.
+
+        Returns:
+            *count* replies; an error reply stands in the list as a `RedisReplyError`.
+
+        Raises:
+            RedisConnectionError: Nothing was sent.
+            ReplyLostError: It may have been executed.
+        """
+        await self._connect()
+        try:
+            await self._connection.send_packed_command(packed, check_health=False)
+            return [await self._receive() for _ in range(count)]
+        except (TimeoutError, redis.RedisError, OSError) as error:
+            self.abort()
+            raise ReplyLostError(f"the connection broke before Redis answered: {error}") from error
+        except BaseException:
+            self.abort()
+            raise
+
+    async def _receive(self) -> Any:
+        try:
+            return await self._connection.read_response(disconnect_on_error=False)
+        except (redis.exceptions.BusyLoadingError, redis.exceptions.AuthenticationError) as error:
+            return reply_error(error)
+        except redis.ConnectionError:
+            raise
+        except redis.ResponseError as error:
+            return reply_error(error)
+
+    async def _connect(self) -> None:
+        connection = self._connection
+        if connection.is_connected and not self._is_stale():
+            return
+        self.abort()
+        try:
+            await connection.connect()
+        except redis.exceptions.AuthenticationError as error:
+            raise RedisReplyError(f"NOAUTH {error}; check the user and password in the URL") from error
+        except redis.ResponseError as error:
+            self.abort()
+            raise reply_error(error) from None
+        except (TimeoutError, redis.RedisError, OSError) as error:
+            self.abort()
+            raise out_of_reach(error) from error
+        except BaseException:
+            self.abort()
+            raise
+
+    def _is_stale(self) -> bool:
+        """The server has closed it, or something unasked for has come."""
+        writer, reader = self._connection._writer, self._connection._reader
+        if writer.is_closing() or reader.at_eof():
+            return True
+        if time.monotonic() - self.released_at < SUSPECT_IDLE_SECONDS:
+            return False
+        return bool(select.select([writer.get_extra_info("socket").fileno()], [], [], 0)[0])
+
+    def abort(self) -> None:
+        """Close the socket without a word; the next command opens a new one."""
+        writer = self._connection._writer
+        self._connection._writer = self._connection._reader = None
+        if writer is not None:
+            writer.transport.abort()
+
+    async def close(self) -> None:
+        """Close the socket and wait until it is closed."""
+        await self._connection.disconnect()
+
+
+class AsyncPool:
+    """
+    Awaited links to where a pool leads.
+
+    Args:
+        pool: Its settings are used, its links are not. `pool_size` is the most links that one loop has open.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.settings: RedisSettings = pool.settings
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopLinks] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"<AsyncPool of {self._pool!r}>"
+
+    async def push(self, commands: Sequence[bytes]) -> None:
+        """
+        Run one push, and once more what a failover has refused of it.
+
+        Raises:
+            RedisConnectionError: Nothing was done.
+            ReplyLostError: Nobody knows whether it was done.
+            RedisReplyError: Redis refused it.
+        """
+        async with self._link() as link:
+            refusals = _refusals(await link.exchange([b"".join(commands)], len(commands)))
+            if refusals:
+                final = refused_for_good(refusals, count=len(commands))
+                if final is not None:
+                    raise final
+                link.abort()
+                again = [commands[index] for index, _ in refusals]
+                still = _refusals(await link.exchange([b"".join(again)], len(again)))
+                if still:
+                    place, error = still[-1]
+                    raise refused_twice(error, is_enqueued=refusals[place][0] != len(commands) - 1)
+
+    async def batch(self, commands: Sequence[Command]) -> list[Any]:
+        """Several commands that only read values, in one round trip; the first error among the replies is raised."""
+        namespace = self._pool.namespace
+        if namespace is not None:
+            commands = [namespace.command(command) for command in commands]
+        async with self._link() as link:
+            packed = link._connection.pack_commands(commands)
+            replies = await link.exchange(packed, len(commands))
+        for _, error in _refusals(replies):
+            raise error
+        return replies
+
+    async def close(self) -> None:
+        """Close the free links of this loop."""
+        links = self._loops.pop(asyncio.get_running_loop(), None)
+        if links is not None:
+            await links.closer.aclose()
+
+    @asynccontextmanager
+    async def _link(self) -> AsyncIterator[AsyncLink]:
+        """
+        A link for the length of a block; while all of this loop's are in use, the caller waits for one.
+
+        Raises:
+            RedisConnectionError: Redis answered nobody for as long as a reply may take, and this caller had no turn.
+        """
+        links = await self._links()
+        called_at = time.monotonic()
+        async with links.turns:
+            # Without this the callers behind a Redis that hangs would time out in turn, ten at a time: the last of
+            # 5,000 after 40 minutes.
+            waited = time.monotonic() - called_at
+            if waited >= self.settings.socket_timeout_seconds and links.answered_at < called_at:
+                raise RedisConnectionError(
+                    f"Redis is out of reach: it has answered nothing for {waited:.1f} s, while this command waited for "
+                    f"one of {self.settings.pool_size} connections; nothing was sent"
+                )
+            link = links.free.pop() if links.free else AsyncLink(await self._connection())
+            try:
+                yield link
+                links.answered_at = time.monotonic()
+            except RedisReplyError:
+                links.answered_at = time.monotonic()
+                raise
+            finally:
+                links.release(link)
+
+    async def _links(self) -> "_LoopLinks":
+        loop = asyncio.get_running_loop()
+        links = self._loops.get(loop)
+        if links is None:
+            self._loops[loop] = links = _LoopLinks(self.settings.pool_size)
+            # A generator that was started is closed by the loop's shutdown; its links are then closed with it.
+            await anext(links.closer)
+        return links
+
+    async def _connection(self) -> aio.AbstractConnection:
+        """A connection that is not open yet."""
+        check_links()
+        kind, options = await self._recipe()
+        common = {
+            "socket_timeout": self.settings.socket_timeout_seconds,
+            "socket_connect_timeout": self.settings.connect_timeout_seconds,
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+            "health_check_interval": 0,
+            "decode_responses": False,
+            "encoding": "utf-8",
+            "encoding_errors": "strict",
+        }
+        try:
+            return kind(**{**options, **common})
+        except TypeError as error:
+            raise unknown_option(self.settings.url, error) from error
+
+    async def _recipe(self) -> tuple[type[aio.AbstractConnection], dict[str, Any]]:
+        if isinstance(self._pool, AdoptedPool):
+            kind = AWAITED.get(self._pool.connection_class)
+            if kind is None:
+                raise ConfigError(
+                    f"a pool of {self._pool.connection_class.__name__} cannot be awaited; "
+                    "give AsyncClient a redis_url, for Sentinel redis+sentinel://host:26379/service/0"
+                )
+            return kind, self._pool.connection_options
+        if "+sentinel://" in self.settings.url:
+            return await self._primary_recipe()
+        options: dict[str, Any] = dict(aio.parse_url(self.settings.url))
+        options.pop("max_connections", None)
+        return options.pop("connection_class", aio.Connection), options
+
+    async def _primary_recipe(self) -> tuple[type[aio.AbstractConnection], dict[str, Any]]:
+        """To where the sentinels say that the primary is; they are asked in a thread."""
+        found: Any = await asyncio.to_thread(self._pool.new_link)
+        connection = found._connection
+        options = {name: getattr(connection, name) for name in ("host", "port", "db", "username", "password")}
+        return AWAITED[type(connection)], {**options, **tls_options(self.settings.url)}
+
+
+class _LoopLinks:
+    """The links of one event loop: who may use one, and those that nobody uses now."""
+
+    def __init__(self, most: int) -> None:
+        self.free: deque[AsyncLink] = deque()
+        # First come, first served, and a caller that is cancelled while it waits takes no turn.
+        self.turns = asyncio.Semaphore(max(1, most))
+        self.answered_at = float("-inf")
+        self.is_closed = False
+        self.closer = self._close_at_the_end()
+
+    def release(self, link: AsyncLink) -> None:
+        if self.is_closed:
+            link.abort()
+            return
+        link.released_at = time.monotonic()
+        self.free.append(link)
+
+    async def _close_at_the_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self.is_closed = True
+            while self.free:
+                await self.free.pop().close()
+
+
+def _refusals(replies: Sequence[Any]) -> list[tuple[int, RedisReplyError]]:
+    return [(index, reply) for index, reply in enumerate(replies) if isinstance(reply, RedisReplyError)]

@@ -1,0 +1,119 @@
+"""
+The state of iterable jobs: the hash `it-<jid>`, as Ruby 7.3 and later read and write it.
+
+Fields: `ex` executions so far, `c` the cursor of the next item as JSON, `rt` run time in seconds, `cancelled` whole
+epoch seconds. Source: Sidekiq 7.3.2 and 8.1.7, job/iterable.rb; client.rb `cancel!`.
+"""
+
+from typing import NamedTuple
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.wire import keys
+
+TTL_SECONDS = 30 * 24 * 3600
+FIRST_CURSOR = "null"
+
+
+class State(NamedTuple):
+    """
+    Where a job left off.
+
+    Args:
+        executions: Runs that were begun before.
+        cursor: JSON, or None where none was saved: a job that was cancelled before its first run.
+        runtime_seconds: Over all runs.
+        is_cancelled: Somebody asked it to stop for good.
+    """
+
+    executions: int
+    cursor: bytes | None
+    runtime_seconds: float
+    is_cancelled: bool
+
+
+def load(pool: Pool, jid: str) -> State:
+    """What was saved; of a job that never ran the empty state."""
+    flat = pool.command("HGETALL", keys.iteration(jid))
+    fields: dict[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
+    return State(
+        executions=int(fields.get(b"ex", 0)),
+        cursor=fields.get(b"c"),
+        runtime_seconds=float(fields.get(b"rt", 0)),
+        is_cancelled=b"cancelled" in fields,
+    )
+
+
+def save(pool: Pool, jid: str, *, executions: int, cursor: bytes, runtime_text: str, keep_first_ttl: bool) -> bool:
+    """
+    Save where a job is.
+
+    Args:
+        cursor: JSON of the next item's cursor.
+        runtime_text: Seconds, as Ruby writes a float.
+        keep_first_ttl: Since Sidekiq 8 the 30 days count from the first save, before from the last.
+
+    Returns:
+        Whether it has been cancelled meanwhile.
+    """
+    key = keys.iteration(jid)
+    fields = ("HSET", key, "ex", executions, "c", cursor, "rt", runtime_text)
+    cancelled = ("HGET", key, "cancelled")
+    if not keep_first_ttl:
+        return pool.batch([("MULTI",), fields, _expire(key), cancelled, ("EXEC",)])[-1][-1] is not None
+    try:
+        return pool.batch([("MULTI",), fields, (*_expire(key), "NX"), cancelled, ("EXEC",)])[-1][-1] is not None
+    except RedisReplyError as error:
+        if not _knows_no_condition(error):
+            raise
+    is_cancelled = pool.batch([("MULTI",), fields, cancelled, ("EXEC",)])[-1][-1] is not None
+    _expire_unless_set(pool, key)
+    return is_cancelled
+
+
+def clear(pool: Pool, jid: str) -> None:
+    """Forget a job that has come to its end."""
+    pool.command("UNLINK", keys.iteration(jid))
+
+
+def cancel(pool: Pool, jid: str, *, now: int, keep_first_ttl: bool) -> int:
+    """
+    Ask an iterable job to stop for good, whether it runs, waits or retries.
+
+    A state without a cursor, as Ruby's own `cancel!` leaves it behind for a job that never ran, makes Ruby fail with a
+    TypeError when it takes the job up, and 7.3, which knows no cancelling, too: so the cursor of a first run is added.
+
+    Args:
+        now: Whole seconds since the epoch.
+
+    Returns:
+        When it was first asked to.
+    """
+    key = keys.iteration(jid)
+    asked, when = ("HSETNX", key, "cancelled", now), ("HGET", key, "cancelled")
+    from_the_start = ("HSETNX", key, "c", FIRST_CURSOR)
+    if not keep_first_ttl:
+        return int(pool.batch([asked, when, from_the_start, _expire(key)])[1])
+    try:
+        return int(pool.batch([asked, when, from_the_start, (*_expire(key), "NX")])[1])
+    except RedisReplyError as error:
+        if not _knows_no_condition(error):
+            raise
+    first = int(pool.batch([asked, when, from_the_start])[1])
+    _expire_unless_set(pool, key)
+    return first
+
+
+def _expire(key: str) -> tuple[str | int, ...]:
+    return ("EXPIRE", key, TTL_SECONDS)
+
+
+def _knows_no_condition(error: RedisReplyError) -> bool:
+    """EXPIRE has NX since Redis 7, which Sidekiq 8 requires; here 6.2 will do."""
+    return "'expire'" in str(error)
+
+
+def _expire_unless_set(pool: Pool, key: str) -> None:
+    """Two saves at once may both set it: to the same."""
+    if int(pool.command("PTTL", key)) < 0:
+        pool.command(*_expire(key))

@@ -1,0 +1,189 @@
+"""
+Due jobs on their way from `retry` and `schedule` to their queues, and the lease of the process that looks most often.
+
+The caller reads what is due, computes what each job becomes, and `move` swaps a slice of them inside one script. Any
+number of pollers may do so at once, Ruby's among them: who finds a member gone writes nothing for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import pcall_error
+from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.payload import score_text
+
+DUE = Script("due")
+PROMOTE = Script("promote")
+HOLD_POLLER = Script("hold_poller")
+LEAVE_POLLER = Script("leave_poller")
+
+# In the order in which a poller looks at them.
+WAITING_SETS = (keys.RETRY, keys.SCHEDULE)
+SLICE_JOBS = 100
+# Redis does nothing else while a script runs, so large payloads go in several calls.
+SLICE_BYTES = 4 * 1024 * 1024
+
+_FIRST_QUEUE_KEY = 5
+_ELSEWHERE = {"dead": 0, "nowhere": -1, "schedule": -2}
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """
+    What becomes of one member.
+
+    Args:
+        member: As it stands in the set.
+        target: `"nowhere"` removes it.
+        queue: The queue's name, for target `"queue"`.
+        data: What to push there, or to put into `schedule`.
+        score: The score there, for target `"schedule"`.
+    """
+
+    member: bytes
+    target: Literal["queue", "schedule", "dead", "nowhere"]
+    queue: str = ""
+    data: bytes = b""
+    score: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """
+    What `move` did with one member.
+
+    Args:
+        done: False: somebody else had taken it, or *refusal* says why it stays in the set.
+    """
+
+    move: Move
+    done: bool
+    refusal: RedisReplyError | None = None
+
+
+def move_to(member: bytes, queue: str, data: bytes, score: str | None) -> Move:
+    """To its queue, or to `schedule` where it has a score."""
+    return Move(member, "queue", queue, data) if score is None else Move(member, "schedule", "", data, score)
+
+
+def count_due(pool: Pool, now: float) -> list[int]:
+    """
+    How many members of each of `WAITING_SETS` are due: one round trip that carries no payload.
+
+    A set that cannot be read (a key of a foreign type, no permission) counts as one: `due_members` says what is wrong.
+    """
+    until = score_text(now)
+    commands = [("ZCOUNT", name, "-inf", until) for name in WAITING_SETS]
+    return pool.run(lambda link: [_count(reply) for reply in link.batch(commands)])
+
+
+def due_members(
+    pool: Pool, set_key: str, now: float, *, after: float | None = None, skip: int = 0
+) -> tuple[list[bytes], bool]:
+    """
+    Some of the members whose time has come, earliest first: `SLICE_JOBS` or `SLICE_BYTES` of them, but at least one.
+
+    Args:
+        after: Leave out those whose time had come by then.
+        skip: And so many of the others.
+
+    Returns:
+        The members, and whether there are more.
+    """
+    arguments = [score_text(now), "" if after is None else score_text(after), skip, SLICE_JOBS, SLICE_BYTES]
+    more, *members = pool.run(lambda link: DUE.run(link, [set_key], arguments))
+    return members, more > 0
+
+
+def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits: DeadLimits) -> list[Moved]:
+    """
+    Move members of *set_key*, each only if it is still there. May be repeated after a lost reply.
+
+    Raises:
+        RedisError: The server is in trouble; members moved before stay moved, none is lost. What is about one member
+            alone is its `Moved.refusal`.
+    """
+    results: list[Moved] = []
+    for part in _parts(moves):
+        results += _move_part(pool, set_key, part, now, limits)
+    return results
+
+
+def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limits: DeadLimits) -> list[Moved]:
+    names, arguments = _script_parts(set_key, part, now, limits)
+    try:
+        replies = pool.run(partial(_run, names=names, arguments=arguments))
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
+        if len(part) == 1:
+            return [Moved(part[0], done=False, refusal=error)]
+        # Redis refuses the whole script for one key that this user may not write.
+        return [moved for step in part for moved in _move_part(pool, set_key, [step], now, limits)]
+    return [_moved(step, reply) for step, reply in zip(part, replies, strict=True)]
+
+
+def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
+    """Take or renew the lease of the quick poller; False if another process has it."""
+    return bool(pool.run(lambda link: HOLD_POLLER.run(link, [keys.POLLER_LEASE], [identity, ttl_ms])))
+
+
+def leave_poller(pool: Pool, identity: str) -> None:
+    """Give the lease up, if *identity* has it."""
+    pool.run(lambda link: LEAVE_POLLER.run(link, [keys.POLLER_LEASE], [identity]))
+
+
+def _count(reply: int | RedisReplyError) -> int:
+    if isinstance(reply, int):
+        return reply
+    if reply.is_about_server:
+        raise reply
+    return 1
+
+
+def _parts(moves: Sequence[Move]) -> Iterator[list[Move]]:
+    part: list[Move] = []
+    size = 0
+    for step in moves:
+        size += len(step.member) + len(step.data)
+        if part and (size > SLICE_BYTES or len(part) == SLICE_JOBS):
+            yield part
+            part, size = [], len(step.member) + len(step.data)
+        part.append(step)
+    if part:
+        yield part
+
+
+def _script_parts(set_key: str, moves: Sequence[Move], now: float, limits: DeadLimits) -> tuple[list[str], list[Any]]:
+    """KEYS and ARGV of `promote.lua`."""
+    names = list(dict.fromkeys(keys.queue(step.queue) for step in moves if step.target == "queue"))
+    numbers = {name: number for number, name in enumerate(names, _FIRST_QUEUE_KEY)}
+    arguments: list[Any] = [score_text(now), limits.oldest_score(now), limits.last_rank]
+    for step in moves:
+        number = numbers[keys.queue(step.queue)] if step.target == "queue" else _ELSEWHERE[step.target]
+        arguments += [step.member, number, step.data, step.score]
+    return [set_key, keys.DEAD, keys.QUEUES, keys.SCHEDULE, *names], arguments
+
+
+def _run(link: Link, names: list[str], arguments: list[Any]) -> list[int | RedisReplyError]:
+    replies = [
+        pcall_error(reply) if isinstance(reply, bytes) else reply for reply in PROMOTE.run(link, names, arguments)
+    ]
+    for reply in replies:
+        # Raised here, so that the pool can look for the new primary.
+        if isinstance(reply, RedisReplyError) and reply.is_about_server:
+            raise reply
+    return replies
+
+
+def _moved(step: Move, reply: int | RedisReplyError) -> Moved:
+    if isinstance(reply, RedisReplyError):
+        return Moved(step, done=False, refusal=reply)
+    return Moved(step, done=reply == 1)

@@ -1,0 +1,213 @@
+"""
+Putting jobs in: `SADD queues` and `LPUSH queue:<name>`, or `ZADD schedule`.
+
+A push is sent once. It is sent again only where it certainly was not done: after a connection that broke before all of
+it was sent, or after an error reply by which Redis says so (a failover); then on a fresh connection, and only those of
+its commands that were refused. A scheduled job stays scheduled, as what is sent again are the same bytes; Sidekiq 6.4.1
+to 7.2 push it at once there. After a lost reply `ReplyLostError` says that nobody knows.
+
+Source: Sidekiq 6.4.1 and 8.1.7, client.rb, `raw_push` and `atomic_push`.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.link import Link, pack_command
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES
+from sidekiq_py.wire import keys
+
+
+def queue_commands(queue: str, payloads: Sequence[bytes], *, prefix: str) -> list[bytes]:
+    """
+    The packed commands that put *payloads* into a queue; the first of them runs first.
+
+    Args:
+        prefix: The pool's `key_prefix`.
+    """
+    return [_enter_queue(queue, prefix), pack_command(("LPUSH", prefix + keys.queue(queue), *payloads))]
+
+
+def schedule_command(entries: Sequence[tuple[str, bytes]], *, prefix: str) -> list[bytes]:
+    """
+    The packed command that schedules jobs.
+
+    Args:
+        entries: Score text (seconds since the epoch) and payload of each.
+        prefix: The pool's `key_prefix`.
+    """
+    arguments = [part for entry in entries for part in entry]
+    return [pack_command(("ZADD", prefix + keys.SCHEDULE, *arguments))]
+
+
+def push_one(pool: Pool, queue: str, payload: bytes) -> None:
+    """
+    Put one job into a queue.
+
+    Raises:
+        RedisError: As `execute`.
+    """
+    head = pool.push_heads.get(queue) or _remember_head(pool, queue)
+    link = pool.acquire()
+    try:
+        link.send_whole(b"%b%d\r\n%b\r\n" % (head, len(payload), payload))
+        try:
+            link.receive()
+        except RedisReplyError as error:
+            _send_again(link, _single(pool, queue, payload), [(0, error), *_read(link, 1, first=1)])
+        else:
+            try:
+                link.receive()
+            except RedisReplyError as error:
+                _send_again(link, _single(pool, queue, payload), [(1, error)])
+    except BaseException:
+        # A time limit may have struck between the two replies: the one that is left must not answer a later command.
+        link.close()
+        raise
+    finally:
+        pool.release(link)
+
+
+def execute(pool: Pool, commands: Sequence[bytes]) -> None:
+    """
+    Run one push.
+
+    Raises:
+        RedisConnectionError: Nothing was done.
+        ReplyLostError: Nobody knows whether it was done.
+        RedisReplyError: Redis refused it.
+    """
+    with Stream(pool) as stream:
+        stream.send(commands)
+
+
+class Stream:
+    """
+    Pushes one behind the other on one connection: the next one is made ready while Redis works on the last one.
+
+    Every call raises what `execute` raises, for the push before it; so does the end of the block.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._link: Link | None = None
+        self._pending: Sequence[bytes] = ()
+
+    def __enter__(self) -> Self:
+        self._link = self._pool.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        link, self._link = self._link, None
+        assert link is not None
+        try:
+            if kind is None or issubclass(kind, Exception):
+                self._settle(link)
+            if kind is not None:
+                link.close()
+        except BaseException:
+            link.close()
+            raise
+        finally:
+            self._pool.release(link)
+
+    def send(self, commands: Sequence[bytes]) -> None:
+        """Read what the last push came to, then send this one."""
+        link = self._link
+        assert link is not None
+        self._settle(link)
+        link.send_whole(b"".join(commands))
+        self._pending = commands
+
+    def settle(self) -> None:
+        """Read what the last push came to."""
+        assert self._link is not None
+        self._settle(self._link)
+
+    def _settle(self, link: Link) -> None:
+        commands, self._pending = self._pending, ()
+        if commands:
+            refusals = _read(link, len(commands))
+            if refusals:
+                _send_again(link, commands, refusals)
+
+
+def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]], *, count: int) -> RedisReplyError | None:
+    """
+    The first refusal that another try would not mend, or None.
+
+    Args:
+        count: Of the push's commands; the last one carries the jobs.
+    """
+    final = next((error for _, error in refusals if error.code not in FAILOVER_CODES), None)
+    if final is None or final.code != "OOM" or refusals[-1][0] != count - 1:
+        return final
+    return RedisReplyError(
+        f"{str(final).rstrip('.')}. This Redis is full, and the job is not enqueued (of a bulk push: this slice and "
+        "those after it). Let workers drain its queues or raise maxmemory, then push again; leave maxmemory-policy at "
+        "noeviction, as any other one would throw jobs away instead"
+    )
+
+
+def refused_twice(error: RedisReplyError, *, is_enqueued: bool) -> RedisReplyError:
+    """
+    What a failover refused, and refuses still, with the word on what became of the push.
+
+    Args:
+        is_enqueued: The last command of the push, which carries the jobs, went through.
+    """
+    if is_enqueued:
+        advice = "The jobs are enqueued, but their queue is missing in the set `queues`, so Web UIs may not show it"
+    else:
+        advice = (
+            "It was refused twice and is not enqueued (of a bulk push: this slice and those after it). Give the URL of "
+            "the primary, or push again when the failover is over"
+        )
+    return RedisReplyError(f"{str(error).rstrip('.')}. {advice}")
+
+
+def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisReplyError]]:
+    """Read *count* replies, of the commands from *first* on; the place and the error of each that was refused."""
+    refusals: list[tuple[int, RedisReplyError]] = []
+    for index in range(first, first + count):
+        try:
+            link.receive()
+        except RedisReplyError as error:
+            refusals.append((index, error))
+    return refusals
+
+
+def _send_again(link: Link, commands: Sequence[bytes], refusals: Sequence[tuple[int, RedisReplyError]]) -> None:
+    """Once more, on a fresh connection, what a failover refused."""
+    final = refused_for_good(refusals, count=len(commands))
+    if final is not None:
+        raise final
+    link.close()
+    link.send([commands[index] for index, _ in refusals])
+    again = _read(link, len(refusals))
+    if again:
+        place, error = again[-1]
+        raise refused_twice(error, is_enqueued=refusals[place][0] != len(commands) - 1)
+
+
+def _single(pool: Pool, queue: str, payload: bytes) -> list[bytes]:
+    return queue_commands(queue, [payload], prefix=pool.key_prefix)
+
+
+def _enter_queue(queue: str, prefix: str) -> bytes:
+    return pack_command(("SADD", prefix + keys.QUEUES, queue))
+
+
+def _remember_head(pool: Pool, queue: str) -> bytes:
+    """The bytes of a push up to the length of its only payload."""
+    heads, prefix = pool.push_heads, pool.key_prefix
+    if len(heads) >= 1000:  # queue names made up at run time must not fill the memory
+        heads.clear()
+    key = (prefix + keys.queue(queue)).encode()
+    head = _enter_queue(queue, prefix) + b"*3\r\n$5\r\nLPUSH\r\n$%d\r\n%b\r\n$" % (len(key), key)
+    heads[queue] = head
+    return head

@@ -1,0 +1,318 @@
+"""
+What dead owners left behind, and the way back for it.
+
+Reads are plain commands; each step back is one script that writes nothing unless the job was still in flight.
+"""
+
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.replies import raise_first
+from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.wire import keys
+
+RECOVER = Script("recover")
+FORGET_SUSPECTS = Script("forget_suspects")
+ENTER_LOST = Script("enter_lost")
+
+SUSPECT_TTL_SECONDS = 72 * 3600
+_PAGE = 200
+_SCAN_COUNT = 1000
+# Identities end in a process's number and a draw, owners in an epoch; a queue may have any name.
+_LEFT_BEHIND = re.compile(r"sidekiq_py:(?:inflight:(.+)|inbox:(.+?:[0-9]+:[0-9a-f]+:[0-9]+):(.+))", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """
+    A job in an owner's in-flight hash, or in one of its inboxes.
+
+    Args:
+        field: In the hash; for one in an inbox, `0.<n>@<queue>`.
+    """
+
+    field: bytes
+    raw: bytes
+    is_listed: bool = False
+
+    @property
+    def is_marked(self) -> bool:
+        """It was a suspect, and had started."""
+        return in_flight.split_field(self.field)[1]
+
+    @property
+    def queue(self) -> str:
+        """Where it came from."""
+        return in_flight.split_field(self.field)[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """
+    Where a job goes: to `dead`, or back with so many deaths since the epoch second *first*.
+
+    Args:
+        dead_member: What is to stand in `dead`; None for a job that goes back.
+    """
+
+    entry: Entry
+    deaths: int
+    first: float
+    dead_member: bytes | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """It goes to `dead`."""
+        return self.dead_member is not None
+
+
+def owners(link: Link) -> dict[str, bytes]:
+    """All that are entered: name to what they say about themselves."""
+    return {name.decode(): about for name, about in _pairs(link.command("HGETALL", keys.OWNERS)) if _is_text(name)}
+
+
+def departed(link: Link) -> dict[str, tuple[float, bytes]]:
+    """All that left or were fenced lately: name to when (epoch s) and what they said about themselves."""
+    found = {}
+    for name, text in _pairs(link.command("HGETALL", keys.DEPARTED)):
+        left_at, _, about = text.partition(b" ")
+        # What else stands there is not ours, and must not keep the jobs of the others from going back.
+        if _is_text(name) and (at := _number(left_at)) is not None:
+            found[name.decode()] = (at, about)
+    return found
+
+
+def lost_owners(link: Link) -> dict[str, list[str]]:
+    """
+    All that have jobs in flight or in an inbox and stand in no registry, as after the loss of `sidekiq_py:owners`: name
+    to the queues of its inboxes. Redis looks at the names of all its keys for this.
+
+    Raises:
+        RedisError: Redis is out of reach, or does not let this user SCAN.
+    """
+    found: dict[str, set[str]] = {}
+    for pattern in (keys.in_flight("*"), keys.inbox("*", "*")):
+        cursor = b"0"
+        while True:
+            cursor, page = link.command("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+            for match in (_LEFT_BEHIND.fullmatch(key.decode()) for key in page if _is_text(key)):
+                if match is not None:
+                    found.setdefault(match[1] or match[2], set()).update(match.groups()[2:] if match[3] else ())
+            if cursor == b"0":
+                break
+    known = owners(link).keys() | departed(link).keys()
+    return {name: sorted(queues) for name, queues in sorted(found.items()) if name not in known}
+
+
+def enter_lost(link: Link, owner: str, queues: Sequence[str], *, with_lease: bool = False) -> bool:
+    """
+    Enter an owner again that `lost_owners` has found; then recovery looks after it as after any other.
+
+    Args:
+        with_lease: Also one that was heard of lately.
+
+    Returns:
+        True if this call did it.
+    """
+    about = json.dumps({"boot": "", "pidns": "", "pid": 0, "start": 0, "queues": list(queues)}, separators=(",", ":"))
+    names = [keys.OWNERS, keys.DEPARTED, keys.lease(owner)]
+    return bool(ENTER_LOST.run(link, names, [owner, about, "1" if with_lease else "0"]))
+
+
+def has_lease(link: Link, owner: str) -> bool:
+    """The owner was heard of lately."""
+    return bool(link.command("EXISTS", keys.lease(owner)))
+
+
+def leased(link: Link, owner_names: Sequence[str]) -> set[str]:
+    """Those of the owners that were heard of lately. One command: every process asks this about every other."""
+    if not owner_names:
+        return set()
+    values = link.command("MGET", *[keys.lease(name) for name in owner_names])
+    return {name for name, value in zip(owner_names, values, strict=True) if value is not None}
+
+
+def forget_processes(link: Link, identities: Iterable[str]) -> None:
+    """Take processes that are known to be dead out of what Web UIs show: their last beat would linger for a minute."""
+    commands: list[tuple[str, ...]] = []
+    for identity in identities:
+        names = [identity, keys.work(identity), keys.work(identity, suffix="workers"), keys.signals(identity)]
+        commands += [("SREM", keys.PROCESSES, identity), ("UNLINK", *names)]
+    link.batch(commands)
+
+
+def fence_all(link: Link, owner_names: Sequence[str], *, certain: bool, now: float) -> list[str]:
+    """
+    Shut owners out, as `in_flight.fence` does, all in one round trip.
+
+    Returns:
+        Those that this call shut out.
+    """
+    calls = [in_flight.fence_parts(name, certain=certain, now=now) for name in owner_names]
+    done = in_flight.FENCE.run_all(link, calls)
+    return [name for name, is_done in zip(owner_names, done, strict=True) if is_done]
+
+
+def leaving_something(link: Link, queues_of: Mapping[str, Sequence[str]]) -> set[str]:
+    """
+    Those of these owners that left a job behind. One command if none did, as most left in order: hundreds at a deploy.
+
+    Args:
+        queues_of: Owner to the queues whose inboxes may be its.
+    """
+    places = {
+        owner: [keys.in_flight(owner), *[keys.inbox(owner, queue) for queue in queues]]
+        for owner, queues in queues_of.items()
+    }
+    if not places or not link.command("EXISTS", *itertools.chain.from_iterable(places.values())):
+        return set()
+    counts = raise_first(link.batch([("EXISTS", *names) for names in places.values()]))
+    return {owner for owner, count in zip(places, counts, strict=True) if count}
+
+
+def strike_off(link: Link, owner_names: Sequence[str]) -> None:
+    """Nothing can come from departed owners any more."""
+    if owner_names:
+        link.command("HDEL", keys.DEPARTED, *owner_names)
+
+
+def entries(link: Link, owner: str, queues: Sequence[str]) -> Iterator[list[Entry]]:
+    """
+    An owner's jobs in flight, in slices, those taken last first: so the first taken is the first to run again.
+
+    Args:
+        queues: Those whose inboxes may hold some.
+    """
+    for queue, raws in zip(
+        queues, link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queues]), strict=True
+    ):
+        if isinstance(raws, RedisReplyError):
+            if raws.is_about_server:
+                raise raws
+            # A key of a foreign type, which doctor names: the others go back.
+            continue
+        listed = [Entry(f"0.{number}@{queue}".encode(), raw, is_listed=True) for number, raw in enumerate(raws)]
+        yield from (listed[start : start + _PAGE] for start in range(0, len(listed), _PAGE))
+    found = link.command("HKEYS", keys.in_flight(owner))
+    fields = in_flight.sorted_by_batch(field for field in found if in_flight.is_field(field))[::-1]
+    for start in range(0, len(fields), _PAGE):
+        page = fields[start : start + _PAGE]
+        values = link.command("HMGET", keys.in_flight(owner), *page)
+        yield [Entry(field, raw) for field, raw in zip(page, values, strict=True) if raw is not None]
+
+
+def records(link: Link, raws: Sequence[bytes]) -> list[tuple[int, float] | None]:
+    """Of each job, its deaths and the epoch second of the first; None for one that was never recovered."""
+    if not raws:
+        return []
+    digests = [hashlib.sha1(raw, usedforsecurity=False).hexdigest() for raw in raws]
+    [values] = link.batch([("HMGET", keys.SUSPECTS, *digests)])
+    if isinstance(values, RedisReplyError):
+        if values.is_about_server:
+            raise values
+        # Without this memory the jobs are only less suspect; held back they would be stuck.
+        return [None] * len(raws)
+    return [_parse_record(value) for value in values]
+
+
+def forget_suspects(link: Link, cursor: bytes, *, now: float) -> bytes:
+    """
+    Forget jobs that became suspects more than 72 hours ago, of one page. The key's own time to live begins anew with
+    each suspect, and one whose job a Ruby process has run is never cleared.
+
+    Args:
+        cursor: "0" at first.
+
+    Returns:
+        The cursor of the next page; "0" after the last.
+    """
+    following: bytes
+    following, flat = link.command("HSCAN", keys.SUSPECTS, cursor, "COUNT", _PAGE)
+    stale = [pair for pair in zip(flat[::2], flat[1::2], strict=True) if _is_stale(pair[1], now)]
+    if stale:
+        FORGET_SUSPECTS.run(link, [keys.SUSPECTS], [part for pair in stale for part in pair])
+    return following
+
+
+def _is_stale(value: bytes, now: float) -> bool:
+    record = _parse_record(value)
+    return record is not None and now - record[1] > SUSPECT_TTL_SECONDS
+
+
+def move(link: Link, owner: str, fates: Sequence[Fate], *, now: float, dead: tuple[int, int]) -> list[bytes]:
+    """
+    Take jobs from a fenced owner.
+
+    Args:
+        fates: What is to run first comes last.
+        dead: The most entries of the dead set, and the most seconds one stays in it.
+
+    Returns:
+        The fields that this call moved. What Redis refuses for one job (a queue's key that this user may not write)
+        leaves that one in flight.
+    """
+    if not fates:
+        return []
+    try:
+        return _move(link, owner, fates, now, dead)
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
+        if len(fates) == 1:
+            return []
+    return [field for fate in fates for field in move(link, owner, [fate], now=now, dead=dead)]
+
+
+def _move(link: Link, owner: str, fates: Sequence[Fate], now: float, dead: tuple[int, int]) -> list[bytes]:
+    numbers = {keys.in_flight(owner): 1, keys.SUSPECTS: 2, keys.QUEUES: 3, keys.DEAD: 4}
+    max_jobs, timeout_seconds = dead
+    arguments: list[Any] = [SUSPECT_TTL_SECONDS, repr(now), repr(now - timeout_seconds), -max_jobs]
+    for fate in fates:
+        entry = fate.entry
+        source = numbers.setdefault(keys.inbox(owner, entry.queue), len(numbers) + 1) if entry.is_listed else 1
+        arguments += [entry.field, source, entry.raw if entry.is_listed else entry.field]
+        if fate.dead_member is not None:
+            arguments += [0, fate.dead_member]
+        else:
+            queue = numbers.setdefault(keys.queue(entry.queue), len(numbers) + 1)
+            arguments += [queue, f"{fate.deaths}:{fate.first:.3f}"]
+    moved: list[bytes] = RECOVER.run(link, list(numbers), arguments)
+    return moved
+
+
+def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _parse_record(value: bytes | None) -> tuple[int, float] | None:
+    if value is None:
+        return None
+    deaths, _, first = value.partition(b":")
+    count, at = _number(deaths), _number(first)
+    return None if count is None or at is None else (int(count), at)
+
+
+def _number(text: bytes) -> float | None:
+    """None for what is no finite number: somebody else wrote it."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,42 @@
+"""
+Which classes each of our processes can run, as it says itself.
+
+Ruby's processes say nothing of the kind. What is written here expires with the heartbeat, a minute after the last beat.
+"""
+
+from collections.abc import Sequence
+
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.processes.beats import BEAT_TTL_SECONDS
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import FloatText
+from sidekiq_py.wire.json_dialect import dumps, loads
+
+
+def renew(pool: Pool, identity: str) -> bool:
+    """Let what was published live for another minute; False if nothing is there (any more)."""
+    return bool(pool.command("EXPIRE", keys.declared(identity), BEAT_TTL_SECONDS))
+
+
+def publish(pool: Pool, identity: str, classes: Sequence[str]) -> None:
+    """Say for a minute which classes the process can run."""
+    pool.command("SET", keys.declared(identity), dumps(list(classes), FloatText.RUBY), "EX", BEAT_TTL_SECONDS)
+
+
+def read(pool: Pool, identities: Sequence[str]) -> dict[str, frozenset[str] | None]:
+    """The classes that each process says it can run; None for one that says nothing."""
+    if not identities:
+        return {}
+    replies = pool.batch([("GET", keys.declared(identity)) for identity in identities])
+    return {identity: _classes(raw) for identity, raw in zip(identities, replies, strict=True)}
+
+
+def _classes(raw: bytes | None) -> frozenset[str] | None:
+    if raw is None:
+        return None
+    try:
+        names = loads(raw)
+    except PayloadError:
+        return None
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else None

@@ -1,0 +1,77 @@
+"""Adds execution metrics to the hashes and histograms that Ruby's Web UI reads."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sidekiq_py.redis_access.connection.link import Command
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.wire import metrics_keys
+
+# Commands in one round trip.
+_SLICE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCounts:
+    """
+    What one job class did since the last flush.
+
+    Args:
+        failed: Attempts that raised.
+        milliseconds: Time of the successes, all together.
+        buckets: Successes by `metrics_keys.BUCKET_BOUNDS_MS`.
+    """
+
+    failed: int
+    milliseconds: int
+    buckets: tuple[int, ...]
+
+    @property
+    def succeeded(self) -> int:
+        """Attempts that did not raise."""
+        return sum(self.buckets)
+
+
+def add_counts(pool: Pool, changes: Mapping[str, ClassCounts], *, now: float, generation: int) -> None:
+    """
+    Add counts of all classes.
+
+    Args:
+        changes: By job class.
+        now: Seconds since the epoch; names the minute.
+        generation: 7 or 8, as `Dialect.metrics_generation`.
+
+    Raises:
+        RedisError: Nothing or a part was written; after a `ReplyLostError` perhaps all.
+
+    Source: Sidekiq 7.3.2 and 8.1.7, metrics/tracking.rb `flush`, metrics/shared.rb `persist`.
+    """
+    commands = [*_histograms(changes, now, generation), *_hashes(changes, now, generation)]
+    for start in range(0, len(commands), _SLICE):
+        pool.batch(commands[start : start + _SLICE], idempotent=False)
+
+
+def _histograms(changes: Mapping[str, ClassCounts], now: float, generation: int) -> Iterator[Command]:
+    for job_class, counts in changes.items():
+        if counts.succeeded:
+            key = metrics_keys.histogram(job_class, now, generation)
+            filled = [(number, count) for number, count in enumerate(counts.buckets) if count]
+            steps = [part for number, count in filled for part in ("INCRBY", "u16", f"#{number}", count)]
+            yield ("BITFIELD", key, "OVERFLOW", "SAT", *steps)
+            yield ("EXPIRE", key, metrics_keys.MINUTE_TTL_SECONDS)
+
+
+def _hashes(changes: Mapping[str, ClassCounts], now: float, generation: int) -> Iterator[Command]:
+    if generation >= 8:
+        yield from _hash(changes, metrics_keys.ten_minutes(now), metrics_keys.TEN_MINUTES_TTL_SECONDS)
+    yield from _hash(changes, metrics_keys.minute(now, generation), metrics_keys.MINUTE_TTL_SECONDS)
+
+
+def _hash(changes: Mapping[str, ClassCounts], key: str, ttl_seconds: int) -> Iterator[Command]:
+    for job_class, counts in changes.items():
+        if counts.succeeded:
+            yield ("HINCRBY", key, f"{job_class}|ms", counts.milliseconds)
+        if counts.failed:
+            yield ("HINCRBY", key, f"{job_class}|f", counts.failed)
+        yield ("HINCRBY", key, f"{job_class}|p", counts.succeeded + counts.failed)
+    yield ("EXPIRE", key, ttl_seconds)

@@ -1,0 +1,134 @@
+"""
+What heartbeats of all processes say, and the signals one can send them.
+
+A process is a member of the set `processes` with a hash at its identity that expires a minute after its last beat.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.transaction import transact
+from sidekiq_py.redis_access.reads import scan
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.integer_text import to_i
+
+PRUNE_PROCESSES = Script("prune_processes")
+
+_LEADER = "dear-leader"
+_CLEANUP_SECONDS = 60
+_SIGNAL_SECONDS = 60
+_BEAT_FIELDS = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
+# Up to 6.4.1 the hash of running jobs ends in `workers`; which release wrote it does not show in the identity.
+_WORK_SUFFIXES = ("work", "workers")
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """
+    The last heartbeat of one process, as it stands in Redis; None for a field that its release does not write.
+
+    Args:
+        info: JSON.
+        busy: Jobs running.
+        beat: Epoch s.
+        quiet: `true` or `false`.
+        rss: kB.
+        rtt_us: A round trip to Redis, microseconds.
+    """
+
+    identity: str
+    info: bytes
+    concurrency: bytes | None
+    busy: bytes | None
+    beat: bytes | None
+    quiet: bytes | None
+    rss: bytes | None
+    rtt_us: bytes | None
+
+
+def identities(pool: Pool) -> list[str]:
+    """All that are registered, sorted; some may be dead and not pruned yet."""
+    return scan.members(pool, keys.PROCESSES)
+
+
+def count(pool: Pool) -> int:
+    """How many are registered."""
+    return int(pool.command("SCARD", keys.PROCESSES))
+
+
+def beats(pool: Pool, names: Sequence[str]) -> list[Beat]:
+    """The heartbeats of those that have one, in one round trip."""
+    if not names:
+        return []
+    rows = pool.batch([("HMGET", name, *_BEAT_FIELDS) for name in names])
+    return [Beat(name, *row) for name, row in zip(names, rows, strict=True) if row[0] is not None]
+
+
+def busy(pool: Pool, names: Sequence[str]) -> int:
+    """How many jobs all of them said they were running."""
+    replies = pool.batch([("HGET", name, "busy") for name in names]) if names else []
+    return sum(map(to_i, replies))
+
+
+def prune(pool: Pool) -> int:
+    """
+    Take processes whose heartbeat has expired out of the registry, at most once a minute over all callers.
+
+    Returns:
+        How many.
+
+    Source: Sidekiq 8.1.7, api.rb, `ProcessSet#cleanup`. Ruby takes out what it found expired a moment before, and with
+    it a process that beat in between; here looking and taking out are one step.
+    """
+    if not pool.command("SET", keys.PROCESS_CLEANUP, "1", "NX", "EX", _CLEANUP_SECONDS):
+        return 0
+    names = identities(pool)
+    replies = pool.batch([("HEXISTS", name, "info") for name in names]) if names else []
+    expired = [name for name, is_there in zip(names, replies, strict=True) if not is_there]
+    if not expired:
+        return 0
+    return int(pool.run(lambda link: PRUNE_PROCESSES.run(link, [keys.PROCESSES, *expired], expired)))
+
+
+def signal(pool: Pool, identity: str, name: str) -> None:
+    """
+    Leave a signal for a process to pick up at its next beat.
+
+    Args:
+        name: `TSTP` (quiet), `TERM` (stop) or `TTIN` (thread dump).
+
+    Source: Sidekiq 8.1.7, api.rb, `Process#signal`.
+    """
+    key = keys.signals(identity)
+    # After a lost reply it is sent again: at worst one more press of the same button.
+    transact(pool, [("LPUSH", key, name), ("EXPIRE", key, _SIGNAL_SECONDS)])
+
+
+def leader(pool: Pool) -> str:
+    """The identity of the leader that Sidekiq Enterprise elects, or an empty text."""
+    identity: bytes | None = pool.command("GET", _LEADER)
+    return identity.decode(errors="replace") if identity else ""
+
+
+def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
+    """
+    What each process runs, as of its last beat: identity, thread, entry of the work hash.
+
+    A process that serves readers of several releases writes its hash under both names; each thread comes once.
+    """
+    if not names:
+        return []
+    commands = [("HGETALL", keys.work(name, suffix=suffix)) for name in names for suffix in _WORK_SUFFIXES]
+    alive = [("EXISTS", name) for name in names]
+    replies = pool.batch([*alive, *commands])
+    found: dict[tuple[str, str], bytes] = {}
+    for index, name in enumerate(names):
+        if not replies[index]:
+            continue
+        first = len(names) + index * len(_WORK_SUFFIXES)
+        for flat in replies[first : first + len(_WORK_SUFFIXES)]:
+            for thread, entry in zip(flat[::2], flat[1::2], strict=True):
+                found.setdefault((name, thread.decode(errors="replace")), entry)
+    return [(name, thread, entry) for (name, thread), entry in found.items()]

@@ -1,0 +1,97 @@
+"""How many jobs each owner has in flight, by queue: what has left its queue and is not settled."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sidekiq_py.errors import PayloadError, RedisReplyError
+from sidekiq_py.redis_access.connection.link import Command
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.json_dialect import loads
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightCount:
+    """
+    Jobs of one queue that one owner has taken.
+
+    Args:
+        owner: `<identity>:<epoch>`.
+        count: How many; most wait in the process's buffer for the next free thread, the rest run.
+    """
+
+    owner: str
+    queue: str
+    count: int
+
+    @property
+    def identity(self) -> str:
+        """The process's identity."""
+        return self.owner.rpartition(":")[0]
+
+
+def counts(pool: Pool) -> list[InFlightCount]:
+    """
+    The counts of all owners that are entered, also of those that died and were not recovered yet. What cannot be read
+    (a key of a foreign type, a field that somebody else wrote) counts as nothing.
+    """
+    owners = _owners(pool)
+    if not owners:
+        return []
+    inboxes = [(owner, queue) for owner, queues in owners.items() for queue in queues]
+    hashes = _readable(pool, [("HKEYS", keys.in_flight(owner)) for owner in owners])
+    lengths = _readable(pool, [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes])
+    total: Counter[tuple[str, str]] = Counter()
+    for owner, fields in zip(owners, hashes, strict=True):
+        total.update((owner, in_flight.split_field(field)[2]) for field in fields or () if in_flight.is_field(field))
+    for place, length in zip(inboxes, lengths, strict=True):
+        total[place] += length or 0
+    return [InFlightCount(owner, queue, count) for (owner, queue), count in sorted(total.items()) if count]
+
+
+def _readable(pool: Pool, commands: Sequence[Command]) -> list[Any]:
+    """The replies; None for one that is an error about its own key."""
+    replies = pool.run(lambda link: link.batch(commands))
+    for reply in replies:
+        if isinstance(reply, RedisReplyError) and reply.is_about_server:
+            raise reply
+    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
+
+
+def _owners(pool: Pool) -> dict[str, list[str]]:
+    """Owner → the queues it said it fetches from. The departed count too, as an inbox of theirs may hold a job."""
+    entered, departed = pool.batch([("HGETALL", keys.OWNERS), ("HGETALL", keys.DEPARTED)])
+    # What is noted of the departed has the time in front: "<epoch s> <JSON>".
+    return {
+        owner.decode(errors="replace"): queues_of(about)
+        for owner, about in [
+            *_pairs(entered),
+            *((owner, about.partition(b" ")[2]) for owner, about in _pairs(departed)),
+        ]
+    }
+
+
+def jobs(pool: Pool, owner: str) -> list[tuple[str, bytes]]:
+    """Queue and bytes of all that an owner has in flight."""
+    about, flat = pool.batch([("HGET", keys.OWNERS, owner), ("HGETALL", keys.in_flight(owner))])
+    found = [(in_flight.split_field(field)[2], raw) for field, raw in _pairs(flat)]
+    queues = queues_of(about or b"")
+    listed = pool.batch([("LRANGE", keys.inbox(owner, queue), 0, -1) for queue in queues]) if queues else []
+    return found + [(queue, raw) for queue, raws in zip(queues, listed, strict=True) for raw in raws]
+
+
+def queues_of(about: bytes) -> list[str]:
+    """The queues in what an owner says about itself; none where it cannot be read."""
+    try:
+        noted = loads(about)
+    except PayloadError:
+        return []
+    queues = noted.get("queues") if isinstance(noted, dict) else None
+    return [queue for queue in queues if isinstance(queue, str)] if isinstance(queues, list) else []
+
+
+def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)

@@ -1,0 +1,94 @@
+"""
+The sorted sets `schedule`, `retry` and `dead`: the reads and edits of the data API.
+
+A member is found by its exact bytes, never by its score, as two jobs may be due at the same instant. Moves to a queue
+and to the dead set are those of `promote.py`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.transaction import transact
+from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
+from sidekiq_py.redis_access.reads import scan as scanning
+
+PAGE_MEMBERS = Script("page_members")
+RESCHEDULE = Script("reschedule")
+
+ScoredMember = tuple[bytes, bytes]
+"""A member and its score, the score as Redis spells it."""
+
+
+def size(pool: Pool, key: str) -> int:
+    """How many members the set has."""
+    return int(pool.command("ZCARD", key))
+
+
+def page(pool: Pool, key: str, count: int, *, after: ScoredMember | None, downward: bool) -> list[ScoredMember]:
+    """
+    The next *count* members after a place, whatever was added or removed since it was read.
+
+    Args:
+        after: The last member seen and its score; None to begin.
+        downward: From the highest score to the lowest.
+    """
+    arguments: list[Any] = ["down" if downward else "up", count]
+    if after is not None:
+        arguments += [after[1], after[0]]
+    return _pairs(pool.run(lambda link: PAGE_MEMBERS.run(link, [key], arguments)))
+
+
+def between(pool: Pool, key: str, low: str, high: str) -> list[ScoredMember]:
+    """The members with scores from *low* to *high*, lowest first."""
+    return _pairs(pool.command("ZRANGEBYSCORE", key, low, high, "WITHSCORES"))
+
+
+def scan(pool: Pool, key: str, match: str | None, count: int) -> Iterator[ScoredMember]:
+    """Members that match a glob, in no order; see `scan.scored_members`."""
+    return scanning.scored_members(pool, key, match, count)
+
+
+def add(pool: Pool, key: str, score: str, member: bytes) -> None:
+    """Write a member."""
+    pool.command("ZADD", key, score, member)
+
+
+def remove(pool: Pool, key: str, members: Sequence[bytes]) -> int:
+    """Remove members by their exact bytes; how many were there."""
+    return int(pool.command("ZREM", key, *members)) if members else 0
+
+
+def reschedule(pool: Pool, key: str, member: bytes, *, score: str, spelling: bytes) -> bool:
+    """
+    Give a member another score.
+
+    Args:
+        spelling: How it is to stand there, mostly the same bytes.
+
+    Returns:
+        False if it was not in the set any more, and nothing was written.
+    """
+    return bool(pool.run(lambda link: RESCHEDULE.run(link, [key], [member, score, spelling])))
+
+
+def clear(pool: Pool, key: str) -> int:
+    """Remove all; how many there were."""
+    length, _ = transact(pool, [("ZCARD", key), ("UNLINK", key)])
+    return int(length)
+
+
+def bury(pool: Pool, member: bytes, *, now: float, limits: DeadLimits | None) -> None:
+    """Write a member to the dead set and trim the set, in one transaction; without *limits* it is not trimmed."""
+    trims = trim_dead(now, limits) if limits else []
+    transact(pool, [add_to_dead(member, now), *trims])
+
+
+def trim(pool: Pool, *, now: float, limits: DeadLimits) -> None:
+    """Cut the dead set to what it may keep."""
+    pool.batch(trim_dead(now, limits))
+
+
+def _pairs(flat: list[bytes]) -> list[ScoredMember]:
+    return list(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,108 @@
+"""
+What execution metrics and deploy marks say.
+
+Sidekiq 7 and 8 write them under names of their own, so a fleet of both has two sets of keys; readers here add them up.
+"""
+
+from collections.abc import Sequence
+
+from sidekiq_py.redis_access.connection.link import Command
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.transaction import transact
+from sidekiq_py.wire import metrics_keys
+
+_GENERATIONS = (8, 7)
+_BUCKETS = len(metrics_keys.BUCKET_BOUNDS_MS)
+_MARKS_SECONDS = 90 * 24 * 3600
+_MARK_LOCK_SECONDS = 60
+# Keys asked for in one round trip.
+_SLICE = 500
+
+Counts = dict[str, int]
+"""`<class>|p`, `<class>|f`, `<class>|ms` → sum."""
+
+
+def minutes(pool: Pool, starts: Sequence[int]) -> list[Counts]:
+    """The counts of each minute; *starts* in epoch s."""
+    names = [metrics_keys.minute(start, generation) for start in starts for generation in _GENERATIONS]
+    hashes = _counts(pool, names)
+    width = len(_GENERATIONS)
+    return [_sum(hashes[at : at + width]) for at in range(0, len(hashes), width)]
+
+
+def ten_minutes(pool: Pool, starts: Sequence[int]) -> list[Counts]:
+    """
+    The counts of each ten minutes; *starts* in epoch s.
+
+    Sidekiq 7 keeps minutes only, for eight hours: its part is their sum.
+    """
+    rollups = _counts(pool, [metrics_keys.ten_minutes(start) for start in starts])
+    oldest = max(starts, default=0) - metrics_keys.MINUTE_TTL_SECONDS
+    recent = [start for start in starts if start > oldest]
+    names = [metrics_keys.minute(start + 60 * minute, 7) for start in recent for minute in range(10)]
+    by_minute = _counts(pool, names)
+    parts = {start: by_minute[10 * at : 10 * at + 10] for at, start in enumerate(recent)}
+    return [_sum([rollup, *parts.get(start, ())]) for start, rollup in zip(starts, rollups, strict=True)]
+
+
+def histograms(pool: Pool, job_class: str, starts: Sequence[int]) -> list[list[int]]:
+    """For each minute, how many of a class's jobs fell in each of `BUCKET_BOUNDS_MS`."""
+    fields = [part for bucket in range(_BUCKETS) for part in ("GET", "u16", f"#{bucket}")]
+    commands: list[Command] = [
+        ("BITFIELD_RO", metrics_keys.histogram(job_class, start, generation), *fields)
+        for start in starts
+        for generation in _GENERATIONS
+    ]
+    replies = _in_slices(pool, commands)
+    width = len(_GENERATIONS)
+    return [
+        [sum(counts) for counts in zip(*replies[at : at + width], strict=True)] for at in range(0, len(replies), width)
+    ]
+
+
+def marks(pool: Pool, days: Sequence[int]) -> list[dict[str, str]]:
+    """For each day (any epoch second in it), time as ISO 8601 → label."""
+    replies = _in_slices(pool, [("HGETALL", metrics_keys.marks(day)) for day in days])
+    return [
+        {time.decode(errors="replace"): label.decode(errors="replace") for time, label in _pairs(flat)}
+        for flat in replies
+    ]
+
+
+def mark(pool: Pool, label: str, stamp: str, epoch_seconds: float) -> bool:
+    """
+    Note a deploy; False if one of this label was noted within the last minute.
+
+    Source: Sidekiq 8.1.7, deploy.rb, `mark!`.
+    """
+    if not pool.command("SET", metrics_keys.mark_lock(label), stamp, "NX", "EX", _MARK_LOCK_SECONDS):
+        return False
+    key = metrics_keys.marks(epoch_seconds)
+    transact(pool, [("HSETNX", key, stamp, label), ("EXPIRE", key, _MARKS_SECONDS)])
+    return True
+
+
+def _counts(pool: Pool, names: Sequence[str]) -> list[Counts]:
+    return [
+        {field.decode(errors="replace"): int(value) for field, value in _pairs(flat)}
+        for flat in _in_slices(pool, [("HGETALL", name) for name in names])
+    ]
+
+
+def _in_slices(pool: Pool, commands: Sequence[Command]) -> list[list[bytes]]:
+    replies: list[list[bytes]] = []
+    for start in range(0, len(commands), _SLICE):
+        replies += pool.batch(commands[start : start + _SLICE])
+    return replies
+
+
+def _sum(hashes: Sequence[Counts]) -> Counts:
+    total: Counts = {}
+    for counts in hashes:
+        for field, value in counts.items():
+            total[field] = total.get(field, 0) + value
+    return total
+
+
+def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))

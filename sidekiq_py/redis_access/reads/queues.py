@@ -1,0 +1,131 @@
+"""
+The reads and edits of queues that the data API makes.
+
+A queue is a list: newest job at the head, next to run at the tail. Jobs that a Python process has taken stand in that
+process's in-flight hash (`in_flight.py`), where Ruby's UI cannot see them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.transaction import transact
+from sidekiq_py.redis_access.reads import scan
+from sidekiq_py.wire import keys
+
+_PART = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """
+    A queue at one instant.
+
+    Args:
+        size: Jobs waiting.
+        oldest: The bytes of the job that runs next; None if the queue is empty.
+        is_paused: Its name is in the set `paused`.
+    """
+
+    name: str
+    size: int
+    oldest: bytes | None
+    is_paused: bool
+
+
+def names(pool: Pool) -> list[str]:
+    """The names of all queues that were ever pushed to and not cleared, sorted."""
+    return scan.members(pool, keys.QUEUES)
+
+
+def size(pool: Pool, name: str) -> int:
+    """How many jobs wait."""
+    return int(pool.command("LLEN", keys.queue(name)))
+
+
+def sizes(pool: Pool, queue_names: Sequence[str]) -> list[int]:
+    """How many jobs wait in each, in one round trip."""
+    return pool.batch([("LLEN", keys.queue(name)) for name in queue_names]) if queue_names else []
+
+
+def waiting(pool: Pool, queue_names: Sequence[str]) -> list[int]:
+    """How many jobs wait in each to be fetched: none in one that is paused, or whose key is no list."""
+    if not queue_names:
+        return []
+    commands: list[tuple[str, ...]] = [("SMEMBERS", keys.PAUSED)]
+    commands += [("LLEN", keys.queue(name)) for name in queue_names]
+    replies = pool.run(lambda link: link.batch(commands))
+    paused = set() if isinstance(replies[0], RedisReplyError) else set(replies[0])
+    pairs = zip(queue_names, replies[1:], strict=True)
+    return [length if isinstance(length, int) and name.encode() not in paused else 0 for name, length in pairs]
+
+
+def states(pool: Pool, queue_names: Sequence[str]) -> list[QueueState]:
+    """Size, oldest job and pause of each, in one round trip."""
+    commands = [
+        command
+        for name in queue_names
+        for command in (
+            ("LLEN", keys.queue(name)),
+            ("LINDEX", keys.queue(name), -1),
+            ("SISMEMBER", keys.PAUSED, name),
+        )
+    ]
+    replies = pool.batch(commands) if commands else []
+    triples = zip(replies[::3], replies[1::3], replies[2::3], strict=True)
+    return [
+        QueueState(name, length, oldest_job, bool(is_paused))
+        for name, (length, oldest_job, is_paused) in zip(queue_names, triples, strict=True)
+    ]
+
+
+def oldest(pool: Pool, name: str) -> bytes | None:
+    """The bytes of the job that runs next."""
+    job: bytes | None = pool.command("LINDEX", keys.queue(name), -1)
+    return job
+
+
+def is_paused(pool: Pool, name: str) -> bool:
+    """Whether the queue's name is in the set `paused`."""
+    return bool(pool.command("SISMEMBER", keys.PAUSED, name))
+
+
+def page(pool: Pool, name: str, start: int, count: int) -> tuple[list[bytes], int]:
+    """Up to *count* jobs from place *start*, counted from the newest; and the length of the queue at that instant."""
+    key = keys.queue(name)
+    jobs, length = transact(pool, [("LRANGE", key, start, start + count - 1), ("LLEN", key)])
+    return jobs, length
+
+
+def places(pool: Pool, name: str, jobs: Sequence[bytes]) -> list[int | None]:
+    """Where each job stands, counted from the newest; None if it is gone. Redis walks the list for each."""
+    return pool.batch([("LPOS", keys.queue(name), job) for job in jobs])
+
+
+def remove(pool: Pool, name: str, job: bytes) -> bool:
+    """
+    Remove one job of these exact bytes; False if there is none.
+
+    Raises:
+        ReplyLostError: It may have been removed. It is not tried again, as a second job of the same bytes would go.
+    """
+    return bool(pool.command("LREM", keys.queue(name), 1, job, idempotent=False))
+
+
+def clear(pool: Pool, name: str) -> int:
+    """Remove the queue and its name; how many jobs it held."""
+    key = keys.queue(name)
+    length, *_ = transact(pool, [("LLEN", key), ("UNLINK", key), ("SREM", keys.QUEUES, name)])
+    return int(length)
+
+
+def drain(pool: Pool, name: str) -> Iterator[list[bytes]]:
+    """Remove the queue and its name, as `clear` does, and give the jobs that it held, in parts."""
+    key = keys.queue(name)
+    for _ in range(size(pool, name) // _PART):
+        jobs, _ = transact(pool, [("LRANGE", key, -_PART, -1), ("LTRIM", key, 0, -_PART - 1)])
+        yield jobs
+    # With those that were pushed meanwhile.
+    rest, *_ = transact(pool, [("LRANGE", key, 0, -1), ("UNLINK", key), ("SREM", keys.QUEUES, name)])
+    yield rest

@@ -1,0 +1,260 @@
+"""
+Bounded looks at a Redis of any size, for who wants to know what is there: pages of a queue, names of keys, clocks.
+
+Nothing here writes. A command that this user may not use raises `RedisReplyError`; a key of another type counts as
+empty, and is told by `kinds`. Names are any bytes: what is no UTF-8 in them stands in the texts here as Python's
+`surrogateescape` has it, and is found again by them.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.link import Command
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.integer_text import to_i
+
+_PAGE_JOBS = 25
+_SCAN_COUNT = 1000
+_CLOCK_READINGS = 3
+# So many commands share a round trip.
+_PAGE_COMMANDS = 1000
+_WRONG_TYPE = "WRONGTYPE"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """
+    Redis's clock beside that of this machine.
+
+    Args:
+        redis_seconds: Redis's, since the epoch.
+        ahead_seconds: By how much this machine's clock is ahead of it.
+        error_seconds: At most so much of that is the way there and back.
+    """
+
+    redis_seconds: float
+    ahead_seconds: float
+    error_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """
+    A walk over the names of keys.
+
+    Args:
+        names: Those that were to be kept.
+        seen: How many keys were met; a key may be met twice.
+        is_whole: There were no more.
+    """
+
+    names: frozenset[str]
+    seen: int
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BeatTime:
+    """
+    A heartbeat by two clocks.
+
+    Args:
+        said: Epoch seconds by the clock of the process; None if it does not say.
+        written: Epoch seconds by Redis's clock, told by how much of the key's minute is left.
+        age: Seconds since then.
+    """
+
+    said: float | None
+    written: float
+    age: float
+
+
+def info(pool: Pool) -> dict[str, str]:
+    """The lines of INFO."""
+    lines = [line.partition(":") for line in pool.command("INFO").decode("utf-8", "replace").splitlines()]
+    return {name: value.strip() for name, colon, value in lines if colon and not name.startswith("#")}
+
+
+def setting(pool: Pool, name: str) -> str | None:
+    """One line of the server's configuration; None if it has no such line."""
+    reply = pool.command("CONFIG", "GET", name)
+    return reply[1].decode("utf-8", "replace") if reply else None
+
+
+def clock(pool: Pool, now: Callable[[], float]) -> ClockReading:
+    """
+    Compare two clocks, by the quickest of a few round trips.
+
+    Args:
+        now: This machine's clock, seconds since the epoch.
+    """
+    readings = [_clock_once(pool, now) for _ in range(_CLOCK_READINGS)]
+    return min(readings, key=lambda reading: reading.error_seconds)
+
+
+def beat_times(pool: Pool, identities: Sequence[str], ttl_seconds: int) -> dict[str, BeatTime]:
+    """
+    When each process beat last.
+
+    Args:
+        ttl_seconds: What a beat gives its key to live.
+    """
+    asked = [command for name in identities for command in (("TIME",), ("HGET", name, "beat"), ("PTTL", name))]
+    replies = _batch(pool, asked)
+    found = {}
+    for name, time, beat, left_ms in zip(identities, replies[::3], replies[1::3], replies[2::3], strict=True):
+        # Without a time to live, or with a longer one, it was written by something else, and nothing can be told.
+        if 0 < left_ms <= ttl_seconds * 1000:
+            age = ttl_seconds - left_ms / 1000
+            found[name] = BeatTime(_number(beat), _seconds(time) - age, age)
+    return found
+
+
+def walk(
+    pool: Pool, *, is_late: Callable[[], bool], is_kept: Callable[[str], bool] | None = None, match: str = "*"
+) -> Walk:
+    """
+    Walk over the names of keys, as SCAN does.
+
+    Args:
+        is_late: Asked before each further page.
+        is_kept: Which of them to remember; None for all.
+        match: A glob. Redis looks at every key all the same, and sends these alone.
+    """
+    found: set[str] = set()
+    seen = 0
+    cursor = b"0"
+    while True:
+        cursor, page = pool.command("SCAN", cursor, "MATCH", match, "COUNT", _SCAN_COUNT)
+        seen += len(page)
+        names = map(_name, page)
+        found.update(names if is_kept is None else filter(is_kept, names))
+        is_whole = cursor == b"0"
+        if is_whole or is_late():
+            return Walk(frozenset(found), seen, is_whole)
+
+
+def members(pool: Pool, key: str) -> list[str]:
+    """The members of a set of names, sorted."""
+    found: set[bytes] = set()
+    cursor = b"0"
+    while True:
+        reply = _batch(pool, [("SSCAN", key, cursor, "COUNT", _SCAN_COUNT)])[0]
+        if reply is None:
+            return []
+        cursor, page = reply
+        found.update(page)
+        if cursor == b"0":
+            return sorted(map(_name, found))
+
+
+def kinds(pool: Pool, names: Sequence[str]) -> dict[str, str]:
+    """The type of each key: `list`, `hash`, …, or `none`."""
+    replies = _batch(pool, [("TYPE", _bytes(name)) for name in names])
+    return {name: reply.decode() for name, reply in _paired(names, replies)}
+
+
+def texts(pool: Pool, names: Sequence[str]) -> dict[str, bytes]:
+    """What each string holds; a key that is none is left out."""
+    replies = _batch(pool, [("GET", _bytes(name)) for name in names])
+    return {name: reply for name, reply in _paired(names, replies) if reply is not None}
+
+
+def sizes(pool: Pool, names: Sequence[str], command: str) -> dict[str, int]:
+    """What LLEN, HLEN, SCARD or ZCARD says of each key; 0 for a key of another type."""
+    replies = _batch(pool, [(command, _bytes(name)) for name in names])
+    return {name: to_i(reply) if isinstance(reply, bytes) else reply or 0 for name, reply in _paired(names, replies)}
+
+
+def existing(pool: Pool, names: Sequence[str]) -> set[str]:
+    """Those of the keys that are there."""
+    replies = _batch(pool, [("EXISTS", _bytes(name)) for name in names])
+    return {name for name, is_there in _paired(names, replies) if is_there}
+
+
+def queue_sample(pool: Pool, queue: str, size: int, wanted: int) -> Iterator[list[bytes]]:
+    """
+    Pages of jobs from the tail (next to run), the head (pushed last) and the middle, in turn, about *wanted* in all.
+
+    Args:
+        size: Of the queue.
+    """
+    key = _bytes(keys.queue(queue))
+    whole, pages = range(0, size, _PAGE_JOBS), max(3, wanted // _PAGE_JOBS)
+    for start in whole if size <= wanted else _spread(size, pages):
+        page = _batch(pool, [("LRANGE", key, start, start + _PAGE_JOBS - 1)])[0]
+        if not page:
+            return
+        yield page
+
+
+def set_sample(pool: Pool, key: str, wanted: int) -> Iterator[list[tuple[bytes, float]]]:
+    """Pages of a sorted set's lowest and highest members with their scores, about *wanted* in all, each once."""
+    half = max(1, wanted // 2)
+    low, high = _batch(pool, [(name, key, 0, half - 1, "WITHSCORES") for name in ("ZRANGE", "ZREVRANGE")])
+    seen: set[bytes] = set()
+    for flat in (low or [], high or []):
+        page = [(member, float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
+        yield [entry for entry in page if entry[0] not in seen]
+        seen.update(member for member, _ in page)
+
+
+def hash_of(pool: Pool, key: str) -> dict[str, bytes]:
+    """All fields of a small hash."""
+    flat = _batch(pool, [("HGETALL", key)])[0] or []
+    return {_name(name): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _spread(size: int, pages: int) -> list[int]:
+    """Where pages begin: the next to run, the newest, then evenly between."""
+    last = size - _PAGE_JOBS
+    between = [last * number // (pages - 1) for number in range(1, pages - 1)]
+    return [last, 0, *between]
+
+
+def _clock_once(pool: Pool, now: Callable[[], float]) -> ClockReading:
+    before = now()
+    reply = pool.command("TIME")
+    after = now()
+    there = _seconds(reply)
+    return ClockReading(there, (before + after) / 2 - there, max(0.0, after - before) / 2)
+
+
+def _batch(pool: Pool, commands: Sequence[Command]) -> list[Any]:
+    """A reply for each command; None where the key has another type."""
+    replies: list[Any] = []
+    for start in range(0, len(commands), _PAGE_COMMANDS):
+        page = commands[start : start + _PAGE_COMMANDS]
+        replies += pool.run(lambda link, page=page: link.batch(page))  # type: ignore[misc]
+    for reply in replies:
+        if isinstance(reply, RedisReplyError) and reply.code != _WRONG_TYPE:
+            raise reply
+    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
+
+
+def _name(raw: bytes) -> str:
+    return raw.decode(errors="surrogateescape")
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode(errors="surrogateescape")
+
+
+def _paired(names: Sequence[str], replies: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    return zip(names, replies, strict=True)
+
+
+def _seconds(time: Sequence[bytes]) -> float:
+    return int(time[0]) + int(time[1]) / 1_000_000
+
+
+def _number(text: bytes | None) -> float | None:
+    try:
+        number = float(text) if text is not None else math.nan
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number

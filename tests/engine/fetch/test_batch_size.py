@@ -1,0 +1,59 @@
+"""How many jobs are fetched ahead: what will start within the buffer's time, and nothing while jobs are slow."""
+
+import pytest
+
+from sidekiq_py.engine.fetch.batch_size import BatchSize
+
+
+def test_nothing_is_fetched_ahead_before_jobs_are_known() -> None:
+    """The first batch is what idle processors ask for."""
+    assert BatchSize(0.010).refilled(10, 0.001) == 0
+
+
+def test_short_jobs_are_fetched_as_fast_as_they_go() -> None:
+    """At 20,000 a second, 200 start within 10 ms."""
+    size = BatchSize(0.010)
+    for _ in range(200):
+        size.ran(0.00002)
+
+    assert size.refilled(200, 0.010) == 200
+
+
+def test_the_number_grows_by_steps_and_has_an_end() -> None:
+    """One quick refill must not bring thousands."""
+    size = BatchSize(0.010)
+    for _ in range(200):
+        size.ran(0.00001)
+
+    assert size.refilled(10, 0.00001) == 40
+    assert size.refilled(100_000, 0.001) == 1000
+
+
+def test_one_slow_job_in_twenty_ends_fetching_ahead() -> None:
+    """What is fetched behind it would wait."""
+    size = BatchSize(0.010)
+    for round_ in range(400):
+        size.ran(5.0 if round_ % 20 == 0 else 0.001)
+
+    assert size.refilled(100, 0.010) == 0
+
+
+def test_a_rare_slow_job_is_forgotten() -> None:
+    """Some hundred short ones after it."""
+    size = BatchSize(0.010)
+    size.ran(60.0)
+    assert size.high_seconds <= 0.020
+
+    for _ in range(100):
+        size.ran(0.0001)
+    assert size.refilled(100, 0.010) == 100
+
+
+@pytest.mark.parametrize(("consumed", "seconds"), [(0, 1.0), (0, 0.0), (5, 0.0)])
+def test_odd_measures_give_no_odd_numbers(consumed: int, seconds: float) -> None:
+    """Two refills may come at the same instant."""
+    size = BatchSize(0.010)
+    for _ in range(200):
+        size.ran(0.0)
+
+    assert 0 <= size.refilled(consumed, seconds) <= 20

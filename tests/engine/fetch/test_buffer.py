@@ -1,0 +1,74 @@
+"""The local buffer: what goes back to the queues keeps its order."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.fetch.reliable import ReliableFetcher
+from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.redis_access.connection.pool import Pool
+from tests.engine.fetch.in_flight_jobs import push
+
+LATE_SECONDS = 0.020
+
+
+@pytest.fixture
+def fetcher(pool: Pool) -> Iterator[ReliableFetcher]:
+    """Of two queues in strict order; no thread runs, so that nothing comes or goes unasked."""
+    capsule = CapsuleConfig(queues=(QueueConfig("high"), QueueConfig("low")))
+    one = ReliableFetcher(
+        capsule, Config(), pool, Ownership("me:1:abc", capsule.queue_names, 30), report=lambda error, context: None
+    )
+    yield one
+    one.close()
+
+
+def fetch(fetcher: ReliableFetcher, count: int) -> None:
+    """Fill the buffer."""
+    with fetcher._fetch_lock:
+        fetcher._refill(count)
+
+
+def test_a_late_job_does_not_leave_less_urgent_ones_before_it(
+    fetcher: ReliableFetcher, redis_client: redis.Redis
+) -> None:
+    """Fetched a moment after it, they would start while it waits in its queue again."""
+    push(redis_client, "h1", "h2", queue="high")
+    push(redis_client, "l1", "l2", "l3", queue="low")
+    fetch(fetcher, 2)
+    for unit in fetcher._jobs:
+        unit.fetched_at -= 1
+    fetch(fetcher, 4)
+
+    fetcher._give_back_buffer(LATE_SECONDS)
+
+    assert list(fetcher._jobs) == []
+    assert redis_client.rpop("queue:high", 9) == [b"h1", b"h2"]
+    assert redis_client.rpop("queue:low", 9) == [b"l1", b"l2", b"l3"]
+
+
+def test_a_job_that_arrived_late_goes_back_alone(fetcher: ReliableFetcher, redis_client: redis.Redis) -> None:
+    """Those before it are still in time."""
+    push(redis_client, "h1", queue="high")
+    push(redis_client, "l1", queue="low")
+    fetch(fetcher, 2)
+    fetcher._jobs[-1].fetched_at -= 1
+
+    fetcher._give_back_buffer(LATE_SECONDS)
+
+    assert [unit.raw for unit in fetcher._jobs] == [b"h1"]
+    assert redis_client.lrange("queue:low", 0, -1) == [b"l1"]
+
+
+def test_what_is_in_time_stays(fetcher: ReliableFetcher, redis_client: redis.Redis) -> None:
+    """Until everything is asked for, as when the worker is quieted."""
+    push(redis_client, "h1", "h2", queue="high")
+    fetch(fetcher, 2)
+
+    fetcher._give_back_buffer(LATE_SECONDS)
+    assert len(fetcher._jobs) == 2
+    fetcher._give_back_buffer(None)
+    assert len(fetcher._jobs) == 0
+    assert redis_client.rpop("queue:high", 9) == [b"h1", b"h2"]

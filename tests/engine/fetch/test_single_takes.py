@@ -1,0 +1,206 @@
+"""Jobs of ordinary length are taken one by one: by plain moves into an inbox, and by no script."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.fetch.reliable import ReliableFetcher
+from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.recovery import Recovery
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import Dialect
+from tests.engine.fetch.in_flight_jobs import digest, push
+from tests.support.in_flight import jobs_in_flight
+
+MakeFetcher = Callable[..., ReliableFetcher]
+
+
+@pytest.fixture
+def make_fetcher(pool: Pool) -> Iterator[MakeFetcher]:
+    """A fetcher of the given queues, whose owner is entered."""
+    made: list[ReliableFetcher] = []
+
+    def make(weights: dict[str, int] | None = None, name: str = "me:1:abc") -> ReliableFetcher:
+        weights = weights or {"default": 0}
+        ownership = Ownership(name, list(weights), 30)
+        capsule = CapsuleConfig(queues=tuple(QueueConfig(queue, weight) for queue, weight in weights.items()))
+        fetcher = ReliableFetcher(capsule, Config(), pool, ownership, report=lambda error, context: None)
+        made.append(fetcher)
+        # The first fetch enters the owner.
+        refill(fetcher, 1)
+        return fetcher
+
+    yield make
+    for fetcher in made:
+        fetcher.close()
+
+
+def refill(fetcher: ReliableFetcher, count: int) -> list[UnitOfWork]:
+    """What a fetch for so many idle processors brings."""
+    with fetcher._fetch_lock:
+        fetcher._refill(count)
+    units = list(fetcher._jobs)
+    fetcher._jobs.clear()
+    return units
+
+
+def calls_of(client: redis.Redis) -> Counter[str]:
+    """How often each command was called since the statistics were reset."""
+    stats = client.info("commandstats")
+    return Counter({name.removeprefix("cmdstat_"): told["calls"] for name, told in stats.items()})
+
+
+def test_a_job_takes_no_script(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """It is moved, stands in the inbox while it runs, and is acknowledged along with the next move."""
+    fetcher = make_fetcher()
+    push(redis_client, "a", "b")
+    redis_client.config_resetstat()
+
+    [first] = refill(fetcher, 1)
+    assert jobs_in_flight(redis_client) == [b"a"]
+    fetcher.acknowledge(first, 0.004)
+    [second] = refill(fetcher, 1)
+
+    assert (first.raw, second.raw) == (b"a", b"b")
+    assert jobs_in_flight(redis_client) == [b"b"]
+    calls = calls_of(redis_client)
+    assert (calls["evalsha"], calls["lmove"], calls["lrem"]) == (0, 2, 1)
+
+
+def test_a_pause_is_heeded_at_once(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """What a move has brought all the same goes back to the front of its queue."""
+    fetcher = make_fetcher()
+    push(redis_client, "a", "b", "c")
+    refill(fetcher, 1)
+    redis_client.sadd("paused", "default")
+
+    assert refill(fetcher, 1) == []
+    assert redis_client.rpop("queue:default", 2) == [b"b", b"c"]
+    assert jobs_in_flight(redis_client) == [b"a"]
+
+
+def test_a_suspect_is_marked_as_started(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """Only a marked one collects deaths: it must not slip through by a plain move."""
+    fetcher = make_fetcher()
+    push(redis_client, "deadly")
+    redis_client.hset(keys.SUSPECTS, digest(b"deadly"), "0:1.000")
+
+    [unit] = refill(fetcher, 1)
+
+    assert unit.is_marked
+    assert redis_client.hkeys(keys.in_flight(fetcher._ownership.current.name)) == [unit.field]
+
+
+def test_a_process_that_was_shut_out_takes_nothing(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis, link: Link
+) -> None:
+    """Its lease is gone: what the move has brought goes back, and the next fetch finds out why."""
+    fetcher = make_fetcher()
+    in_flight.fence(link, fetcher._ownership.current.name, certain=True, now=1.0)
+    before = fetcher._ownership.current
+    push(redis_client, "a")
+
+    assert refill(fetcher, 1) == []
+    assert redis_client.lrange("queue:default", 0, -1) == [b"a"]
+    refill(fetcher, 1)
+    assert fetcher._ownership.current is not before
+
+
+def test_several_queues_are_asked_in_one_step(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """Strictly in order where there are no weights."""
+    fetcher = make_fetcher({"high": 0, "low": 0})
+    push(redis_client, "l1", "l2", queue="low")
+    push(redis_client, "h1", queue="high")
+    redis_client.config_resetstat()
+
+    units = refill(fetcher, 2)
+
+    assert [(unit.queue, unit.raw) for unit in units] == [("high", b"h1"), ("low", b"l1")]
+    calls = calls_of(redis_client)
+    assert calls["evalsha"] + calls["eval"] <= 2
+
+
+def test_weights_hold(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """Of three weights to one, three jobs in four; drawn anew for each job."""
+    fetcher = make_fetcher({"often": 3, "rarely": 1})
+    push(redis_client, *map(str, range(2000)), queue="often")
+    push(redis_client, *map(str, range(2000)), queue="rarely")
+    drawn: Counter[str] = Counter()
+    fetcher._size.ran(0.050)
+
+    for _ in range(250):
+        for unit in refill(fetcher, 4):
+            drawn[unit.queue] += 1
+            fetcher.acknowledge(unit, 0.050)
+
+    assert 0.70 < drawn["often"] / drawn.total() < 0.80
+
+
+def test_a_queue_of_a_foreign_type_holds_up_no_other(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """A move from there is an error: then it is the script that fetches, which leaves that queue alone."""
+    fetcher = make_fetcher({"broken": 0, "fine": 0})
+    redis_client.set("queue:broken", "no list")
+    push(redis_client, "a", queue="fine")
+
+    units = refill(fetcher, 1) or refill(fetcher, 1)
+
+    assert [unit.raw for unit in units] == [b"a"]
+    assert fetcher._exchange.paused == ["broken"]
+
+
+def test_what_a_lost_reply_has_left_in_an_inbox_goes_back(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis, link: Link
+) -> None:
+    """At once where no move is under way, else when all have ended that were; what runs here stays."""
+    fetcher = make_fetcher()
+    ownership = fetcher._ownership
+    owner = ownership.current
+    push(redis_client, "runs")
+    refill(fetcher, 1)
+    redis_client.lpush(keys.inbox(owner.name, "default"), "lost")
+    batch = owner.open_batch()
+
+    assert ownership.give_back_orphans(link) == 0
+    later = owner.open_batch()
+    owner.close_batch(batch)
+    assert ownership.give_back_orphans(link) == 1
+
+    assert redis_client.lrange("queue:default", 0, -1) == [b"lost"]
+    assert jobs_in_flight(redis_client) == [b"runs"]
+    owner.close_batch(later)
+
+
+def test_of_two_equal_jobs_only_the_unknown_one_goes_back(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis, link: Link
+) -> None:
+    """Their bytes are all that tells jobs in an inbox apart."""
+    fetcher = make_fetcher()
+    push(redis_client, "same")
+    refill(fetcher, 1)
+    redis_client.lpush(keys.inbox(fetcher._ownership.current.name, "default"), "same")
+
+    assert fetcher._ownership.give_back_orphans(link) == 1
+    assert (redis_client.llen("queue:default"), jobs_in_flight(redis_client)) == (1, [b"same"])
+
+
+def test_what_a_dead_process_had_in_its_inbox_comes_back_as_a_suspect(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis, pool: Pool
+) -> None:
+    """It may have been what killed it; the oldest is the next to run."""
+    dead = make_fetcher(name="dead:1:abc")
+    push(redis_client, "a", "b")
+    refill(dead, 2)
+    recovery = Recovery(Config(), pool.new_link(), Ownership("me:2:abc", ["default"], 30), dialect=Dialect.unknown)
+
+    assert recovery.bury(dead._ownership.current.name) == 2
+
+    assert redis_client.rpop("queue:default", 2) == [b"a", b"b"]
+    assert {key.decode() for key in redis_client.hkeys(keys.SUSPECTS)} == {digest(b"a"), digest(b"b")}
+    assert jobs_in_flight(redis_client) == []
+    recovery.close()

@@ -1,0 +1,98 @@
+"""Ends of jobs that no command to Redis can carry."""
+
+import json
+from collections.abc import Iterator
+from inspect import iscoroutinefunction
+from typing import Any
+
+import pytest
+import redis
+
+from sidekiq_py.outcome import Outcome, Question
+from tests.engine.fetch.test_beside_the_job import Worker
+from tests.support.in_flight import jobs_in_flight
+from tests.support.ledger import job_text, push_jobs
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def worker(redis_url: str) -> Iterator[Worker]:
+    """Not started yet."""
+    one = Worker(redis_url)
+    yield one
+    one.stop()
+
+
+def declare(worker: Worker, word: Any, question: Question | None = None) -> None:
+    """The job `odd`, whose end has that word in it, and `fine`, which counts itself."""
+    worker.declare("odd", lambda _: None).conclude = lambda attempt: Outcome(
+        "done", attempt.payload, vital=(("INCR", "odd"), ("RPUSH", "words", word)), question=question
+    )
+    worker.declare("fine", lambda _: None).conclude = lambda attempt: Outcome(
+        "done", attempt.payload, vital=(("HINCRBY", "ended", "n", 1),)
+    )
+
+
+def declare_end(worker: Worker, vital: Any) -> None:
+    """The jobs, `odd` with that end."""
+    declare(worker, "word")
+    odd = worker.registry.find("odd")
+    assert odd is not None
+    odd.conclude = lambda attempt: Outcome("done", attempt.payload, vital=vital)
+
+
+@pytest.mark.parametrize(
+    "vital",
+    [
+        *[(("INCR", "odd"), ("RPUSH", "words", word)) for word in ("\ud800", None, object())],
+        *[(("INCR", "odd"), effect) for effect in (("INCR",), (), [], None, 5, "INCR")],
+    ],
+)
+def test_such_a_job_is_kept_in_dead_and_no_other_is_held_up(
+    redis_client: redis.Redis, worker: Worker, vital: Any
+) -> None:
+    """Nothing of its end is written; those handed in beside it are ended once, and none is in flight any more."""
+    declare_end(worker, vital)
+    push_jobs(redis_client, [job_text(n, "odd" if n in (3, 7) else ("fine" if n % 2 else "run")) for n in range(20)])
+    worker.start()
+
+    eventually(lambda: redis_client.zcard("dead") == 2)
+    eventually(lambda: redis_client.hget("ended", "n") == b"8")
+    eventually(lambda: jobs_in_flight(redis_client) == [])
+    eventually(lambda: redis_client.mget("stat:processed", "stat:failed") == [b"20", b"2"])
+    assert [json.loads(job)["class"] for job in redis_client.zrange("dead", 0, -1)] == ["odd", "odd"]
+    assert redis_client.exists("odd", "words") == 0
+
+
+def test_a_question_that_cannot_be_asked_costs_the_end_nothing(redis_client: redis.Redis, worker: Worker) -> None:
+    """It is left out, and the end is written."""
+    declare(worker, "word", Question(("GET", "\ud800"), lambda _: None))
+    push_jobs(redis_client, [job_text(n, "odd" if n == 3 else "fine") for n in range(10)])
+    worker.start()
+
+    eventually(lambda: redis_client.hget("ended", "n") == b"9")
+    eventually(lambda: redis_client.lrange("words", 0, -1) == [b"word"])
+    assert redis_client.zcard("dead") == 0
+
+
+async def _run_by_the_loop(_: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize("function", [lambda _: None, _run_by_the_loop])
+@pytest.mark.parametrize("kind", ["dead", "discarded"])
+def test_an_end_that_is_no_success_becomes_a_failure(
+    redis_client: redis.Redis, worker: Worker, kind: Any, function: Any
+) -> None:
+    """It is written at once, and says there and then that it cannot be: the job fails by that, and waits for a try."""
+    is_async = iscoroutinefunction(function)
+    worker.declare("odd", function, is_async=is_async).conclude = lambda attempt: Outcome(
+        kind, attempt.payload, vital=(("RPUSH", "words", "\ud800"),)
+    )
+    push_jobs(redis_client, [job_text(1, "odd")])
+    worker.start()
+
+    eventually(lambda: redis_client.zcard("retry") == 1)
+    [kept] = redis_client.zrange("retry", 0, -1)
+    assert json.loads(kept)["error_class"] == "UnicodeEncodeError"
+    eventually(lambda: jobs_in_flight(redis_client) == [])

@@ -1,0 +1,172 @@
+"""Owners: what a process knows of its own jobs, and when it learns that they are not its own any more."""
+
+import pytest
+import redis
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.job_path import in_flight
+from tests.engine.fetch.in_flight_jobs import fetch, held, push
+
+
+@pytest.fixture
+def ownership() -> Ownership:
+    """Of a process that fetches from `default` and `low`."""
+    return Ownership("host:1:abc", ["default", "low"], lease_seconds=30)
+
+
+def enter(link: Link, ownership: Ownership) -> Owner:
+    """Enter the present owner by a first fetch; its jobs are not taken in."""
+    owner = ownership.current
+    batch = owner.open_batch()
+    fetch(link, owner=owner.name, registration=owner.about, batch=batch)
+    owner.is_registered = True
+    owner.close_batch(batch)
+    return owner
+
+
+def known(owner: Owner, field: bytes) -> UnitOfWork:
+    """Take a job in, as the reader of a fetch's reply does."""
+    unit = owner.units[field] = UnitOfWork(b"x", "default", owner, field, False, monotonic())
+    return unit
+
+
+def test_a_job_that_nobody_here_knows_is_a_stranger() -> None:
+    """Its fetch is over, and its reply was never read."""
+    owner = Owner("o:1", "{}")
+    first, second = owner.open_batch(), owner.open_batch()
+    known(owner, b"1.0:default")
+    owner.close_batch(first)
+
+    assert owner.orphans([b"1.0:default", b"1.1:default", b"2.0:default"]) == [b"1.1:default"]
+    owner.close_batch(second)
+    assert owner.orphans([b"2.0:default"]) == [b"2.0:default"]
+
+
+def test_a_job_whose_reply_is_read_during_the_comparison_is_no_stranger() -> None:
+    """The reader takes it in, then closes its batch: who looks at the table first and then at the batches is fooled."""
+    owner = Owner("o:1", "{}")
+    batch = owner.open_batch()
+
+    class Watched(dict[bytes, UnitOfWork]):
+        """A table whose owner reads the reply right after somebody has looked into it."""
+
+        def __contains__(self, field: object) -> bool:
+            found = super().__contains__(field)
+            if batch in owner.outstanding:
+                known(owner, b"1.0:default")
+                owner.close_batch(batch)
+            return found
+
+    owner.units = Watched()
+
+    assert owner.orphans([b"1.0:default"]) == []
+
+
+def test_strangers_go_back_to_their_queue(link: Link, ownership: Ownership, redis_client: redis.Redis) -> None:
+    """The known stay."""
+    push(redis_client, "a", "b")
+    owner = enter(link, ownership)
+    known(owner, b"1.0:default")
+
+    assert ownership.give_back_orphans(link) == 1
+    assert redis_client.lrange("queue:default", 0, -1) == [b"b"]
+    assert held(redis_client, owner.name) == {b"1.0:default": b"a"}
+
+
+def test_a_job_whose_claim_was_cut_off_leaves_the_inbox(
+    link: Link, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """Only the blocking move came through: without this it would stay there for as long as the process lives."""
+    owner = enter(link, ownership)
+    redis_client.lpush(f"sidekiq_py:inbox:{owner.name}:low", "arrived")
+
+    assert ownership.give_back_orphans(link) == 1
+    assert redis_client.lrange("queue:low", 0, -1) == [b"arrived"]
+
+
+def test_renewing_keeps_the_owner(link: Link, ownership: Ownership, redis_client: redis.Redis) -> None:
+    """And notes when it was confirmed."""
+    owner = enter(link, ownership)
+    redis_client.delete(f"sidekiq_py:lease:{owner.name}")
+    owner.confirmed_at = 0.0
+
+    assert ownership.renew(link) is owner
+    assert redis_client.exists(f"sidekiq_py:lease:{owner.name}") == 1
+    assert ownership.trusts(monotonic())
+    assert not ownership.trusts(monotonic() + 19)
+
+
+def test_an_owner_that_was_recovered_goes_on_as_the_next_epoch(link: Link, redis_client: redis.Redis) -> None:
+    """Under a new name, which its parent is told."""
+    names: list[str] = []
+    ownership = Ownership("host:1:abc", ["default"], 30, names.append)
+    owner = enter(link, ownership)
+    in_flight.fence(link, owner.name, certain=True, now=1.0)
+
+    following = ownership.renew(link)
+
+    assert following is ownership.current is not owner
+    assert names == ["host:1:abc:1", "host:1:abc:2"]
+    assert ownership.advance(owner) is following
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        (0, "It held no job, and goes on"),
+        (1, "What it held, 1 job, went to others, or was lost with the data"),
+        (2, "What it held, 2 jobs, went to others"),
+    ],
+)
+def test_an_owner_that_redis_forgot_says_what_that_may_mean(
+    link: Link,
+    ownership: Ownership,
+    redis_client: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+    jobs: int,
+    message: str,
+) -> None:
+    """A Redis that was restarted empty looks the same from here as being taken for dead."""
+    owner = enter(link, ownership)
+    for number in range(jobs):
+        known(owner, f"1.{number}:default".encode())
+    redis_client.flushall()
+
+    ownership.renew(link)
+
+    assert "it was taken for dead, or Redis has lost its data" in caplog.text
+    assert message in caplog.text
+
+
+def test_one_suspect_with_a_death_at_a_time(ownership: Ownership) -> None:
+    """The next may come when the one before it is settled."""
+    owner = ownership.current
+    assert ownership.reserve_exclusive()
+    assert not ownership.reserve_exclusive()
+
+    known(owner, b"1.0!default")
+    ownership.release_exclusive(owner, b"1.0!default")
+    assert not ownership.reserve_exclusive()
+
+    del owner.units[b"1.0!default"]
+    assert ownership.reserve_exclusive()
+    ownership.release_exclusive(owner, None)
+    assert ownership.reserve_exclusive()
+
+
+def test_who_leaves_takes_nothing_along(link: Link, ownership: Ownership, redis_client: redis.Redis) -> None:
+    """Not even what came in a fetch whose reply was never read, by an owner that does not know it is entered."""
+    push(redis_client, "a", "b")
+    push(redis_client, "c", queue="low")
+    owner = ownership.current
+    fetch(link, ("default", 0), owner=owner.name, registration=owner.about)
+    redis_client.lmove("queue:low", f"sidekiq_py:inbox:{owner.name}:low", "RIGHT", "LEFT")
+
+    ownership.leave(link, 5.0)
+
+    assert redis_client.rpop("queue:default", 2) == [b"a", b"b"]
+    assert redis_client.lrange("queue:low", 0, -1) == [b"c"]
+    assert redis_client.hlen("sidekiq_py:owners") == 0
+    assert redis_client.keys("sidekiq_py:in*") == []

@@ -1,0 +1,246 @@
+"""`async def` jobs and what they share a process with."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import redis
+
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.middleware.chain import Chain, ServerMiddleware
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.registry import FunctionDefinition, Registry
+from sidekiq_py.wire.process_info import parse_info
+from tests.support.waiting import eventually
+
+Start = Callable[..., Launcher]
+
+
+class Program:
+    """Jobs that note their numbers, and whatever a test declares beside them."""
+
+    def __init__(self) -> None:
+        self.ran: list[int] = []
+        self.reported: list[str] = []
+        self.registry = Registry()
+        self.hooks = Hooks()
+        self.chain: Chain[ServerMiddleware] = Chain()
+        self.release = threading.Event()
+        self.hooks.on_error(lambda error, context: self.reported.append(type(error).__name__))
+        self.declare("note", self.note)
+        self.declare("anote", self.anote, is_async=True)
+        self.declare("await_release", self.await_release, is_async=True)
+
+    def declare(self, name: str, function: Callable[..., Any], *, is_async: bool = False) -> None:
+        """Declare a job."""
+        self.registry.add(FunctionDefinition(name, {}, function, function, is_async=is_async))
+
+    def note(self, number: int) -> None:
+        """In a thread."""
+        self.ran.append(number)
+
+    async def anote(self, number: int) -> None:
+        """On the loop."""
+        self.ran.append(number)
+
+    async def await_release(self) -> None:
+        """Hold a slot of the loop."""
+        while not self.release.is_set():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def program() -> Program:
+    """A program of its own."""
+    return Program()
+
+
+@pytest.fixture
+def start(program: Program, redis_url: str) -> Iterator[Start]:
+    """Start a worker in this process; it is stopped at the end."""
+    with ExitStack() as stack:
+
+        def run(*capsules: CapsuleConfig, async_concurrency: int = 2) -> Launcher:
+            client = Client(redis_url, sidekiq_version="6.4.1")
+            config = Config(
+                redis=RedisSettings(redis_url),
+                sidekiq_version="6.4.1",
+                capsules=capsules or (CapsuleConfig(concurrency=2),),
+                async_concurrency=async_concurrency,
+                job_log=False,
+                embedded=True,
+            )
+            launcher = Launcher(
+                config, registry=program.registry, hooks=program.hooks, server_middleware=program.chain, client=client
+            )
+            launcher.start()
+            stack.callback(client.close)
+            stack.callback(launcher.stop, timeout_seconds=0.5)
+            stack.callback(program.release.set)
+            return launcher
+
+        yield run
+
+
+def push(client: redis.Redis, job: str, *args: int, queue: str = "default") -> None:
+    """As Ruby does."""
+    numbers = ",".join(map(str, args))
+    client.sadd("queues", queue)
+    client.lpush(
+        f"queue:{queue}", f'{{"class":"{job}","args":[{numbers}],"queue":"{queue}","retry":true,"jid":"{args}"}}'
+    )
+
+
+def is_busy(launcher: Launcher, jobs: int) -> bool:
+    """So many jobs run."""
+    return launcher.state.busy == jobs
+
+
+def test_a_full_loop_keeps_no_other_capsule_waiting(program: Program, start: Start, redis_client: redis.Redis) -> None:
+    """The threads of a capsule that has no async jobs go on."""
+    launcher = start(
+        CapsuleConfig("loop", 2, (QueueConfig("loop"),)),
+        CapsuleConfig("threads", 2, (QueueConfig("threads"),)),
+    )
+    for _ in range(4):
+        push(redis_client, "await_release", queue="loop")
+    eventually(lambda: is_busy(launcher, 2))
+
+    for number in range(20):
+        push(redis_client, "note", number, queue="threads")
+
+    eventually(lambda: sorted(program.ran) == list(range(20)), within_seconds=2)
+    assert redis_client.llen("queue:loop") == 2
+
+
+def test_a_full_loop_keeps_no_other_queue_waiting(program: Program, start: Start, redis_client: redis.Redis) -> None:
+    """Even one that comes after it in strict order."""
+    launcher = start(CapsuleConfig("default", 2, (QueueConfig("loop"), QueueConfig("threads"))))
+    for _ in range(4):
+        push(redis_client, "await_release", queue="loop")
+    eventually(lambda: is_busy(launcher, 2))
+
+    for number in range(20):
+        push(redis_client, "note", number, queue="threads")
+
+    eventually(lambda: sorted(program.ran) == list(range(20)), within_seconds=3)
+
+
+def test_what_a_full_loop_left_alone_runs_when_there_is_room(
+    program: Program, start: Start, redis_client: redis.Redis
+) -> None:
+    """And so does all that comes later."""
+    launcher = start()
+    for _ in range(4):
+        push(redis_client, "await_release")
+    eventually(lambda: is_busy(launcher, 2))
+    for number in range(10):
+        push(redis_client, "anote", number)
+
+    program.release.set()
+
+    eventually(lambda: sorted(program.ran) == list(range(10)))
+    eventually(lambda: redis_client.get("stat:processed") == b"14")
+
+
+@pytest.mark.parametrize("ending", ["a task that exits", "a loop that is stopped"])
+def test_no_job_can_end_the_loop_for_the_others(
+    program: Program, start: Start, redis_client: redis.Redis, ending: str
+) -> None:
+    """asyncio lets a SystemExit of any task out of the loop."""
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def end() -> None:
+        loop = asyncio.get_running_loop()
+        if ending == "a task that exits":
+            await asyncio.gather(loop.create_task(leave()), return_exceptions=True)
+        else:
+            loop.stop()
+
+    program.declare("end", end, is_async=True)
+    start()
+    push(redis_client, "end")
+    for number in range(5):
+        push(redis_client, "anote", number)
+
+    eventually(lambda: sorted(program.ran) == list(range(5)))
+    eventually(lambda: redis_client.get("stat:processed") == b"6")
+
+
+def test_an_async_job_that_exits_behind_a_plain_middleware_fails_alone(
+    program: Program, start: Start, redis_client: redis.Redis
+) -> None:
+    """The middleware sees the SystemExit raised by its call_next."""
+    seen: list[str] = []
+
+    def watch(job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        try:
+            return call_next()
+        except BaseException as error:
+            seen.append(type(error).__name__)
+            raise
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    program.chain.add(watch)
+    program.declare("leave", leave, is_async=True)
+    start()
+    push(redis_client, "leave")
+    push(redis_client, "anote", 1)
+
+    eventually(lambda: program.ran == [1])
+    eventually(lambda: redis_client.zcard("retry") == 1)
+    assert seen == ["SystemExit"]
+
+
+def test_a_slot_comes_free_whatever_fails_beside_the_job(
+    program: Program, start: Start, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter of the program's logging that raises is a failure of the job, and not the end of its slot."""
+    launcher = start(async_concurrency=1)
+    logger = launcher._surroundings.logger
+    lines: list[float] = []
+
+    def refuse_once(payload: Any) -> None:
+        lines.append(time.monotonic())
+        if len(lines) == 1:
+            raise RuntimeError("a filter failed")
+
+    monkeypatch.setattr(logger, "start", refuse_once)
+    push(redis_client, "anote", 1)
+    eventually(lambda: redis_client.zcard("retry") == 1)
+    push(redis_client, "anote", 2)
+
+    eventually(lambda: program.ran == [2])
+    eventually(lambda: redis_client.get("stat:processed") == b"2")
+
+
+def test_the_heartbeat_counts_coroutines_among_the_jobs_that_may_run_at_once(
+    start: Start, redis_client: redis.Redis
+) -> None:
+    """Ruby's Web UI divides the jobs that run by that number; it follows a loop that grows."""
+    launcher = start(CapsuleConfig(concurrency=2), async_concurrency=4)
+    for _ in range(4):
+        push(redis_client, "await_release")
+    eventually(lambda: is_busy(launcher, 4))
+
+    eventually(lambda: concurrency_of(redis_client, launcher) == 2 + 4)
+    launcher.shape.resize_loop(9)
+
+    eventually(lambda: concurrency_of(redis_client, launcher) == 2 + 9)
+
+
+def concurrency_of(client: redis.Redis, launcher: Launcher) -> int | None:
+    """What the process says of itself."""
+    info = parse_info(client.hget(launcher.identity, "info") or b"")
+    return None if info is None else info.concurrency

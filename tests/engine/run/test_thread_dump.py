@@ -1,0 +1,56 @@
+"""A picture of a process that a person can read."""
+
+import threading
+
+from sidekiq_py import tid
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.engine.run.thread_dump import thread_dump
+from sidekiq_py.engine.run.work_state import WorkState
+
+
+def test_a_busy_thread_shows_its_job_and_where_it_is() -> None:
+    """The busy ones stand first, each with class, jid, queue and seconds, then the newest call."""
+    state, entered, leave = WorkState(), threading.Event(), threading.Event()
+
+    def a_long_query() -> None:
+        unit = UnitOfWork(b'{"class":"Report","jid":"7","args":[]}', "slow", None, b"1:slow", False, 0.0)
+        state.running[tid.current()] = (unit, monotonic() - 2)
+        entered.set()
+        leave.wait()
+
+    thread = threading.Thread(target=a_long_query, name="sidekiq.default/processor")
+    thread.start()
+    entered.wait()
+
+    dump = thread_dump(state)
+    leave.set()
+    thread.join()
+
+    count, head, *stack = dump.splitlines()
+    assert count.endswith("threads, 1 jobs running")
+    name = tid.of_thread(thread.ident or 0)
+    assert head == f"Thread TID-{name} sidekiq.default/processor runs Report jid=7 queue=slow for 2.0 s"
+    assert "in wait" in stack[0]
+    assert any("in a_long_query: leave.wait()" in line for line in stack)
+    assert "MainThread" in dump
+
+
+def test_jobs_on_the_event_loop_are_listed() -> None:
+    """They have slots for names, and no thread of their own."""
+    state = WorkState()
+    unit = UnitOfWork(b'{"class":"Mail","wrapped":"NewsJob","jid":"8"}', "mail", None, b"", False, 0.0)
+    state.running["slot1"] = (unit, monotonic())
+
+    dump = thread_dump(state, ["NewsJob <Task pending>"])
+
+    assert "On the event loop: TID-slot1 NewsJob jid=8 queue=mail for 0.0 s" in dump
+    assert dump.endswith("Task: NewsJob <Task pending>")
+
+
+def test_a_job_that_cannot_be_read_does_not_break_the_dump() -> None:
+    """The bytes of a job may be anything."""
+    state = WorkState()
+    state.running[tid.current()] = (UnitOfWork(b"\xff not JSON", "q", None, b"", False, 0.0), monotonic())
+
+    assert "an unreadable job jid=None queue=q" in thread_dump(state)

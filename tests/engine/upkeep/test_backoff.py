@@ -1,0 +1,33 @@
+"""What cannot be moved for the moment is remembered, but not without bounds."""
+
+from typing import Any
+
+from sidekiq_py.engine.upkeep.backoff import LONGEST_PAUSE_SECONDS, MOST_REMEMBERED, Backoffs
+
+
+def test_a_bounded_number_is_remembered_and_reported() -> None:
+    """Those beyond are tried whenever their turn comes."""
+    reported: list[dict[str, Any]] = []
+    setbacks = Backoffs(lambda error, context: reported.append(context))
+    members = [b"%d" % n for n in range(MOST_REMEMBERED + 100)]
+
+    for member in members:
+        setbacks.add(member, ValueError("not now"), "stays", 0.0)
+
+    assert len(setbacks) == len(reported) == MOST_REMEMBERED
+    assert setbacks.must_wait(members[0], 0.5)
+    assert not setbacks.must_wait(members[-1], 0.5)
+
+
+def test_one_that_has_not_failed_again_for_long_makes_room() -> None:
+    """Somebody else has taken it out of its set; one that fails again and again stays remembered."""
+    setbacks = Backoffs(lambda error, context: None)
+    setbacks.add(b"gone", ValueError("not now"), "stays", 0.0)
+    setbacks.add(b"stays", ValueError("not now"), "stays", 0.0)
+    for minute in range(1, 12):
+        setbacks.add(b"stays", ValueError("not now"), "stays", minute * LONGEST_PAUSE_SECONDS)
+
+    setbacks.add(b"new", ValueError("not now"), "stays", 12 * LONGEST_PAUSE_SECONDS)
+
+    assert len(setbacks) == 2
+    assert setbacks.must_wait(b"stays", 12 * LONGEST_PAUSE_SECONDS - 1)

@@ -1,0 +1,603 @@
+"""Due jobs to their queues: each once, none lost, none in another's way, whoever else polls."""
+
+import json
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.config import Config
+from sidekiq_py.engine.upkeep.poller import REST_SECONDS, Poller, initial_wait_seconds, poll_interval_seconds
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.payload import for_queue, prepare_repush
+from tests.support.missing_tools import skip_or_fail
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+RUBY_SWITCH = "SIDEKIQ_PY_REQUIRE_RUBY"
+V6 = Dialect.pinned("6.4.1")
+NOW = 1_700_000_000.5
+LONG_AGO = 1_600_000_000
+
+
+def job(jid: str, **changes: Any) -> bytes:
+    """A scheduled payload in Ruby's spelling."""
+    payload = {"retry": True, "queue": "default", "class": "Hard", "args": [], "jid": jid, "created_at": 1.5, **changes}
+    return json.dumps(payload, separators=(",", ":")).encode()
+
+
+def repush(payload: dict[str, Any]) -> Outgoing | None:
+    """What a client without middleware makes of a stored payload."""
+    ready = prepare_repush(payload, dialect=V6, now=NOW)
+    return Outgoing(ready.get("jid", ""), ready["queue"], None, for_queue(ready, dialect=V6, now=NOW))
+
+
+class Polling:
+    """Makes pollers on one server, and keeps what they report."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.reported: list[tuple[BaseException, dict[str, Any]]] = []
+        self._made: list[tuple[Poller, Pool]] = []
+
+    def poller(self, identity: str = "me", **options: Any) -> Poller:
+        """One with a pool of its own."""
+        options.setdefault("repush", repush)
+        options.setdefault("config", Config())
+        config = options.pop("config")
+        links = Pool(RedisSettings(self.url, socket_timeout_seconds=2))
+        poller = Poller(
+            config,
+            pool=links,
+            identity=identity,
+            dialect=lambda: V6,
+            report=lambda error, context: self.reported.append((error, context)),
+            **options,
+        )
+        self._made.append((poller, links))
+        return poller
+
+    def close(self) -> None:
+        """End all."""
+        for poller, links in self._made:
+            poller.stop()
+            links.close()
+
+
+@pytest.fixture
+def polling(redis_url: str) -> Iterator[Polling]:
+    """Pollers on the emptied server."""
+    made = Polling(redis_url)
+    yield made
+    made.close()
+
+
+def contents(client: redis.Redis, name: str) -> list[Any]:
+    """A queue, the job that runs next first."""
+    members: Any = client.lrange(f"queue:{name}", 0, -1)
+    return list(reversed(members))
+
+
+def jids(members: Any) -> list[str]:
+    """The jids of payloads."""
+    return [json.loads(member)["jid"] for member in members]
+
+
+# One look
+
+
+def test_a_due_job_goes_to_its_queue_as_a_push_leaves_it(polling: Polling, redis_client: redis.Redis) -> None:
+    """`retry` and `queue` in front, `enqueued_at` behind, other keys untouched; what is not due stays."""
+    redis_client.zadd("schedule", {b'{"class":"Hard","args":[1e7],"x":9007199254740993,"queue":"low"}': NOW - 1})
+    redis_client.zadd("schedule", {job("later"): NOW + 1})
+
+    poller = polling.poller(now=lambda: NOW)
+    poller.move_due()
+
+    assert contents(redis_client, "low") == [
+        b'{"retry":true,"queue":"low","class":"Hard","args":[10000000.0],"x":9007199254740993,'
+        b'"created_at":1700000000.5,"enqueued_at":1700000000.5}'
+    ]
+    assert redis_client.smembers("queues") == {b"low"}
+    assert jids(redis_client.zrange("schedule", 0, -1)) == ["later"]
+    assert poller.moved == 1
+
+
+def test_jobs_go_out_in_the_order_in_which_they_are_due(polling: Polling, redis_client: redis.Redis) -> None:
+    """Over slices too, and those of `retry` before those of `schedule`."""
+    redis_client.zadd("schedule", {job(f"s{n}"): LONG_AGO + n for n in range(250)})
+    redis_client.zadd("retry", {job(f"r{n}"): LONG_AGO + 1000 + n for n in range(120)})
+
+    polling.poller().move_due()
+
+    assert jids(contents(redis_client, "default")) == [f"r{n}" for n in range(120)] + [f"s{n}" for n in range(250)]
+
+
+def test_a_job_that_middleware_stops_is_removed_and_counted(polling: Polling, redis_client: redis.Redis) -> None:
+    """As in Ruby; the next one goes out."""
+    redis_client.zadd("schedule", {job("stopped"): LONG_AGO, job("moved"): LONG_AGO + 1})
+
+    poller = polling.poller(repush=lambda payload: None if payload["jid"] == "stopped" else repush(payload))
+    poller.move_due()
+
+    assert jids(contents(redis_client, "default")) == ["moved"]
+    assert redis_client.zcard("schedule") == 0
+    assert (poller.stopped, poller.moved) == (1, 1)
+    assert polling.reported == []
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b"{not json",
+        b"\xff\xfe",
+        b"[1]",
+        b"null",
+        b"{}",
+        b'{"class":"Hard","args":{}}',
+        b'{"class":"Hard","args":[1E400]}',
+        b'{"class":' + b"9" * 5000 + b',"args":[]}',
+        b'{"class":"Hard","args":{"a":[' + b"9" * 5000 + b"]}}",
+    ],
+    ids=lambda member: repr(member[:40]),
+)
+def test_what_is_no_job_goes_raw_to_dead(member: bytes, polling: Polling, redis_client: redis.Redis) -> None:
+    """Ruby loses it and ends its look; here it is reported and the next one goes out."""
+    redis_client.zadd("retry", {member: LONG_AGO, job("moved"): LONG_AGO + 1})
+
+    poller = polling.poller(now=lambda: NOW)
+    poller.move_due()
+
+    assert redis_client.zrange("dead", 0, -1, withscores=True) == [(member, NOW)]
+    assert jids(contents(redis_client, "default")) == ["moved"]
+    assert poller.unusable == 1
+    [(_, context)] = polling.reported
+    assert context["jobstr"] == member
+
+
+def test_a_job_whose_middleware_raises_stays_and_is_tried_again(polling: Polling, redis_client: redis.Redis) -> None:
+    """Reported once, tried ever more slowly, and moved when it works."""
+    clock, tries, is_broken = [1000.0], Counter[str](), [True]
+
+    def failing(payload: dict[str, Any]) -> Outgoing | None:
+        tries[payload["jid"]] += 1
+        if payload["jid"] == "stuck" and is_broken[0]:
+            raise ConnectionError("the database is down")
+        return repush(payload)
+
+    redis_client.zadd("schedule", {job("stuck"): LONG_AGO, job("moved"): LONG_AGO + 1})
+    poller = polling.poller(repush=failing, monotonic=lambda: clock[0])
+    for _ in range(100):
+        poller.move_due()
+        clock[0] += 0.1
+
+    assert jids(contents(redis_client, "default")) == ["moved"]
+    assert jids(redis_client.zrange("schedule", 0, -1)) == ["stuck"]
+    assert tries == {"stuck": 4, "moved": 1}  # at 0, 1, 3 and 7 s
+    assert [str(error) for error, _ in polling.reported] == ["the database is down"]
+
+    is_broken[0] = False
+    clock[0] += 60
+    poller.move_due()
+    assert jids(contents(redis_client, "default")) == ["moved", "stuck"]
+
+
+def test_jobs_that_cannot_go_do_not_block_those_behind_them(polling: Polling, redis_client: redis.Redis) -> None:
+    """However many there are: a look gives up after a while, and the next one comes further."""
+
+    def failing(payload: dict[str, Any]) -> Outgoing | None:
+        if payload["jid"].startswith("stuck"):
+            raise ValueError("not now")
+        return repush(payload)
+
+    redis_client.zadd("schedule", {job(f"stuck{n}"): LONG_AGO + n for n in range(350)})
+    redis_client.zadd("schedule", {job("behind"): LONG_AGO + 1000})
+    poller = polling.poller(repush=failing, monotonic=lambda: 0.0)
+
+    for _ in range(5):
+        poller.move_due()
+
+    assert jids(contents(redis_client, "default")) == ["behind"]
+    assert redis_client.zcard("schedule") == 350
+    assert len(polling.reported) == 350
+
+
+def test_a_queue_of_a_foreign_type_keeps_its_jobs_in_the_set(polling: Polling, redis_client: redis.Redis) -> None:
+    """Reported once; others go out; it goes out when the key is put right."""
+    clock = [0.0]
+    redis_client.set("queue:odd", "a string")
+    redis_client.zadd("schedule", {job("stuck", queue="odd"): LONG_AGO, job("moved"): LONG_AGO + 1})
+    poller = polling.poller(monotonic=lambda: clock[0])
+
+    for _ in range(3):
+        poller.move_due()
+    assert jids(contents(redis_client, "default")) == ["moved"]
+    assert len(polling.reported) == 1
+
+    redis_client.delete("queue:odd")
+    clock[0] += 10
+    poller.move_due()
+    assert jids(contents(redis_client, "odd")) == ["stuck"]
+    assert redis_client.zcard("schedule") == 0
+
+
+def test_a_set_of_a_foreign_type_does_not_stop_the_other(polling: Polling, redis_client: redis.Redis) -> None:
+    """Reported once, also where a process looks twenty times a second."""
+    redis_client.set("schedule", "foreign")
+    polling.poller().start()
+    for jid in ("first", "second"):
+        redis_client.zadd("retry", {job(jid): LONG_AGO})
+        eventually(lambda jid=jid: jid in jids(contents(redis_client, "default")))
+
+    assert [context["context"] for _, context in polling.reported] == [
+        "schedule is no sorted set: something else wrote to this key. Rename or delete it"
+    ]
+    redis_client.delete("schedule")
+    redis_client.zadd("schedule", {job("third"): LONG_AGO})
+    eventually(lambda: jids(contents(redis_client, "default")) == ["first", "second", "third"])
+
+
+def test_a_moment_that_no_float_holds_stops_nothing(polling: Polling, redis_client: redis.Redis) -> None:
+    """Redis would refuse it as a score: the due job goes out, as with any other `at` that cannot be used."""
+    redis_client.zadd("retry", {job("odd", at=10**400): LONG_AGO, job("moved"): LONG_AGO + 1})
+
+    polling.poller(repush=Client(pool=polling.url, sidekiq_version="6.4.1").repush).move_due()
+
+    assert jids(contents(redis_client, "default")) == ["odd", "moved"]
+    assert polling.reported == []
+
+
+@pytest.fixture
+def restricted(new_redis_server: Callable[..., RedisServer]) -> Iterator[tuple[Polling, redis.Redis]]:
+    """Pollers of a Redis user who may not use the queue `forbidden`, and a client that may."""
+    server = new_redis_server()
+    client = server.client()
+    words = "on >secret +@all ~retry ~schedule ~dead ~queues ~queue:default ~sidekiq_py:*"
+    client.execute_command("ACL", "SETUSER", "worker", *words.split())
+    polling = Polling(server.url.replace("redis://", "redis://worker:secret@"))
+    yield polling, client
+    polling.close()
+    client.close()
+
+
+def test_a_queue_that_may_not_be_written_keeps_its_own_jobs_only(restricted: tuple[Polling, redis.Redis]) -> None:
+    """Redis refuses the whole script for one such key; the other jobs of the slice go out all the same."""
+    polling, client = restricted
+    client.zadd("retry", {job("stuck", queue="forbidden"): LONG_AGO})
+    client.zadd("schedule", {job(f"s{n}"): LONG_AGO + n for n in range(150)})
+    client.zadd("schedule", {job("stuck too", queue="forbidden"): LONG_AGO + 0.5})
+
+    polling.poller().move_due()
+
+    assert jids(contents(client, "default")) == [f"s{n}" for n in range(150)]
+    assert jids(client.zrange("retry", 0, -1) + client.zrange("schedule", 0, -1)) == ["stuck", "stuck too"]
+    assert [(type(error), error.code) for error, _ in polling.reported] == [(RedisReplyError, "NOPERM")] * 2
+
+
+def test_a_set_that_may_not_be_read_does_not_stop_the_other(restricted: tuple[Polling, redis.Redis]) -> None:
+    """Reported once."""
+    polling, client = restricted
+    client.execute_command("ACL", "SETUSER", "worker", "resetkeys", "~schedule", "~dead", "~queues", "~queue:default")
+    client.zadd("retry", {job("stuck"): LONG_AGO})
+    client.zadd("schedule", {job("moved"): LONG_AGO})
+    poller = polling.poller()
+
+    poller.move_due()
+    poller.move_due()
+
+    assert jids(contents(client, "default")) == ["moved"]
+    [(_, context)] = polling.reported
+    assert context["context"].startswith("retry cannot be read")
+
+
+def test_middleware_that_redis_refuses_something_holds_up_its_own_job_only(
+    polling: Polling, redis_client: redis.Redis
+) -> None:
+    """A lock key of a foreign type, say: that is no trouble of the server's."""
+
+    def locking(payload: dict[str, Any]) -> Outgoing | None:
+        if payload["jid"] == "stuck":
+            raise RedisReplyError("WRONGTYPE Operation against a key holding the wrong kind of value")
+        return repush(payload)
+
+    redis_client.zadd("retry", {job("stuck"): LONG_AGO, job("moved"): LONG_AGO + 1})
+
+    polling.poller(repush=locking).move_due()
+
+    assert jids(contents(redis_client, "default")) == ["moved"]
+    assert jids(redis_client.zrange("retry", 0, -1)) == ["stuck"]
+
+
+# Many that cannot move
+
+
+class Stuck:
+    """A poller before whom 5,000 jobs of `schedule` and of `retry` cannot move."""
+
+    def __init__(self, polling: Polling, client: redis.Redis) -> None:
+        self.at, self.tries = 0.0, Counter[str]()
+        for name in ("schedule", "retry"):
+            client.zadd(name, {job(f"stuck {name} {n}"): LONG_AGO + n for n in range(5000)})
+        self.poller = polling.poller(repush=self._repush, now=lambda: NOW + self.at, monotonic=lambda: self.at)
+
+    def _repush(self, payload: dict[str, Any]) -> Outgoing | None:
+        self.tries[payload["jid"]] += 1
+        if payload["jid"].startswith("stuck"):
+            raise ValueError("not now")
+        return repush(payload)
+
+    def look(self, *, after_seconds: float) -> None:
+        """One more look."""
+        self.at += after_seconds
+        self.poller.move_due()
+
+
+@pytest.fixture
+def stuck(polling: Polling, redis_client: redis.Redis) -> Stuck:
+    """All of them due."""
+    return Stuck(polling, redis_client)
+
+
+def test_thousands_that_cannot_go_do_not_starve_one_behind_them(stuck: Stuck, redis_client: redis.Redis) -> None:
+    """A look goes on where the last one ended, though those before are due for another try by then."""
+    redis_client.zadd("schedule", {job("behind"): LONG_AGO + 6000})
+
+    for _ in range(6):
+        stuck.look(after_seconds=REST_SECONDS)
+
+    assert jids(contents(redis_client, "default")) == ["behind"]
+    assert (redis_client.zcard("schedule"), redis_client.zcard("retry")) == (5000, 5000)
+    assert all(tries <= 2 for tries in stuck.tries.values())
+
+
+def test_what_comes_due_waits_for_none_that_cannot_go(stuck: Stuck, redis_client: redis.Redis) -> None:
+    """Nor does `schedule` for `retry`: it is moved by the next look, however far the round has come."""
+    stuck.look(after_seconds=0)
+    redis_client.zadd("schedule", {job("comes due"): NOW + 0.02})
+
+    stuck.look(after_seconds=0.05)
+
+    assert jids(contents(redis_client, "default")) == ["comes due"]
+
+
+def test_those_that_cannot_go_are_not_read_at_every_look(stuck: Stuck, redis_client: redis.Redis) -> None:
+    """Twenty looks a second, each with thousands of payloads, would be all that Redis does."""
+    stuck.look(after_seconds=0)
+    tries = stuck.tries.total()
+
+    for _ in range(20):
+        stuck.look(after_seconds=0.05)
+
+    assert stuck.tries.total() == tries
+
+
+def test_schedule_does_not_wait_for_middleware_that_takes_its_time(polling: Polling, redis_client: redis.Redis) -> None:
+    """A pass over `retry` ends after a second, also in the middle of a slice."""
+    clock = [0.0]
+
+    def slow(payload: dict[str, Any]) -> Outgoing | None:
+        if payload["jid"].startswith("stuck"):
+            clock[0] += 5
+            raise TimeoutError("the database is down")
+        return repush(payload)
+
+    redis_client.zadd("retry", {job(f"stuck {n}"): LONG_AGO + n for n in range(100)})
+    redis_client.zadd("schedule", {job("moved"): LONG_AGO})
+
+    polling.poller(repush=slow, monotonic=lambda: clock[0]).move_due()
+
+    assert jids(contents(redis_client, "default")) == ["moved"]
+    assert clock[0] <= 5
+
+
+def test_each_is_tried_more_and_more_rarely_however_many_there_are(stuck: Stuck) -> None:
+    """Its pauses double, however many looks there are meanwhile; three minutes of them cost each nine tries at most."""
+    for _ in range(90):
+        stuck.look(after_seconds=REST_SECONDS)
+
+    assert 5 <= min(stuck.tries.values()) <= max(stuck.tries.values()) <= 9
+
+
+# The thread
+
+
+def test_the_holder_of_the_lease_moves_due_jobs_at_once(polling: Polling, redis_client: redis.Redis) -> None:
+    """No initial wait, and a job that comes due later is moved within a fraction of a second."""
+    redis_client.zadd("schedule", {job("due"): LONG_AGO})
+    poller = polling.poller()
+
+    poller.start()
+
+    eventually(lambda: redis_client.llen("queue:default") == 1, within_seconds=2)
+    assert poller.is_quick
+    due_at = time.time() + 0.3
+    redis_client.zadd("schedule", {job("later"): due_at})
+    eventually(lambda: redis_client.llen("queue:default") == 2, within_seconds=2, every_seconds=0.002)
+    assert time.time() >= due_at
+
+
+def test_the_lease_passes_on_when_its_holder_stops(polling: Polling, redis_client: redis.Redis) -> None:
+    """Given up at once; the other one takes it at its next try."""
+    first, second = polling.poller("first"), polling.poller("second")
+    first.start()
+    eventually(lambda: redis_client.get("sidekiq_py:poller") == b"first")
+    second.start()
+
+    first.stop()
+
+    assert redis_client.get("sidekiq_py:poller") is None or not first.is_quick
+    eventually(lambda: redis_client.get("sidekiq_py:poller") == b"second", within_seconds=5)
+    eventually(lambda: second.is_quick)
+
+
+def test_without_the_lease_a_process_polls_at_sidekiqs_pace(polling: Polling, redis_client: redis.Redis) -> None:
+    """The lease is another's: due jobs are moved all the same, after the interval."""
+    redis_client.set("sidekiq_py:poller", "somebody")
+    redis_client.zadd("schedule", {job("due"): LONG_AGO})
+    poller = polling.poller(config=Config(poll_interval_average_seconds=0.05), draw=lambda: 0.01)
+
+    poller.start()
+
+    eventually(lambda: redis_client.llen("queue:default") == 1)
+    assert not poller.is_quick
+    redis_client.zadd("schedule", {job("next"): LONG_AGO})
+    eventually(lambda: redis_client.llen("queue:default") == 2)
+
+
+def test_dead_processes_are_forgotten_after_the_initial_wait(polling: Polling, redis_client: redis.Redis) -> None:
+    """Once, and by one process a minute."""
+    redis_client.sadd("processes", "dead:1:x", "alive:2:y")
+    redis_client.hset("alive:2:y", "info", "{}")
+    poller = polling.poller(config=Config(poll_interval_average_seconds=5), draw=lambda: 0.0)
+
+    poller.start()
+
+    eventually(lambda: redis_client.smembers("processes") == {b"alive:2:y"})
+    assert 0 < redis_client.ttl("process_cleanup") <= 60
+
+
+def test_a_redis_that_goes_away_is_reported_once_and_waited_for(
+    new_redis_server: Callable[..., RedisServer],
+) -> None:
+    """Nothing is lost meanwhile; when it is back, due jobs go out."""
+    server = new_redis_server(appendonly=True)
+    polling = Polling(server.url)
+    poller = polling.poller()
+    poller.start()
+    eventually(lambda: poller.is_quick)
+
+    server.stop()
+    eventually(lambda: len(polling.reported) == 1)
+    server.start()
+    client = server.client()
+    client.zadd("schedule", {job("due"): LONG_AGO})
+
+    eventually(lambda: client.llen("queue:default") == 1, within_seconds=10)
+    assert len(polling.reported) == 1
+    assert polling.reported[0][1]["context"] == "Error moving due jobs"
+    polling.close()
+    client.close()
+
+
+def test_stopping_is_quick_and_may_come_twice_or_before_the_start(polling: Polling) -> None:
+    """Also in the middle of a long wait."""
+    poller = polling.poller()
+    poller.stop()
+    poller = polling.poller()
+    poller.start()
+    eventually(lambda: poller.is_quick)
+
+    began = time.monotonic()
+    poller.stop()
+    poller.stop()
+
+    assert time.monotonic() - began < 1
+    assert not poller.is_quick
+
+
+# Races
+
+
+def test_several_pollers_and_rubys_move_each_job_once(polling: Polling, redis_client: redis.Redis) -> None:
+    """Two thousand due jobs, three of ours and a real Ruby poller: each is in its queue once."""
+    ruby = ruby_poller(polling.url)
+    members = {job(f"{n:04}", queue=f"q{n % 3}"): LONG_AGO + n % 7 for n in range(2000)}
+    redis_client.zadd("schedule", members)
+    pollers = [polling.poller(str(n)) for n in range(3)]
+    threads = [threading.Thread(target=poller.move_due) for poller in pollers]
+
+    tell(ruby)
+    eventually(lambda: redis_client.zcard("schedule") < 2000, every_seconds=0.001)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    by_ruby = int(ruby.communicate(timeout=30)[0].split()[-1])
+
+    arrived = [member for queue in range(3) for member in contents(redis_client, f"q{queue}")]
+    assert sorted(jids(arrived)) == [f"{n:04}" for n in range(2000)]
+    assert redis_client.zcard("schedule") == 0
+    assert sum(poller.moved for poller in pollers) + by_ruby == 2000
+    assert by_ruby > 0
+    assert polling.reported == []
+
+
+def ruby_poller(url: str) -> subprocess.Popen[str]:
+    """Sidekiq's own poller, loaded and waiting for a line; it prints how many jobs it moved."""
+    program = """
+        require "sidekiq"
+        require "sidekiq/scheduled"
+        Sidekiq.redis = {url: ARGV[0]}
+        Sidekiq.logger.level = Logger::WARN
+        pushed = 0
+        Sidekiq::Client.prepend(Module.new { define_method(:push) { |item| pushed += 1; super(item) } })
+        Sidekiq.redis(&:ping)
+        puts "ready"
+        $stdout.flush
+        $stdin.gets
+        Sidekiq::Scheduled::Enq.new.enqueue_jobs
+        puts pushed
+    """
+    try:
+        process = subprocess.Popen(
+            ["ruby", "-W0", "-e", program, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    except OSError as error:
+        skip_or_fail(f"no Ruby ({error}); on Debian: apt-get install ruby-sidekiq", switch=RUBY_SWITCH)
+    assert process.stdout is not None
+    if process.stdout.readline() != "ready\n":
+        process.communicate()
+        skip_or_fail("no Ruby with Sidekiq 6.4.1; on Debian: apt-get install ruby-sidekiq", switch=RUBY_SWITCH)
+    return process
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    """Let the Ruby poller go."""
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+# Intervals
+
+
+def test_the_first_look_of_a_slow_process_waits_as_rubys() -> None:
+    """Ten to fifteen seconds; at most five where the interval is given."""
+    assert initial_wait_seconds(Config(), 0.5) == 12.5
+    assert initial_wait_seconds(Config(poll_interval_average_seconds=3), 0.5) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("release", "processes", "draw", "seconds"),
+    [
+        ("6.4.1", 1, 0.0, 2.5),
+        ("6.4.1", 9, 0.5, 45.0),
+        ("6.4.1", 10, 0.5, 25.0),
+        ("7.3.2", 10, 0.9, 45.0),
+        ("8.0.9", 20, 0.5, 50.0),
+        ("8.1.7", 20, 0.5, 100.0),
+        ("8.1.7", 9, 0.5, 45.0),
+    ],
+)
+def test_the_interval_grows_with_the_processes(release: str, processes: int, draw: float, seconds: float) -> None:
+    """So that all together look about every five seconds."""
+    dialect = Dialect.pinned(release)
+
+    assert poll_interval_seconds(processes, draw, config=Config(), dialect=dialect) == pytest.approx(seconds)
+
+
+def test_a_given_interval_does_not_grow() -> None:
+    """It is the average for each process."""
+    config = Config(poll_interval_average_seconds=2)
+
+    assert poll_interval_seconds(5, 0.5, config=config, dialect=V6) == 2.0

@@ -1,0 +1,86 @@
+"""A stop while Redis accepts connections and never answers: its silence is not waited for at each step."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.config import CapsuleConfig, Config
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.middleware.chain import Chain, ServerMiddleware
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.registry import FunctionDefinition, Registry
+from tests.support.in_flight import jobs_in_flight
+from tests.support.ledger import job_text, push_jobs
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def server(new_redis_server: Callable[..., RedisServer]) -> Iterator[RedisServer]:
+    """One to freeze."""
+    one = new_redis_server()
+    yield one
+    one.resume()
+
+
+def launch(url: str, function: Callable[..., Any]) -> Launcher:
+    """A worker whose release is to be detected, with one declared job, `run`; it gives Redis a second."""
+    registry = Registry()
+    registry.add(FunctionDefinition("run", {}, function, function))
+    chain: Chain[ServerMiddleware] = Chain()
+    config = Config(
+        redis=RedisSettings(url, socket_timeout_seconds=1),
+        capsules=(CapsuleConfig("one", concurrency=2), CapsuleConfig("two", concurrency=2)),
+        job_log=False,
+        embedded=True,
+    )
+    launcher = Launcher(config, registry=registry, hooks=Hooks(), server_middleware=chain, client=Client(url))
+    launcher.start()
+    return launcher
+
+
+def test_an_idle_worker_leaves_a_redis_that_hangs(server: RedisServer) -> None:
+    """The waits for its answer do not add up."""
+    launcher = launch(server.url, print)
+    client = server.client()
+    eventually(lambda: client.hlen("sidekiq_py:owners") == 1)
+    client.close()
+    server.pause()
+
+    began = time.monotonic()
+    launcher.stop(timeout_seconds=25)
+
+    assert time.monotonic() - began < 5
+
+
+def test_what_ended_meanwhile_is_handed_in_if_redis_comes_back_in_time(server: RedisServer) -> None:
+    """While jobs run, a Redis that hangs is not given up."""
+    may_end = threading.Event()
+    has_begun = threading.Event()
+
+    def run(number: int) -> None:
+        has_begun.set()
+        may_end.wait(20)
+
+    launcher = launch(server.url, run)
+    client = server.client()
+    push_jobs(client, [job_text(1, "run")])
+    assert has_begun.wait(10)
+    server.pause()
+
+    stopping = threading.Thread(target=launcher.stop, kwargs={"timeout_seconds": 25})
+    stopping.start()
+    stopping.join(2.5)
+    server.resume()
+    may_end.set()
+    stopping.join(10)
+
+    assert not stopping.is_alive()
+    assert client.get("stat:processed") == b"1"
+    assert jobs_in_flight(client) == []
+    client.close()

@@ -1,0 +1,345 @@
+"""Jobs of many items: leaving off, going on, being cancelled; the state that Ruby reads and writes."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program
+from sidekiq_py.errors import JobDeclarationError, Shutdown
+from sidekiq_py.jobs import iterable
+from sidekiq_py.jobs.decorators import registry
+from sidekiq_py.jobs.iterable import Interrupted
+from sidekiq_py.middleware.running import run
+
+pytestmark = pytest.mark.usefixtures("configured")
+
+trace: list[Any] = []
+
+
+class Walk(sidekiq.IterableJob):
+    """Goes through so many numbers and says all that happens."""
+
+    def build_enumerator(self, count: int, *_rest: Any, cursor: Any) -> Iterable[tuple[int, int]] | None:
+        trace.append(f"from {cursor}")
+        return self.array_enumerator(range(count), cursor)
+
+    def each_iteration(self, item: int, count: int, deed: Any = None) -> None:
+        trace.append(item)
+        if deed is not None and item == 2:
+            DEEDS[deed](self)
+
+    def on_start(self) -> None:
+        trace.append("start")
+
+    def on_resume(self) -> None:
+        trace.append("resume")
+
+    def on_stop(self) -> None:
+        trace.append("stop")
+
+    def on_cancel(self) -> None:
+        trace.append("cancel")
+
+    def on_complete(self) -> None:
+        trace.append("complete")
+
+
+def fail(job: Walk) -> None:
+    """An item cannot be processed."""
+    raise LookupError("boom")
+
+
+def be_cut_off(job: Walk) -> None:
+    """The deadline of a stop has passed."""
+    raise Shutdown
+
+
+DEEDS: dict[str, Callable[[Walk], None]] = {
+    "fail": fail,
+    "be_cut_off": be_cut_off,
+    "abort": lambda job: job.abort(),
+    "cancel": lambda job: job.cancel(),
+    "look": lambda job: trace.append((job.cursor, job.current_object, job.arguments, job.jid)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _empty_trace() -> None:
+    trace.clear()
+
+
+def walk(*args: Any, stopping_after: int | None = None, jid: str = "j") -> None:
+    """One run, in a process that begins to stop after so many items."""
+    definition = registry.find("tests.jobs.test_iterable.Walk")
+    assert definition is not None
+    payload = {"class": definition.name, "args": list(args), "jid": jid}
+
+    def stopping() -> bool:
+        return stopping_after is not None and sum(type(step) is int for step in trace) >= stopping_after
+
+    run(definition, payload, "default", program.server_middleware, stopping)
+
+
+def state(client: redis.Redis, jid: str = "j") -> dict[bytes, bytes]:
+    """The job's hash."""
+    found: dict[bytes, bytes] = client.hgetall(f"it-{jid}")  # type: ignore[assignment]
+    return found
+
+
+def test_a_run_to_the_end_leaves_nothing_behind(redis_client: redis.Redis) -> None:
+    """All callbacks in Ruby's order."""
+    walk(3)
+
+    assert trace == ["from None", "start", 0, 1, 2, "stop", "complete"]
+    assert state(redis_client) == {}
+
+
+def test_a_job_that_leaves_off_says_where_in_ruby_s_words(redis_client: redis.Redis) -> None:
+    """The cursor of the next item, how often it was begun, and how long it ran; for thirty days."""
+    with pytest.raises(Interrupted):
+        walk(5, stopping_after=2)
+
+    saved = state(redis_client)
+    assert trace == ["from None", "start", 0, 1, "stop"]
+    assert (list(saved), saved[b"ex"], saved[b"c"]) == ([b"ex", b"c", b"rt"], b"1", b"2")
+    assert 0 < float(saved[b"rt"]) < 5
+    assert redis_client.ttl("it-j") == 30 * 24 * 3600
+
+
+def test_it_goes_on_with_the_next_item(redis_client: redis.Redis) -> None:
+    """Nothing is left out, nothing done twice."""
+    with pytest.raises(Interrupted):
+        walk(4, stopping_after=2)
+    trace.clear()
+
+    walk(4)
+
+    assert trace == ["from 2", "resume", 2, 3, "stop", "complete"]
+    assert state(redis_client) == {}
+
+
+def test_it_goes_on_where_ruby_left_off(redis_client: redis.Redis) -> None:
+    """The hash of Sidekiq 7.3, as Ruby writes it."""
+    redis_client.hset("it-j", mapping={"ex": "3", "c": "1", "rt": "12.5"})
+
+    with pytest.raises(Interrupted):
+        walk(4, stopping_after=1)
+
+    saved = state(redis_client)
+    assert trace == ["from 1", "resume", 1, "stop"]
+    assert (saved[b"ex"], saved[b"c"], float(saved[b"rt"]) > 12.5) == (b"4", b"2", True)
+
+
+def test_each_save_counts_the_thirty_days_anew_before_sidekiq_8(redis_client: redis.Redis) -> None:
+    """Sidekiq 7.3 does so."""
+    redis_client.hset("it-j", mapping={"ex": "1", "c": "1", "rt": "1"})
+    redis_client.expire("it-j", 50)
+
+    with pytest.raises(Interrupted):
+        walk(4, stopping_after=0)
+
+    assert redis_client.ttl("it-j") > 50
+
+
+def test_for_sidekiq_8_the_first_thirty_days_stand(redis_client: redis.Redis, redis_url: str) -> None:
+    """As there."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="8")
+    redis_client.hset("it-j", mapping={"ex": "1", "c": "1", "rt": "1"})
+    redis_client.expire("it-j", 50)
+
+    with pytest.raises(Interrupted):
+        walk(4, stopping_after=0)
+
+    assert 0 < redis_client.ttl("it-j") <= 50
+
+
+@pytest.mark.parametrize(("deed", "error"), [("fail", LookupError), ("be_cut_off", Shutdown)])
+def test_an_item_that_raises_is_where_the_next_run_begins(
+    deed: str, error: type[BaseException], redis_client: redis.Redis
+) -> None:
+    """The state is saved before the error goes on."""
+    with pytest.raises(error):
+        walk(5, deed)
+
+    assert (trace[-1], state(redis_client)[b"c"]) == (2, b"2")
+
+
+def test_abort_ends_the_job_as_if_it_were_through(redis_client: redis.Redis) -> None:
+    """With its last callbacks."""
+    walk(5, "abort")
+
+    assert trace[-3:] == [2, "stop", "complete"]
+    assert state(redis_client) == {}
+
+
+def test_a_job_cancelled_before_its_first_run_sees_it(redis_client: redis.Redis) -> None:
+    """Its cursor is that of a first run, as Ruby fails where there is none."""
+    when = sidekiq.cancel("j")
+
+    assert state(redis_client) == {b"cancelled": str(when).encode(), b"c": b"null"}
+    walk(5)
+    assert trace == ["from None", "start", "cancel", "stop", "complete"]
+    assert state(redis_client) == {}
+
+
+def test_a_job_that_ruby_cancelled_before_its_first_run_sees_it(redis_client: redis.Redis) -> None:
+    """Ruby leaves no cursor behind."""
+    redis_client.hset("it-j", "cancelled", 1700000000)
+
+    walk(5)
+
+    assert trace == ["from None", "start", "cancel", "stop", "complete"]
+
+
+def test_a_cancel_leaves_the_cursor_of_a_job_that_ran(redis_client: redis.Redis) -> None:
+    """Only where there is none it is added."""
+    redis_client.hset("it-j", "c", "7")
+
+    sidekiq.cancel("j")
+
+    assert redis_client.hget("it-j", "c") == b"7"
+
+
+def test_a_second_cancel_changes_nothing(redis_client: redis.Redis) -> None:
+    """The first one's time stands."""
+    redis_client.hset("it-j", "cancelled", 1700000000)
+
+    assert sidekiq.cancel("j") == 1700000000
+    assert redis_client.ttl("it-j") > 0
+
+
+def test_for_sidekiq_8_a_second_cancel_leaves_the_thirty_days(redis_client: redis.Redis, redis_url: str) -> None:
+    """They count from the first."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="8")
+    sidekiq.cancel("j")
+    lasts = redis_client.ttl("it-j")
+    redis_client.expire("it-j", 50)
+
+    sidekiq.cancel("j")
+
+    assert lasts > 29 * 24 * 3600
+    assert 0 < redis_client.ttl("it-j") <= 50
+
+
+def test_a_running_job_finds_at_its_next_save_that_it_was_cancelled(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every five seconds of its own clock."""
+    seconds = iter(range(0, 1000, 3))
+    monkeypatch.setattr(Walk, "_now", lambda self: float(next(seconds)))
+
+    walk(9, "cancel")
+
+    assert trace[-3:] == ["cancel", "stop", "complete"]
+    assert 8 not in trace
+    assert state(redis_client) == {}
+
+
+def test_a_run_may_be_limited_in_time(monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis) -> None:
+    """It then leaves off as at a stop."""
+    seconds = iter(range(1000))
+    monkeypatch.setattr(Walk, "_now", lambda self: float(next(seconds)))
+    monkeypatch.setattr(Walk, "max_iteration_runtime", 3.0)
+
+    with pytest.raises(Interrupted):
+        walk(9)
+
+    assert state(redis_client)[b"c"] == b"3"
+
+
+def test_the_job_sees_where_it_is() -> None:
+    """Cursor, item, arguments and jid."""
+    walk(3, "look")
+
+    assert (2, 2, (3, "look"), "j") in trace
+
+
+def test_a_context_manager_goes_around_each_item() -> None:
+    """As a transaction would."""
+
+    class Around(sidekiq.IterableJob, name="Around"):
+        def build_enumerator(self, *, cursor: Any) -> Iterable[tuple[int, int]]:
+            return self.array_enumerator([7], cursor)
+
+        def each_iteration(self, item: int) -> None:
+            trace.append(item)
+
+        @contextmanager
+        def around_iteration(self) -> Iterator[None]:
+            trace.append("in")
+            yield
+            trace.append("out")
+
+    Around.perform_inline()
+
+    assert trace == ["in", 7, "out"]
+
+
+def test_without_an_enumerator_the_job_does_nothing() -> None:
+    """As in Ruby: None means that there is nothing to do."""
+
+    class Nothing(sidekiq.IterableJob, name="Nothing"):
+        def build_enumerator(self, *, cursor: Any) -> None:
+            return None
+
+        def each_iteration(self, item: int) -> None:
+            trace.append(item)
+
+        def on_complete(self) -> None:
+            trace.append("complete")
+
+    assert Nothing.perform_inline() is True
+    assert trace == []
+
+
+def test_rows_and_batches_of_a_csv_file_go_on_by_number() -> None:
+    """As Ruby's enumerators of these names."""
+    job = Walk()
+    text = "a\nb\nc\nd\ne\n"
+
+    def rows() -> Any:
+        return csv.reader(io.StringIO(text))
+
+    assert list(job.csv_enumerator(rows(), 3)) == [(["d"], 3), (["e"], 4)]
+    assert list(job.csv_batches_enumerator(rows(), 1, batch_size=2)) == [([["c"], ["d"]], 1), ([["e"]], 2)]
+    assert list(job.array_enumerator(["x", "y"], None)) == [("x", 0), ("y", 1)]
+
+
+def test_the_arguments_must_fit_each_iteration() -> None:
+    """Without self and the item."""
+    with pytest.raises(TypeError, match="takes"):
+        Walk.perform_async(1, None, 3)
+
+
+def test_an_iterable_job_defines_no_perform() -> None:
+    """Ruby refuses that as well."""
+    with pytest.raises(JobDeclarationError, match="each_iteration"):
+
+        class Both(sidekiq.IterableJob, name="Both"):
+            def perform(self) -> None: ...
+
+
+def test_an_iterable_job_is_no_async_def() -> None:
+    """It would never be awaited."""
+    with pytest.raises(JobDeclarationError, match="async"):
+
+        class Async(sidekiq.IterableJob, name="Async"):
+            def build_enumerator(self, *, cursor: Any) -> None: ...
+
+            async def each_iteration(self, item: int) -> None: ...  # type: ignore[override]
+
+
+def test_a_base_without_items_is_no_job() -> None:
+    """It may be the base of some."""
+
+    class Base(sidekiq.IterableJob):
+        pass
+
+    assert not hasattr(Base, "__sidekiq_job__")
+    assert iterable.Interrupted is Interrupted

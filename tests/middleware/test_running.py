@@ -1,0 +1,288 @@
+"""One run: the current job, and middleware of both kinds around jobs of both kinds."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program
+from sidekiq_py.middleware.chain import Chain
+from sidekiq_py.middleware.running import arun, run
+from sidekiq_py.registry import JobDefinition
+
+CallNext = Callable[[], Any]
+
+PAYLOAD = {"class": "A", "args": [2], "jid": "j", "queue": "default"}
+
+said: ContextVar[str] = ContextVar("said", default="nothing")
+
+
+def plain(function: Callable[..., Any]) -> JobDefinition:
+    """A plain job."""
+    return sidekiq.job(name="A")(function).definition
+
+
+def run_async(definition: JobDefinition, payload: dict[str, Any] | None = None) -> Any:
+    """Run an `async def` job on a loop of its own."""
+    return asyncio.run(arun(definition, dict(payload or PAYLOAD), "default", program.server_middleware))
+
+
+def run_plain(definition: JobDefinition, payload: dict[str, Any] | None = None) -> Any:
+    """Run a plain job."""
+    return run(definition, dict(payload or PAYLOAD), "default", program.server_middleware)
+
+
+@pytest.fixture
+def trace() -> list[str]:
+    """What happened, in order."""
+    return []
+
+
+def watch(trace: list[str], name: str) -> Callable[..., Any]:
+    """A plain middleware."""
+
+    def middleware(job: Any, payload: dict[str, Any], queue: str, call_next: CallNext) -> Any:
+        trace.append(f"{name} in")
+        try:
+            return call_next()
+        finally:
+            trace.append(f"{name} out")
+
+    return middleware
+
+
+def awatch(trace: list[str], name: str) -> Callable[..., Any]:
+    """An `async def` middleware that really waits."""
+
+    async def middleware(job: Any, payload: dict[str, Any], queue: str, call_next: CallNext) -> Any:
+        trace.append(f"{name} in")
+        await asyncio.sleep(0.001)
+        try:
+            return await call_next()
+        finally:
+            trace.append(f"{name} out")
+
+    return middleware
+
+
+def test_the_current_job_is_known_while_it_runs_and_not_after() -> None:
+    """With its queue, its attempt and its deadline."""
+    seen: list[Any] = []
+    definition = plain(lambda n: seen.append(sidekiq.current_job()))
+
+    run(definition, {**PAYLOAD, "retry_count": 0}, "low", program.server_middleware, deadline=5.0)
+
+    [current] = seen
+    assert (current.jid, current.queue, current.attempt, current.deadline) == ("j", "low", 2, 5.0)
+    assert sidekiq.current_job() is None
+
+
+def test_the_first_run_is_attempt_one() -> None:
+    """There is no count before the first failure."""
+    definition = plain(lambda n: getattr(sidekiq.current_job(), "attempt", None))
+
+    assert run_plain(definition) == 1
+
+
+def test_jobs_side_by_side_on_a_loop_know_each_its_own() -> None:
+    """Each task has a context of its own."""
+
+    async def work(n: int) -> tuple[int, str]:
+        await asyncio.sleep(0.001)
+        current = sidekiq.current_job()
+        assert current is not None
+        return n, current.jid
+
+    definition = plain(work)
+
+    async def both() -> list[Any]:
+        runs = [{**PAYLOAD, "args": [n], "jid": str(n)} for n in range(5)]
+        return await asyncio.gather(*(arun(definition, one, "q", program.server_middleware) for one in runs))
+
+    assert asyncio.run(both()) == [(n, str(n)) for n in range(5)]
+
+
+def test_arguments_come_from_the_payload_as_middleware_left_it() -> None:
+    """The dict is live."""
+    sidekiq.server_middleware.add(lambda job, payload, queue, call_next: payload.update(args=[7]) or call_next())
+
+    assert run_plain(plain(lambda n: n * 2)) == 14
+
+
+@pytest.mark.parametrize("args", [None, []])
+def test_missing_arguments_are_none(args: Any) -> None:
+    """As in Ruby."""
+    assert run_plain(plain(lambda: "ran"), {"class": "A", "args": args, "jid": "j"}) == "ran"
+
+
+def test_what_the_outermost_middleware_returns_is_the_result() -> None:
+    """As in Ruby's chain."""
+    sidekiq.server_middleware.add(lambda job, payload, queue, call_next: call_next() + 1)
+
+    assert run_plain(plain(lambda n: n)) == 3
+
+
+MIXES = [
+    [watch, watch],
+    [awatch, awatch],
+    [watch, awatch],
+    [awatch, watch],
+    [awatch, watch, awatch, watch],
+]
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_middleware_of_both_kinds_goes_around_a_plain_job(mix: list[Any], trace: list[str]) -> None:
+    """Each one sees the real end of what is inside it."""
+    for number, kind in enumerate(mix):
+        sidekiq.server_middleware.add(kind(trace, str(number)))
+
+    def work(n: int) -> int:
+        trace.append("job")
+        return n
+
+    result = run_plain(plain(work))
+
+    inward = [f"{number} in" for number in range(len(mix))]
+    assert trace == [*inward, "job", *[f"{number} out" for number in reversed(range(len(mix)))]]
+    assert result == 2
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_middleware_of_both_kinds_goes_around_an_async_job(mix: list[Any], trace: list[str]) -> None:
+    """Plain middleware waits in a thread until the job has really ended."""
+    for number, kind in enumerate(mix):
+        sidekiq.server_middleware.add(kind(trace, str(number)))
+
+    async def work(n: int) -> int:
+        await asyncio.sleep(0.001)
+        trace.append("job")
+        return n
+
+    result = run_async(plain(work))
+
+    inward = [f"{number} in" for number in range(len(mix))]
+    assert trace == [*inward, "job", *[f"{number} out" for number in reversed(range(len(mix)))]]
+    assert result == 2
+
+
+@pytest.mark.parametrize("kind", [watch, awatch])
+def test_an_error_of_the_job_passes_through_middleware(kind: Any, trace: list[str]) -> None:
+    """Each may see it."""
+    sidekiq.server_middleware.add(kind(trace, "0"))
+
+    async def fail(n: int) -> None:
+        raise LookupError("no such thing")
+
+    with pytest.raises(LookupError, match="no such thing"):
+        run_async(plain(fail))
+    assert trace == ["0 in", "0 out"]
+
+
+def test_a_plain_middleware_does_not_hold_up_the_loop() -> None:
+    """A thousand jobs may be within theirs at once."""
+    sidekiq.server_middleware.add(lambda job, payload, queue, call_next: call_next())
+
+    async def work(n: int) -> None:
+        await asyncio.sleep(0.05)
+
+    definition = plain(work)
+
+    async def many() -> None:
+        await asyncio.gather(*(arun(definition, dict(PAYLOAD), "q", program.server_middleware) for _ in range(100)))
+
+    started = time.monotonic()
+    asyncio.run(many())
+
+    assert time.monotonic() - started < 100 * 0.05 / 4
+
+
+def test_context_variables_of_a_plain_middleware_hold_in_an_async_job() -> None:
+    """As tenants, locales and log contexts are passed on."""
+
+    def speak(job: Any, payload: dict[str, Any], queue: str, call_next: CallNext) -> Any:
+        said.set("hello")
+        return call_next()
+
+    sidekiq.server_middleware.add(speak)
+
+    async def work(n: int) -> str:
+        return said.get()
+
+    assert run_async(plain(work)) == "hello"
+
+
+def test_a_cancelled_job_ends_within_its_plain_middleware(trace: list[str]) -> None:
+    """The middleware's `call_next()` raises, and cleans up before the run ends."""
+    sidekiq.server_middleware.add(watch(trace, "0"))
+    started = threading.Event()
+
+    async def work(n: int) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            trace.append("job out")
+
+    definition = plain(work)
+
+    async def cancel() -> None:
+        task = asyncio.create_task(arun(definition, dict(PAYLOAD), "q", program.server_middleware))
+        await asyncio.to_thread(started.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        trace.append("run over")
+
+    asyncio.run(cancel())
+
+    assert trace == ["0 in", "job out", "0 out", "run over"]
+
+
+def test_a_class_of_middleware_gives_an_instance_for_each_job() -> None:
+    """Made with what it was registered with, as in Ruby."""
+    made: list[Any] = []
+
+    class Stamp:
+        def __init__(self, word: str) -> None:
+            made.append(self)
+            self.word = word
+
+        def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: CallNext) -> Any:
+            return f"{self.word} {call_next()}"
+
+    chain: Chain[Any] = Chain()
+    chain.add(Stamp, "so")
+
+    results = [run(plain(lambda n: n), dict(PAYLOAD), "q", chain) for _ in range(2)]
+
+    assert (results, len(made)) == (["so 2", "so 2"], 2)
+
+
+def test_an_empty_chain_costs_a_plain_job_next_to_nothing() -> None:
+    """A run is a few lines around the call; a hundred thousand of them a second must be possible."""
+    definition = plain(lambda n: n)
+    payload = dict(PAYLOAD)
+
+    def seconds_of(action: Callable[[], Any]) -> float:
+        # Of the processor, as others are at work beside this.
+        started = time.thread_time()
+        for _ in range(20_000):
+            action()
+        return (time.thread_time() - started) / 20_000
+
+    function = definition.bind(payload, lambda: False)
+    rounds = [
+        (
+            seconds_of(lambda: function(*payload["args"])),
+            seconds_of(lambda: run(definition, payload, "q", program.server_middleware)),
+        )
+        for _ in range(5)
+    ]
+
+    assert min(ran / bare for bare, ran in rounds) < 25

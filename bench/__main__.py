@@ -11,9 +11,9 @@ QUESTIONS = (drain, push, sleepers, latency, footprint, fleet, beside_celery)
 
 PAGE = """# Benchmarks
 
-Written by `make bench` on {date}: {machine}. Both sides of every ratio ran in this one run on the same Redis. The
-machine was shared and noisy, so read ratios and not absolute times. What each row means stands at the head of its
-script in `bench/`.
+Written by `make bench` on {date}: {machine}. Both sides of every ratio were measured in the same
+run on the same Redis. The machine was shared and noisy, so compare ratios rather than absolute times. The head of each
+script in `bench/` explains its rows.
 
 | Question | Answer |
 |---|---|

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The Ruby side, as it stands in any Rails application under app/jobs. To run it by itself:
+# The Ruby side, as you would write it under app/jobs in a Rails application. To run it by itself:
 #
 #     sidekiq -r ./jobs.rb -q mailers
 

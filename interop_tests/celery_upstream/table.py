@@ -11,10 +11,10 @@ _HEAD = f"""# Celery's own tests
 
 Written by `make celery-tests`. The tests are those of Celery {VERSION}, fetched from PyPI and run unchanged under the
 import alias: whatever they import as `celery` is `sidekiq_celery`. The integration tests run against real Redis and a
-real `sidekiq-celery worker`. A test that fails and is not counted below, and one that is and passes, both fail the run,
-if they do so again when they are asked once more; the lists are in `interop_tests/celery_upstream`. Two checks that
-Celery's suite makes after each test are left out (that no thread is left, and that its consumer's flags are as they
-were), and private names of Celery that are not here are there as stand-ins that fail when they are used.
+real `sidekiq-celery worker`. The run fails if a test fails that is not counted below, or if one passes that is, and does
+so again when it is repeated; the lists are in `interop_tests/celery_upstream`. Two checks that Celery's suite makes after
+each test are left out (that no thread is left, and that its consumer's flags are unchanged). Private names of Celery that
+do not exist here are replaced by stand-ins that fail when they are used.
 """
 
 
@@ -26,7 +26,7 @@ def written(folder: Path, found: Mapping[str, Mapping[str, str]]) -> str:
         folder: Holds `t/`.
         found: From a part to how each of its tests has ended.
     """
-    lines = [_HEAD, "| Tests | hold | differ | skip themselves |", "|---|--:|--:|--:|"]
+    lines = [_HEAD, "| Tests | pass | differ | are skipped |", "|---|--:|--:|--:|"]
     for name, outcomes in found.items():
         counts = [sum(one == kind for one in outcomes.values()) for kind in ("passed", "failed", "skipped")]
         lines.append(f"| {name} | " + " | ".join(map(str, counts)) + " |")

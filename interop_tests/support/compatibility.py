@@ -30,10 +30,11 @@ _NAMES = {
     for name in ("Ruby", "Python", "Sidekiq", "Redis", "Rails", "GitLab", "API", "JSON", "TLS", "Active Job")
 }
 
-_HEAD = """# What was proven, on which release
+_HEAD = """# What was tested, on which release
 
-Written by `make interop`; each row is a test, each column the real thing at the other end. A ✓ is a test that passed,
-a number says for how many cases, "-" is what the release does not have or what does not depend on it.
+`make interop` writes this page. Each row is a test, each column the real software at the other end. A ✓ means that the test
+passed, with the number of cases if there are several. "-" means that the release does not have what is tested, or that the
+test does not depend on the release.
 """
 
 

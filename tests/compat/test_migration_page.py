@@ -1,5 +1,6 @@
 """
-`docs/migrating_from_celery.md`: whether its tables name all of Celery, and whether what they name is so.
+`docs/celery_reference.md`: whether its tables name all of Celery, and whether what they name is so; and whether the commands
+of `docs/migrating_from_celery.md` change imports.
 
 `celery_names.json` holds the public names of Celery 5.7.0, by where they are.
 """
@@ -58,7 +59,7 @@ class Row(NamedTuple):
 @cache
 def rows() -> tuple[Row, ...]:
     """All rows of the page's tables of names."""
-    tables = (REPOSITORY / "docs/migrating_from_celery.md").read_text().partition("## Name by name")[2]
+    tables = (REPOSITORY / "docs/celery_reference.md").read_text().partition("## Name by name")[2]
     found = []
     section = ""
     for line in tables.splitlines():

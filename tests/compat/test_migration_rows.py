@@ -1,4 +1,4 @@
-"""What the tables of `docs/migrating_from_celery.md` say and no other test holds."""
+"""What the tables of `docs/celery_reference.md` say and no other test holds."""
 
 import json
 from collections.abc import Iterator

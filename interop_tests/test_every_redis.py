@@ -68,7 +68,7 @@ def test_a_worker_names_the_server_and_has_nothing_to_complain_of(
     redis_server: RedisServer, start_python: StartPython
 ) -> None:
     """Valkey is called Valkey, by its own version."""
-    worker = start_python()
+    worker = start_python("-q", "default", "-q", "python")
 
     assert f"Working on {redis_server.program} at redis://" in worker.log
     assert "WARN" not in worker.log

@@ -22,7 +22,8 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.callback_thread import CallbackThread
-from sidekiq_py.engine.fetch.settle import utc_day
+from sidekiq_py.engine.fetch.fetcher import listed_among
+from sidekiq_py.engine.fetch.settle import done_commands, settled, utc_day
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.identity import new_identity
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
@@ -268,13 +269,15 @@ class Station:
 
     def give_back(self, units: Sequence[UnitOfWork]) -> None:
         """Put jobs back; the first of them is to come first again. Does not raise: it is made good later if need be."""
-        by_owner: dict[Owner, list[bytes]] = {}
+        by_owner: dict[Owner, list[UnitOfWork]] = {}
         for unit in units:
             if unit.owner is not None:
-                by_owner.setdefault(unit.owner, []).append(unit.field)
-        for owner, fields in by_owner.items():
+                by_owner.setdefault(unit.owner, []).append(unit)
+        for owner, theirs in by_owner.items():
+            fields = [unit.field for unit in theirs]
+            give_back = partial(in_flight.give_back, owner=owner.name, fields=fields, listed=listed_among(theirs))
             try:
-                self.pool.run(partial(in_flight.give_back, owner=owner.name, fields=tuple(fields)))
+                self.pool.run(give_back)
             except RedisError as error:
                 # What is still in flight and unknown here is given back by the custodian.
                 _log.warning("jobs could not be given back yet: %s", error)
@@ -286,11 +289,9 @@ class Station:
         self._ends.tell(partial(self._put_last, unit, self._rewritten(unit.raw, redelivered)))
 
     def _put_last(self, unit: UnitOfWork, raw: bytes) -> None:
-        owner = unit.owner
-        assert owner is not None
         vital = [("SADD", keys.QUEUES, unit.queue), ("LPUSH", keys.queue(unit.queue), raw)]
         counters = [in_flight.clear_suspect_command(unit.raw)] if unit.is_marked else []
-        self.pool.run(lambda link: in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters))
+        self.pool.run(lambda link: settled(link, unit, vital, counters))
         _forget(unit)
 
     def _acknowledge(self, unit: UnitOfWork) -> None:
@@ -299,20 +300,18 @@ class Station:
         day = utc_day(now_seconds())
         if unit.is_marked:
             counters = [*in_flight.count_commands(day, failed=False), in_flight.clear_suspect_command(unit.raw)]
-            self.pool.run(lambda link: in_flight.settle(link, owner.name, unit.field, vital=(), counters=counters))
+            self.pool.run(lambda link: settled(link, unit, (), counters))
         else:
-            [removed] = self.pool.batch(in_flight.acknowledge_commands(owner.name, [unit.field], ()))
+            [removed] = self.pool.batch(done_commands(owner, [unit]))
             if removed:
                 self.pool.run(lambda link: in_flight.count_processed(link, day, 1), idempotent=False)
         _forget(unit)
 
     def _dead_letter(self, unit: UnitOfWork, member: bytes, now: float) -> None:
-        owner = unit.owner
-        assert owner is not None
         limits = DeadLimits(self.config.dead_max_jobs, self.config.dead_timeout_seconds)
         vital = [add_to_dead(member, now), *trim_dead(now, limits)]
         counters = [*in_flight.count_commands(utc_day(now), failed=True), in_flight.clear_suspect_command(unit.raw)]
-        self.pool.run(lambda link: in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters))
+        self.pool.run(lambda link: settled(link, unit, vital, counters))
         _forget(unit)
 
     def _dead_member(self, raw: bytes, reason: str, error_class: str) -> bytes:

@@ -199,16 +199,9 @@ class Settler:
 
     def _end(self, owner: Owner, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         with self._lock:
-            was_ours = self._settled(self._link, owner, unit, vital, counters)
+            was_ours = settled(self._link, unit, vital, counters)
         owner.units.pop(unit.field, None)
         return was_ours
-
-    @staticmethod
-    def _settled(
-        link: Link, owner: Owner, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]
-    ) -> bool:
-        listed = unit.raw if unit.is_listed else None
-        return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters, listed=listed)
 
     def _end_of(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> Callable[[], bool]:
         """What ends *unit*, and may be called again."""
@@ -294,11 +287,19 @@ class Settler:
         vital, counters = unit.end
         if isinstance(refusal, RedisReplyError) and refusal.code == "NOSCRIPT":
             try:
-                return self._settled(link, owner, unit, vital, counters)
+                return settled(link, unit, vital, counters)
             except RedisError as error:
                 refusal = error
         self._defer(unit, partial(self._end, owner, unit, vital, counters), refusal)
         return None
+
+
+def settled(link: Link, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
+    """End a job that this process holds in one atomic step; False if it was not ours any more."""
+    owner = unit.owner
+    assert owner is not None
+    listed = unit.raw if unit.is_listed else None
+    return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters, listed=listed)
 
 
 def end_call(unit: UnitOfWork) -> tuple[Any, ...]:

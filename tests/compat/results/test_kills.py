@@ -17,7 +17,7 @@ TASKS = """
 import os
 from sidekiq_celery import Celery
 from sidekiq_celery.worker.registering import register_tasks
-from tests.support.kill_worker import SCRIPTS, Countdown, around_script
+from tests.support.kill_worker import REQUESTS, Countdown, around_request
 
 URL = os.environ["REDIS_URL"]
 app = Celery("proj", broker=URL, backend=URL, fixups=[])
@@ -28,7 +28,7 @@ def work(self):
 
 register_tasks(app)
 if "MOMENT" in os.environ:
-    around_script(SCRIPTS["settle"], os.environ["MOMENT"], Countdown(int(os.environ["NTH"])))
+    around_request(REQUESTS["settle"], os.environ["MOMENT"], Countdown(int(os.environ["NTH"])))
 """
 
 

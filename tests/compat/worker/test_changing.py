@@ -333,13 +333,13 @@ def test_options_for_children_are_named_where_there_are_none(project: ModuleType
 
 
 def test_ruby_s_busy_page_tells_the_node(start: StartWorker, redis_client: redis.Redis) -> None:
-    """Each child is a process there, with one thread and the queues that it serves."""
+    """Each child is a process there, with one thread, room for a hundred coroutines, and the queues that it serves."""
     start("-c", "2", "-n", "w1@here", "-Q", "first,second", processes=2)
 
     infos = [loads(redis_client.hget(name, "info")) for name in redis_client.smembers("processes")]
 
     shown = {(info["tag"], info["concurrency"], tuple(info["queues"])) for info in infos}
-    assert (shown, len(infos)) == ({("w1@here", 1, ("first", "second"))}, 2)
+    assert (shown, len(infos)) == ({("w1@here", 101, ("first", "second"))}, 2)
 
 
 def test_a_child_that_holds_too_much_is_replaced(

@@ -594,6 +594,16 @@ def fields(link: Link, owner: str) -> list[bytes]:
     return found
 
 
+def held(link: Link, owner: str, queue_names: Sequence[str]) -> tuple[list[bytes], list[Any]]:
+    """
+    All that an owner has in flight, in one round trip: its fields, and for each queue what stands in the owner's inbox,
+    or why that cannot be read.
+    """
+    asked = [("HKEYS", keys.in_flight(owner)), *(("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names)]
+    found, *inboxes = link.batch(asked)
+    return raise_first([found])[0], inboxes
+
+
 def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[bytes]]:
     """For each queue what stands in the owner's inbox for it; the newest comes first."""
     found: list[list[bytes]] = raise_first(

@@ -1,9 +1,9 @@
 """
 Who looks after the whole registry: one process of the fleet at a time, the lookout.
 
-It holds the lease `sidekiq_py:lookout` and walks the registry at each beat. Any other process only asks, in one command,
-whether that lease stands. Walked by everybody at each beat, the registry cost Redis the square of the fleet: 276 % of a
-core for 5,000 processes at rest.
+It holds the lease `sidekiq_py:lookout` and walks the registry at each beat. Any other process only asks, in one
+command, whether that lease stands. Walked by everybody at each beat, the registry cost Redis the square of the fleet:
+276 % of a core for 5,000 processes at rest.
 
 A process can be seen to be gone only from its own machine. So each process keeps in mind who else lives there, looks
 for them in /proc, which costs Redis nothing, and walks the registry

@@ -17,8 +17,8 @@ from sidekiq_py.wire.dialect import NEWEST, Dialect, FloatText, Version
 _log = logging.getLogger("sidekiq")
 
 LOOK_AGAIN_SECONDS = 60.0
-# After a look that failed, or found nobody: the Ruby side may just be starting. Twice as long after each further look
-# that finds nobody: it reads all processes, and in a fleet without Ruby each one looks. That was 40 HGET a second for 20.
+# After a look that failed, or found nobody: the Ruby side may just be starting. Four times as long after each further
+# look that finds nobody: it reads all processes, and without Ruby all look. That was 40 HGET a second for 20 of them.
 _LOOK_SOON_SECONDS = 5.0
 
 
@@ -115,7 +115,7 @@ class Detection:
             self._soon_seconds = _LOOK_SOON_SECONDS
         else:
             self.valid_until = now + self._soon_seconds
-            self._soon_seconds = min(2 * self._soon_seconds, LOOK_AGAIN_SECONDS)
+            self._soon_seconds = min(4 * self._soon_seconds, LOOK_AGAIN_SECONDS)
 
 
 def name_unknown_releases(dialect: Dialect, whence: str) -> None:

@@ -1,10 +1,10 @@
 """
 The thread that brings back jobs: those of others that died, and those of this process that it does not know of.
 
-Each beat: look after owners that are known to be dead, compare what is in flight with what is known here, and look after
-all others where it is this process's turn (`lookout.py`). A pass that has more to do than it may take goes on at once,
-after a look at what has come up meanwhile. The lease of this process is kept by another thread (`lease.py`), so nothing
-here can cost it.
+Each beat: look after owners that are known to be dead, compare what is in flight with what is known here, and look
+after all others where it is this process's turn (`lookout.py`). A pass that has more to do than it may take goes on at
+once, after a look at what has come up meanwhile. The lease of this process is kept by another thread (`lease.py`), so
+nothing here can cost it.
 """
 
 import threading

@@ -566,7 +566,16 @@ def _give_back_parts(owner: str, fields: Sequence[bytes], listed: Mapping[bytes,
 
 
 def renew(link: Link, owner: str, lease_ms: int) -> bool:
-    """Renew the lease; False if the owner was recovered."""
+    """
+    Renew the lease; False if the owner was recovered.
+
+    Two plain commands cost Redis a fifth of a script. The fence takes owner and lease away in one step, so whoever has
+    both, in whatever order he asks, was not fenced between.
+    """
+    lease = ("SET", keys.lease(owner), "1", "XX", "PX", lease_ms)
+    if link.batch([("HEXISTS", keys.OWNERS, owner), lease]) == [1, b"OK"]:
+        return True
+    # It has run out, or is refused by a full Redis: a script may write all the same.
     return bool(RENEW.run(link, [keys.OWNERS, keys.lease(owner)], [owner, lease_ms]))
 
 

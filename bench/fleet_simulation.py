@@ -118,9 +118,10 @@ def watched(side: str, server: Server) -> Script:
         # So many that they last longer than what is played again: its end, where a queue runs dry, is left out.
         with recorded("127.0.0.1", server.port) as draining:
             of_backlog(_NAPS, server, 1_500)
-        # The poller's work is one process's for all; the other one is played.
+        # The lookout's work is one process's for all, and so is the poller's; the other one is played.
+        lookout = server.client.get("sidekiq_py:lookout")
         polls = Counter(homes.get(one.client) for one in resting.seen if b"retry" in one.words)
-        identity = min(identities, key=lambda name: polls[int(name.split(b":")[1])])
+        identity = min(identities, key=lambda name: (name == lookout, polls[int(name.split(b":")[1])]))
         own = {address: number for number, address in enumerate(a for a, pid in homes.items() if pid == _pid(identity))}
         at_work = turns(draining.seen, own)
         return Script(

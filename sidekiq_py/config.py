@@ -141,7 +141,8 @@ class Config:
         max_job_bytes: A job of more bytes is not read, but kept in `dead` as it is; 0: no limit.
         dead_max_jobs, dead_timeout_seconds: What the dead set keeps; at most `dead_max_jobs` - 1 entries, as in Ruby.
         average_scheduled_poll_seconds: Ruby's poll interval per process, used by processes without the poller lease.
-        poll_seconds: How often the process that holds the poller lease looks for due jobs.
+        poll_seconds: How often the process that holds the poller lease looks for due jobs; half as often while
+            nothing comes due before its next look.
         lease_seconds: An owner unheard of for longer may be recovered.
         beat_seconds: How often lease and heartbeat are renewed; None: a sixth of the lease.
         buffer_seconds: Jobs are fetched ahead only if they will probably start within this time.

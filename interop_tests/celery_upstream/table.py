@@ -11,10 +11,10 @@ _HEAD = f"""# Celery's own tests
 
 Written by `make celery-tests`. The tests are those of Celery {VERSION}, fetched from PyPI and run unchanged under the
 import alias: whatever they import as `celery` is `sidekiq_celery`. The integration tests run against real Redis and a
-real `sidekiq-celery worker`. The run fails if a test fails that is not counted below, or if one passes that is, and does
-so again when it is repeated; the lists are in `interop_tests/celery_upstream`. Two checks that Celery's suite makes after
-each test are left out (that no thread is left, and that its consumer's flags are unchanged). Private names of Celery that
-do not exist here are replaced by stand-ins that fail when they are used.
+real `sidekiq-celery worker`. The run fails if a test fails that is not counted below, or if one passes that is, and
+does so again when it is repeated; the lists are in `interop_tests/celery_upstream`. Two checks that Celery's suite
+makes after each test are left out (that no thread is left, and that its consumer's flags are unchanged). Private names
+of Celery that do not exist here are replaced by stand-ins that fail when they are used.
 """
 
 

@@ -32,9 +32,9 @@ _NAMES = {
 
 _HEAD = """# What was tested, on which release
 
-`make interop` writes this page. Each row is a test, each column the real software at the other end. A ✓ means that the test
-passed, with the number of cases if there are several. "-" means that the release does not have what is tested, or that the
-test does not depend on the release.
+`make interop` writes this page. Each row is a test, each column the real software at the other end. A ✓ means that
+the test passed, with the number of cases if there are several. "-" means that the release does not have what is
+tested, or that the test does not depend on the release.
 """
 
 

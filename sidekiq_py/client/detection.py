@@ -17,7 +17,8 @@ from sidekiq_py.wire.dialect import NEWEST, Dialect, FloatText, Version
 _log = logging.getLogger("sidekiq")
 
 LOOK_AGAIN_SECONDS = 60.0
-# After a look that failed, or found nobody: the Ruby side may just be starting.
+# After a look that failed, or found nobody: the Ruby side may just be starting. Four times as long after each further
+# look that finds nobody: it reads all processes, and without Ruby all look. That was 40 HGET a second for 20 of them.
 _LOOK_SOON_SECONDS = 5.0
 
 
@@ -67,6 +68,7 @@ class Detection:
         """What is known now, without a look."""
         if pinned is not None:
             name_unknown_releases(pinned, "pinned as sidekiq_version")
+        self._soon_seconds = _LOOK_SOON_SECONDS
         self.valid_from = -inf
         self.valid_until = inf if pinned else -inf
 
@@ -110,6 +112,10 @@ class Detection:
                 self.last = found
                 name_unknown_releases(found, "of a Ruby process on this Redis")
             self.valid_until = now + LOOK_AGAIN_SECONDS
+            self._soon_seconds = _LOOK_SOON_SECONDS
+        else:
+            self.valid_until = now + self._soon_seconds
+            self._soon_seconds = min(4 * self._soon_seconds, LOOK_AGAIN_SECONDS)
 
 
 def name_unknown_releases(dialect: Dialect, whence: str) -> None:

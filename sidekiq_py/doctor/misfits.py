@@ -59,12 +59,14 @@ _FIXED = {
     keys.OWNERS: _Kind("hash", "No Python process can fetch, and none is recovered"),
     keys.DEPARTED: _Kind("hash", "Jobs of Python processes that ended may not come back"),
     keys.SUSPECTS: _Kind("hash", "Jobs of Python processes that died cannot be brought back"),
+    keys.LOOKOUT_LEASE: _Kind("string", "Jobs of Python processes that died with their machine may not come back"),
     keys.POLLER_LEASE: _Kind("string", "Python processes cannot agree on who moves due jobs"),
 }
 _PREFIXES = {
     keys.in_flight(""): _Kind("hash", "The Python process of that name cannot fetch"),
     keys.inbox("", "").rstrip(":") + ":": _Kind("list", "The Python process of that name cannot wait for jobs there"),
     keys.lease(""): _Kind("string", "The Python process of that name may be taken for dead"),
+    keys.newest(""): _Kind("string", "Jobs of Python processes that died there may come back late"),
     keys.declared(""): _Kind("string", "What the Python process of that name can run is not told"),
 }
 _BEAT = _Kind("hash", "The process of that name cannot beat, and is taken for dead")

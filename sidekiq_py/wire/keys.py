@@ -16,6 +16,7 @@ OWNERS = "sidekiq_py:owners"
 DEPARTED = "sidekiq_py:departed"
 SUSPECTS = "sidekiq_py:suspects"
 POLLER_LEASE = "sidekiq_py:poller"
+LOOKOUT_LEASE = "sidekiq_py:lookout"
 REVOKED = "sidekiq_py:revoked"
 ORDERS = "sidekiq_py:orders"
 
@@ -68,6 +69,11 @@ def inbox(owner: str, queue_name: str) -> str:
 def lease(owner: str) -> str:
     """Exists while an owner is alive."""
     return f"sidekiq_py:lease:{owner}"
+
+
+def newest(machine: str) -> str:
+    """The owner that has entered last on a machine."""
+    return f"sidekiq_py:newest:{machine}"
 
 
 def declared(identity: str) -> str:

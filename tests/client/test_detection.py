@@ -108,6 +108,16 @@ def test_where_nobody_was_found_it_is_looked_at_again_soon() -> None:
     assert len(looks) == 2
 
 
+def test_where_nobody_is_ever_found_the_looks_become_rarer() -> None:
+    """A fleet without Ruby read all its processes in each of them every five seconds: once a minute is enough."""
+    detection, looks = looking_at([[]])
+
+    for now in range(1000, 1600):
+        detection.dialect(float(now))
+
+    assert len(looks) <= 4 + 600 / 60
+
+
 def test_what_was_known_stays_while_the_ruby_side_is_away() -> None:
     """A deploy stops every process for a while."""
     detection, _ = looking_at([[info("8.1.7")], []])

@@ -1,6 +1,6 @@
 """
-`docs/celery_reference.md`: whether its tables name all of Celery, and whether what they name is so; and whether the commands
-of `docs/migrating_from_celery.md` change imports.
+`docs/celery_reference.md`: whether its tables name all of Celery, and whether what they name is so; and whether the
+commands of `docs/migrating_from_celery.md` change imports.
 
 `celery_names.json` holds the public names of Celery 5.7.0, by where they are.
 """

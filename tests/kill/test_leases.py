@@ -1,6 +1,7 @@
 """Who is alive and who is dead: frozen processes, a Redis that was away, Ruby's own clean-up."""
 
 import hashlib
+import json
 import signal
 import time
 from collections.abc import Callable
@@ -137,6 +138,54 @@ def test_no_job_is_taken_from_the_living_after_redis_was_away_past_the_lease(
     assert taken == 0
     assert (books.once, books.again, books.lost, books.doubled) == (100, 0, (), ())
     eventually(lambda: int(fleet.client.get("stat:processed") or 0) == 100)
+
+
+def test_a_killed_worker_is_found_from_its_machine_though_the_lookout_lives_on_another_one(
+    fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """From there nobody sees more than its lease run out."""
+    fleet.client.set("sidekiq_py:lookout", "on another machine")
+    fleet.start(lease_seconds=12, concurrency=1)
+    younger = fleet.start(lease_seconds=12, concurrency=1)
+    push_jobs(fleet.client, [job_text(number, "stubborn", [30]) for number in range(2)])
+    eventually(lambda: fleet.ledger.count(STARTED) == 2 and _was_announced(fleet, younger))
+    fleet.kill(younger)
+    killed_at = time.monotonic()
+
+    eventually(lambda: not fleet.in_flight_of(younger.pid))
+
+    seconds = time.monotonic() - killed_at
+    report(f"brought back after {seconds:.1f} s")
+    assert seconds < 10
+
+
+def _was_announced(fleet: Fleet, worker: KillWorker) -> bool:
+    """The others of this machine can know of it."""
+    [newest] = fleet.client.mget(fleet.client.keys("sidekiq_py:newest:*")) or [b""]
+    return worker.identity.encode() in (newest or b"")
+
+
+def test_what_a_machine_had_that_is_gone_with_the_lookout_comes_back(
+    fleet: Fleet, report: Callable[[object], None]
+) -> None:
+    """Its lease as the lookout runs out before those of its owners, so nothing comes back later for it."""
+    here = fleet.start(lease_seconds=6, concurrency=1)
+    owner = {"boot": "gone", "pidns": "n", "pid": 7, "start": 8, "queues": ["default"]}
+    died_at = time.monotonic()
+    pipe = fleet.client.pipeline()
+    pipe.hset("sidekiq_py:owners", "gone:7:abc:1", json.dumps(owner))
+    pipe.set("sidekiq_py:lease:gone:7:abc:1", "1", px=6000)
+    pipe.set("sidekiq_py:lookout", "gone:7:abc", px=3000)
+    pipe.hset("sidekiq_py:inflight:gone:7:abc:1", "1.0:default", job_text(0))
+    pipe.execute()
+
+    eventually(lambda: fleet.ledger.count(STARTED) == 1)
+
+    seconds = time.monotonic() - died_at
+    report(f"brought back after {seconds:.1f} s")
+    assert fleet.client.get("sidekiq_py:lookout") == here.identity.encode()
+    # The lease, two beats and the rest of three.
+    assert 8 < seconds < 20
 
 
 def test_ruby_s_clean_up_of_processes_costs_no_job(fleet: Fleet, report: Callable[[object], None]) -> None:

@@ -11,6 +11,7 @@ only `/proc/self` is right. The start of another process cannot be told then, an
 being nobody's.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ class ProcessPlace:
 
     def is_provably_dead(self, proc: Path = _PROC) -> bool:
         """True only if it certainly runs no more; False where that cannot be told from here."""
-        if not self._is_within_sight():
+        if not self.is_within_sight():
             return False
         try:
             os.kill(self.pid, 0)
@@ -59,10 +60,17 @@ class ProcessPlace:
 
     def cpu_ticks(self, proc: Path = _PROC) -> int | None:
         """The CPU time it has used so far; None where that cannot be told from here."""
-        stat = _stat_of(self.pid, proc) if self.start and self._is_within_sight() else None
+        stat = _stat_of(self.pid, proc) if self.start and self.is_within_sight() else None
         return stat.cpu_ticks if stat is not None and stat.start == self.start else None
 
-    def _is_within_sight(self) -> bool:
+    @property
+    def machine(self) -> str:
+        """Its boot and PID namespace in a word: those that have it in common see each other. Empty where unknown."""
+        if not (self.boot and self.pid_namespace):
+            return ""
+        return hashlib.sha1(f"{self.boot} {self.pid_namespace}".encode(), usedforsecurity=False).hexdigest()[:16]
+
+    def is_within_sight(self) -> bool:
         """Its number means the same process here."""
         is_this_boot = bool(self.boot) and self.boot == _boot_id()
         return is_this_boot and bool(self.pid_namespace) and self.pid_namespace == _pid_namespace()

@@ -1,24 +1,28 @@
 """
 The thread that brings back jobs: those of others that died, and those of this process that it does not know of.
 
-Each beat: look after owners that are known to be dead, compare what is in flight with what is known here, look after
-all others. A pass that has more to do than it may take goes on at once, after a look at what has come up meanwhile. The
-lease of this process is kept by another thread (`lease_keeper.py`), so nothing here can cost it.
+Each beat: look after owners that are known to be dead, compare what is in flight with what is known here, and look
+after all others where it is this process's turn (`lookout.py`). A pass that has more to do than it may take goes on at
+once, after a look at what has come up meanwhile. The lease of this process is kept by another thread
+(`lease_keeper.py`), so nothing here can cost it.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sidekiq_py.clock import Wakeable
 from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.ownership.lookout import Lookout
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 
 _PASS_SECONDS = 1.0
+_ANNOUNCE_SECONDS = 0.5
 
 
 class Housekeeper:
@@ -42,6 +46,7 @@ class Housekeeper:
         self._link = link
         self._ownership = ownership
         self._recovery = recovery
+        self._lookout = Lookout(link, ownership, beat_seconds)
         self._beat_seconds = beat_seconds
         self._report = report
         self._known_dead: deque[str] = deque()
@@ -72,6 +77,8 @@ class Housekeeper:
             self._pause.wait(self._turn())
             if not self._is_stopped:
                 self._pause.rearm()
+        with suppress(RedisError):
+            self._lookout.leave()
 
     def _turn(self) -> float:
         """One pass; returns the seconds until the next."""
@@ -88,7 +95,11 @@ class Housekeeper:
         except Exception as error:  # noqa: BLE001 — without this thread the jobs of the dead would stay where they are
             self._report(error, {"context": "recovery"})
         else:
-            return 0.0 if self._recovery.has_more else self._beat_seconds
+            if self._recovery.has_more:
+                return 0.0
+            if not self._lookout.has_announced:
+                # The first fetch enters this process, in an instant as a rule.
+                return min(_ANNOUNCE_SECONDS, self._beat_seconds)
         return self._beat_seconds
 
     def _look(self) -> None:
@@ -98,4 +109,9 @@ class Housekeeper:
             for _ in dead:
                 self._known_dead.popleft()
         self._ownership.give_back_orphans(self._link)
-        self._recovery.look(_PASS_SECONDS)
+        is_turn = self._lookout.must_walk(self._recovery.neighbours)
+        if is_turn or self._recovery.has_more:
+            self._recovery.look(_PASS_SECONDS)
+            self._lookout.has_walked()
+        else:
+            self._recovery.forget_silent()

@@ -17,6 +17,7 @@ from sidekiq_py.engine.ownership.host import ProcessPlace, registration
 from sidekiq_py.logs import counted
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.in_flight import Effect
 
@@ -100,7 +101,7 @@ class Ownership:
         on_epoch: Callable[[str], None] = lambda name: None,
         warn: Callable[[str], object] = _log.warning,
     ) -> None:
-        self._identity = identity
+        self.identity = identity
         self._queues = list(queues)
         self._place = ProcessPlace.here()
         self._about = registration(self._place, queues)
@@ -189,9 +190,11 @@ class Ownership:
         owner = self.current
         if not owner.is_registered:
             return 0
-        orphans = owner.orphans(in_flight.fields(link, owner.name))
+        queues = list(self._queues)
+        fields, inboxes = in_flight.held(link, owner.name, queues)
+        orphans = owner.orphans(fields)
         moved = in_flight.give_back(link, owner.name, orphans) if orphans else 0
-        moved += self._give_back_listed(link, owner, self._listed_strangers(link, owner))
+        moved += self._give_back_listed(link, owner, self._listed_strangers(owner, queues, raise_first(inboxes)))
         if moved:
             _log.info("gave back %s whose fetch had lost its reply", counted(moved, "job"))
         return moved
@@ -219,10 +222,10 @@ class Ownership:
             listed = {unit.field: unit.raw for unit in units if unit.is_listed}
             in_flight.give_back_at_process_end(link, self.current.name, [unit.field for unit in units], listed)
 
-    def _listed_strangers(self, link: Link, owner: Owner) -> list[tuple[str, bytes]]:
+    def _listed_strangers(
+        self, owner: Owner, queues: Sequence[str], found: Sequence[list[bytes]]
+    ) -> list[tuple[str, bytes]]:
         """Queue and bytes of what stands in an inbox and has lost its reply; what is to run first comes first."""
-        queues = list(self._queues)
-        found = in_flight.listed(link, owner.name, queues)
         under_way = frozenset(owner.outstanding)
         unknown: dict[tuple[str, str, bytes], frozenset[int]] = {}
         orphans = []
@@ -243,7 +246,7 @@ class Ownership:
 
     def _next_owner(self) -> Owner:
         self._epoch += 1
-        owner = Owner(f"{self._identity}:{self._epoch}", self._about)
+        owner = Owner(f"{self.identity}:{self._epoch}", self._about)
         self._on_epoch(owner.name)
         return owner
 

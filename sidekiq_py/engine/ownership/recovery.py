@@ -127,6 +127,7 @@ class Recovery:
         self._dialect = dialect
         self._on_dead_lettered = on_dead_lettered
         self._missing: dict[str, _Missing] = {}
+        self._neighbours: list[ProcessPlace] = []
         self._under_way: dict[str, _Round] = {}
         # The departed owner at which the last look stopped.
         self._asked_last = ""
@@ -151,6 +152,7 @@ class Recovery:
         others = recover.owners(self._link)
         others.pop(self._ownership.current.name, None)
         places = {name: parse_registration(about)[0] for name, about in others.items()}
+        self._neighbours = [place for place in places.values() if place.is_within_sight()]
         gone = {name for name, place in places.items() if place.is_provably_dead()}
         silent = self._silent_twice({name: place for name, place in places.items() if name not in gone})
         for page in _pages([name for name in others if name in gone]):
@@ -160,6 +162,15 @@ class Recovery:
         moved = self._collect(until)
         self._forget_suspects()
         return moved
+
+    @property
+    def neighbours(self) -> Sequence[ProcessPlace]:
+        """The other owners of this machine that the last look has found."""
+        return self._neighbours
+
+    def forget_silent(self) -> None:
+        """There was a beat without a look: whose lease was missing before may have renewed it meanwhile."""
+        self._missing.clear()
 
     def _forget_suspects(self) -> None:
         """A page of them each time, once an hour from the first."""

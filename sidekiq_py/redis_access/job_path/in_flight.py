@@ -564,7 +564,16 @@ def _give_back_parts(owner: str, fields: Sequence[bytes], listed: Mapping[bytes,
 
 
 def renew(link: Link, owner: str, lease_ms: int) -> bool:
-    """Renew the lease; False if the owner was recovered."""
+    """
+    Renew the lease; False if the owner was recovered.
+
+    Two plain commands cost Redis a fifth of a script. The fence takes owner and lease away in one step, so whoever has
+    both, in whatever order he asks, was not fenced between.
+    """
+    lease = ("SET", keys.lease(owner), "1", "XX", "PX", lease_ms)
+    if link.batch([("HEXISTS", keys.OWNERS, owner), lease]) == [1, b"OK"]:
+        return True
+    # It has run out, or is refused by a full Redis: a script may write all the same.
     return bool(RENEW.run(link, [keys.OWNERS, keys.lease(owner)], [owner, lease_ms]))
 
 
@@ -590,6 +599,16 @@ def fields(link: Link, owner: str) -> list[bytes]:
     """The fields of all jobs of an owner that are in flight."""
     found: list[bytes] = link.command("HKEYS", keys.in_flight(owner))
     return found
+
+
+def held(link: Link, owner: str, queue_names: Sequence[str]) -> tuple[list[bytes], list[Any]]:
+    """
+    All that an owner has in flight, in one round trip: its fields, and for each queue what stands in the owner's inbox,
+    or why that cannot be read.
+    """
+    asked = [("HKEYS", keys.in_flight(owner)), *(("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names)]
+    found, *inboxes = link.batch(asked)
+    return raise_first([found])[0], inboxes
 
 
 def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[bytes]]:

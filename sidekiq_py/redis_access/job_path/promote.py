@@ -73,15 +73,17 @@ def move_to(member: bytes, queue: str, data: bytes, score: str | None) -> Move:
     return Move(member, "queue", queue, data) if score is None else Move(member, "schedule", "", data, score)
 
 
-def count_due(pool: Pool, now: float) -> list[int]:
+def what_is_due(pool: Pool, now: float, ahead_seconds: float) -> tuple[bool, bool]:
     """
-    How many members of each of `WAITING_SETS` are due: one round trip that carries no payload.
+    Whether any member of `WAITING_SETS` is due, and whether any is or comes due so soon: one round trip that carries no
+    payload.
 
-    A set that cannot be read (a key of a foreign type, no permission) counts as one: `due_members` says what is wrong.
+    A set that cannot be read (a key of a foreign type, no permission) counts as due: `due_members` says what is wrong.
     """
-    until = score_text(now)
-    commands = [("ZCOUNT", name, "-inf", until) for name in WAITING_SETS]
-    return pool.run(lambda link: [_count(reply) for reply in link.batch(commands)])
+    moments = [score_text(now), score_text(now + ahead_seconds)]
+    commands = [("ZCOUNT", name, "-inf", until) for until in moments for name in WAITING_SETS]
+    counts = pool.run(lambda link: [_count(reply) for reply in link.batch(commands)])
+    return any(counts[: len(WAITING_SETS)]), any(counts)
 
 
 def due_members(
@@ -131,7 +133,13 @@ def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limit
 
 
 def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
-    """Take or renew the lease of the quick poller; False if another process has it."""
+    """
+    Take or renew the lease of the quick poller; False if another process has it.
+
+    That is asked by a plain command first: all processes but one ask in vain, and a script costs Redis ten times that.
+    """
+    if pool.command("GET", keys.POLLER_LEASE) not in (None, identity.encode()):
+        return False
     return bool(pool.run(lambda link: HOLD_POLLER.run(link, [keys.POLLER_LEASE], [identity, ttl_ms])))
 
 

@@ -1,4 +1,4 @@
--- Takes the lease of the quick poller if nobody has it, or renews it for the one who has.
+-- Takes a lease of one process for all (the quick poller's, the lookout's) if nobody has it, or renews it for the one who has.
 --
 -- KEYS[1] string  the lease: the identity of its holder
 -- ARGV[1] identity   ARGV[2] time to live, ms

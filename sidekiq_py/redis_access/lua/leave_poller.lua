@@ -1,4 +1,4 @@
--- Gives up the lease of the quick poller, if the caller has it.
+-- Gives up a lease of one process for all (the quick poller's, the lookout's), if the caller has it.
 --
 -- KEYS[1] string  the lease: the identity of its holder
 -- ARGV[1] identity

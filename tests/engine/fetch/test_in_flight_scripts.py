@@ -414,6 +414,20 @@ def test_an_owner_that_was_recovered_cannot_renew(link: Link, redis_client: redi
     assert redis_client.hgetall("sidekiq_py:departed") == {OWNER.encode(): b"5.000 " + ABOUT.encode()}
 
 
+def test_a_lease_that_stands_is_renewed_without_a_script(link: Link, redis_client: redis.Redis) -> None:
+    """Every process does so every five seconds. One that has run out comes back all the same."""
+    fetch(link)
+    redis_client.config_resetstat()
+
+    assert in_flight.renew(link, OWNER, 60_000)
+
+    assert redis_client.pttl(f"sidekiq_py:lease:{OWNER}") > 30_000
+    assert not {"cmdstat_evalsha", "cmdstat_eval"} & redis_client.info("commandstats").keys()
+    redis_client.delete(f"sidekiq_py:lease:{OWNER}")
+    assert in_flight.renew(link, OWNER, 60_000)
+    assert redis_client.exists(f"sidekiq_py:lease:{OWNER}")
+
+
 def test_an_owner_with_a_lease_is_fenced_only_for_certain(link: Link, redis_client: redis.Redis) -> None:
     """Between a look at its lease and the fence it may have renewed it."""
     fetch(link)

@@ -123,6 +123,22 @@ def test_a_lease_that_came_back_counts_as_never_missed(
     assert len(held(redis_client, DEAD)) == 1
 
 
+def test_what_was_missed_before_a_beat_without_a_look_counts_for_nothing(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks
+) -> None:
+    """The lease may have come back, and run out again, while another process was the lookout."""
+    push(redis_client, "a")
+    hold(link)
+    end_lease(redis_client)
+    recovery.look()
+    recovery.forget_silent()
+    clocks.pass_seconds(60)
+
+    assert recovery.look() == 0
+    clocks.pass_seconds(11)
+    assert recovery.look() == 1
+
+
 def test_what_was_missed_before_a_broken_connection_counts_for_nothing(
     pool: Pool, clocks: Clocks, link: Link, redis_client: redis.Redis
 ) -> None:

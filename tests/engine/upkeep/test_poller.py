@@ -18,6 +18,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import for_queue, prepare_repush
 from tests.support.missing_tools import skip_or_fail
@@ -424,6 +425,37 @@ def test_the_holder_of_the_lease_moves_due_jobs_at_once(polling: Polling, redis_
     redis_client.zadd("schedule", {job("later"): due_at})
     eventually(lambda: redis_client.llen("queue:default") == 2, within_seconds=2, every_seconds=0.002)
     assert time.time() >= due_at
+
+
+@pytest.mark.parametrize(
+    ("due_in", "pause"), [(None, 0.1), (0.3, 0.1), (0.05, 0.05), (-1, 0.05)], ids=["none", "later", "soon", "due"]
+)
+def test_the_holder_of_the_lease_looks_often_only_while_a_job_comes_due(
+    polling: Polling, redis_client: redis.Redis, due_in: float | None, pause: float
+) -> None:
+    """Each look wakes Redis up: twenty a second cost a Redis at rest as much as all else it does."""
+    if due_in is not None:
+        redis_client.zadd("schedule", {job("due"): NOW + due_in})
+    poller = polling.poller(now=lambda: NOW, monotonic=lambda: 1000.0)
+    poller.is_quick = True
+
+    poller._look()
+
+    assert poller._look_at == pytest.approx(1000 + pause)
+
+
+def test_a_process_without_the_lease_asks_for_it_without_a_script(
+    polling: Polling, redis_client: redis.Redis, pool: Pool
+) -> None:
+    """All but one ask in vain, every two seconds."""
+    redis_client.set("sidekiq_py:poller", "somebody")
+    redis_client.config_resetstat()
+
+    assert not promote.hold_poller(pool, "me", 3000)
+
+    stats = redis_client.info("commandstats")
+    assert "cmdstat_get" in stats
+    assert not {"cmdstat_evalsha", "cmdstat_eval"} & stats.keys()
 
 
 def test_the_lease_passes_on_when_its_holder_stops(polling: Polling, redis_client: redis.Redis) -> None:

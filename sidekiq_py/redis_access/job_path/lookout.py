@@ -1,0 +1,30 @@
+"""The lease of the process that looks after the whole registry of owners, and who has entered it last on a machine."""
+
+from typing import cast
+
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.job_path.promote import HOLD_POLLER, LEAVE_POLLER
+from sidekiq_py.wire import keys
+
+# Whoever has not asked for so long has been without Redis, or frozen.
+_NEWEST_TTL_SECONDS = 3600
+
+
+def look(link: Link, machine: str) -> tuple[bytes | None, bytes | None]:
+    """The identity of the lookout, and the name of the owner that was announced last on *machine*."""
+    return cast("tuple[bytes | None, bytes | None]", link.command("MGET", keys.LOOKOUT_LEASE, keys.newest(machine)))
+
+
+def announce(link: Link, machine: str, owner: str) -> None:
+    """Name an owner that has entered on *machine*, for the others there."""
+    link.command("SET", keys.newest(machine), owner, "EX", _NEWEST_TTL_SECONDS)
+
+
+def hold(link: Link, identity: str, ttl_ms: int) -> bool:
+    """Take or renew the lookout's lease; False if another process has it."""
+    return bool(HOLD_POLLER.run(link, [keys.LOOKOUT_LEASE], [identity, ttl_ms]))
+
+
+def leave(link: Link, identity: str) -> None:
+    """Give the lease up, if *identity* has it."""
+    LEAVE_POLLER.run(link, [keys.LOOKOUT_LEASE], [identity])

@@ -15,12 +15,13 @@ re-exported here, each imported when it is first asked for. May import `sidekiq_
 needs Celery, and kombu only where a kombu object is asked for.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sidekiq_celery import _state
+
 if TYPE_CHECKING:
-    from sidekiq_celery._state import current_app as current_app
-    from sidekiq_celery._state import current_task as current_task
     from sidekiq_celery.app import shared_task as shared_task
     from sidekiq_celery.app.base import Celery as Celery
     from sidekiq_celery.app.bug_report import bugreport as bugreport
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from sidekiq_celery.canvas import xstarmap as xstarmap
     from sidekiq_celery.import_alias import install_as_celery as install_as_celery
     from sidekiq_celery.utils.ids import uuid as uuid
+
+    current_app: Celery
+    current_task: Task[..., Any]
 
 
 class version_info_t(NamedTuple):
@@ -98,6 +102,15 @@ __all__ = [
     "xmap",
     "xstarmap",
 ]
+
+
+def _make_fallback() -> "Celery":
+    from sidekiq_celery.app.base import Celery
+
+    return Celery("default", fixups=[], set_as_current=False, loader=os.environ.get("CELERY_LOADER") or "default")
+
+
+_state.make_fallback = _make_fallback
 
 
 def __getattr__(name: str) -> Any:

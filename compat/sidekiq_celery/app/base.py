@@ -5,7 +5,7 @@ import sys
 import threading
 from functools import cached_property
 from types import GenericAlias
-from typing import Any
+from typing import Any, cast
 
 from sidekiq_celery import _state, platforms
 from sidekiq_celery._config import effects
@@ -322,7 +322,7 @@ App = Celery
 
 
 def _tell_apps_of_the_fork() -> None:
-    for app in tuple(_state._get_active_apps()):
+    for app in cast(tuple[Celery, ...], tuple(_state._get_active_apps())):
         app._after_fork()
 
 

@@ -15,12 +15,19 @@ re-exported here, each imported when it is first asked for. May import `sidekiq_
 needs Celery, and kombu only where a kombu object is asked for.
 """
 
+import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_celery import _state
+from sidekiq_celery._version import SERIES as SERIES
+from sidekiq_celery._version import VERSION as VERSION
+from sidekiq_celery._version import VERSION_BANNER as VERSION_BANNER
+from sidekiq_celery._version import __version__ as __version__
+from sidekiq_celery._version import version_info as version_info
+from sidekiq_celery._version import version_info_t as version_info_t
 
 if TYPE_CHECKING:
-    from sidekiq_celery._state import current_app as current_app
-    from sidekiq_celery._state import current_task as current_task
     from sidekiq_celery.app import shared_task as shared_task
     from sidekiq_celery.app.base import Celery as Celery
     from sidekiq_celery.app.bug_report import bugreport as bugreport
@@ -38,23 +45,9 @@ if TYPE_CHECKING:
     from sidekiq_celery.import_alias import install_as_celery as install_as_celery
     from sidekiq_celery.utils.ids import uuid as uuid
 
+    current_app: Celery
+    current_task: Task[..., Any]
 
-class version_info_t(NamedTuple):
-    """The version in parts; code that asks which Celery it runs on reads it."""
-
-    major: int
-    minor: int
-    micro: int
-    releaselevel: str
-    serial: str
-
-
-SERIES = "collider"
-__version__ = "5.7.0"
-"""The release of Celery whose API this is; the release of this package is that of sidekiq-py."""
-
-VERSION = version_info = version_info_t(5, 7, 0, "", "")
-VERSION_BANNER = f"{__version__} ({SERIES})"
 
 _CANVAS = "sidekiq_celery.canvas"
 _HOMES = {
@@ -98,6 +91,15 @@ __all__ = [
     "xmap",
     "xstarmap",
 ]
+
+
+def _make_fallback() -> "Celery":
+    from sidekiq_celery.app.base import Celery
+
+    return Celery("default", fixups=[], set_as_current=False, loader=os.environ.get("CELERY_LOADER") or "default")
+
+
+_state.make_fallback = _make_fallback
 
 
 def __getattr__(name: str) -> Any:

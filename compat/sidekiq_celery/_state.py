@@ -6,18 +6,14 @@ An app becomes current in its thread when it is made. Threads in which none was 
 `shared_task` in a thread of a web server sends to nowhere.
 """
 
-import os
 import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sidekiq_celery.contract import App, Task
 from sidekiq_celery.local import Proxy
 from sidekiq_celery.utils.threads import LocalStack
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.task import Task
 
 __all__ = (
     "connect_on_app_finalize",
@@ -29,20 +25,20 @@ __all__ = (
     "set_default_app",
 )
 
-Finalizer = Callable[["Celery"], Any]
+Finalizer = Callable[[App], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _OfThread(threading.local):
-    current_app: "Celery | None" = None
+    current_app: App | None = None
 
 
-default_app: "Celery | None" = None
+default_app: App | None = None
 """For threads without a current app."""
 
 _tls = _OfThread()
-_latest_current: "weakref.ref[Celery] | None" = None
-_apps: "weakref.WeakSet[Celery]" = weakref.WeakSet()
+_latest_current: "weakref.ref[App] | None" = None
+_apps: "weakref.WeakSet[App]" = weakref.WeakSet()
 # In the order of their connection, each once: shared tasks keep the order of their imports.
 _on_app_finalizers: dict[Finalizer, None] = {}
 _task_join_will_block = False
@@ -58,7 +54,7 @@ def connect_on_app_finalize(callback: F) -> F:
     return callback
 
 
-def _announce_app_finalized(app: "Celery") -> None:
+def _announce_app_finalized(app: App) -> None:
     for callback in tuple(_on_app_finalizers):
         callback(app)
 
@@ -73,26 +69,34 @@ def task_join_will_block() -> bool:
     return _task_join_will_block
 
 
-def set_default_app(app: "Celery | None") -> None:
+def set_default_app(app: App | None) -> None:
     """Make *app* the one of every thread that has none of its own."""
     global default_app
     default_app = app
 
 
-def _set_current_app(app: "Celery | None") -> None:
+def _set_current_app(app: App | None) -> None:
     global _latest_current
     _tls.current_app = app
     _latest_current = None if app is None else weakref.ref(app)
 
 
-def get_current_app() -> "Celery":
+def make_fallback() -> App:
+    """
+    An app without settings. The package puts the function that makes one in this one's place: apps know this module.
+
+    Raises:
+        RuntimeError: It has not yet.
+    """
+    raise RuntimeError("there is no app; make one, as in sidekiq_celery.Celery('shop')")
+
+
+def get_current_app() -> App:
     """The current app; one without settings is made where there is none."""
     current = _tls.current_app or default_app or (_latest_current() if _latest_current is not None else None)
     if current is not None:
         return current
-    from sidekiq_celery.app.base import Celery
-
-    fallback = Celery("default", fixups=[], set_as_current=False, loader=os.environ.get("CELERY_LOADER") or "default")
+    fallback = make_fallback()
     set_default_app(fallback)
     return fallback
 
@@ -100,14 +104,14 @@ def get_current_app() -> "Celery":
 _get_current_app = get_current_app
 
 
-def get_current_task() -> "Task[..., Any] | None":
+def get_current_task() -> Task | None:
     """The task that is being called here, or None."""
     return _task_stack.top
 
 
-def get_current_worker_task() -> "Task[..., Any] | None":
+def get_current_worker_task() -> Task | None:
     """The task that a worker runs here, whatever tasks it has called by hand since; or None."""
-    task: Task[..., Any]
+    task: Task
     for task in reversed(_task_stack.stack):
         if not task.request.called_directly:
             return task
@@ -115,25 +119,25 @@ def get_current_worker_task() -> "Task[..., Any] | None":
 
 
 if TYPE_CHECKING:
-    current_app: Celery
-    current_task: Task[..., Any]
+    current_app: App
+    current_task: Task
 else:
     current_app = Proxy(get_current_app)
     current_task = Proxy(get_current_task)
 
 
-def _register_app(app: "Celery") -> None:
+def _register_app(app: App) -> None:
     _apps.add(app)
 
 
-def _deregister_app(app: "Celery") -> None:
+def _deregister_app(app: App) -> None:
     _apps.discard(app)
 
 
-def _get_active_apps() -> "weakref.WeakSet[Celery]":
+def _get_active_apps() -> "weakref.WeakSet[App]":
     return _apps
 
 
-def app_or_default(app: "Celery | None" = None) -> "Celery":
+def app_or_default(app: App | None = None) -> App:
     """*app*, or the current one."""
     return get_current_app() if app is None else app

@@ -7,16 +7,14 @@ Beats look at it every five seconds.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._beat import as_data
 from sidekiq_celery._beat.persistent import PersistentScheduler, Runs, place_of, read_runs
 from sidekiq_celery._beat.scheduler import Scheduler
 from sidekiq_celery._send.clients import client_of
+from sidekiq_celery.contract import App
 from sidekiq_py.redis_access.extension import turns
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("EntryState", "add", "entries", "pause", "remove", "resume", "run")
 
@@ -42,7 +40,7 @@ class EntryState:
     is_added: bool
 
 
-def entries(app: "Celery") -> list[EntryState]:
+def entries(app: App) -> list[EntryState]:
     """
     All periodic tasks of an app, by name.
 
@@ -60,7 +58,7 @@ def entries(app: "Celery") -> list[EntryState]:
 
 
 def add(
-    app: "Celery",
+    app: App,
     name: str,
     task: str,
     when: Any,
@@ -85,7 +83,7 @@ def add(
     turns.add(client_of(app).pool, place_of(app), name, text, Runs(app.now()).text())
 
 
-def remove(app: "Celery", name: str) -> None:
+def remove(app: App, name: str) -> None:
     """
     Remove a periodic task that was added.
 
@@ -100,7 +98,7 @@ def remove(app: "Celery", name: str) -> None:
     raise ValueError(f"{name!r} is in the settings of the app; remove it there, or pause it")
 
 
-def pause(app: "Celery", name: str) -> None:
+def pause(app: App, name: str) -> None:
     """
     Have no beat send a periodic task, until it is resumed.
 
@@ -111,7 +109,7 @@ def pause(app: "Celery", name: str) -> None:
     turns.hold(client_of(app).pool, place_of(app), name)
 
 
-def resume(app: "Celery", name: str) -> None:
+def resume(app: App, name: str) -> None:
     """
     Go on with a periodic task. What was due in the meantime is not made up for.
 
@@ -125,7 +123,7 @@ def resume(app: "Celery", name: str) -> None:
     turns.release(pool, place, name, before._replace(counted_from=app.now()).text())
 
 
-def run(app: "Celery", name: str) -> Any:
+def run(app: App, name: str) -> Any:
     """
     Send a periodic task now; when it is due next stays as it is, and so does what is kept of its runs: a beat that has
     read that would otherwise leave out its own.
@@ -141,14 +139,14 @@ def run(app: "Celery", name: str) -> Any:
     return Scheduler.apply_async(_scheduler(app), entry, advance=False)
 
 
-def _scheduler(app: "Celery") -> PersistentScheduler:
+def _scheduler(app: App) -> PersistentScheduler:
     app.finalize()
     scheduler = PersistentScheduler(app, lazy=True)
     scheduler.describe(turns.read(client_of(app).pool, place_of(app))[2])
     return scheduler
 
 
-def _entry(app: "Celery", name: str) -> Any:
+def _entry(app: App, name: str) -> Any:
     known = _scheduler(app).schedule
     if name not in known:
         raise ValueError(f"there is no periodic task {name!r}; there are {', '.join(sorted(known)) or 'none'}")

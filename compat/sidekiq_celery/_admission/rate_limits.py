@@ -10,11 +10,12 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._admission.worker_copy import RATES_KEY, RateOrder, countable_rate
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._wire.payload import KEY, SLOT
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.extension import rates, waiting
@@ -22,9 +23,6 @@ from sidekiq_py.registry import Admit, Payload
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import dump
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("RateLimits", "limit_all", "rate_key", "set_rate_limit")
 
@@ -47,7 +45,7 @@ class RateLimits:
         is_revoked: Whether a job need not wait, as it will not run. Asked by id.
     """
 
-    def __init__(self, app: "Celery", is_revoked: Callable[[str], bool]) -> None:
+    def __init__(self, app: App, is_revoked: Callable[[str], bool]) -> None:
         self._app = app
         self._is_revoked = is_revoked
         self._is_off = bool(app.conf.worker_disable_rate_limits)
@@ -96,7 +94,7 @@ class RateLimits:
             logger.error("the rate limit of %s is not kept, as Redis refuses to count: %s", name, error)
 
 
-def set_rate_limit(app: "Celery", task_name: str, limit: Any) -> bool:
+def set_rate_limit(app: App, task_name: str, limit: Any) -> bool:
     """
     Set the rate limit of a task for all workers, also of those that start later. It holds until it is set again, or
     until the program declares another one. Jobs that wait by the old rate are called up.

@@ -18,18 +18,16 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send.clients import client_of, fail
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.extension import revoked, waiting
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.promote import WAITING_SETS
 from sidekiq_py.wire import keys
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = (
     "STAMPS_KEY", "keep_less_long", "matches", "not_revoked", "revoke", "revoke_stamped", "revoked_ids", "stamp_of",
@@ -51,7 +49,7 @@ MOST_SEARCHED = 10_000
 _IN_FLIGHT_SECONDS = 0.2
 
 
-def revoke(app: "Celery", task_ids: str | Iterable[str], *, waits: bool = True) -> None:
+def revoke(app: App, task_ids: str | Iterable[str], *, waits: bool = True) -> None:
     """
     Have tasks not run. When this returns, each of them has started or never will.
 
@@ -82,7 +80,7 @@ def revoke(app: "Celery", task_ids: str | Iterable[str], *, waits: bool = True) 
         time.sleep(_IN_FLIGHT_SECONDS)
 
 
-def revoke_stamped(app: "Celery", headers: Mapping[str, Any], *, waits: bool = True) -> None:
+def revoke_stamped(app: App, headers: Mapping[str, Any], *, waits: bool = True) -> None:
     """
     Have tasks not run that bear one of these stamps.
 
@@ -115,12 +113,12 @@ def revoke_stamped(app: "Celery", headers: Mapping[str, Any], *, waits: bool = T
         time.sleep(_IN_FLIGHT_SECONDS)
 
 
-def revoked_ids(app: "Celery") -> list[str]:
+def revoked_ids(app: App) -> list[str]:
     """The ids of the tasks that are revoked, those among them that a worker has met in the last hours; not too many."""
     return revoked.list_revoked(client_of(app).pool, time.time(), MOST_LISTED)
 
 
-def not_revoked(app: "Celery", task_ids: Iterable[str]) -> list[str]:
+def not_revoked(app: App, task_ids: Iterable[str]) -> list[str]:
     """Those of *task_ids* of which there is no record."""
     wanted = list(task_ids)
     scores = client_of(app).pool.batch([("ZSCORE", keys.REVOKED, task_id) for task_id in wanted]) if wanted else []
@@ -152,7 +150,7 @@ def matches(stamps: Mapping[str, Any], revoked_stamps: Mapping[str, float], now:
     )
 
 
-def _call_up(app: "Celery", task_ids: list[str]) -> None:
+def _call_up(app: App, task_ids: list[str]) -> None:
     client = client_of(app)
     now = time.time()
     for name in WAITING_SETS:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery._admission import revokes
 from sidekiq_celery._admission.notices import Notices
 from sidekiq_celery._send.clients import client_of
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.extension import revoked
 
 if TYPE_CHECKING:
     from sidekiq_celery._wire.context import Context
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("RATES_KEY", "RateOrder", "StandingOrders", "countable_rate")
 
@@ -45,7 +45,7 @@ class StandingOrders:
         on_rates: Handed the rate limits that were set at run time, whenever they have changed.
     """
 
-    def __init__(self, app: "Celery", on_rates: Callable[[Mapping[str, RateOrder]], None]) -> None:
+    def __init__(self, app: App, on_rates: Callable[[Mapping[str, RateOrder]], None]) -> None:
         self._app = app
         self._on_rates = on_rates
         self._stamps: dict[str, float] = {}

@@ -3,16 +3,14 @@
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.config import redis_url_from_environment
 from sidekiq_py.redis_access.connection.settings import RedisSettings, redact
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("REDIS_SCHEMES", "default_broker_url", "kombu_url", "of_redis", "own_url", "redis_settings")
 
@@ -52,7 +50,7 @@ def default_broker_url() -> str:
     return redis_url_from_environment() or _LOCAL
 
 
-def redis_settings(app: "Celery", url: str | None = None) -> RedisSettings:
+def redis_settings(app: App, url: str | None = None) -> RedisSettings:
     """
     Where the jobs of *app* are.
 

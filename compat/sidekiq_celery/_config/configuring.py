@@ -1,21 +1,39 @@
 """Reading an app's settings, when somebody first asks for one."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from sidekiq_celery._config.settings import Settings, detect_settings
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.local import maybe_evaluate
 from sidekiq_celery.utils.abstract import CallableSignature
 from sidekiq_celery.utils.dispatch import Signal
 
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
-
 logger = logging.getLogger("celery.app.base")
 
 
-def load(app: "Celery") -> Settings:
+class Unread(App, Protocol):
+    """An app, and what is known of its settings before they are read."""
+
+    configured: bool
+    namespace: str | None
+    on_configure: Any
+    on_after_configure: Signal
+    _conf: Settings | None
+    _config_source: Any
+    _config_source_silent: bool
+    _preconf: dict[str, Any]
+    _preconf_set_by_auto: set[str]
+    _pending_defaults: deque[Callable[[], Any]]
+    _pending_periodic_tasks: deque[tuple[str, dict[str, Any], str | None]]
+
+    def prepare_config(self, c: Any) -> Any: ...
+
+
+def load(app: Unread) -> Settings:
     """The settings of *app*: what the program set, what its source says, defaults that were added, defaults."""
     if isinstance(app.on_configure, Signal):
         app.on_configure.send(sender=app)
@@ -45,7 +63,7 @@ def load(app: "Celery") -> Settings:
     return conf
 
 
-def load_pending(app: "Celery") -> Settings:
+def load_pending(app: Unread) -> Settings:
     """
     The same, for the first who asks for a setting.
 
@@ -63,7 +81,7 @@ def load_pending(app: "Celery") -> Settings:
 
 
 def periodic_entry(
-    app: "Celery", schedule: Any, sig: Any, args: Any, kwargs: Any, name: str | None, options: dict[str, Any]
+    app: App, schedule: Any, sig: Any, args: Any, kwargs: Any, name: str | None, options: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """Name and entry of `beat_schedule` for a signature or a task."""
     kwargs = kwargs or {}
@@ -79,7 +97,7 @@ def periodic_entry(
     return name or repr(bound), entry
 
 
-def put_periodic_task(app: "Celery", key: str, entry: dict[str, Any], name: str | None = None) -> None:
+def put_periodic_task(app: App, key: str, entry: dict[str, Any], name: str | None = None) -> None:
     """Add an entry to `beat_schedule`."""
     schedule = app.conf.beat_schedule
     if name is None and key in schedule:

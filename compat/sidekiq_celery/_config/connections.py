@@ -1,14 +1,12 @@
 """kombu's connections to an app's broker: for health checks, remote control and events. Jobs do not go this way."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.objects import FallbackContext
 
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
-
-def connect(app: "Celery", url: str | None, **given: Any) -> Any:
+def connect(app: App, url: str | None, **given: Any) -> Any:
     """A `kombu.Connection`, not opened yet; what is not given comes from the settings."""
     from sidekiq_celery._config.broker import default_broker_url, kombu_url
 
@@ -29,7 +27,7 @@ def connect(app: "Celery", url: str | None, **given: Any) -> Any:
     return app.amqp.Connection(kombu_url(url or default_broker_url()), **options)
 
 
-def pool_of(app: "Celery") -> Any:
+def pool_of(app: App) -> Any:
     """The connections of *app* that are kept."""
     from kombu import pools
 
@@ -37,7 +35,7 @@ def pool_of(app: "Celery") -> Any:
     return pools.connections[app.connection_for_write()]
 
 
-def acquire_connection(app: "Celery", pool: bool = True) -> Any:
+def acquire_connection(app: App, pool: bool = True) -> Any:
     """
     A connection, from the pool unless *pool* is false.
 
@@ -49,7 +47,7 @@ def acquire_connection(app: "Celery", pool: bool = True) -> Any:
     return _acquire(app, app.pool, app.conf.broker_pool_acquire_timeout, "connection", "connections")
 
 
-def acquire_producer(app: "Celery", timeout: float | None = None) -> Any:
+def acquire_producer(app: App, timeout: float | None = None) -> Any:
     """
     A `kombu.Producer` from the pool.
 
@@ -59,7 +57,7 @@ def acquire_producer(app: "Celery", timeout: float | None = None) -> Any:
     return _acquire(app, app.producer_pool, timeout, "producer", "producer slots")
 
 
-def _acquire(app: "Celery", pool: Any, timeout: float | None, what: str, plural: str) -> Any:
+def _acquire(app: App, pool: Any, timeout: float | None, what: str, plural: str) -> Any:
     from kombu.exceptions import LimitExceeded, OperationalError
 
     limit = app.conf.broker_pool_limit
@@ -72,11 +70,11 @@ def _acquire(app: "Celery", pool: Any, timeout: float | None, what: str, plural:
         ) from exc
 
 
-def connection_or_acquire(app: "Celery", connection: Any, pool: bool) -> FallbackContext:
+def connection_or_acquire(app: App, connection: Any, pool: bool) -> FallbackContext:
     """*connection*, or one of the app's, given back behind the `with`."""
     return FallbackContext(connection, app._acquire_connection, pool=pool)
 
 
-def producer_or_acquire(app: "Celery", producer: Any) -> FallbackContext:
+def producer_or_acquire(app: App, producer: Any) -> FallbackContext:
     """*producer*, or one of the app's, given back behind the `with`."""
     return FallbackContext(producer, app._acquire_producer, timeout=app.conf.broker_pool_acquire_timeout)

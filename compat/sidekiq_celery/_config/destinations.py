@@ -9,13 +9,11 @@ told once. A `Broadcast`, whose point is that every worker runs the task, is ref
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sidekiq_celery._config.routes import Router
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("NameRouter",)
 
@@ -72,7 +70,7 @@ class NameRouter(Router):
         routes: `task_routes`, prepared.
     """
 
-    def __init__(self, app: "Celery", routes: Any) -> None:
+    def __init__(self, app: App, routes: Any) -> None:
         conf = app.conf
         queues = _declared(conf.task_queues)
         names = {name: name for name, _ in queues} or {conf.task_default_queue: conf.task_default_queue}

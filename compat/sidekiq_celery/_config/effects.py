@@ -1,14 +1,12 @@
 """Which settings have no effect here, and saying so once."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery._config.defaults import OPTIONS
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.imports import own_name
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("settings_without_effect", "without_effect")
 
@@ -67,7 +65,7 @@ def without_effect(name: str) -> str | None:
     return _REASON_BY_NAME.get(name)
 
 
-def settings_without_effect(app: "Celery") -> dict[str, str]:
+def settings_without_effect(app: App) -> dict[str, str]:
     """The settings that the program has set and that have no effect, each with the reason."""
     reasons = ((name, without_effect(name)) for name in OPTIONS)
     found = {name: reason for name, reason in reasons if reason and app.conf.value_set_for(name)}
@@ -77,7 +75,7 @@ def settings_without_effect(app: "Celery") -> dict[str, str]:
     return found
 
 
-def tell(app: "Celery") -> None:
+def tell(app: App) -> None:
     """Name them in the log, each once in a process."""
     found = {name: reason for name, reason in settings_without_effect(app).items() if name not in _told}
     _told.update(found)

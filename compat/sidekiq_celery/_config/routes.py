@@ -3,15 +3,13 @@
 import fnmatch
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import QueueNotFound
 from sidekiq_celery.utils.collections import lpmerge
 from sidekiq_celery.utils.functional import maybe_evaluate, mlazy
 from sidekiq_celery.utils.imports import symbol_by_name
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("MapRoute", "Router", "expand_router_string", "prepare")
 
@@ -53,7 +51,7 @@ class Router:
     """
 
     def __init__(
-        self, routes: Any = None, queues: Any = None, create_missing: bool = False, app: "Celery | None" = None
+        self, routes: Any = None, queues: Any = None, create_missing: bool = False, app: App | None = None
     ) -> None:
         self.app = app
         self.queues = {} if queues is None else queues

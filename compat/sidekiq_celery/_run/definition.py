@@ -29,13 +29,13 @@ from sidekiq_celery._wire.message import aware
 from sidekiq_celery._wire.payload import EMBEDS, KEY, arguments_of, marks_of, request_fields, with_embedded
 from sidekiq_celery._wire.priorities import base_queue
 from sidekiq_celery._workflow import flow
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from sidekiq_py.errors import HardTimeLimitError, TerminatedError
 from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.registry import JobDefinition
 
 if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
     from sidekiq_celery.events.task_events import TaskEvents
 
 __all__ = (
@@ -227,7 +227,7 @@ class TaskDefinition(JobDefinition):
         events: "TaskEvents | None" = None,
     ) -> None:
         self.task = task
-        self.app: Celery = task.app
+        self.app: App = task.app
         self.plan = Plan(task, hostname, client_of(task.app).pool.settings)
         super().__init__(task.name, {}, task, origin=f"{type(task).__qualname__}", is_async=self.plan.is_async)
         self.failed_tasks = failed_tasks

@@ -15,6 +15,7 @@ from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._workflow import flow
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.ids import uuid
@@ -22,7 +23,6 @@ from sidekiq_celery.utils.nodenames import gethostname
 from sidekiq_py.redis_access.job_path import in_flight
 
 if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
     from sidekiq_celery.result import EagerResult
 
 __all__ = ("apply", "round_trip")
@@ -87,7 +87,7 @@ def apply(
     """Run a task here and now, as `Task.apply` says."""
     from sidekiq_celery.result import EagerResult
 
-    app: Celery = task._get_app()
+    app: App = task._get_app()
     task_id = task_id or uuid()
     throw = bool(app.conf.task_eager_propagates) if throw is None else throw
     # The registered instance, where a class was called upon.
@@ -129,7 +129,7 @@ def apply(
     return EagerResult(task_id, run.retval, state, traceback=traceback, name=task.name)
 
 
-def round_trip(app: "Celery", args: Any, kwargs: Any, serializer: str | None) -> tuple[Any, Any]:
+def round_trip(app: App, args: Any, kwargs: Any, serializer: str | None) -> tuple[Any, Any]:
     """
     Arguments as a worker would get them.
 

@@ -8,17 +8,15 @@ taking it off then changes nothing.
 """
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send.clients import client_of
+from sidekiq_celery.contract import App
 from sidekiq_py.clock import monotonic
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path.failed_jobs import Command, add_to_dead
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import score_text
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("INDEX", "FailedTasks", "keep_limit")
 
@@ -29,7 +27,7 @@ _SLICE = 500
 _TRIM_EVERY_SECONDS = 1.0
 
 
-def keep_limit(app: "Celery", task: Any) -> int:
+def keep_limit(app: App, task: Any) -> int:
     """How many failed tasks are kept; 0 where this one is not to be."""
     if task.keep_failed is False:
         return 0
@@ -44,7 +42,7 @@ class FailedTasks:
         app: Whose tasks.
     """
 
-    def __init__(self, app: "Celery") -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self._lock = threading.Lock()
         self._trim_at = 0.0

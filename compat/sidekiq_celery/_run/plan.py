@@ -3,23 +3,20 @@
 import logging
 from collections.abc import Callable
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sidekiq_celery.app.task import BaseTask
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.nodenames import gethostname
 from sidekiq_celery.utils.objects import mro_lookup
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("Plan", "task_has_custom")
 
 
 def task_has_custom(task: Any, attr: str) -> bool:
     """Whether the task's class, or one it derives from, defines *attr* itself."""
-    found = mro_lookup(type(task), attr, stop={BaseTask, object}, monkey_patched=["sidekiq_celery.app.task"])
-    return bool(found)
+    own: type = getattr(task, "_base_of_tasks", object)
+    return bool(mro_lookup(type(task), attr, stop={own, object}, monkey_patched=[own.__module__]))
 
 
 class Plan:
@@ -56,7 +53,7 @@ class Plan:
 
     def __init__(self, task: Any, hostname: str | None = None, broker: RedisSettings | None = None) -> None:
         self.task = task
-        self.app: Celery = task.app
+        self.app: App = task.app
         self.hostname = hostname or gethostname()
         self.fun: Callable[..., Any] = task if task_has_custom(task, "__call__") else task.run
         self.is_async = iscoroutinefunction(task.run)

@@ -1,17 +1,13 @@
 """What a run tells the receivers of signals about its end. Nothing is put together where nobody listens."""
 
-from typing import TYPE_CHECKING
-
 from sidekiq_celery import signals
+from sidekiq_celery._send.running_task import RunDetails
 from sidekiq_celery.utils.einfo import ExceptionInfo
-
-if TYPE_CHECKING:
-    from sidekiq_celery._run.task_run import TaskRun
 
 __all__ = ("tell_end", "tell_failure", "tell_internal_error")
 
 
-def tell_failure(run: "TaskRun", error: BaseException, einfo: ExceptionInfo) -> None:
+def tell_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
     """The task has failed for good."""
     if signals.task_failure.receivers:
         signals.task_failure.send(
@@ -25,7 +21,7 @@ def tell_failure(run: "TaskRun", error: BaseException, einfo: ExceptionInfo) -> 
         )
 
 
-def tell_internal_error(run: "TaskRun", error: BaseException, einfo: ExceptionInfo) -> None:
+def tell_internal_error(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
     """A hook, or what comes after the task, has raised."""
     if signals.task_internal_error.receivers:
         signals.task_internal_error.send(
@@ -40,7 +36,7 @@ def tell_internal_error(run: "TaskRun", error: BaseException, einfo: ExceptionIn
         )
 
 
-def tell_end(run: "TaskRun") -> None:
+def tell_end(run: RunDetails) -> None:
     """The run is over, however it has ended."""
     if signals.task_postrun.receivers:
         signals.task_postrun.send(

@@ -5,15 +5,13 @@ To read one takes several times its size, and whoever may write to Redis can wri
 """
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import states
 from sidekiq_celery._workflow.never import result_stored
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py.redis_access.job_path.in_flight import Effect
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("id_at_an_end", "refusal_of")
 
@@ -21,7 +19,7 @@ _ID_KEY = b'"jid":"'
 _SEARCHED_BYTES = 16 * 1024
 
 
-def refusal_of(app: "Celery", raw: bytes) -> tuple[str, list[Effect]]:
+def refusal_of(app: App, raw: bytes) -> tuple[str, list[Effect]]:
     """
     What is said of a job, and what is written with its end: that it has failed, where its id is found.
 

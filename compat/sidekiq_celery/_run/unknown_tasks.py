@@ -7,15 +7,13 @@ as well (`sidekiq-py worker`) a job that Ruby has enqueued is none of ours, and 
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery._wire.payload import KEY
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered
 from sidekiq_py.registry import JobDefinition
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("unknown_tasks",)
 
@@ -23,7 +21,7 @@ _MOST_NAMES = 256
 
 
 def unknown_tasks(
-    app: "Celery", define: Callable[[Any], JobDefinition], *, claims_all: bool
+    app: App, define: Callable[[Any], JobDefinition], *, claims_all: bool
 ) -> Callable[[str], JobDefinition | None]:
     """
     Finds a job for a class that nobody declares.
@@ -54,7 +52,7 @@ def unknown_tasks(
     return find
 
 
-def _unknown(app: "Celery", name: str) -> Any:
+def _unknown(app: App, name: str) -> Any:
     """A task that fails."""
 
     def run(self: Any, *args: Any, **kwargs: Any) -> None:

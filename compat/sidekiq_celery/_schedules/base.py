@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sidekiq_celery._state import get_current_app
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.time import humanize_seconds, maybe_make_aware, maybe_timedelta, remaining, timezone
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("BaseSchedule", "maybe_schedule", "schedstate", "schedule")
 
@@ -38,7 +36,7 @@ class BaseSchedule:
         app: Whose time zone and settings hold; else the current app.
     """
 
-    def __init__(self, nowfun: NowFunction | None = None, app: "Celery | None" = None) -> None:
+    def __init__(self, nowfun: NowFunction | None = None, app: App | None = None) -> None:
         self.nowfun = nowfun
         self._app = app
 
@@ -62,12 +60,12 @@ class BaseSchedule:
         return maybe_make_aware(dt, self.tz, naive_as_utc=naive_as_utc)
 
     @property
-    def app(self) -> "Celery":
+    def app(self) -> App:
         """Whose settings hold."""
         return self._app or get_current_app()
 
     @app.setter
-    def app(self, app: "Celery | None") -> None:
+    def app(self, app: App | None) -> None:
         self._app = app
 
     @cached_property
@@ -107,7 +105,7 @@ class schedule(BaseSchedule):
         run_every: float | timedelta | None = None,
         relative: bool = False,
         nowfun: NowFunction | None = None,
-        app: "Celery | None" = None,
+        app: App | None = None,
     ) -> None:
         self.run_every: timedelta = maybe_timedelta(run_every)
         self.relative = relative
@@ -154,7 +152,7 @@ class schedule(BaseSchedule):
         return type(self), (self.run_every, self.relative, self.nowfun)
 
 
-def maybe_schedule(s: Any, relative: bool = False, app: "Celery | None" = None) -> Any:
+def maybe_schedule(s: Any, relative: bool = False, app: App | None = None) -> Any:
     """Seconds or a timedelta as a schedule; a schedule as it is, now of *app*; None for None."""
     if s is None:
         return None

@@ -6,17 +6,15 @@ Inside of a task's end (`gathering`) they become part of what that writes.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send import pipeline_buffer
+from sidekiq_celery.contract import App
 from sidekiq_py import program
 from sidekiq_py.errors import RedisError
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("keep", "send", "together")
 
@@ -25,7 +23,7 @@ _MOST_WORDS = 10_000
 
 
 @contextmanager
-def together(app: "Celery") -> Iterator[None]:
+def together(app: App) -> Iterator[None]:
     """
     What is published within is sent at the end, and not at all if the block raises.
 
@@ -40,7 +38,7 @@ def together(app: "Celery") -> Iterator[None]:
     send(app, wanted)
 
 
-def keep(app: "Celery", commands: list[Command]) -> None:
+def keep(app: App, commands: list[Command]) -> None:
     """Run *commands* before what is published next."""
     gathered = pipeline_buffer.gathered()
     if gathered is None:
@@ -49,7 +47,7 @@ def keep(app: "Celery", commands: list[Command]) -> None:
         gathered += commands
 
 
-def send(app: "Celery", wanted: list[Any]) -> None:
+def send(app: App, wanted: list[Any]) -> None:
     """
     Send jobs and commands; after the commit where pushes wait for that.
 
@@ -62,7 +60,7 @@ def send(app: "Celery", wanted: list[Any]) -> None:
         _send_now(app, wanted)
 
 
-def _send_now(app: "Celery", wanted: list[Any]) -> None:
+def _send_now(app: App, wanted: list[Any]) -> None:
     from sidekiq_celery._send.clients import fail, pushing_client
 
     pool = pushing_client(app).pool

@@ -1,17 +1,15 @@
 """The client of each app, and what its failures are raised as."""
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from sidekiq_celery._config.broker import redis_settings
+from sidekiq_celery.contract import App
 from sidekiq_py.client import sync_client as clients
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.registry import JobDefinition
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = (
     "client_of",
@@ -22,10 +20,10 @@ __all__ = (
     "refuse",
 )
 
-_clients: "WeakKeyDictionary[Celery, Client]" = WeakKeyDictionary()
+_clients: "WeakKeyDictionary[App, Client]" = WeakKeyDictionary()
 
 
-def client_of(app: "Celery") -> Client:
+def client_of(app: App) -> Client:
     """
     What pushes the tasks of *app*: to its broker; without one, to where the program is configured to push.
 
@@ -42,7 +40,7 @@ def client_of(app: "Celery") -> Client:
     return known
 
 
-def close_client_of(app: "Celery") -> None:
+def close_client_of(app: App) -> None:
     """Close the connections by which *app* pushes; a later push makes new ones."""
     known = _clients.pop(app, None)
     if known is not None:
@@ -58,7 +56,7 @@ def definition_of(task: Any) -> JobDefinition:
     return definition
 
 
-def pushing_client(app: "Celery", definition: JobDefinition | None = None) -> Client:
+def pushing_client(app: App, definition: JobDefinition | None = None) -> Client:
     """The client for a push: of `Client.via`, else of *definition*, else of *app*."""
     return clients.for_job(definition or JobDefinition("", {}, None, pool=client_of(app)))
 

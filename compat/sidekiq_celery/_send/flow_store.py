@@ -16,18 +16,16 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sidekiq_celery._wire.json_values import beyond_json, encoder, from_plain
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError, RedisError, ReplyLostError
 from sidekiq_py.outcome import Question
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.wire.json_dialect import loads
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = (
     "DONE", "Answer", "ChordRecord", "Place", "Step", "add_parts", "answered", "as_text", "chord_key", "is_place",
@@ -173,7 +171,7 @@ def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
     return [("DEL", key), ("HSET", key, "parts", parts, "body", text), ("EXPIRE", key, TTL_SECONDS)]
 
 
-def read_step(app: "Celery", place: Place, known: Answer | None = None) -> Step | None:
+def read_step(app: App, place: Place, known: Answer | None = None) -> Step | None:
     """
     The step at a place; None if it was taken, or forgotten.
 
@@ -229,7 +227,7 @@ def take_step(place: Place) -> list[Command]:
     return [("HDEL", key, place["next"]), ("EXPIRE", key, TTL_SECONDS)]
 
 
-def walk(app: "Celery", chain: Any) -> Iterator[dict[str, Any]]:
+def walk(app: App, chain: Any) -> Iterator[dict[str, Any]]:
     """The steps of a `chain`, the next one first, read as they are asked for."""
     for step in reversed(chain or ()):
         place = step if is_place(step) else None
@@ -243,14 +241,14 @@ def walk(app: "Celery", chain: Any) -> Iterator[dict[str, Any]]:
             place = found.behind
 
 
-def read_chord(app: "Celery", chord_id: str) -> ChordRecord:
+def read_chord(app: App, chord_id: str) -> ChordRecord:
     """What is kept of a chord."""
     body, parts, done = _ask(app, "HMGET", chord_key(chord_id), "body", "parts", DONE)
     signature = None if body is None else _from_text(body)
     return ChordRecord(signature, int(parts or 0), done is not None)
 
 
-def recall_chord(app: "Celery", chord_id: str) -> ChordRecord:
+def recall_chord(app: App, chord_id: str) -> ChordRecord:
     """The same, as it was a few seconds ago at most: what a thousand parts would ask for, one after the other."""
     now = monotonic()
     read_at, record = _recalled.get(chord_id, (0.0, None))
@@ -263,14 +261,14 @@ def recall_chord(app: "Celery", chord_id: str) -> ChordRecord:
     return record
 
 
-def add_parts(app: "Celery", chord_id: str, count: int) -> int:
+def add_parts(app: App, chord_id: str, count: int) -> int:
     """Let a chord have more parts; returns the number of the first of them."""
     key = chord_key(chord_id)
     more = int(_ask(app, "HINCRBY", key, "more", count, idempotent=False))
     return int(_ask(app, "HGET", key, "parts") or 0) + more - count
 
 
-def _ask(app: "Celery", *command: Any, idempotent: bool = True) -> Any:
+def _ask(app: App, *command: Any, idempotent: bool = True) -> Any:
     """
     Redis's answer; it is asked again, unless that might be done twice, for as long as a failover or a restart takes.
 

@@ -1,7 +1,7 @@
 """A call's message as what the engine's client pushes."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send.clients import refuse
 from sidekiq_celery._send.header_checks import sorted_out
@@ -9,9 +9,7 @@ from sidekiq_celery._wire.message import TaskMessage, aware
 from sidekiq_celery._wire.payload import KEY, encoded_arguments, marks_of_message
 from sidekiq_celery._wire.priorities import priority_queue
 from sidekiq_celery._wire.ruby_headers import RUBY_OPTION, report_of
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_celery.contract import App
 
 __all__ = ("item_of_call", "item_of_message")
 
@@ -20,7 +18,7 @@ _OF_ITS_PLACE = frozenset({"correlation_id", "group", "parent_id", "root_id"})
 
 
 def item_of_call(
-    app: "Celery",
+    app: App,
     name: str,
     message: TaskMessage,
     queue: str,
@@ -63,7 +61,7 @@ def item_of_call(
     return item
 
 
-def item_of_message(app: "Celery", name: str, message: TaskMessage, queue: str, task: Any) -> dict[str, Any]:
+def item_of_message(app: App, name: str, message: TaskMessage, queue: str, task: Any) -> dict[str, Any]:
     """
     What is handed to the client's `push`, but for arguments and marks.
 

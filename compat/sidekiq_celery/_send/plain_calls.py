@@ -22,6 +22,7 @@ from sidekiq_celery._send.pushing import push_ready
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.message import as_task_v2
 from sidekiq_celery._wire.payload import KEY, encoded_arguments
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
@@ -29,7 +30,6 @@ from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.wire.json_dialect import dumps_known
 
 if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
     from sidekiq_py.client.sync_client import Client
 
 __all__ = ("Manner", "Place", "result_of", "send")
@@ -123,7 +123,7 @@ class _Job(NamedTuple):
     kept: list[Command]
 
 
-def send(app: "Celery", task: Any, args: Any, kwargs: Any, place: Place, options: dict[str, Any], how: Manner) -> Any:
+def send(app: App, task: Any, args: Any, kwargs: Any, place: Place, options: dict[str, Any], how: Manner) -> Any:
     """
     Send a call for which nobody has given options.
 
@@ -180,7 +180,7 @@ def send(app: "Celery", task: Any, args: Any, kwargs: Any, place: Place, options
     return result
 
 
-def result_of(app: "Celery", task_id: str, result_cls: Any, is_ignored: Any) -> Any:
+def result_of(app: App, task_id: str, result_cls: Any, is_ignored: Any) -> Any:
     """The handle of a call's result."""
     result = (result_cls or app.AsyncResult)(task_id)
     # An attribute, as classes of programs may not take it as an argument.
@@ -227,9 +227,7 @@ def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | No
     return _Job(call.template, task_id, arguments, text, kept)
 
 
-def _call_of(
-    app: "Celery", client: "Client", task: Any, options: dict[str, Any], settings: _Settings
-) -> _PlainCall | None:
+def _call_of(app: App, client: "Client", task: Any, options: dict[str, Any], settings: _Settings) -> _PlainCall | None:
     """What is common to the plain calls of *task*, as things are now; None if they cannot be told from that."""
     serializer = options.get("serializer") or settings.task_serializer
     if serializer != "json" or settings.task_compression or settings.task_send_sent_event:
@@ -254,7 +252,7 @@ def _call_of(
 
 
 def _made(
-    app: "Celery", client: "Client", task: Any, options: dict[str, Any], made_from: tuple[Any, ...]
+    app: App, client: "Client", task: Any, options: dict[str, Any], made_from: tuple[Any, ...]
 ) -> _PlainCall | None:
     given = {key: value for key, value in options.items() if value is not None}
     if not given.keys() <= set(_CONSTANT) or not all(isinstance(value, _SCALARS) for value in given.values()):
@@ -271,7 +269,7 @@ def _made(
     return _PlainCall(made_from, dict(options), template, marks, is_text, marks_json(marks, template), with_kwargs)
 
 
-def _item(app: "Celery", task: Any, given: dict[str, Any]) -> dict[str, Any] | None:
+def _item(app: App, task: Any, given: dict[str, Any]) -> dict[str, Any] | None:
     """A call as the long way would send it, which names its origin; None if it goes there with more than its marks."""
     limits = {key: given[key] for key in ("time_limit", "soft_time_limit") if key in given}
     queue, others = app.amqp.destinations.find({"queue": given.get("queue")}, task.name, (), {}, task)

@@ -5,7 +5,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery._send import flow_store, pipeline_buffer, unique
@@ -14,13 +14,11 @@ from sidekiq_celery._send.plain_calls import result_of
 from sidekiq_celery._send.pushing import publish_policy, push, push_unique
 from sidekiq_celery._wire.message import TaskMessage, as_task_v2, aware
 from sidekiq_celery._wire.payload import KEY
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import AlwaysEagerIgnored
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("create_message", "send_message", "send_task")
 
@@ -37,7 +35,7 @@ _OF_THE_PRODUCER = (
 
 
 def send_task(
-    app: "Celery",
+    app: App,
     name: str,
     args: Any = None,
     kwargs: Any = None,
@@ -133,14 +131,14 @@ def send_task(
     return result
 
 
-def create_message(app: "Celery", *args: Any, **kwargs: Any) -> TaskMessage:
+def create_message(app: App, *args: Any, **kwargs: Any) -> TaskMessage:
     """The message of a call; the arguments' texts are made where somebody looks at them."""
     is_seen = bool(signals.before_task_publish.receivers or signals.after_task_publish.receivers)
     return as_task_v2(app, *args, **{"shows_arguments": is_seen, **kwargs})
 
 
 def send_message(
-    app: "Celery",
+    app: App,
     name: str,
     message: TaskMessage,
     queue: str,
@@ -218,7 +216,7 @@ def _own_options(task: Any) -> dict[str, Any]:
     return {} if get is None else {key: value for key, value in get().items() if value is not None}
 
 
-def _warn_of_the_past(app: "Celery", task_id: str, expires: Any) -> None:
+def _warn_of_the_past(app: App, task_id: str, expires: Any) -> None:
     if expires is None:
         return
     is_moment = isinstance(expires, datetime | str)

@@ -1,20 +1,17 @@
 """Emptying queues."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from sidekiq_celery._send.clients import client_of, fail
 from sidekiq_celery._send.emptying import empty
 from sidekiq_celery._wire.priorities import priority_queues
+from sidekiq_celery.contract import App
 from sidekiq_py.errors import RedisError
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("purge",)
 
 
-def purge(app: "Celery", names: Iterable[str]) -> int:
+def purge(app: App, names: Iterable[str]) -> int:
     """
     Take all waiting jobs out of queues; returns how many there were. What runs, or is scheduled, stays.
 

@@ -8,19 +8,17 @@ shards. A failure is raised as kombu's `OperationalError`, as programs that come
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sidekiq_celery._send import atomic_batch, pipeline_buffer, unique
 from sidekiq_celery._send.clients import fail, pushing_client, refuse
 from sidekiq_celery._send.push_templates import templated
 from sidekiq_celery._wire.payload import KEY, UNIQUE
+from sidekiq_celery.contract import App
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnectionError, RedisError
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = (
     "Policy",
@@ -35,12 +33,12 @@ Policy = Callable[[], Mapping[str, Any] | None]
 """How often a push is tried again, and after which pauses; None: not at all."""
 
 
-def publish_policy(app: "Celery", given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def publish_policy(app: App, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """How a push is tried again: `task_publish_retry_policy`, and what a call gives in its place."""
     return {**app.conf.task_publish_retry_policy, **(given or {})}
 
 
-def push(app: "Celery", item: dict[str, Any], policy: Policy, kept: Sequence[Command] = ()) -> None:
+def push(app: App, item: dict[str, Any], policy: Policy, kept: Sequence[Command] = ()) -> None:
     """
     Push a job.
 
@@ -79,7 +77,7 @@ def _templated(client: Client, item: dict[str, Any]) -> Outgoing | None:
         return None
 
 
-def push_unique(app: "Celery", item: dict[str, Any], policy: Policy, lock: unique.Lock) -> str:
+def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Lock) -> str:
     """Push a job with its lock; the id of the task that is there now."""
     item[KEY] = {**item.get(KEY, {}), UNIQUE: lock.mark}
     client = pushing_client(app, getattr(item["class"], "__sidekiq_job__", None))
@@ -98,7 +96,7 @@ def push_unique(app: "Celery", item: dict[str, Any], policy: Policy, lock: uniqu
     return item["jid"] if job is None else unique.push(client.pool, job, lock, sends)
 
 
-def push_ready(app: "Celery", client: Client, job: Outgoing) -> None:
+def push_ready(app: App, client: Client, job: Outgoing) -> None:
     """
     Push a job that is ready, as the app's settings say.
 

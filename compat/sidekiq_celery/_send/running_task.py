@@ -6,8 +6,10 @@ from typing import Any, Protocol
 
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.exceptions import Retry
+from sidekiq_celery.utils.einfo import ExceptionInfo
+from sidekiq_py.program import Outgoing
 
-__all__ = ("Run", "current", "running")
+__all__ = ("Run", "RunDetails", "current", "running")
 
 
 class Run(Protocol):
@@ -26,6 +28,33 @@ class Run(Protocol):
 
     def gather_retry(self, publish: Callable[[], Any], again: Retry) -> None:
         """The same for the next try."""
+
+
+class _Plan(Protocol):
+    @property
+    def task(self) -> Any:
+        """What is run."""
+
+
+class RunDetails(Protocol):
+    """What events and signals tell of a run; `_run.task_run.TaskRun` says what each is."""
+
+    task_id: str
+    args: Any
+    kwargs: Any
+    state: str | None
+    retval: Any
+    einfo: ExceptionInfo | None
+    runtime: float | None
+    again: list[Outgoing]
+
+    @property
+    def plan(self) -> _Plan:
+        """Of the task."""
+
+    @property
+    def request(self) -> Context:
+        """Of the call."""
 
 
 running: ContextVar[Run | None] = ContextVar("sidekiq_celery.running", default=None)

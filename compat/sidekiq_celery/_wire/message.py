@@ -9,15 +9,13 @@ Source: Celery 5.7.0, `celery.app.amqp`, protocol 2.
 import numbers
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.nodenames import anon_nodename
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_celery.utils.time import add_seconds_to_datetime
 from sidekiq_py.wire.payload import shown as shown_value
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("TaskMessage", "as_task_v2", "aware", "shown")
 
@@ -41,7 +39,7 @@ class TaskMessage(NamedTuple):
 
 
 def as_task_v2(
-    app: "Celery",
+    app: App,
     task_id: str,
     name: str,
     args: Any = None,
@@ -126,13 +124,13 @@ def as_task_v2(
     return TaskMessage(headers, properties, (args, kwargs, embedded), event)
 
 
-def aware(app: "Celery", when: Any) -> datetime:
+def aware(app: App, when: Any) -> datetime:
     """A datetime, or ISO 8601, with a time zone: that of *app* if it has none."""
     moment = datetime.fromisoformat(when) if isinstance(when, str) else when
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=app.timezone)
 
 
-def _in_seconds(app: "Celery", seconds: float, what: str, now: datetime | None, timezone: Any) -> datetime:
+def _in_seconds(app: App, seconds: float, what: str, now: datetime | None, timezone: Any) -> datetime:
     try:
         is_in_range = seconds >= _LEAST_SECONDS
     except TypeError:

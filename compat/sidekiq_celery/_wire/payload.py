@@ -9,13 +9,11 @@ without the keys that have nothing to say; a job that Ruby has enqueued lacks it
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._wire.json_values import from_plain, to_plain
 from sidekiq_celery._wire.message import TaskMessage, shown
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_celery.contract import App
 
 __all__ = (
     "EMBEDDED", "EMBEDS", "KEY", "SLOT", "UNIQUE", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message",
@@ -159,7 +157,7 @@ def sealed(body: bytes, content_type: str | None, content_encoding: str | None, 
     return marks
 
 
-def arguments_of(app: "Celery", args: list[Any], marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def arguments_of(app: App, args: list[Any], marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """
     Positional and keyword arguments of a job.
 
@@ -184,7 +182,7 @@ def arguments_of(app: "Celery", args: list[Any], marks: Mapping[str, Any]) -> tu
     return read, {}
 
 
-def with_embedded(app: "Celery", marks: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_embedded(app: App, marks: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     *marks* with what a Celery client has put into the body beside the arguments: callbacks, errbacks, chain, chord.
 
@@ -200,7 +198,7 @@ def with_embedded(app: "Celery", marks: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**marks, **{name: embedded[name] for name in EMBEDDED if embedded.get(name)}}
 
 
-def _read_body(app: "Celery", marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _read_body(app: App, marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     from sidekiq_celery.exceptions import InvalidTaskError
 
     body = _loaded_body(app, marks)
@@ -211,7 +209,7 @@ def _read_body(app: "Celery", marks: Mapping[str, Any]) -> tuple[list[Any], dict
         raise InvalidTaskError(f"celery.body holds no arguments and keyword arguments: {error}") from error
 
 
-def _loaded_body(app: "Celery", marks: Mapping[str, Any]) -> Any:
+def _loaded_body(app: App, marks: Mapping[str, Any]) -> Any:
     kombu: Any = import_module("kombu.serialization")
     accepted = kombu.prepare_accept_content(app.conf.accept_content)
     raw = _raw_body(marks["body"])

@@ -8,17 +8,16 @@ queue itself; the others in `<queue>:<step>`, each rounded down to one of `prior
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_celery.contract import App
 
 __all__ = ("base_queue", "levels", "priority_queue", "priority_queues", "step_queue", "steps", "steps_of")
 
 _STEPS = (0, 3, 6, 9)
 
 
-def steps(app: "Celery") -> tuple[int, ...]:
+def steps(app: App) -> tuple[int, ...]:
     """The steps that *app* orders, the most urgent first; none if it orders none."""
     return steps_of(app.conf.broker_transport_options or {})
 
@@ -30,7 +29,7 @@ def steps_of(options: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(sorted(int(step) for step in options.get("priority_steps") or _STEPS))
 
 
-def priority_queue(app: "Celery", queue: str, priority: int | None) -> str:
+def priority_queue(app: App, queue: str, priority: int | None) -> str:
     """The queue for a task of that priority."""
     return step_queue(queue, priority, steps(app)) if priority else queue
 
@@ -43,7 +42,7 @@ def step_queue(queue: str, priority: int | None, ordered: tuple[int, ...]) -> st
     return f"{queue}:{step}" if step else queue
 
 
-def priority_queues(app: "Celery", queue: str) -> list[str]:
+def priority_queues(app: App, queue: str) -> list[str]:
     """All queues for which *queue* stands, the most urgent first."""
     return levels(queue, steps(app))
 
@@ -53,7 +52,7 @@ def levels(queue: str, ordered: tuple[int, ...]) -> list[str]:
     return list(dict.fromkeys([queue, *(f"{queue}:{step}" for step in ordered if step)]))
 
 
-def base_queue(app: "Celery", queue: str) -> str:
+def base_queue(app: App, queue: str) -> str:
     """The queue that a program names, of one that `priority_queues` gives."""
     name, _, step = queue.rpartition(":")
     return name if name and step.isdigit() and int(step) in steps(app) else queue

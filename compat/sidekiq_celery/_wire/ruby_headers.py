@@ -1,9 +1,8 @@
 """What a job that is implemented in Ruby is told, to be a step of a workflow: `celery.report`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_celery.contract import App
 
 __all__ = ("ENDED_TASK", "RUBY_OPTION", "report_of", "reporting_queue")
 
@@ -14,7 +13,7 @@ ENDED_TASK = "celery.step_ended"
 """The task by which a workflow goes on behind a step in Ruby."""
 
 
-def report_of(app: "Celery", task_id: str, ignores_result: bool) -> dict[str, Any]:
+def report_of(app: App, task_id: str, ignores_result: bool) -> dict[str, Any]:
     """What a Ruby step is told of where to report; without `key`, Python stores its result."""
     report: dict[str, Any] = {"class": ENDED_TASK, "queue": reporting_queue(app)}
     backend = app.backend
@@ -26,7 +25,7 @@ def report_of(app: "Celery", task_id: str, ignores_result: bool) -> dict[str, An
     return report
 
 
-def reporting_queue(app: "Celery") -> str:
+def reporting_queue(app: App) -> str:
     """Where Python's workers hear of steps in Ruby: the default queue, unless a route sends `celery.step_ended`."""
     queue: str = app.amqp.destinations.find({}, ENDED_TASK)[0]
     return queue

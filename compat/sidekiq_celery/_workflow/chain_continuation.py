@@ -1,18 +1,16 @@
 """A chain's next step, called with the result of the one before."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import states
 from sidekiq_celery._send import flow_store, pipeline_buffer
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery._workflow.never import never_runs
 from sidekiq_celery._workflow.steps import call_step
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import TaskRevokedError
 from sidekiq_py.redis_access.job_path.in_flight import Effect
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.task import Context
 
 __all__ = ("Chains",)
 
@@ -22,7 +20,7 @@ logger = logging.getLogger("celery.app.trace")
 class Chains:
     """What comes behind a request in its chain: in Redis, or in the message where a real Celery client sent it."""
 
-    def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
+    def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
         """Publish the next step."""
         if not request.chain:
             return []
@@ -40,9 +38,7 @@ class Chains:
             request._question = flow_store.question_of(rest[0], pipeline_buffer.gathered())
         return taken
 
-    def after_failure(
-        self, app: "Celery", request: "Context", exc: BaseException, traceback: str | None
-    ) -> list[Effect]:
+    def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
         """Let those who wait for a later step know."""
         state = states.REVOKED if isinstance(exc, TaskRevokedError) else states.FAILURE
         return [

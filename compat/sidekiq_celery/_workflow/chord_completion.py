@@ -5,11 +5,12 @@ Both are in the script that ends the part's job, so that there is no moment in w
 count, and none in which all count and nobody enqueues.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery._send import flow_store, pipeline_buffer
 from sidekiq_celery._wire.chord_part import NUMBER, is_part
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.json_values import for_payload
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.chord_headers import enclosed
@@ -18,14 +19,11 @@ from sidekiq_celery._workflow.never import chord_failed
 from sidekiq_celery._workflow.own_routes import route_of
 from sidekiq_celery._workflow.signature import maybe_signature
 from sidekiq_celery._workflow.steps import call_step
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.in_flight import Effect, Join
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.task import Context
 
 __all__ = ("Chords",)
 
@@ -38,7 +36,7 @@ _SEAM = f"sidekiq_celery:{uuid()}"
 class Chords:
     """The chord that a request is part of."""
 
-    def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
+    def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
         """Write the part, and the body for the case that it is the last one."""
         chord = request.chord
         chord_id = _id_of(request)
@@ -60,14 +58,12 @@ class Chords:
             effects.append(Join(key, flow_store.DONE, parts, f'"{_SEAM}"'.encode(), then))
         return effects
 
-    def after_failure(
-        self, app: "Celery", request: "Context", exc: BaseException, traceback: str | None
-    ) -> list[Effect]:
+    def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
         """Let the chord fail."""
         return chord_failed(app, request, request.chord, request.group, request.id, exc)
 
 
-def _id_of(request: "Context") -> str | None:
+def _id_of(request: Context) -> str | None:
     chord = request.chord
     if not chord:
         return None
@@ -75,7 +71,7 @@ def _id_of(request: "Context") -> str | None:
     return chord_id
 
 
-def _part(app: "Celery", chord: dict[str, Any], retval: Any) -> bytes:
+def _part(app: App, chord: dict[str, Any], retval: Any) -> bytes:
     """
     A part's result as it stands in the body's arguments.
 
@@ -92,7 +88,7 @@ def _part(app: "Celery", chord: dict[str, Any], retval: Any) -> bytes:
     return enclosed(chord, text)
 
 
-def _body_commands(app: "Celery", request: "Context", body: Any) -> list[Command]:
+def _body_commands(app: App, request: Context, body: Any) -> list[Command]:
     """What enqueues the body: itself, or a task that calls it."""
     sig = maybe_signature(body, app=app)
     results = [_SEAM]
@@ -108,7 +104,7 @@ def _body_commands(app: "Celery", request: "Context", body: Any) -> list[Command
     return pipeline_buffer.commands(jobs)
 
 
-def _is_pushed_as_it_is(app: "Celery", sig: Any) -> bool:
+def _is_pushed_as_it_is(app: App, sig: Any) -> bool:
     """
     Whether a body is made ready by every part, as any may be the last.
 
@@ -126,7 +122,7 @@ def _is_pushed_as_it_is(app: "Celery", sig: Any) -> bool:
     return is_json and not is_compressed and not has_listeners and not pushing_client(app).middleware
 
 
-def _serializer_of(app: "Celery", sig: Any) -> Any:
+def _serializer_of(app: App, sig: Any) -> Any:
     task = app._tasks.get(sig.task)
     return getattr(task, "serializer", None) or app.conf.task_serializer
 
@@ -140,7 +136,7 @@ def _swept(key: str) -> list[Command]:
     ]
 
 
-def _celerys_size(app: "Celery", body: Any, group_id: str) -> int:
+def _celerys_size(app: App, body: Any, group_id: str) -> int:
     """How many parts a real Celery client has sent; 0 while it is at it."""
     if body.get("chord_size"):
         return int(body["chord_size"])

@@ -9,16 +9,14 @@ Each kind of effect is a `Flow`; `FLOWS` is the list of them, asked in that orde
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sidekiq_celery._send import pipeline_buffer
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.passed_values import handed_on
 from sidekiq_celery._workflow import chain_continuation, chord_completion, links
+from sidekiq_celery.contract import App
 from sidekiq_py.redis_access.job_path.in_flight import Effect
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.task import Context
 
 __all__ = ("FLOWS", "MARKS", "Flow", "after_failure", "after_success", "is_part")
 
@@ -29,7 +27,7 @@ MARKS = frozenset({"callbacks", "chain", "chord", "errbacks", "flow"})
 class Flow(Protocol):
     """One kind of what a task's end sets off."""
 
-    def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
+    def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
         """
         The task returned *retval*.
 
@@ -37,9 +35,7 @@ class Flow(Protocol):
             Exception: The task has failed by that; nothing of this flow is written.
         """
 
-    def after_failure(
-        self, app: "Celery", request: "Context", exc: BaseException, traceback: str | None
-    ) -> list[Effect]:
+    def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
         """The task has failed for good, was revoked or has expired."""
 
 
@@ -56,7 +52,7 @@ def is_part(marks: Mapping[str, Any]) -> bool:
     return not MARKS.isdisjoint(marks)
 
 
-def after_success(app: "Celery", request: "Context", retval: Any) -> list[Effect]:
+def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
     """
     All that a success sets off.
 
@@ -76,7 +72,7 @@ def after_success(app: "Celery", request: "Context", retval: Any) -> list[Effect
     return handed_on(effects_of, retval)
 
 
-def after_failure(app: "Celery", request: "Context", exc: BaseException, traceback: str | None) -> list[Effect]:
+def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
     """All that a failure sets off."""
     effects: list[Effect] = []
     with pipeline_buffer.gathering() as jobs:

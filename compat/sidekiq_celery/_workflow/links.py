@@ -7,16 +7,14 @@ the traceback; the others become tasks of their own.
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery._workflow import kinds
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered, TaskRevokedError
 from sidekiq_celery.utils.functional import arity_greater
 from sidekiq_py.redis_access.job_path.in_flight import Effect
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.task import Context
 
 __all__ = ("Links", "calls_errbacks", "lineage")
 
@@ -29,7 +27,7 @@ logger = logging.getLogger("celery.backends.base")
 class Links:
     """The callbacks and errbacks of a request."""
 
-    def after_success(self, app: "Celery", request: "Context", retval: Any) -> list[Effect]:
+    def after_success(self, app: App, request: Context, retval: Any) -> list[Effect]:
         """Publish the callbacks, each with the result in front of its arguments; several tasks as one group."""
         if not request.callbacks:
             return []
@@ -37,9 +35,7 @@ class Links:
             callback.apply_async((retval,), **lineage(app, request))
         return []
 
-    def after_failure(
-        self, app: "Celery", request: "Context", exc: BaseException, traceback: str | None
-    ) -> list[Effect]:
+    def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
         """Call the errbacks, or publish them with the id of the task that failed."""
         if isinstance(exc, TaskRevokedError):
             # Who is called off has not failed.
@@ -57,7 +53,7 @@ class Links:
         return []
 
 
-def _grouped(app: "Celery", callbacks: list[Any]) -> list[Any]:
+def _grouped(app: App, callbacks: list[Any]) -> list[Any]:
     """As in Celery, whose `children` of a result then hold the group."""
     if len(callbacks) < 2:
         return callbacks
@@ -66,12 +62,12 @@ def _grouped(app: "Celery", callbacks: list[Any]) -> list[Any]:
     return [*groups, kinds.group_of(others, app=app)] if others else groups
 
 
-def calls_errbacks(app: "Celery", request: "Context") -> bool:
+def calls_errbacks(app: App, request: Context) -> bool:
     """Whether a failure calls an errback in this process, before the job has ended."""
     return any(_is_called_here(app.signature(errback)) for errback in request.errbacks or ())
 
 
-def lineage(app: "Celery", request: "Context") -> dict[str, Any]:
+def lineage(app: App, request: Context) -> dict[str, Any]:
     """The options of what the task of *request* sets off: parent, root, and priority where it is handed on."""
     options = {"parent_id": request.id, "root_id": request.root_id or request.id}
     if app.conf.task_inherit_parent_priority:

@@ -1,20 +1,18 @@
 """Signatures that will never be called, as something before them failed: their results, and the chords they are in."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import states
 from sidekiq_celery._send import flow_store, pipeline_buffer
 from sidekiq_celery._wire.chord_part import is_part
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.json_values import for_payload, with_marked_floats
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.own_routes import route_of
 from sidekiq_celery._workflow.signature import maybe_signature
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.task import Context
 
 __all__ = ("chord_failed", "never_runs", "result_stored")
 
@@ -22,8 +20,8 @@ FAIL_TASK = "celery.chord_fail"
 
 
 def never_runs(
-    app: "Celery",
-    request: "Context",
+    app: App,
+    request: Context,
     sig: Any,
     exc: BaseException,
     state: str = states.FAILURE,
@@ -51,7 +49,7 @@ def never_runs(
 
 
 def result_stored(
-    app: "Celery", name: str, task_id: str | None, result: Any, state: str, traceback: str | None = None
+    app: App, name: str, task_id: str | None, result: Any, state: str, traceback: str | None = None
 ) -> list[Effect]:
     """What to write as the result of a task; where results are elsewhere it is written at once."""
     if not task_id:
@@ -67,7 +65,7 @@ def result_stored(
 
 
 def chord_failed(
-    app: "Celery", request: "Context", chord: Any, group_id: str | None, task_id: str | None, exc: BaseException
+    app: App, request: Context, chord: Any, group_id: str | None, task_id: str | None, exc: BaseException
 ) -> list[Effect]:
     """
     What to write when a part of a chord has failed: the first one has the body failed, by a task of its own.

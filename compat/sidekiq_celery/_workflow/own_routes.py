@@ -5,22 +5,20 @@ Ruby serves the queues of its steps and knows none of our tasks: there one of th
 workflow with it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.ruby_headers import RUBY_OPTION, reporting_queue
 from sidekiq_celery._workflow import kinds
 from sidekiq_celery._workflow.signature import maybe_signature
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.task import Context
+from sidekiq_celery.contract import App
 
 __all__ = ("route_of",)
 
 _OF_ROUTES = ("queue", "exchange", "routing_key", "priority")
 
 
-def route_of(app: "Celery", body: Any, request: "Context") -> dict[str, Any]:
+def route_of(app: App, body: Any, request: Context) -> dict[str, Any]:
     """
     Options that send a task of ours where *body* would go, if that is a task of this app.
 
@@ -42,7 +40,7 @@ def route_of(app: "Celery", body: Any, request: "Context") -> dict[str, Any]:
     return {"route_name": first.task, **asked}
 
 
-def _where_it_came_from(app: "Celery", request: "Context") -> dict[str, Any]:
+def _where_it_came_from(app: App, request: Context) -> dict[str, Any]:
     place = request.delivery_info or {}
     if not place.get("routing_key"):
         return {"queue": reporting_queue(app)}

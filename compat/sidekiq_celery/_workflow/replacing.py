@@ -4,8 +4,10 @@ from typing import Any
 
 from sidekiq_celery._send.flow_store import add_parts, is_place
 from sidekiq_celery._wire.chord_part import is_part, part
+from sidekiq_celery._workflow.chain import _chain
 from sidekiq_celery._workflow.chord_headers import count_parts
-from sidekiq_celery.canvas import _chain, group, signature
+from sidekiq_celery._workflow.group import group
+from sidekiq_celery._workflow.signature import signature
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.functional import maybe_list
 

@@ -6,15 +6,13 @@ they cost more than the tasks.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send import plain_calls
+from sidekiq_celery._wire.context import Context
 from sidekiq_celery._workflow.links import lineage
 from sidekiq_celery._workflow.signature import Signature, maybe_signature
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
-    from sidekiq_celery.app.task import Context
+from sidekiq_celery.contract import App
 
 __all__ = ("call_step",)
 
@@ -24,7 +22,7 @@ _OF_A_PLACE = frozenset(
 )
 
 
-def call_step(app: "Celery", signature: Any, result: Any, request: "Context", chain: Any = None) -> None:
+def call_step(app: App, signature: Any, result: Any, request: Context, chain: Any = None) -> None:
     """
     Publish a signature.
 
@@ -42,7 +40,7 @@ def call_step(app: "Celery", signature: Any, result: Any, request: "Context", ch
         maybe_signature(signature, app=app).apply_async((result,), **behind, **lineage(app, request))
 
 
-def _is_sent_plainly(app: "Celery", signature: Any, result: Any, request: "Context", chain: Any) -> bool:
+def _is_sent_plainly(app: App, signature: Any, result: Any, request: Context, chain: Any) -> bool:
     options = _options_of_a_plain_call(app, signature)
     if options is None:
         return False
@@ -65,7 +63,7 @@ def _is_sent_plainly(app: "Celery", signature: Any, result: Any, request: "Conte
     return plain_calls.send(app, task, args, kwargs, place, own, how) is not None
 
 
-def _options_of_a_plain_call(app: "Celery", signature: Any) -> Mapping[str, Any] | None:
+def _options_of_a_plain_call(app: App, signature: Any) -> Mapping[str, Any] | None:
     """The options of a signature whose call goes through nothing of a program's own; None of any other."""
     if type(signature) not in (dict, Signature) or signature.get("subtask_type"):
         return None
@@ -73,7 +71,8 @@ def _options_of_a_plain_call(app: "Celery", signature: Any) -> Mapping[str, Any]
     task = app._tasks.get(signature["task"])
     if task is None or not _OF_A_PLACE.issuperset(options) or "args" not in signature or "kwargs" not in signature:
         return None
-    kind, kind_of_app = type(task), type(app)
+    kind: Any = type(task)
+    kind_of_app: Any = type(app)
     is_unchanged = (
         # Whatever else a program registers has none.
         getattr(kind, "_own_apply_async", None) is kind.apply_async

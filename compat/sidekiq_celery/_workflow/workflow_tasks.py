@@ -9,7 +9,7 @@ once, by the script that ends a part. What each of them does is written by the s
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import states
 from sidekiq_celery._send.running_task import current
@@ -22,19 +22,17 @@ from sidekiq_celery._workflow.chord_completion import START_TASK
 from sidekiq_celery._workflow.links import Links
 from sidekiq_celery._workflow.never import FAIL_TASK, never_runs, result_stored
 from sidekiq_celery._workflow.signature import maybe_signature
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ChordError
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.redis_access.job_path.in_flight import Effect
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 logger = logging.getLogger("celery.app.trace")
 
 __all__ = ("add_ended_task", "add_fail_task", "add_start_task")
 
 
-def add_start_task(app: "Celery") -> Any:
+def add_start_task(app: App) -> Any:
     """Call a chord's body with the results."""
 
     @app.task(bind=True, name=START_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
@@ -55,7 +53,7 @@ def add_start_task(app: "Celery") -> Any:
     return chord_start
 
 
-def add_fail_task(app: "Celery") -> Any:
+def add_fail_task(app: App) -> Any:
     """Fail a chord's body: its results, its errbacks, the chord that it is part of itself."""
 
     @app.task(bind=True, name=FAIL_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
@@ -70,7 +68,7 @@ def add_fail_task(app: "Celery") -> Any:
     return chord_fail
 
 
-def add_ended_task(app: "Celery") -> Any:
+def add_ended_task(app: App) -> Any:
     """Go on behind a step that Ruby has run: callbacks, the next step, its part of a chord."""
 
     @app.task(bind=True, name=ENDED_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
@@ -120,7 +118,7 @@ def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> N
         run.effects += effects  # type: ignore[attr-defined]
 
 
-def _call_errbacks(app: "Celery", body: Any, reason: BaseException, of_group: Sequence[Any] | None = None) -> None:
+def _call_errbacks(app: App, body: Any, reason: BaseException, of_group: Sequence[Any] | None = None) -> None:
     """
     Call the errbacks of *body*, or of each member if it is a group.
 
@@ -138,7 +136,7 @@ def _call_errbacks(app: "Celery", body: Any, reason: BaseException, of_group: Se
         _call_for(app, body, [one for at, one in enumerate(errbacks) if one not in errbacks[:at]], reason)
 
 
-def _call_for(app: "Celery", sig: Any, errbacks: Any, reason: BaseException) -> None:
+def _call_for(app: App, sig: Any, errbacks: Any, reason: BaseException) -> None:
     request = Context({**sig, "id": sig.id, "errbacks": errbacks, "delivery_info": {}, "root_id": sig.root_id})
     Links().after_failure(app, request, reason, None)
 

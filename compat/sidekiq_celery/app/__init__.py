@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, cast, overload
 
 from sidekiq_celery import _state
 from sidekiq_celery._state import app_or_default, pop_current_task, push_current_task
@@ -79,13 +79,13 @@ def _shared(fun: Callable[..., Any], options: dict[str, Any]) -> Any:
         )
     given_name = options.get("name")
     _state.connect_on_app_finalize(lambda app: app._task_from_fun(fun, **options))
-    for app in tuple(_state._get_active_apps()):
+    for app in cast("tuple[Celery, ...]", tuple(_state._get_active_apps())):
         if app.finalized:
             with app._finalize_mutex:
                 app._task_from_fun(fun, **options)
 
     def task_of_the_current_app() -> Any:
-        app = _state.get_current_app()
+        app = cast("Celery", _state.get_current_app())
         return app.tasks[given_name or app.gen_task_name(fun.__name__, fun.__module__)]
 
     return Proxy(task_of_the_current_app)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._config import routes as _routes
 from sidekiq_celery._config.destinations import NameRouter
+from sidekiq_celery.contract import App
 
 if TYPE_CHECKING:
     from sidekiq_celery._config.queues import Queues
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("AMQP", "Queues")
 
@@ -37,7 +37,7 @@ class AMQP:
     argsrepr_maxsize = 1024
     kwargsrepr_maxsize = 1024
 
-    def __init__(self, app: "Celery") -> None:
+    def __init__(self, app: App) -> None:
         self.app = app
         self._producer_pool: Any = None
         self._rtable: Any = None

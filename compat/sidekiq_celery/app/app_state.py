@@ -7,20 +7,18 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, Self, cast
 
 from sidekiq_celery import _state, platforms
 from sidekiq_celery._config import configuring
 from sidekiq_celery._config.settings import KEY_CONVERTERS, PendingConfiguration, Settings
 from sidekiq_celery.app.bug_report import appstr, bugreport
 from sidekiq_celery.app.registry import TaskRegistry
+from sidekiq_celery.app.task_making import Maker
 from sidekiq_celery.app.utils import _unpickle_app_v2
 from sidekiq_celery.utils.dispatch import Signal
 from sidekiq_celery.utils.imports import symbol_by_name
 from sidekiq_celery.utils.objects import mro_lookup
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("AppState", "app_has_custom")
 
@@ -28,6 +26,12 @@ __all__ = ("AppState", "app_has_custom")
 def app_has_custom(app: "AppState", attr: str) -> bool:
     """Whether a program's subclass of the app has changed *attr*."""
     return bool(mro_lookup(type(app), attr, stop={AppState, object}, monkey_patched=[__name__]))
+
+
+class _Whole(configuring.Unread, Maker, Protocol):
+    """What the classes above make of this."""
+
+    _backend: Any
 
 
 class AppState:
@@ -138,8 +142,8 @@ class AppState:
         _state._register_app(self._app)
 
     @property
-    def _app(self) -> "Celery":
-        return cast("Celery", self)
+    def _app(self) -> _Whole:
+        return cast(_Whole, self)
 
     def _get_default_loader(self) -> Any:
         return os.environ.get("CELERY_LOADER") or self.loader_cls or "sidekiq_celery.loaders.app:AppLoader"
@@ -205,8 +209,8 @@ class AppState:
     def _rgetattr(self, path: str) -> Any:
         return attrgetter(path)(self)
 
-    def __enter__(self) -> "Celery":
-        return self._app
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

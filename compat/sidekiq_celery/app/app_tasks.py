@@ -21,7 +21,8 @@ __all__ = ("AppTasks",)
 
 def _unpickle_appattr(reverse_name: str, args: Any) -> Any:
     """A class that was bound to an app, called, now of the current app."""
-    return _state.get_current_app()._rgetattr(reverse_name)(*args)
+    app: Any = _state.get_current_app()
+    return app._rgetattr(reverse_name)(*args)
 
 
 class AppTasks(AppSettings):

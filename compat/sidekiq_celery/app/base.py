@@ -5,13 +5,13 @@ import sys
 import threading
 from functools import cached_property
 from types import GenericAlias
-from typing import Any
+from typing import Any, cast
 
 from sidekiq_celery import _state, platforms
 from sidekiq_celery._config import effects
 from sidekiq_celery.app.app_tasks import AppTasks
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_celery.utils.imports import instantiate
+from sidekiq_celery.utils.imports import instantiate, symbol_by_name
 
 __all__ = ("Celery",)
 
@@ -40,13 +40,15 @@ class Celery(AppTasks):
         kwargs: Further settings.
     """
 
+    # By its name, as the parts of an app are: the command line knows apps.
+    _command_line: Any = "sidekiq_celery.bin.celery:celery"
+
     def start(self, argv: list[str] | None = None) -> Any:
         """Run the command line with *argv*, else the process's own; returns its exit code."""
         from click.exceptions import Exit
 
-        from sidekiq_celery.bin.celery import celery
-
-        app_option: Any = celery.params[0]
+        celery: Any = symbol_by_name(self._command_line)
+        app_option = celery.params[0]
         app_option.default = self
         try:
             return celery.main(args=sys.argv if argv is None else argv, standalone_mode=False)
@@ -322,7 +324,7 @@ App = Celery
 
 
 def _tell_apps_of_the_fork() -> None:
-    for app in tuple(_state._get_active_apps()):
+    for app in cast(tuple[Celery, ...], tuple(_state._get_active_apps())):
         app._after_fork()
 
 

@@ -1,12 +1,9 @@
 """What to put into a report of a bug."""
 
 import platform
-from typing import TYPE_CHECKING
 
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.imports import qualname
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("appstr", "bugreport")
 
@@ -22,16 +19,16 @@ settings -> transport:{transport} results:{results}
 """
 
 
-def appstr(app: "Celery") -> str:
+def appstr(app: App) -> str:
     """An app, for `repr`."""
     return f"{app.main or '__main__'} at {id(app):#x}"
 
 
-def bugreport(app: "Celery | None" = None) -> str:
+def bugreport(app: App | None = None) -> str:
     """Versions, the machine, and the settings of *app* (or the current one) without secrets."""
     from importlib.metadata import PackageNotFoundError, version
 
-    import sidekiq_celery
+    from sidekiq_celery import _version
     from sidekiq_celery._config.censoring import sanitize_url
     from sidekiq_celery._state import app_or_default
 
@@ -44,7 +41,7 @@ def bugreport(app: "Celery | None" = None) -> str:
     of = app_or_default(app)
     return _REPORT.format(
         own=release("sidekiq-py"),
-        celery=sidekiq_celery.VERSION_BANNER,
+        celery=_version.VERSION_BANNER,
         kombu=release("kombu"),
         python=platform.python_version(),
         redis=release("redis"),

@@ -1,17 +1,15 @@
 """Tasks that every app has."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._state import connect_on_app_finalize
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_celery.contract import App
 
 __all__ = ()
 
 
 @connect_on_app_finalize
-def add_backend_cleanup_task(app: "Celery") -> Any:
+def add_backend_cleanup_task(app: App) -> Any:
     """Delete results whose time has passed, for back ends that do not do so themselves."""
 
     @app.task(name="celery.backend_cleanup", shared=False, lazy=False)
@@ -22,7 +20,7 @@ def add_backend_cleanup_task(app: "Celery") -> Any:
 
 
 @connect_on_app_finalize
-def add_accumulate_task(app: "Celery") -> Any:
+def add_accumulate_task(app: App) -> Any:
     """Return the arguments: what a task that replaces itself by a group collects."""
 
     @app.task(bind=True, name="celery.accumulate", shared=False, lazy=False)
@@ -34,7 +32,7 @@ def add_accumulate_task(app: "Celery") -> Any:
 
 
 @connect_on_app_finalize
-def add_canvas_names(app: "Celery") -> None:
+def add_canvas_names(app: App) -> None:
     """What signatures of canvases are called: `chain(…)` as a dict names a task, which nobody sends."""
 
     def refuse(*args: Any, **kwargs: Any) -> None:
@@ -45,7 +43,7 @@ def add_canvas_names(app: "Celery") -> None:
 
 
 @connect_on_app_finalize
-def add_workflow_tasks(app: "Celery") -> None:
+def add_workflow_tasks(app: App) -> None:
     """What workflows go on by. Imported here, as it brings Redis along."""
     from sidekiq_celery._workflow import workflow_tasks
 
@@ -55,7 +53,7 @@ def add_workflow_tasks(app: "Celery") -> None:
 
 
 @connect_on_app_finalize
-def add_map_task(app: "Celery") -> Any:
+def add_map_task(app: App) -> Any:
     """Call a task with each of many arguments."""
 
     @app.task(name="celery.map", shared=False, lazy=False)
@@ -69,7 +67,7 @@ def add_map_task(app: "Celery") -> Any:
 
 
 @connect_on_app_finalize
-def add_starmap_task(app: "Celery") -> Any:
+def add_starmap_task(app: App) -> Any:
     """Call a task with each of many lists of arguments."""
 
     @app.task(name="celery.starmap", shared=False, lazy=False)
@@ -83,7 +81,7 @@ def add_starmap_task(app: "Celery") -> Any:
 
 
 @connect_on_app_finalize
-def add_chunk_task(app: "Celery") -> Any:
+def add_chunk_task(app: App) -> Any:
     """Call a task with each list of arguments of one chunk."""
 
     @app.task(name="celery.chunks", shared=False, lazy=False)

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_celery.contract import App
 
 __all__ = ("Events",)
 
@@ -23,7 +22,7 @@ class Events:
     dispatcher_cls: Any = "sidekiq_celery.events.dispatcher:EventDispatcher"
     state_cls: Any = "sidekiq_celery.events.state:State"
 
-    def __init__(self, app: "Celery | None" = None) -> None:
+    def __init__(self, app: App | None = None) -> None:
         self.app: Any = app
 
     @cached_property

@@ -2,15 +2,13 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kombu import matcher as matchers
 
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import DuplicateNodenameWarning
 from sidekiq_celery.utils.text import pluralize
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("Callback", "Inspect", "flatten_reply")
 
@@ -64,7 +62,7 @@ class Inspect:
         timeout: float | None = 1.0,
         callback: Callback | None = None,
         connection: Any = None,
-        app: "Celery | None" = None,
+        app: App | None = None,
         limit: int | None = None,
         pattern: str | None = None,
         matcher: str | None = None,

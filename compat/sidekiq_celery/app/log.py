@@ -5,18 +5,16 @@ import os
 import sys
 import warnings
 from logging.handlers import WatchedFileHandler
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery._config.class_property import class_property
 from sidekiq_celery._state import get_current_task
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import CDeprecationWarning, CPendingDeprecationWarning
 from sidekiq_celery.platforms import isatty
 from sidekiq_celery.utils.log import ColorFormatter, LoggingProxy, get_logger, mlevel
 from sidekiq_celery.utils.nodenames import node_format
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("Logging", "TaskFormatter")
 
@@ -49,7 +47,7 @@ class Logging:
 
     _setup = False
 
-    def __init__(self, app: "Celery") -> None:
+    def __init__(self, app: App) -> None:
         self.app = app
         self.loglevel = logging.WARNING
         self.format = app.conf.worker_log_format

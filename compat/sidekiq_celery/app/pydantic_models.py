@@ -6,18 +6,16 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("pydantic_wrapper",)
 
 
 def pydantic_wrapper(
-    app: "Celery",
+    app: App,
     task_fun: Callable[..., Any],
     task_name: str,
     strict: bool = True,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery._type_variables import P, R_co, T
@@ -214,6 +214,8 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
         """Another name of this call in logs; for classes that derive from this."""
         return None
 
+    # By which `plan` sees what a program's class defines itself.
+    _base_of_tasks: ClassVar[type[Any]]
     # By which `steps` sees whether a program or package has put something in their place.
     _own_apply_async = apply_async
     _own_shadow_name = shadow_name
@@ -519,3 +521,4 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
 
 
 BaseTask = Task
+Task._base_of_tasks = Task

@@ -5,8 +5,9 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import DuplicateTaskNameWarning
 from sidekiq_celery.utils.functional import head_from_fun
 from sidekiq_celery.utils.imports import qualname
@@ -14,13 +15,24 @@ from sidekiq_celery.utils.imports import qualname
 if TYPE_CHECKING:
     from types import FrameType
 
-    from sidekiq_celery.app.base import Celery
 
 _OWN_PACKAGE = "sidekiq_celery"
 
 
+class Maker(App, Protocol):
+    """An app, and what it says of the tasks that are made for it."""
+
+    autofinalize: bool
+    finalized: bool
+    _duplicate_task_names_warned: set[str]
+
+    def gen_task_name(self, name: str, module: str) -> str: ...
+
+    def type_checker(self, fun: Callable[..., Any], bound: bool = False) -> Any: ...
+
+
 def make_task(
-    app: "Celery",
+    app: Maker,
     fun: Callable[..., Any],
     name: str | None = None,
     base: Any = None,
@@ -80,7 +92,7 @@ def make_task(
     return _register(app, task, options)
 
 
-def _register(app: "Celery", task: Any, options: dict[str, Any]) -> Any:
+def _register(app: Maker, task: Any, options: dict[str, Any]) -> Any:
     from sidekiq_celery.app.autoretry import add_autoretry_behaviour
 
     # Two threads may use a task for the first time at once: one of them registers it.
@@ -92,7 +104,7 @@ def _register(app: "Celery", task: Any, options: dict[str, Any]) -> Any:
     return task
 
 
-def register_class(app: "Celery", task: Any, options: dict[str, Any]) -> Any:
+def register_class(app: Maker, task: Any, options: dict[str, Any]) -> Any:
     """A task that is a class or an instance, registered; it replaces one of its name."""
     from sidekiq_celery.app.autoretry import add_autoretry_behaviour
 
@@ -132,7 +144,7 @@ def _callable_name(task: Any) -> str:
     return qualname(getattr(task, "_decorated_fun", None) or type(task))
 
 
-def _warn_of_another_function(app: "Celery", existing: Any, fun: Callable[..., Any], name: str) -> None:
+def _warn_of_another_function(app: Maker, existing: Any, fun: Callable[..., Any], name: str) -> None:
     # A module that is imported twice, or a shared task, brings the same function again.
     known = getattr(existing, "_decorated_fun", None)
     if known is None or known is fun:
@@ -146,7 +158,7 @@ def _warn_of_another_function(app: "Celery", existing: Any, fun: Callable[..., A
     )
 
 
-def _warn_once(app: "Celery", name: str, existing: str, new: str, consequence: str) -> None:
+def _warn_once(app: Maker, name: str, existing: str, new: str, consequence: str) -> None:
     if name in app._duplicate_task_names_warned:
         return
     app._duplicate_task_names_warned.add(name)

@@ -12,19 +12,17 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import _state, states
 from sidekiq_celery.backends.caches import LastUsed, NoCache
 from sidekiq_celery.backends.encoding import Codec
 from sidekiq_celery.backends.retrying import Retrying
 from sidekiq_celery.backends.values import Values
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import BackendGetMetaError, BackendStoreError, TaskRevokedError, TimeoutError
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.in_flight import Effect
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("Backend", "unpickle_backend")
 
@@ -62,7 +60,7 @@ class Backend(Values, Retrying):
 
     def __init__(
         self,
-        app: "Celery",
+        app: App,
         serializer: str | None = None,
         max_cached_results: int | None = None,
         accept: Any = None,

@@ -1,15 +1,13 @@
 """From Celery's `result_backend` and its options to where the results are; and whether that is where the jobs are."""
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from sidekiq_celery._config.broker import own_url
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("is_same_database", "result_settings")
 
@@ -17,7 +15,7 @@ __all__ = ("is_same_database", "result_settings")
 _POOL_SIZE = 10
 
 
-def result_settings(app: "Celery", url: str | None) -> RedisSettings:
+def result_settings(app: App, url: str | None) -> RedisSettings:
     """
     Where the results of *app* are; their keys bear their prefix themselves.
 

@@ -3,14 +3,12 @@
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import _state, states
 from sidekiq_celery.backends import failures
 from sidekiq_celery.backends.encoding import Codec
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_celery.contract import App
 
 __all__ = (
     "Values",
@@ -89,7 +87,7 @@ class Values:
     supports_result_compression = False
     persistent = True
 
-    app: "Celery"
+    app: App
     serializer: str
     _codec: Codec
 

@@ -1,12 +1,11 @@
 """The logical clock of a worker's processes."""
 
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 from kombu.clocks import LamportClock
 
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_celery.contract import App
 
 __all__ = ("WallClock", "keep_up")
 
@@ -26,9 +25,11 @@ class WallClock(LamportClock):
             return int(self.value)
 
 
-def keep_up(app: "Celery") -> WallClock:
+def keep_up(app: App) -> WallClock:
     """Let the clock of *app* be such a one, in this process; returns it."""
     clock = app.clock
     if not isinstance(clock, WallClock):
-        clock = app.clock = WallClock(clock.value)
+        # To mypy a `cached_property` that a Protocol sees cannot be set.
+        owner: Any = app
+        clock = owner.clock = WallClock(clock.value)
     return clock

@@ -13,17 +13,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from sidekiq_celery._config.broker import redis_settings
+from sidekiq_celery.contract import App
 from sidekiq_celery.events.wire import channels, message
 from sidekiq_py.clock import monotonic
 from sidekiq_py.errors import RedisConnectionError
 from sidekiq_py.redis_access.connection.pool import Pool
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("Outbox", "close_all", "outbox_of")
 
@@ -69,7 +67,7 @@ class Outbox:
         dropped: How many events were not sent.
     """
 
-    def __init__(self, app: "Celery") -> None:
+    def __init__(self, app: App) -> None:
         self._app = ref(app)
         self._exchange: str = app.conf.event_exchange
         self.dropped = 0
@@ -250,10 +248,10 @@ def _lists(letters: Sequence[Letter]) -> Iterator[tuple[Letter, Any]]:
         yield first, together
 
 
-_outboxes: "WeakKeyDictionary[Celery, Outbox]" = WeakKeyDictionary()
+_outboxes: "WeakKeyDictionary[App, Outbox]" = WeakKeyDictionary()
 
 
-def outbox_of(app: "Celery") -> Outbox:
+def outbox_of(app: App) -> Outbox:
     """The outbox of *app* in this process."""
     found = _outboxes.get(app)
     if found is None:

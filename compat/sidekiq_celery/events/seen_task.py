@@ -3,13 +3,10 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 from weakref import WeakSet
 
 from sidekiq_celery import states
-
-if TYPE_CHECKING:
-    from sidekiq_celery.events.state import State
 
 __all__ = ("TASK_EVENT_TO_STATE", "CallableDefaultdict", "Task")
 
@@ -23,6 +20,14 @@ TASK_EVENT_TO_STATE = {
     "revoked": states.REVOKED,
     "rejected": states.REJECTED,
 }
+
+
+class ClusterState(Protocol):
+    """What a task knows of the state that it is seen in."""
+
+    @property
+    def tasks(self) -> Any:
+        """By their ids."""
 
 
 class Task:
@@ -61,7 +66,7 @@ class Task:
     def __init__(
         self,
         uuid: Any = None,
-        cluster_state: "State | None" = None,
+        cluster_state: ClusterState | None = None,
         children: Iterable[str] | None = None,
         **kwargs: Any,
     ) -> None:

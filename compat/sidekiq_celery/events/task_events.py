@@ -5,14 +5,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import states
+from sidekiq_celery._send.running_task import RunDetails
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import Reject, Retry, TaskRevokedError
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_celery.utils.time import utcoffset
 from sidekiq_py.errors import TerminatedError
 
 if TYPE_CHECKING:
-    from sidekiq_celery._run.task_run import TaskRun
-    from sidekiq_celery.app.base import Celery
     from sidekiq_celery.events.outbox import Outbox
 
 __all__ = ("TaskEvents",)
@@ -36,7 +36,7 @@ class TaskEvents:
 
     __slots__ = ("_app", "_hostname", "_outbox", "_serializer", "is_on")
 
-    def __init__(self, app: "Celery", hostname: str, *, is_on: bool = False) -> None:
+    def __init__(self, app: App, hostname: str, *, is_on: bool = False) -> None:
         self._app = app
         self._hostname = hostname
         self._outbox: Outbox | None = None
@@ -67,7 +67,7 @@ class TaskEvents:
 
     # ---- what becomes of a task
 
-    def received(self, run: "TaskRun") -> None:
+    def received(self, run: RunDetails) -> None:
         """A process has taken it to run it."""
         if not run.plan.task.send_events:
             return
@@ -86,12 +86,12 @@ class TaskEvents:
             expires=_iso(request.expires),
         )
 
-    def started(self, run: "TaskRun") -> None:
+    def started(self, run: RunDetails) -> None:
         """It runs."""
         if run.plan.task.send_events:
             self._send("task-started", run.task_id)
 
-    def ended(self, run: "TaskRun", error: BaseException | None) -> None:
+    def ended(self, run: RunDetails, error: BaseException | None) -> None:
         """
         Its run is over.
 
@@ -115,14 +115,14 @@ class TaskEvents:
         elif run.state == states.FAILURE:
             self._send("task-failed", run.task_id, **_told_of(value, run))
 
-    def _rejected(self, run: "TaskRun") -> None:
+    def _rejected(self, run: RunDetails) -> None:
         requeue = isinstance(run.retval, Reject) and bool(run.retval.requeue)
         if not requeue:
             # It never runs again, and monitors have no other word for that.
             self._send("task-failed", run.task_id, **_told_of(run.retval, run))
         self._send("task-rejected", run.task_id, requeue=requeue)
 
-    def _precede_the_next_try(self, run: "TaskRun") -> None:
+    def _precede_the_next_try(self, run: RunDetails) -> None:
         """
         Another process may run it at once, and be sooner with its events. Of all that may come too late, monitors take
         this one alone for the last word.
@@ -149,7 +149,7 @@ class TaskEvents:
         outbox.put(event, self._hostname, self._serializer)
 
 
-def _told_of(error: Any, run: "TaskRun") -> dict[str, Any]:
+def _told_of(error: Any, run: RunDetails) -> dict[str, Any]:
     return {"exception": safe_repr(error), "traceback": None if run.einfo is None else str(run.einfo.traceback)}
 
 

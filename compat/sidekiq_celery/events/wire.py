@@ -7,14 +7,13 @@ Source: kombu 5.7.0, `transport/virtual/base.py` and `transport/redis.py`; what 
 import json
 from base64 import b64encode
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 import orjson
 
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_celery.contract import App
 
 __all__ = ("channels", "message")
 
@@ -49,7 +48,7 @@ def message(events: Any, serializer: str, hostname: str, exchange: str, routing_
     ).encode()
 
 
-def channels(app: "Celery", url: str) -> Callable[[str], str]:
+def channels(app: App, url: str) -> Callable[[str], str]:
     """
     Names the channel of a routing key: `/0.celeryev/task.multi`.
 

@@ -8,16 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery import signals
+from sidekiq_celery.contract import App
 from sidekiq_celery.loaders.discovery import autodiscover_tasks, find_related_module
 from sidekiq_celery.utils.collections import DictAttribute, force_mapping
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.imports import NotAPackage, find_module, import_from_cwd, symbol_by_name
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("BaseLoader", "autodiscover_tasks", "find_related_module")
 
@@ -41,7 +39,7 @@ class BaseLoader:
     worker_initialized = False
     _conf: Any = _UNREAD
 
-    def __init__(self, app: "Celery", **kwargs: Any) -> None:
+    def __init__(self, app: App, **kwargs: Any) -> None:
         self.app = app
         self.task_modules: set[str] = set()
 

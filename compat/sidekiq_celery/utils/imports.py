@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module, reload
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_celery.contract import App
 
 __all__ = (
     "NotAPackage",
@@ -167,7 +166,7 @@ def load_extension_classes(namespace: str) -> Iterator[tuple[str, Any]]:
             yield name, found
 
 
-def gen_task_name(app: "Celery", name: str, module_name: str | None) -> str:
+def gen_task_name(app: App, name: str, module_name: str | None) -> str:
     """`module.name`; the module that runs as a script is called as the app is."""
     module = sys.modules.get(module_name or "__main__")
     known_as = module.__name__ if module is not None else module_name or "__main__"

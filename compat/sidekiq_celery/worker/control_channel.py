@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -24,13 +25,18 @@ from sidekiq_py.engine.prefork.pipes import Message, Parent
 from sidekiq_py.engine.prefork.sidecar import ALL, PARENT
 
 if TYPE_CHECKING:
-    from sidekiq_celery.worker.remote_control import Steward
     from sidekiq_py.engine.launcher import Launcher
     from sidekiq_py.engine.prefork.supervisor import Supervisor
 
 __all__ = ("Answer", "Family", "OneProcess", "OverPipes", "Place", "obey", "on_message")
 
 logger = logging.getLogger("celery.worker.control")
+
+
+class Commander(Protocol):
+    """What messages know of the steward that they have reached."""
+
+    counts_of_the_gone: Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class Place:
     worker: Any
     launcher: "Launcher | None" = None
     supervisor: "Supervisor | None" = None
-    steward: "Steward | None" = None
+    steward: Commander | None = None
     tell_steward: Callable[..., None] = lambda kind, **about: None
 
 

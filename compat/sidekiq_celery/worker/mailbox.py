@@ -2,18 +2,16 @@
 
 import logging
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kombu import Producer, pidbox
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.utils.eventio import READ
 
+from sidekiq_celery.utils.collections import AttributeDict
 from sidekiq_celery.worker.commands import Panel
 from sidekiq_celery.worker.name_patterns import fits
 from sidekiq_celery.worker.plain_values import plain
-
-if TYPE_CHECKING:
-    from sidekiq_celery.worker.remote_control import Steward
 
 __all__ = ("Mailbox",)
 
@@ -69,6 +67,18 @@ class _Node(pidbox.Node):
                     client.pexpire(prefix + name, _REPLY_QUEUE_SECONDS * 1000)
 
 
+class Owner(Protocol):
+    """What a mailbox knows of the steward whose commands it calls."""
+
+    app: Any
+    hostname: str
+    state: AttributeDict
+
+    def note_deadline(self, expires: Any) -> None: ...
+
+    def tell_parent(self, kind: str, **about: Any) -> None: ...
+
+
 class Mailbox:
     """
     The pidbox of a worker on one connection.
@@ -82,7 +92,7 @@ class Mailbox:
         Exception: Redis is out of reach.
     """
 
-    def __init__(self, steward: "Steward", connection: Any, wake_fd: int) -> None:
+    def __init__(self, steward: Owner, connection: Any, wake_fd: int) -> None:
         self._steward = steward
         self._connection = connection
         self._channel = connection.channel()

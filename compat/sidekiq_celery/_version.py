@@ -1,0 +1,23 @@
+"""Which release of Celery this is in place of."""
+
+from typing import NamedTuple
+
+__all__ = ("SERIES", "VERSION", "VERSION_BANNER", "__version__", "version_info", "version_info_t")
+
+
+class version_info_t(NamedTuple):
+    """The version in parts; code that asks which Celery it runs on reads it."""
+
+    major: int
+    minor: int
+    micro: int
+    releaselevel: str
+    serial: str
+
+
+SERIES = "collider"
+__version__ = "5.7.0"
+"""The release of Celery whose API this is; the release of this package is that of sidekiq-py."""
+
+VERSION = version_info = version_info_t(5, 7, 0, "", "")
+VERSION_BANNER = f"{__version__} ({SERIES})"

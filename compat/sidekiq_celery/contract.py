@@ -1,0 +1,109 @@
+"""
+What the parts know of an app, of a task and of its call: Protocols, so that no part imports the app.
+
+`Any` stands where the app itself says no more. What one part alone asks of an app stands in that part
+(`_config.configuring.Unread`). May import nothing of this package.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+__all__ = ("App", "Request", "Settings", "Task")
+
+
+class Settings(Protocol):
+    """`app.conf`: settings by attribute and by item."""
+
+    @property
+    def broker_url(self) -> str | None: ...
+
+    @property
+    def broker_write_url(self) -> str | None: ...
+
+    def __getattr__(self, name: str) -> Any: ...
+
+    def __getitem__(self, key: str) -> Any: ...
+
+    def get(self, key: str, default: Any = None) -> Any: ...
+
+    def value_set_for(self, key: str) -> bool: ...
+
+
+class App(Protocol):
+    """An app: its settings, its tasks, its connections."""
+
+    main: str | None
+    _tasks: Any
+
+    @property
+    def conf(self) -> Settings: ...
+
+    @property
+    def loader(self) -> Any: ...
+
+    @property
+    def timezone(self) -> Any: ...
+
+    def now(self) -> datetime: ...
+
+    def either(self, default_key: str, *defaults: Any) -> Any: ...
+
+    @property
+    def Task(self) -> Any: ...
+
+    @property
+    def AsyncResult(self) -> Any: ...
+
+    @property
+    def tasks(self) -> Any: ...
+
+    @property
+    def current_worker_task(self) -> Any: ...
+
+    def task(self, /, **options: Any) -> Callable[[Callable[..., Any]], Any]: ...
+
+    def signature(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def finalize(self, auto: bool = False) -> None: ...
+
+    @property
+    def amqp(self) -> Any: ...
+
+    @property
+    def backend(self) -> Any: ...
+
+    @property
+    def events(self) -> Any: ...
+
+    @property
+    def clock(self) -> Any: ...
+
+    @property
+    def pool(self) -> Any: ...
+
+    @property
+    def producer_pool(self) -> Any: ...
+
+    def connection_for_write(self, url: str | None = None, **kwargs: Any) -> Any: ...
+
+    def _acquire_connection(self, pool: bool = True) -> Any: ...
+
+    def _acquire_producer(self, timeout: float | None = None) -> Any: ...
+
+
+class Request(Protocol):
+    """`task.request`: the call that a task runs for."""
+
+    called_directly: bool
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+class Task(Protocol):
+    """A task that is current."""
+
+    name: str
+
+    @property
+    def request(self) -> Request: ...

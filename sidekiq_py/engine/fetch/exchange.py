@@ -195,10 +195,12 @@ class Exchange:
             now = monotonic()
             for number, (queue, raw) in enumerate(plan.taken(replies)):
                 unit: UnitOfWork | None
-                if is_plain:
+                if is_plain and in_flight.may_be_listed(raw):
                     field = f"{batch}.{number}@{queue}".encode()
                     unit = UnitOfWork(raw, queue, owner, field, False, now, is_listed=True)
                 else:
+                    # A queue with one job that a script has to take has more of them, as a rule.
+                    self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
                     unit = claimed(self._link, owner, f"{batch}.{number}", queue, raw, self._on_notices)
                 if unit is not None:
                     owner.units[unit.field] = unit

@@ -158,12 +158,16 @@ class Exchange:
     # ---- a few jobs by plain moves
 
     def _may_take_singly(self, owner: Owner, wanted: int, asked_at: float) -> bool:
-        """Few jobs are wanted, and nothing was there lately that only the script heeds."""
+        """
+        Few jobs are wanted, and nothing was there lately that only the script heeds. One that slept may have been
+        struck off meanwhile: nobody looks into its inboxes any more.
+        """
         return (
             wanted <= _MOST_SINGLE
             and asked_at >= self._singles_at
             and owner.is_registered
             and owner.told == owner.about
+            and self._ownership.trusts(asked_at)
             and not self.paused
             and len(owner.units) < in_flight.MOST_LISTED
         )

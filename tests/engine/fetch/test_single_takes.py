@@ -1,5 +1,7 @@
 """Jobs of ordinary length are taken one by one: by plain moves into an inbox, and by no script."""
 
+import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -17,6 +19,7 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from tests.engine.fetch.in_flight_jobs import digest, push
 from tests.support.in_flight import jobs_in_flight
+from tests.support.waiting import eventually
 
 # A job without an id is taken by a script, as its bytes cannot name it.
 A, B = '{"jid":"a"}', '{"jid":"b"}'
@@ -113,6 +116,41 @@ def test_a_process_that_was_shut_out_takes_nothing(
     assert redis_client.lrange("queue:default", 0, -1) == [b"a"]
     refill(fetcher, 1)
     assert fetcher._ownership.current is not before
+
+
+def test_a_process_that_slept_moves_nothing_before_it_has_asked(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis
+) -> None:
+    """It may have been struck off meanwhile, and nobody would look into its inbox after its death."""
+    fetcher = make_fetcher()
+    asleep = fetcher._ownership.current
+    redis_client.delete(keys.OWNERS, keys.lease(asleep.name))
+    asleep.confirmed_at = -math.inf
+    push(redis_client, A)
+    redis_client.config_resetstat()
+
+    refill(fetcher, 1)
+
+    assert calls_of(redis_client)["lmove"] == 0
+    assert fetcher._ownership.current is not asleep
+
+
+def test_an_idle_process_that_slept_asks_before_it_waits_again(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis
+) -> None:
+    """Its last move has ended without a job; no job is needed to find out."""
+    fetcher = make_fetcher()
+    asleep = fetcher._ownership.current
+    idle = threading.Thread(target=fetcher.take)
+    idle.start()
+    eventually(lambda: fetcher._waiters.any_open)
+    redis_client.delete(keys.OWNERS, keys.lease(asleep.name))
+    asleep.confirmed_at = -math.inf
+
+    eventually(lambda: fetcher._ownership.current is not asleep)
+
+    fetcher.quiet()
+    idle.join()
 
 
 def test_several_queues_are_asked_in_one_step(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:

@@ -196,8 +196,13 @@ class Exchange:
                 owner.confirmed_at = asked_at
                 if self._on_notices is not None:
                     self._on_notices(plan.notices(look))
+            found = plan.taken(replies)
+            if not is_plain:
+                # One may be a suspect, which is to come alone.
+                self._give_back(owner, batch, found[1:])
+                found = found[:1]
             now = monotonic()
-            for number, (queue, raw) in enumerate(plan.taken(replies)):
+            for number, (queue, raw) in enumerate(found):
                 unit: UnitOfWork | None
                 if is_plain and in_flight.may_be_listed(raw):
                     field = f"{batch}.{number}@{queue}".encode()
@@ -216,6 +221,12 @@ class Exchange:
             raise
         finally:
             owner.close_batch(batch)
+
+    def _give_back(self, owner: Owner, batch: int, jobs: Sequence[tuple[str, bytes]]) -> None:
+        """Queue and bytes of jobs that moves have brought into inboxes; the first of them is to run first."""
+        listed = {f"{batch}.{number}@{queue}".encode(): raw for number, (queue, raw) in enumerate(jobs)}
+        if listed:
+            in_flight.give_back(self._link, owner.name, listed, listed)
 
     # ---- a fetch
 

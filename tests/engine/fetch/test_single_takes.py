@@ -103,6 +103,18 @@ def test_a_suspect_is_marked_as_started(make_fetcher: MakeFetcher, redis_client:
     assert redis_client.hkeys(keys.in_flight(fetcher._ownership.current.name)) == [unit.field]
 
 
+def test_of_several_suspects_one_comes(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """With others marked beside it, those that had not even started would bear a death for it."""
+    fetcher = make_fetcher()
+    push(redis_client, "a", "b", "c")
+    redis_client.hset(keys.SUSPECTS, mapping={digest(raw): "0:1.000" for raw in (b"a", b"b", b"c")})
+
+    units = refill(fetcher, 3)
+
+    assert [(unit.raw, unit.is_marked) for unit in units] == [(b"a", True)]
+    assert redis_client.rpop("queue:default", 3) == [b"b", b"c"]
+
+
 def test_a_process_that_was_shut_out_takes_nothing(
     make_fetcher: MakeFetcher, redis_client: redis.Redis, link: Link
 ) -> None:

@@ -158,12 +158,16 @@ class Exchange:
     # ---- a few jobs by plain moves
 
     def _may_take_singly(self, owner: Owner, wanted: int, asked_at: float) -> bool:
-        """Few jobs are wanted, and nothing was there lately that only the script heeds."""
+        """
+        Few jobs are wanted, and nothing was there lately that only the script heeds. One that slept may have been
+        struck off meanwhile: nobody looks into its inboxes any more.
+        """
         return (
             wanted <= _MOST_SINGLE
             and asked_at >= self._singles_at
             and owner.is_registered
             and owner.told == owner.about
+            and self._ownership.trusts(asked_at)
             and not self.paused
             and len(owner.units) < in_flight.MOST_LISTED
         )
@@ -192,13 +196,20 @@ class Exchange:
                 owner.confirmed_at = asked_at
                 if self._on_notices is not None:
                     self._on_notices(plan.notices(look))
+            found = plan.taken(replies)
+            if not is_plain:
+                # One may be a suspect, which is to come alone.
+                self._give_back(owner, batch, found[1:])
+                found = found[:1]
             now = monotonic()
-            for number, (queue, raw) in enumerate(plan.taken(replies)):
+            for number, (queue, raw) in enumerate(found):
                 unit: UnitOfWork | None
-                if is_plain:
+                if is_plain and in_flight.may_be_listed(raw):
                     field = f"{batch}.{number}@{queue}".encode()
                     unit = UnitOfWork(raw, queue, owner, field, False, now, is_listed=True)
                 else:
+                    # A queue with one job that a script has to take has more of them, as a rule.
+                    self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
                     unit = claimed(self._link, owner, f"{batch}.{number}", queue, raw, self._on_notices)
                 if unit is not None:
                     owner.units[unit.field] = unit
@@ -210,6 +221,12 @@ class Exchange:
             raise
         finally:
             owner.close_batch(batch)
+
+    def _give_back(self, owner: Owner, batch: int, jobs: Sequence[tuple[str, bytes]]) -> None:
+        """Queue and bytes of jobs that moves have brought into inboxes; the first of them is to run first."""
+        listed = {f"{batch}.{number}@{queue}".encode(): raw for number, (queue, raw) in enumerate(jobs)}
+        if listed:
+            in_flight.give_back(self._link, owner.name, listed, listed)
 
     # ---- a fetch
 

@@ -415,7 +415,8 @@ class ReliableFetcher:
         while not (self._is_quiet or self._jobs or self._leaving):
             work = "waiting"
             try:
-                if is_due:
+                # After a long sleep this owner may have been struck off: a fetch finds out, a move would not.
+                if is_due or not self._ownership.trusts(monotonic()):
                     work = "fetching"
                     owner = self._ownership.current
                     with self._fetch_lock:

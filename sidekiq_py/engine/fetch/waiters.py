@@ -72,7 +72,7 @@ class Waiter:
             if raw is None:
                 return None
             unit: UnitOfWork | None
-            if plan.is_plain(look):
+            if plan.is_plain(look) and in_flight.may_be_listed(raw):
                 if on_notices is not None:
                     on_notices(plan.notices(look))
                 field = f"{self.batch}.0@{self.queue}".encode()

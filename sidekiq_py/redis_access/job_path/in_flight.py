@@ -149,12 +149,22 @@ def _fetch_keys(owner: str, queues: tuple[str, ...]) -> Sequence[str]:
     )
 
 
+def may_be_listed(raw: bytes) -> bool:
+    """
+    Whether the job's bytes can name it in an inbox: with an id in them, equal bytes are the same job. Without one they
+    are jobs of their own, and what is sent again after a lost reply (an acknowledgement, an end) would take another one
+    for the one that it has removed.
+    """
+    return b'"jid"' in raw
+
+
 class TakePlan:
     """
     How single jobs go from queues into an owner's inboxes, by plain commands where there is one queue.
 
     Behind the moves stands one look at what rarely is there. `is_plain` reads its reply: if it is not plain, what was
-    moved must be handed to `claim`, which knows about pauses, suspects, revocations and owners that were shut out.
+    moved must be handed to `claim`, which knows about pauses, suspects, revocations and owners that were shut out. So
+    must what `may_be_listed` does not let stay.
 
     Args:
         wants_notices: The number of the notices is asked for, too.

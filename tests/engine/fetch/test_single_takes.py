@@ -1,5 +1,7 @@
 """Jobs of ordinary length are taken one by one: by plain moves into an inbox, and by no script."""
 
+import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -17,6 +19,10 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from tests.engine.fetch.in_flight_jobs import digest, push
 from tests.support.in_flight import jobs_in_flight
+from tests.support.waiting import eventually
+
+# A job without an id is taken by a script, as its bytes cannot name it.
+A, B = '{"jid":"a"}', '{"jid":"b"}'
 
 MakeFetcher = Callable[..., ReliableFetcher]
 
@@ -59,16 +65,16 @@ def calls_of(client: redis.Redis) -> Counter[str]:
 def test_a_job_takes_no_script(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
     """It is moved, stands in the inbox while it runs, and is acknowledged along with the next move."""
     fetcher = make_fetcher()
-    push(redis_client, "a", "b")
+    push(redis_client, A, B)
     redis_client.config_resetstat()
 
     [first] = refill(fetcher, 1)
-    assert jobs_in_flight(redis_client) == [b"a"]
+    assert jobs_in_flight(redis_client) == [A.encode()]
     fetcher.acknowledge(first, 0.004)
     [second] = refill(fetcher, 1)
 
-    assert (first.raw, second.raw) == (b"a", b"b")
-    assert jobs_in_flight(redis_client) == [b"b"]
+    assert (first.raw, second.raw) == (A.encode(), B.encode())
+    assert jobs_in_flight(redis_client) == [B.encode()]
     calls = calls_of(redis_client)
     assert (calls["evalsha"], calls["lmove"], calls["lrem"]) == (0, 2, 1)
 
@@ -97,6 +103,18 @@ def test_a_suspect_is_marked_as_started(make_fetcher: MakeFetcher, redis_client:
     assert redis_client.hkeys(keys.in_flight(fetcher._ownership.current.name)) == [unit.field]
 
 
+def test_of_several_suspects_one_comes(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """With others marked beside it, those that had not even started would bear a death for it."""
+    fetcher = make_fetcher()
+    push(redis_client, "a", "b", "c")
+    redis_client.hset(keys.SUSPECTS, mapping={digest(raw): "0:1.000" for raw in (b"a", b"b", b"c")})
+
+    units = refill(fetcher, 3)
+
+    assert [(unit.raw, unit.is_marked) for unit in units] == [(b"a", True)]
+    assert redis_client.rpop("queue:default", 3) == [b"b", b"c"]
+
+
 def test_a_process_that_was_shut_out_takes_nothing(
     make_fetcher: MakeFetcher, redis_client: redis.Redis, link: Link
 ) -> None:
@@ -112,16 +130,51 @@ def test_a_process_that_was_shut_out_takes_nothing(
     assert fetcher._ownership.current is not before
 
 
+def test_a_process_that_slept_moves_nothing_before_it_has_asked(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis
+) -> None:
+    """It may have been struck off meanwhile, and nobody would look into its inbox after its death."""
+    fetcher = make_fetcher()
+    asleep = fetcher._ownership.current
+    redis_client.delete(keys.OWNERS, keys.lease(asleep.name))
+    asleep.confirmed_at = -math.inf
+    push(redis_client, A)
+    redis_client.config_resetstat()
+
+    refill(fetcher, 1)
+
+    assert calls_of(redis_client)["lmove"] == 0
+    assert fetcher._ownership.current is not asleep
+
+
+def test_an_idle_process_that_slept_asks_before_it_waits_again(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis
+) -> None:
+    """Its last move has ended without a job; no job is needed to find out."""
+    fetcher = make_fetcher()
+    asleep = fetcher._ownership.current
+    idle = threading.Thread(target=fetcher.take)
+    idle.start()
+    eventually(lambda: fetcher._waiters.any_open)
+    redis_client.delete(keys.OWNERS, keys.lease(asleep.name))
+    asleep.confirmed_at = -math.inf
+
+    eventually(lambda: fetcher._ownership.current is not asleep)
+
+    fetcher.quiet()
+    idle.join()
+
+
 def test_several_queues_are_asked_in_one_step(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
     """Strictly in order where there are no weights."""
     fetcher = make_fetcher({"high": 0, "low": 0})
-    push(redis_client, "l1", "l2", queue="low")
-    push(redis_client, "h1", queue="high")
+    push(redis_client, B, "l2", queue="low")
+    push(redis_client, A, queue="high")
     redis_client.config_resetstat()
 
     units = refill(fetcher, 2)
 
-    assert [(unit.queue, unit.raw) for unit in units] == [("high", b"h1"), ("low", b"l1")]
+    assert [(unit.queue, unit.raw) for unit in units] == [("high", A.encode()), ("low", B.encode())]
     calls = calls_of(redis_client)
     assert calls["evalsha"] + calls["eval"] <= 2
 

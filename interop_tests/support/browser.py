@@ -26,6 +26,7 @@ from tests.support.waiting import eventually
 
 START_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 10.0
+_DRIVER_TRIES = 5
 PAGE_TIMEOUT_SECONDS = 60.0
 
 # Without a sandbox, as it runs in a namespace of its own and may be root there. The pipe needs no name for this host.
@@ -82,6 +83,20 @@ class Browser:
         if root is None:
             raise RuntimeError(why_missing())
         try:
+            port = self._start_driver(root)
+            self._driver = webdriver.Remote(f"http://127.0.0.1:{port}", options=self._options())
+            self._driver.set_page_load_timeout(PAGE_TIMEOUT_SECONDS)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def _start_driver(self, root: roots.Root) -> int:
+        """
+        Its port. It draws one that is free for IPv6 and takes the same for IPv4, where another process may have it; it
+        ends then. On a machine with thousands of open connections that happens.
+        """
+        for _ in range(_DRIVER_TRIES):
             with self._log.open("wb") as log:
                 self._driver_process = subprocess.Popen(
                     tied_to_this_process(root.command("chromedriver", "--port=0")),
@@ -89,13 +104,12 @@ class Browser:
                     stderr=log,
                     env={**os.environ, "FONTCONFIG_FILE": str(self._fonts())},
                 )
-            port = eventually(self._port, within_seconds=START_TIMEOUT_SECONDS)
-            self._driver = webdriver.Remote(f"http://127.0.0.1:{port}", options=self._options())
-            self._driver.set_page_load_timeout(PAGE_TIMEOUT_SECONDS)
-        except BaseException:
-            self._close()
-            raise
-        return self
+            try:
+                port: int = eventually(self._port, within_seconds=START_TIMEOUT_SECONDS)
+                return port
+            except RuntimeError as error:
+                ended = error
+        raise ended
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

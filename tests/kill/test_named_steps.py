@@ -60,7 +60,7 @@ def finish(fleet: Fleet, pushed: int, report: Callable[[object], None]) -> None:
         ("after settling a success", 90),
         ("before settling a failure", 7),
         ("after settling a failure", 7),
-        *[(f"fetch {moment}", 5) for moment in MOMENTS],
+        *[(f"fetch {moment}", 2) for moment in MOMENTS],
         *[(f"acknowledge {moment}", 8) for moment in MOMENTS],
         *[(f"take {moment}", 8) for moment in MOMENTS],
         *[(f"acknowledge_listed {moment}", 8) for moment in MOMENTS],

@@ -102,8 +102,12 @@ def _refuse_forbidden(pool: Pool, url: str, *, keeps_in_flight: bool) -> None:
     try:
         pool.command("EXISTS", *names, *owned)
         if keeps_in_flight:
-            # Nobody bears this name, so nothing is renewed.
+            # Nobody bears this name, so nothing is renewed, and nothing stands in its inbox.
             pool.run(lambda link: in_flight.renew(link, "", 1))
+            inbox = keys.inbox("", "default")
+            # A job that was moved and cannot be removed would run again and again.
+            for command in (("LMOVE", inbox, inbox, "RIGHT", "LEFT"), ("LPOS", inbox, ""), ("LREM", inbox, -1, "")):
+                pool.command(*command)
     except RedisReplyError as error:
         # Whatever else it says may be over in a moment.
         if error.code != "NOPERM":

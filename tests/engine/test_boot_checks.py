@@ -102,7 +102,15 @@ def test_a_server_that_asks_for_a_password_is_refused_without(new_redis_server: 
         check_redis(Pool(RedisSettings(server.url)))
 
 
-@pytest.mark.parametrize("rules", ["~queue:* ~queues +@all", "~* +@all -@scripting", "~* +@read"])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "~queue:* ~queues +@all",
+        "~* +@all -@scripting",
+        "~* +@read",
+        *[f"~* +@all -{name}" for name in ("lmove", "lpos", "lrem")],
+    ],
+)
 def test_a_user_who_may_not_use_our_keys_is_refused_with_what_it_needs(
     redis_client: redis.Redis, redis_url: str, rules: str
 ) -> None:

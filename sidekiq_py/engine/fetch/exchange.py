@@ -80,6 +80,8 @@ class Exchange:
         # Before that no job is taken by a plain move.
         self._singles_at = 0.0
         self._plan: in_flight.TakePlan | None = None
+        # Bytes of the longest job that came last: plain moves ask for no sizes.
+        self._longest = 0
 
     def serve(self, queue_names: Collection[str], begun: Collection[str]) -> None:
         """Take jobs from these queues and no others; *begun* are new."""
@@ -111,13 +113,15 @@ class Exchange:
             next_job = self._next_job(owner, gathered, asked_at) if len(queues) == len(self._by_key) else None
             if next_job is not None:
                 return [next_job]
-            if self._may_take_singly(owner, wanted, asked_at):
-                return self._taken_singly(owner, gathered, queues, wanted, asked_at)
-            return self._fetched(owner, gathered, queues, wanted, asked_at)
+            take = self._taken_singly if self._may_take_singly(owner, wanted, asked_at) else self._fetched
+            units = take(owner, gathered, queues, wanted, asked_at)
         except BaseException:
             # Of what was handed in it is empty. What is handed in twice is written once.
             self._settler.restore(gathered)
             raise
+        if units:
+            self._longest = max([len(unit.raw) for unit in units])
+        return units
 
     # ---- the job that another's end pushes
 
@@ -164,6 +168,7 @@ class Exchange:
         """
         return (
             wanted <= _MOST_SINGLE
+            and wanted * self._longest <= self._max_bytes
             and asked_at >= self._singles_at
             and owner.is_registered
             and owner.told == owner.about

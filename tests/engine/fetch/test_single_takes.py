@@ -179,6 +179,17 @@ def test_several_queues_are_asked_in_one_step(make_fetcher: MakeFetcher, redis_c
     assert calls["evalsha"] + calls["eval"] <= 2
 
 
+def test_long_jobs_come_as_many_as_a_batch_may_hold(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """A move asks for no size: eight jobs of 50 MB would come in one reply."""
+    fetcher = make_fetcher()
+    long = "x" * (Config().buffer_bytes // 3)
+    push(redis_client, *[f'{{"jid":"{number}","args":["{long}"]}}' for number in range(9)])
+    refill(fetcher, 1)
+
+    assert len(refill(fetcher, 8)) == 2
+    assert len(refill(fetcher, 8)) == 2
+
+
 def test_weights_hold(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
     """Of three weights to one, three jobs in four; drawn anew for each job."""
     fetcher = make_fetcher({"often": 3, "rarely": 1})

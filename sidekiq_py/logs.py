@@ -23,6 +23,7 @@ import orjson
 
 from sidekiq_py import tid
 from sidekiq_py.wire.failure import error_class_name, error_text
+from sidekiq_py.wire.json_writer import display_text, write_for_display
 
 # The payload of the job that the running thread or task works on.
 running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_running_payload", default=None)
@@ -75,7 +76,7 @@ def level_number(name: object) -> int | None:
     """
     if isinstance(name, int) and not isinstance(name, bool) and 0 <= name <= 4:
         return (name + 1) * 10
-    return _LEVELS.get(str(name).lower())
+    return _LEVELS.get(display_text(name).lower())
 
 
 def counted(number: int, noun: str) -> str:
@@ -120,9 +121,9 @@ def error_fields(error: BaseException, payload: Mapping[str, Any] | None) -> dic
     job = payload or {}
     job_class = job.get("display_class") or job.get("wrapped") or job.get("class")
     if job_class is not None:
-        fields["job_class"] = str(job_class)
+        fields["job_class"] = display_text(job_class)
     if job.get("queue") is not None:
-        fields["queue"] = str(job["queue"])
+        fields["queue"] = display_text(job["queue"])
     return fields
 
 
@@ -165,9 +166,9 @@ class LineFormatter(logging.Formatter):
             text = f" jid={_text(get('jid'))} class={_text(get('wrapped') or get('class'))}"
         else:
             job_class, jid = get("display_class") or get("wrapped") or get("class"), get("jid")
-            text = f" class={job_class}" if job_class is not None else ""
+            text = f" class={display_text(job_class)}" if job_class is not None else ""
             if jid is not None:
-                text += f" jid={jid}"
+                text += f" jid={display_text(jid)}"
         for attribute in self.attributes:
             if attribute in payload and (self.generation >= 8 or payload[attribute] is not None):
                 text += f" {attribute}={_text(payload[attribute])}"
@@ -269,9 +270,9 @@ class JobContextFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Lets everything through."""
         job = running_payload.get() or {}
-        record.jid = str(job.get("jid") or "")
+        record.jid = display_text(job.get("jid") or "")
         named = job.get("wrapped") or job.get("class") or record.__dict__.get("job_class")
-        record.job_class = str(named or "")
+        record.job_class = display_text(named or "")
         record.tid = tid.current()
         return True
 
@@ -295,7 +296,7 @@ def _text(value: Any) -> str:
         return ""
     if isinstance(value, list):
         return ",".join(_text(item) for item in value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else display_text(value)
 
 
 def _json(value: Any) -> str:
@@ -303,4 +304,8 @@ def _json(value: Any) -> str:
         return orjson.dumps(value, default=str).decode()
     except TypeError:
         # A lone surrogate, or an integer past 64 bits: a log line must come out all the same.
-        return _escaping_json.encode(value)
+        try:
+            return _escaping_json.encode(value)
+        except ValueError:
+            # An integer of more than 4,300 digits.
+            return write_for_display(value)

@@ -121,9 +121,9 @@ def warn_of_unknown(names: Collection[Any], known: Collection[str], owner: str, 
         near = closest(name, known, least=_NEAR if only_near else _SIMILAR)
         if near is None and only_near:
             continue
-        hint = f"did you mean {near!r}? " if near else ""
+        hint = f": did you mean {near!r}?" if near else "."
         warnings.warn(
-            f"{owner} has the option {name!r}, which Sidekiq does not know: {hint}For a key of your own write "
+            f"{owner} has the option {name!r}, which Sidekiq does not know{hint} For a key of your own write "
             f"custom={{{name!r}: …}}",
             UnknownOptionWarning,
             stacklevel=_level_of_the_program(),

@@ -32,6 +32,14 @@ def write_for_display(value: Any) -> str:
     return "".join(_pieces(value, json.dumps))
 
 
+def display_text(value: Any) -> str:
+    """As `str`, of what may be or hold an integer of more than 4,300 digits, which Python refuses to print."""
+    try:
+        return str(value)
+    except ValueError:
+        return write_for_display(value)
+
+
 def write_integer(value: int) -> str:
     """A decimal integer of any length."""
     if value < 0:

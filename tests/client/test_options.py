@@ -30,7 +30,7 @@ def declare(**options: Any) -> Any:
         (lambda: sidekiq.ruby_job("A").set({"wait_untli": 5}), r"did you mean 'wait_until'\?"),
         (lambda: type("A", (sidekiq.Job,), {"perform": print}, name="A", queu="low"), r"did you mean 'queue'\?"),
         (lambda: sidekiq.configure(default_job_options={"retrry": 3}), r"did you mean 'retry'\?"),
-        (lambda: declare(tenant=5), r"'tenant', which Sidekiq does not know: For a key of your own write custom={'ten"),
+        (lambda: declare(tenant=5), r"'tenant', which Sidekiq does not know\. For a key of your own write custom={'te"),
     ],
 )
 def test_an_option_that_nobody_knows_is_warned_of_where_it_stands(misspell: Any, message: str) -> None:

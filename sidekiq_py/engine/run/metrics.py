@@ -15,6 +15,7 @@ from sidekiq_py.errors import ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes.metrics import ClassCounts, add_counts
 from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.json_writer import display_text
 from sidekiq_py.wire.metrics_keys import BUCKET_BOUNDS_MS
 
 _BUCKETS = len(BUCKET_BOUNDS_MS)
@@ -96,7 +97,7 @@ class ExecutionMetrics:
             table = self._mine.table = {}
             self._tables.append(table)
         # A payload from elsewhere may name anything, a list too.
-        return table.setdefault(job_class if isinstance(job_class, str) else str(job_class), [0] * _ROW_LENGTH)
+        return table.setdefault(job_class if isinstance(job_class, str) else display_text(job_class), [0] * _ROW_LENGTH)
 
     def _totals(self) -> dict[str, _Row]:
         totals: dict[str, _Row] = {}

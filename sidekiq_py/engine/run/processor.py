@@ -24,6 +24,7 @@ from sidekiq_py.errors import JobNotFoundError, PayloadError, RedisError
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
 from sidekiq_py.wire import keys
+from sidekiq_py.wire.json_writer import display_text
 from sidekiq_py.wire.payload import parse_job, score_text
 
 _log = logging.getLogger("sidekiq")
@@ -234,7 +235,7 @@ class Processor:
 
     def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:
         """Nobody declared it. As in Ruby, it starts and fails like any other."""
-        missing = JobNotFoundError(str(payload.get("wrapped") or payload["class"]))
+        missing = JobNotFoundError(display_text(payload.get("wrapped") or payload["class"]))
         logger = self._around.logger
         logger.start(payload)
         logger.fail(monotonic() - started)

@@ -11,6 +11,7 @@ import pytest
 
 from sidekiq_py import logs, tid
 from sidekiq_py.hooks import Hooks
+from sidekiq_py.wire.json_writer import write_integer
 from tests.support.missing_tools import skip_or_fail
 
 AT = 1_700_000_000.25
@@ -186,6 +187,34 @@ def test_json_carries_what_is_no_json() -> None:
     assert json.loads(context)["tags"][0] == 2**80
 
 
+@pytest.mark.parametrize("name", logs.FORMAT_NAMES)
+@pytest.mark.parametrize("key", ["jid", "wrapped", "bid", "tags"])
+def test_integers_that_python_does_not_print_come_out_in_full(name: str, key: str) -> None:
+    """More than 4,300 digits: the line raised in the job's run, and the job never ran."""
+    value = int("0x" + "f" * 5000, 16)
+
+    context = logs.make_formatter(name).context(
+        {"class": "A", "jid": "7", key: [value] if key == "tags" else value}, None
+    )
+
+    assert write_integer(value) in context
+
+
+@pytest.mark.parametrize("key", ["class", "queue"])
+def test_an_error_of_a_job_with_such_an_integer_is_logged(caplog: pytest.LogCaptureFixture, key: str) -> None:
+    """Its line failed after the job's retry was written, so that no error handler heard of it."""
+    heard: list[BaseException] = []
+    hooks = Hooks()
+    hooks.on_error(lambda error, context: heard.append(error))
+    value = int("0x" + "f" * 5000, 16)
+
+    with caplog.at_level(logging.WARNING, "sidekiq"):
+        hooks.report(OSError("refused"), {"context": "Job raised exception", "job": {"class": "A", key: value}})
+
+    assert caplog.records[0].__dict__["job_class" if key == "class" else key] == write_integer(value)
+    assert len(heard) == 1
+
+
 @pytest.mark.usefixtures("in_job")
 def test_the_filter_gives_other_formatters_the_job() -> None:
     """A program's own format can show `%(jid)s`."""
@@ -198,11 +227,17 @@ def test_the_filter_gives_other_formatters_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [("debug", 10), ("WARN", 30), ("fatal", 50), (0, 10), (4, 50), (True, None), ("loud", None)]
+    ("name", "number"),
+    [("debug", 10), ("WARN", 30), ("fatal", 50), (0, 10), (4, 50), (True, None), ("loud", None)],
 )
 def test_levels_have_rubys_names_and_numbers(name: object, number: int | None) -> None:
     """A payload's `log_level` may be either."""
     assert logs.level_number(name) == number
+
+
+def test_an_integer_that_python_does_not_print_is_no_level() -> None:
+    """A payload's `log_level` of more than 4,300 digits kept its job from running."""
+    assert logs.level_number(10**5000) is None
 
 
 def test_a_number_comes_with_its_noun() -> None:

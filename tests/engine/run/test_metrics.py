@@ -76,6 +76,17 @@ def test_each_flush_writes_what_is_new(pool: Pool, redis_client: redis.Redis) ->
     assert buckets(redis_client, "HardJob-04-08:3") == {0: 3}
 
 
+def test_a_class_that_is_an_integer_python_does_not_print_counts_in_full(pool: Pool, redis_client: redis.Redis) -> None:
+    """More than 4,300 digits raised after the job's end: "Internal error"."""
+    metrics = ExecutionMetrics()
+    metrics.record({"class": "Wrapper", "wrapped": 10**5000}, 0.001, False)
+
+    metrics.flush(pool, now=AT, dialect=V7)
+
+    digits = b"1" + b"0" * 5000
+    assert redis_client.hgetall("j|20250204|8:3") == {digits + b"|f": b"1", digits + b"|p": b"1"}
+
+
 def test_an_active_job_counts_under_its_own_class(pool: Pool, redis_client: redis.Redis) -> None:
     """And a foreign payload's odd `wrapped` costs nobody a job."""
     metrics = ExecutionMetrics()

@@ -16,7 +16,7 @@ from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire.dialect import Dialect
-from tests.engine.in_flight_jobs import fetch, push
+from tests.engine.fetch.in_flight_jobs import fetch, push
 from tests.support.waiting import eventually
 
 HERE = ProcessPlace.here()

@@ -149,7 +149,7 @@ def test_an_error_handler_that_takes_its_time_costs_no_lease(
         release.wait(60)
 
     owner = entered(redis_client, launch())
-    proxy.cut(b"lease", "before reply", times=3)
+    proxy.cut(b"\r\nXX\r\n", "before reply", times=3)
     eventually(lambda: "the lease could not be renewed; trying again" in told)
     redis_client.delete(keys.lease(owner))
 

@@ -40,7 +40,7 @@ CHECKS = {
     ".ci/wheel": 40.0,
 }
 
-# On two cores six lanes are as fast as eight, and four leave a fifth of the processors idle.
+# Tests wait for timers and other processes most of the time: those of the engine use an eighth of a processor.
 LANES_PER_CORE = 3
 # A pytest process computes for a second before its first test, and the last part should not run alone for long. It is
 # no number of seconds, as those that were measured on a busy machine are longer.

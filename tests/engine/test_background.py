@@ -103,7 +103,7 @@ def test_limits_hold_after_one_that_could_not_be_enforced(monkeypatch: pytest.Mo
 
 def test_handlers_are_called_after_one_whose_failure_could_not_be_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log handler of the program may exit, too."""
-    from sidekiq_py.engine.upkeep import callback_thread as module
+    from sidekiq_py.engine import callback_thread as module
 
     called: list[int] = []
 

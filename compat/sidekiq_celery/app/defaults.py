@@ -1,5 +1,7 @@
 """Every setting and its default, at Celery's path."""
 
+from datetime import timedelta
+
 from sidekiq_celery._config.defaults import (
     _OLD_DEFAULTS,
     _OLD_SETTING_KEYS,
@@ -19,6 +21,7 @@ from sidekiq_celery._config.defaults import (
     flatten,
     searchresult,
 )
+from sidekiq_celery.utils.serialization import strtobool
 
 __all__ = (
     "DEFAULTS",
@@ -38,4 +41,6 @@ __all__ = (
     "find_option",
     "flatten",
     "searchresult",
+    "strtobool",
+    "timedelta",
 )

@@ -151,7 +151,12 @@ class Fleet:
 
     def wait_until_done(self, within_seconds: float = 60) -> None:
         """Until no job is due, queued or in flight."""
-        eventually(lambda: not (self.due or self.waiting or self.in_flight), within_seconds, every_seconds=0.05)
+        eventually(lambda: self.is_done, within_seconds, every_seconds=0.05)
+
+    @property
+    def is_done(self) -> bool:
+        """No job is due, queued or in flight. One look may miss a job that goes from place to place."""
+        return not any(self.due or self.waiting or self.in_flight for _ in range(3))
 
     def books(self, pushed: int) -> Balance:
         """Close them."""

@@ -16,7 +16,7 @@ def work_until_done(fleet: Fleet, most: int, **settings: object) -> int:
     deaths = 0
     while True:
         worker = fleet.start(wait=False, **settings)
-        eventually(lambda worker=worker: not worker.is_running or not (fleet.waiting or fleet.in_flight), 30)
+        eventually(lambda worker=worker: not worker.is_running or fleet.is_done, 30)
         if worker.is_running:
             return deaths
         fleet.deaths[worker.pid] = time.monotonic()

@@ -29,7 +29,7 @@ BLOCK_SECONDS = 2
 class Waiter:
     """One queue's connection."""
 
-    __slots__ = ("batch", "cool_until", "link", "overdue_at", "owner", "plan", "queue", "sent_at")
+    __slots__ = ("batch", "cool_until", "link", "overdue_at", "owner", "plan", "queue")
 
     def __init__(self, link: Link, queue: str) -> None:
         self.link = link
@@ -37,7 +37,6 @@ class Waiter:
         self.owner: Owner | None = None
         self.plan: in_flight.TakePlan | None = None
         self.batch = 0
-        self.sent_at = 0.0
         # When the reply must have come; a network that is gone without a word closes no connection.
         self.overdue_at = 0.0
         # A queue whose job could not be claimed (paused, or kept for later) is not waited on until then.
@@ -56,8 +55,7 @@ class Waiter:
         self.owner, self.batch = owner, owner.open_batch()
         # Redis closes a connection that was idle while every processor was busy (its setting `timeout`).
         self.link.drop_if_idle()
-        self.sent_at = monotonic()
-        self.overdue_at = self.sent_at + self.link.timeout_seconds
+        self.overdue_at = monotonic() + self.link.timeout_seconds
         self.link.send(self.link.pack(plan.wait(self.queue, BLOCK_SECONDS)))
 
     def receive(self, cool_seconds: float, on_notices: OnNotices | None = None) -> UnitOfWork | None:

@@ -13,6 +13,7 @@ installed, or a program that only enqueues, pays for nothing else. Nothing is de
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _home_of_an_extension(name: str) -> str | None:
-    if name.startswith("_"):
+    # Python asks here for submodules, too, before it imports them.
+    if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
         return None
     from sidekiq_py.program import extensions
 

@@ -12,7 +12,7 @@ from sidekiq_py.api import DeadSet, Queue, RetrySet, ScheduledSet
 from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.extension import Bury, Drop, Extension, FetchedJob, JobEnd, Postpone
+from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
 from sidekiq_py.testing import fake
 from tests.extension.conftest import Tally, TallyClosed, Worker
 from tests.support.waiting import eventually
@@ -250,7 +250,7 @@ class TestAdmit:
 
     def test_a_buried_job_is_dead(self, redis_client, redis_url, tally: Tally, worker: Worker):
         """With its bytes and the reason in the report."""
-        tally.admits = lambda job: Bury("it has expired")
+        tally.admits = lambda job: DeadLetter("it has expired")
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from sidekiq_py import telemetry
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware, ServerMiddleware
@@ -30,6 +31,8 @@ server_middleware: Chain[ServerMiddleware] = Chain()
 
 hooks = Hooks()
 """Lifecycle events, error and death handlers."""
+
+telemetry.report_to(hooks.report)
 
 on = hooks.on
 on_error = hooks.on_error
@@ -165,12 +168,13 @@ def configure(
 
 
 def reset() -> None:
-    """Forget every setting, handler and middleware, as at the start of the program."""
+    """Forget every setting, handler (those of telemetry, too) and middleware, as at the start of the program."""
     global _settings, interceptor, after_commit
     _settings = interceptor = after_commit = None
     client_middleware.clear()
     server_middleware.clear()
     hooks.clear()
+    telemetry.detach_all()
     _tell()
 
 

@@ -107,6 +107,8 @@ class Recovery:
         link: A connection of its own.
         dialect: Gives the release to write for.
         on_dead_lettered: Called with the bytes of each job that went to `dead`.
+        on_recovered: Called with an owner's name, how many of its jobs are no longer in flight, and how many of these
+            went to `dead`.
 
     Attributes:
         has_more: The last look was cut short.
@@ -120,12 +122,14 @@ class Recovery:
         *,
         dialect: Callable[[], Dialect],
         on_dead_lettered: Callable[[bytes, BaseException], Any] = lambda raw, error: None,
+        on_recovered: Callable[[str, int, int], Any] = lambda owner, count, dead: None,
     ) -> None:
         self._config = config
         self._link = link
         self._ownership = ownership
         self._dialect = dialect
         self._on_dead_lettered = on_dead_lettered
+        self._on_recovered = on_recovered
         self._missing: dict[str, _Missing] = {}
         self._neighbours: list[ProcessPlace] = []
         self._under_way: dict[str, _Round] = {}
@@ -287,9 +291,11 @@ class Recovery:
         known = recover.records(self._link, [entry.raw for entry in entries])
         fates = [self._fate(entry, record) for entry, record in zip(entries, known, strict=True)]
         done = recover.move(self._link, name, fates, now=now_seconds(), dead=self._dead_limits())
-        for fate in fates:
-            if fate.is_dead and fate.entry.field in done:
-                self._announce(fate.entry.raw)
+        dead = [fate for fate in fates if fate.is_dead and fate.entry.field in done]
+        for fate in dead:
+            self._announce(fate.entry.raw)
+        if done:
+            self._on_recovered(name, len(done), len(dead))
         return len(done)
 
     def _fate(self, entry: recover.Entry, record: tuple[int, float] | None) -> recover.Fate:

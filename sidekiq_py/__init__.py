@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sidekiq_py.client.async_client import AsyncClient as AsyncClient
     from sidekiq_py.client.sync_client import Client as Client
-    from sidekiq_py.running_job import CurrentJob as CurrentJob
-    from sidekiq_py.running_job import current_job as current_job
     from sidekiq_py.engine.embedding import embed as embed
     from sidekiq_py.errors import Shutdown as Shutdown
     from sidekiq_py.errors import SidekiqError as SidekiqError
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from sidekiq_py.program import on_error as on_error
     from sidekiq_py.program import server_middleware as server_middleware
     from sidekiq_py.program import use as use
+    from sidekiq_py.running_job import CurrentJob as CurrentJob
+    from sidekiq_py.running_job import current_job as current_job
 
 _HOMES = {
     "AsyncClient": "sidekiq_py.client.async_client",

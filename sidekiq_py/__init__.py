@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sidekiq_py.errors import Shutdown as Shutdown
     from sidekiq_py.errors import SidekiqError as SidekiqError
     from sidekiq_py.errors import SoftTimeLimitError as SoftTimeLimitError
+    from sidekiq_py.errors import Stopped as Stopped
     from sidekiq_py.jobs.decorators import job as job
     from sidekiq_py.jobs.decorators import ruby_job as ruby_job
     from sidekiq_py.jobs.iterable import IterableJob as IterableJob
@@ -47,6 +48,7 @@ _HOMES = {
     "Shutdown": "sidekiq_py.errors",
     "SidekiqError": "sidekiq_py.errors",
     "SoftTimeLimitError": "sidekiq_py.errors",
+    "Stopped": "sidekiq_py.errors",
     "cancel": "sidekiq_py.jobs.iterable",
     "client_middleware": "sidekiq_py.program",
     "configure": "sidekiq_py.program",
@@ -70,6 +72,7 @@ __all__ = [
     "Shutdown",
     "SidekiqError",
     "SoftTimeLimitError",
+    "Stopped",
     "cancel",
     "client_middleware",
     "configure",

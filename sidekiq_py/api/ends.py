@@ -16,7 +16,7 @@ def ends_of_extensions(job: JobRecord, kind: EndKind, dialect: Dialect) -> tuple
         ExtensionError: An extension fails; the job stays where it is.
     """
     program.extensions.load_installed()
-    if program.extensions.keys.isdisjoint(job.item):
+    if not program.extensions.minds(job.item):
         return ()
     queue = job.queue or ""
     return program.extensions.end_effects(JobEnd(kind, job.item, job.value, queue, now_seconds(), dialect))

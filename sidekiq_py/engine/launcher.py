@@ -559,7 +559,8 @@ class Launcher:
     def _learn_of_extensions(self) -> None:
         """Tell others which payload keys the extensions here own, and hear of theirs."""
         self._learn_at = monotonic() + _LEARN_EVERY_SECONDS
-        own = {key: text for extension in self._extensions for key, text in extension.payload_keys.items()}
+        owned = {key: text for extension in self._extensions for key, text in extension.payload_keys.items()}
+        own = {key: text for key, text in owned.items() if text}
         try:
             announced = extension_keys.exchange(self._pool, own)
         except RedisReplyError as error:

@@ -7,7 +7,7 @@ and `worker` (the job's class) are those of yabeda-sidekiq, and so are the bound
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import time
 from typing import Any
 
@@ -22,8 +22,6 @@ BOUNDS_SECONDS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(30.0, 60.0, 120.0, 300.0, 1800.0, 3600.0, 21600.0),
 )
-_FIRST_BOUND = BOUNDS_SECONDS[0]
-_LAST_BOUND = BOUNDS_SECONDS[-1]
 _BUCKETS = len(BOUNDS_SECONDS) + 1
 
 # A row: buckets of the runtime, then these three, then buckets of the latency.
@@ -38,6 +36,9 @@ MOST_SERIES = 500
 """Pairs of class and queue that are told apart; each has some 40 lines, and any program may push any class."""
 
 OTHER = ("other", "other")
+
+_STOPS = "sidekiq_py.metrics: jobs that stop"
+_EXCEPTIONS = "sidekiq_py.metrics: jobs that raise"
 
 Key = tuple[str, str]
 Row = list[float]
@@ -64,37 +65,13 @@ class JobMetrics:
 
     def attach(self) -> None:
         """Count from now on."""
-        telemetry.attach("sidekiq_py.metrics", (JOB_STOP.name, JOB_EXCEPTION.name), self)
+        telemetry.attach(_STOPS, JOB_STOP.name, _counter(self._mine, self._new_row))
+        telemetry.attach(_EXCEPTIONS, JOB_EXCEPTION.name, _counter(self._mine, self._new_row))
 
     def detach(self) -> None:
         """Count no more."""
-        telemetry.detach("sidekiq_py.metrics")
-
-    def __call__(self, name: str, measurements: Measurements) -> None:
-        """A job has ended. On every job's way: some 0.5 µs."""
-        payload = measurements["payload"]
-        key = (payload.get("wrapped") or payload["class"], measurements["queue"])
-        try:
-            row = self._mine.table[key]
-        except (AttributeError, KeyError, TypeError):
-            row = self._new_row(key)
-        if name != "sidekiq.job.stop":
-            if not measurements["is_failure"]:
-                # Interrupted by a stop, it runs again: neither a success nor a failure.
-                return
-            row[_FAILED] += 1
-        seconds = measurements["seconds"]
-        row[_RUNTIME] += seconds
-        row[0 if seconds <= _FIRST_BOUND else bisect_left(BOUNDS_SECONDS, seconds)] += 1
-        latency = latency_seconds(payload, time() - seconds)
-        if latency is not None:
-            row[_LATENCY] += latency
-            if latency <= _FIRST_BOUND:
-                row[_FIRST_LATENCY] += 1
-            elif latency > _LAST_BOUND:
-                row[_LAST_LATENCY] += 1
-            else:
-                row[_FIRST_LATENCY + bisect_left(BOUNDS_SECONDS, latency)] += 1
+        telemetry.detach(_STOPS)
+        telemetry.detach(_EXCEPTIONS)
 
     def counts(self) -> Counts:
         """What was counted so far."""
@@ -116,6 +93,44 @@ class JobMetrics:
                 else:
                     known = OTHER
         return table.setdefault(known, [0] * _ROW_LENGTH)
+
+
+def _counter(mine: threading.local, new_row: Callable[[Key], Row]) -> telemetry.Handler:
+    """
+    What counts one job. On every job's way, so it is a closure: half a microsecond, of the sixteen that a job costs
+    which does nothing.
+    """
+    bounds, first, last, now = BOUNDS_SECONDS, BOUNDS_SECONDS[0], BOUNDS_SECONDS[-1], time
+
+    def count(name: str, measurements: Measurements) -> None:
+        payload = measurements["payload"]
+        seconds = measurements["seconds"]
+        key = (payload.get("wrapped") or payload["class"], measurements["queue"])
+        try:
+            row = mine.table[key]
+        except (AttributeError, KeyError, TypeError):
+            row = new_row(key)
+        if "error" in measurements:
+            if not measurements["is_failure"]:
+                # Interrupted by a stop, it runs again: neither a success nor a failure.
+                return
+            row[_FAILED] += 1
+        row[_RUNTIME] += seconds
+        row[0 if seconds <= first else bisect_left(bounds, seconds)] += 1
+        stamp = payload.get("enqueued_at")
+        # What Sidekiq up to 7 writes costs no call.
+        latency = now() - seconds - stamp if stamp.__class__ is float else latency_seconds(payload, now() - seconds)
+        if latency is None:
+            return
+        if latency > first:
+            row[_LATENCY] += latency
+            row[_LAST_LATENCY if latency > last else _FIRST_LATENCY + bisect_left(bounds, latency)] += 1
+        else:
+            # Clocks of two machines differ: a job never waits for less than nothing.
+            row[_LATENCY] += max(0.0, latency)
+            row[_FIRST_LATENCY] += 1
+
+    return count
 
 
 def summed(tables: Iterable[Mapping[Key, Row]], most_series: int = MOST_SERIES) -> Counts:

@@ -280,7 +280,7 @@ def test_commands_look_under_the_namespace(guarded: Guarded) -> None:
     assert "Fail" in guarded.run("scheduled", "list").output
     assert guarded.run("scheduled", "kill", "--all", "--yes").exit_code == 0
     assert guarded.run("dead", "delete", "--all", "--yes").exit_code == 0
-    assert json.loads(guarded.run("recover", "--json").output) == {"recovered": 0, "alive": []}
+    assert json.loads(guarded.run("recover", "--json").output) == {"recovered": 0, "alive": [], "waiting": []}
 
 
 def test_an_embedded_worker_works_under_the_namespace(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:

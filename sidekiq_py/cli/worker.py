@@ -73,6 +73,7 @@ _GONE = {
 @click.option("--no-job-log", "skip_default_job_logging", is_flag=True, default=None, help="No start and done lines.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warn, error or fatal (info).")
 @click.option("--log-format", type=click.Choice(FORMAT_NAMES), help="As Ruby's formats of these names.")
+@click.option("--watch", is_flag=True, help="Restart when code changes, for development (extra `watch`).")
 @click.argument("stray", nargs=-1, metavar="")
 @click.option("-d", "--daemon", is_flag=True, default=None, hidden=True)
 @click.option("-L", "--logfile", hidden=True)
@@ -99,11 +100,25 @@ def worker(**given: Any) -> NoReturn:
             f"{shlex.join(stray)}: a worker takes no arguments; modules that declare jobs are named by -r: "
             f"sidekiq-py worker -r {shlex.quote(stray[0])}"
         )
+    is_watched = given.pop("watch")
     flags = {name: value for name, value in given.items() if value not in (None, ())}
     for name, advice in _GONE.items():
         if name in flags:
             raise click.UsageError(advice)
+    if is_watched:
+        sys.exit(_watch(flags))
     sys.exit(run(read_all(flags, variables=os.environ, directory=Path.cwd())))
+
+
+def _watch(flags: dict[str, Any]) -> int:
+    from sidekiq_py.cli import watch
+
+    # What is unusable is told before anything is started.
+    make_config(read_all(flags, variables=os.environ, directory=Path.cwd()))
+    named = [Path(name) for name in (*flags.get("require", ()), flags.get("config_file")) if name]
+    # The same interpreter, program and flags.
+    command = [sys.executable, *(word for word in sys.orig_argv[1:] if word != "--watch")]
+    return watch.run(command, [Path.cwd(), *(path.resolve() for path in named if path.exists())])
 
 
 def run(options: Options) -> int:

@@ -315,14 +315,14 @@ class Queue:
         stop: Stop | None,
     ) -> BulkResult:
         tally = Tally(progress)
-        for part in slices(jobs, per_second, stop):
-            minded = [job for job in part if target is None and is_minded(job)]
+        for taken in slices(jobs, per_second, stop):
+            minded = [job for job in taken if target is None and is_minded(job)]
             for job in minded:
                 # Each in a script of its own, with what extensions want written.
                 was_there = job.delete()
                 tally.moved += was_there
                 tally.gone += not was_there
-            part = [job for job in part if job not in minded] if minded else part
+            part = [job for job in taken if job not in minded] if minded else taken
             done = queues.take_jobs(self._pool, self.name, [job.placed for job in part], target=target)
             missed = [(job.value, -1) for job, is_done in zip(part, done, strict=True) if not is_done]
             # They may stand further back than they did, as when jobs of a dead worker came back. Few at a time, as

@@ -17,9 +17,9 @@ from sidekiq_celery._admission.revokes import keep_less_long
 from sidekiq_celery._run import task_log
 from sidekiq_celery._run.failed_tasks import FailedTasks
 from sidekiq_celery._run.outcome import verdict
-from sidekiq_celery._run.plan import Plan
 from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._run.time_limits import seconds_of
+from sidekiq_celery._run.tracer import Traced, call_through
 from sidekiq_celery._send import flow_store, unique
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._send.header_checks import are_limits, sorted_out
@@ -75,7 +75,8 @@ class JobRun(TaskRun):
         """Run the task; what the engine calls."""
         if not self._may_start(args):
             return None
-        return self.call()
+        tracer = self.definition.tracer
+        return self.call() if tracer is None else call_through(tracer, self)
 
     async def on_loop(self, *args: Any) -> Any:
         """The same, on the event loop."""
@@ -207,28 +208,31 @@ class TaskDefinition(JobDefinition):
 
     Args:
         task: Made and bound.
-        hostname: The worker's name.
+        traced: What `celery.app.trace.build_tracer`, or what somebody has put in its place, has made of it.
         has_hard_limits: The worker runs one task a process, which can be killed.
         events: Where monitors are told of its runs.
     """
 
     __slots__ = (
         *("_limited", "app", "events", "failed_tasks", "gate", "has_hard_limits", "orders_priorities", "plan", "task"),
+        *("traced", "tracer"),
     )
 
     def __init__(
         self,
         task: Any,
         failed_tasks: FailedTasks,
+        traced: Traced,
         *,
-        hostname: str | None = None,
         has_hard_limits: bool = False,
         gate: Gate | None = None,
         events: "TaskEvents | None" = None,
     ) -> None:
         self.task = task
         self.app: App = task.app
-        self.plan = Plan(task, hostname, client_of(task.app).pool.settings)
+        self.traced = traced
+        self.plan, self.tracer = traced
+        self.plan.broker = client_of(task.app).pool.settings
         super().__init__(task.name, {}, task, origin=f"{type(task).__qualname__}", is_async=self.plan.is_async)
         self.failed_tasks = failed_tasks
         self.gate = gate
@@ -284,7 +288,7 @@ class TaskDefinition(JobDefinition):
         limited = TaskDefinition(
             self.task,
             self.failed_tasks,
-            hostname=self.plan.hostname,
+            self.traced,
             has_hard_limits=self.has_hard_limits,
             gate=self.gate,
             events=self.events,

@@ -10,6 +10,7 @@ from sidekiq_celery._admission.rate_limits import RateLimits, limit_all
 from sidekiq_celery._admission.worker_copy import StandingOrders
 from sidekiq_celery._run.failed_tasks import FailedTasks
 from sidekiq_celery._run.too_large import refusal_of
+from sidekiq_celery._run.tracer import made_by
 from sidekiq_celery._run.unknown_tasks import unknown_tasks
 from sidekiq_celery.app import trace
 from sidekiq_celery.app.task import BaseTask
@@ -68,14 +69,13 @@ def register_tasks(
         return TaskDefinition(
             task,
             failed_tasks,
-            hostname=hostname,
+            made_by(trace.build_tracer, task, hostname),
             has_hard_limits=has_hard_limits,
             gate=gate or orders.gate,
             events=events,
         )
 
     for task in app.tasks.values():
-        trace.build_tracer(task.name, task, app=app)
         registry.remove(task.name)
         definition = define(task)
         definitions.append(definition)

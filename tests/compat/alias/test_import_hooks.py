@@ -39,7 +39,9 @@ def printed(done: "subprocess.CompletedProcess[str]") -> list[str]:
 @pytest.mark.parametrize("order", [(HOOKS, INSTALL), (INSTALL, HOOKS)], ids=["hooks first", "alias first"])
 def test_an_import_hook_is_called_once_under_celery_s_name(run: Run, order: tuple[str, str]) -> None:
     """Whether a program or the package itself imports the module, and by which name."""
-    program = "\n".join(order) + """
+    program = (
+        "\n".join(order)
+        + """
 import celery
 assert seen[-1] == "celery", seen
 from celery import Celery
@@ -50,6 +52,7 @@ app.task(lambda: None, name="proj.nothing")
 app.finalize()
 print(*sorted(seen))
 """
+    )
 
     assert printed(run("-c", program)) == [" ".join(sorted(HOOKED))]
 

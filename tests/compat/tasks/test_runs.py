@@ -780,6 +780,91 @@ def test_an_error_tracker_may_wrap_what_a_task_runs(
     eventually(lambda: caught == ["ValueError('boom')"])
 
 
+@pytest.mark.parametrize("way", ["a worker", "eagerly"])
+def test_what_is_put_around_a_tracer_is_called_for_each_run(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """It sees the call and how that has ended, may change the request, and the task ends as it would without it."""
+    seen: list[Any] = []
+    original = trace.build_tracer
+
+    def build_tracer(name: str, task: Any, *args: Any, **kwargs: Any) -> Any:
+        tracer = original(name, task, *args, **kwargs)
+
+        def around(uuid: str, args: Any, kwargs: Any, request: Any = None) -> Any:
+            request["headers"] = {"added": 1}
+            ended = tracer(uuid, args, kwargs, request)
+            seen.append((name, uuid, list(args), request["id"], getattr(ended.info, "state", ended.retval)))
+            return ended
+
+        return around
+
+    @app.task(name="proj.divided", bind=True, max_retries=1)
+    def divided(self: Any, x: int) -> Any:
+        try:
+            return [1 // x, self.request.headers]
+        except ZeroDivisionError as error:
+            raise self.retry(countdown=0, exc=error) from None
+
+    monkeypatch.setattr(trace, "build_tracer", build_tracer)
+    if way == "a worker":
+        worker.start()
+        sent = [divided.apply_async((x,), task_id=f"d{x}") for x in (1, 0)]
+    else:
+        sent = [divided.apply((x,), task_id=f"d{x}") for x in (1, 0)]
+
+    assert sent[0].get(timeout=10) == [1, {"added": 1}]
+    with pytest.raises(ZeroDivisionError):
+        sent[1].get(timeout=10)
+    assert sorted(map(str, seen)) == sorted(
+        map(
+            str,
+            [
+                ("proj.divided", "d1", [1], "d1", [1, {"added": 1}]),
+                ("proj.divided", "d0", [0], "d0", "RETRY"),
+                ("proj.divided", "d0", [0], "d0", "FAILURE"),
+            ],
+        )
+    )
+
+
+def test_what_is_put_around_a_task_for_its_tracer_is_called(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As New Relic does: the tracer is made of another object, which passes on to the task; `async def` or not."""
+    called: list[str] = []
+    original = trace.build_tracer
+
+    class Around:
+        def __init__(self, task: Any) -> None:
+            self.__dict__["task"] = task
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.task, name)
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            called.append(self.task.name)
+            return self.task.run(*args, **kwargs)
+
+    def build_tracer(name: str, task: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(name, Around(task), *args, **kwargs)
+
+    @app.task(name="proj.plain", bind=True)
+    def plain(self: Any) -> Any:
+        return self.request.id
+
+    @app.task(name="proj.awaited")
+    async def awaited() -> str:
+        return "awaited"
+
+    monkeypatch.setattr(trace, "build_tracer", build_tracer)
+    worker.start()
+
+    assert plain.apply_async(task_id="p").get(timeout=10) == "p"
+    assert awaited.delay().get(timeout=10) == "awaited"
+    assert called == ["proj.plain", "proj.awaited"]
+
+
 def test_a_tracer_runs_a_task(app: Celery) -> None:
     """For code that builds one itself."""
 

@@ -13,6 +13,9 @@ Celery's names on Sidekiq's queues: `from celery import …` becomes `from sidek
 Modules below bear Celery's own names (`sidekiq_celery.app.task`, `.result`, `.signals`, …). The public names are
 re-exported here, each imported when it is first asked for. May import `sidekiq_py`, which never imports this; never
 needs Celery, and kombu only where a kombu object is asked for.
+
+The distribution has a plug-in for pytest, which would rewrite the asserts of all of it, and warns where that has been
+loaded before, as by `sidekiq-celery run -m pytest`. Here are none, so: PYTEST_DONT_REWRITE
 """
 
 import os

@@ -20,7 +20,7 @@ from sidekiq_celery.utils.nodenames import anon_nodename
 from sidekiq_celery.worker import WorkController, remote_control_host
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import slots
-from sidekiq_celery.worker.processes import end_process, start_process
+from sidekiq_celery.worker.processes import be_process_of_tasks
 from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_py import program
 from sidekiq_py.engine.launcher import Launcher
@@ -114,8 +114,6 @@ class TestWorkController(WorkController):
         launcher, self._launcher = self._launcher, None
         stubborn = launcher.stop(timeout_seconds=timeout_seconds) if launcher is not None else []
         if launcher is not None:
-            if self.pool_name == "solo":
-                end_process()
             self.on_stopped()
         self._wanted_end.set()
         if stubborn:
@@ -139,7 +137,7 @@ class TestWorkController(WorkController):
         self._limit_tasks()
         self.on_start()
         if self.pool_name == "solo":
-            start_process(self)
+            be_process_of_tasks(self, self._hooks)
         self.events = TaskEvents(self.app, self.hostname, is_on=bool(self.task_events))
         self._hooks.on("exit")(self.events.close)
         self._registry.fall_back(self._of_a_later_task)

@@ -19,6 +19,7 @@ loaded before, as by `sidekiq-celery run -m pytest`. Here are none, so: PYTEST_D
 """
 
 import os
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,7 @@ __all__ = [
     "current_task",
     "group",
     "install_as_celery",
+    "maybe_patch_concurrency",
     "maybe_signature",
     "shared_task",
     "signature",
@@ -103,6 +105,15 @@ def _make_fallback() -> "Celery":
 
 
 _state.make_fallback = _make_fallback
+
+
+def maybe_patch_concurrency(
+    argv: Sequence[str] | None = None,
+    short_opts: Sequence[str] | None = None,
+    long_opts: Sequence[str] | None = None,
+    patches: Mapping[str, Any] | None = None,
+) -> None:
+    """In Celery this patches Python for greenlets if the pool is one of them; there is no such pool here."""
 
 
 def __getattr__(name: str) -> Any:

@@ -42,6 +42,17 @@ print(celery.__version__ >= "5.7", celery.VERSION >= (5, 7))
     assert printed(run("-c", program)) == ["True True"]
 
 
+def test_nothing_is_patched_for_a_pool(run: Run) -> None:
+    """Airflow asks for it before it starts a worker."""
+    program = f"""
+{INSTALL}
+from celery import maybe_patch_concurrency
+maybe_patch_concurrency(["-P", "prefork"])
+"""
+
+    assert printed(run("-c", program)) == []
+
+
 def test_what_is_pickled_under_one_name_is_read_under_the_other(run: Run) -> None:
     """A pickle that names `celery.exceptions` gives this package's class."""
     program = f"""
@@ -186,7 +197,7 @@ def test_run_of_a_module_that_is_loaded_already_warns_of_nothing(run: Run) -> No
 
 
 def test_run_of_pytest_from_an_installed_wheel_collects_where_warnings_are_errors(run: Run, tmp_path: Path) -> None:
-    """The package brings a plug-in, so pytest would rewrite its asserts, and warns of modules that are loaded already."""
+    """The package brings a plug-in, whose asserts pytest would rewrite, and it warns of modules loaded already."""
     here = tmp_path / "here"
     here.mkdir()
     _install(here)

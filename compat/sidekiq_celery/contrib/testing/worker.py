@@ -11,7 +11,6 @@ from typing import Any
 
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contrib.testing import private_broker
-from sidekiq_celery.contrib.testing.tasks import PING, pong
 from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.exceptions import CeleryWarning
 from sidekiq_celery.result import _set_task_join_will_block, allow_join_result
@@ -36,6 +35,8 @@ __all__ = (
     "test_worker_stopped",
 )
 
+# As in `contrib.testing.tasks`, which registers it with every app; a worker gives it to its own alone.
+_PING = "celery.ping"
 WORKER_LOGLEVEL = os.environ.get("WORKER_LOGLEVEL", "error")
 
 test_worker_starting = Signal(name="test_worker_starting", providing_args={})
@@ -87,6 +88,12 @@ class TestWorkController(WorkController):
             raise
         self.on_ready()
         self._wanted_end.wait()
+
+    def on_failed_step(self, error: Exception) -> None:
+        """Have `ensure_started` raise it."""
+        self._failure = error
+        self.stop(0.0)
+        self._on_started.set()
 
     def on_consumer_ready(self, consumer: Any) -> None:
         """Let `ensure_started` return."""
@@ -205,8 +212,8 @@ def start_worker(
         ) as worker:
             if perform_ping_check:
                 with allow_join_result():
-                    answer = app.tasks[PING].delay().get(timeout=ping_task_timeout)
-                assert answer == "pong", f"{PING} gave {answer!r}"
+                    answer = app.tasks[_PING].delay().get(timeout=ping_task_timeout)
+                assert answer == "pong", f"{_PING} gave {answer!r}"
             yield worker
     finally:
         test_worker_stopped.send(sender=app, worker=worker)
@@ -225,8 +232,8 @@ def _start_worker_thread(
     **kwargs: Any,
 ) -> Iterator[Any]:
     setup_app_for_worker(app, loglevel, logfile)
-    if perform_ping_check and PING not in app.tasks:
-        app.task(name=PING)(pong)
+    if perform_ping_check and _PING not in app.tasks:
+        app.task(name=_PING)(lambda: "pong")
     worker = WorkController(
         app=app,
         concurrency=concurrency,

@@ -33,6 +33,16 @@ def database_app(make_app: Callable[..., Celery], place: str) -> Celery:
     return make_app(result_backend=place, result_extended=True)
 
 
+def test_results_without_the_call_are_of_another_class(make_app: Callable[..., Celery], place: str) -> None:
+    """Of the same table: columns that only `result_extended` fills are nothing to it."""
+    app = make_app(result_backend=place)
+
+    app.backend.mark_as_done("a", 5)
+
+    assert app.AsyncResult("a").result == 5
+    assert app.AsyncResult("a").name is None
+
+
 def celery(redis_url: str, place: str, *arguments: str) -> Any:
     """What `celery_side.py` prints with its results there."""
     done = subprocess.run(
@@ -82,6 +92,18 @@ def test_celery_reads_what_is_stored_here(database_app: Celery, redis_url: str, 
     assert (seen["failure"]["result"], seen["failure"]["traceback"]) == ("ValueError('no', 3)", "Traceback …")
     assert seen["nobody"]["state"] == "PENDING"
     assert celery(redis_url, place, "group", "group") == ["extended"]
+
+
+def test_rows_that_a_program_has_read_are_decoded(database_app: Celery) -> None:
+    """As Airflow does, to ask for many states at once."""
+    backend: Any = database_app.backend
+    backend.mark_as_done("a", [1])
+    backend.mark_as_failure("b", ValueError("no"))
+
+    with backend.ResultSession() as session:
+        metas = [backend.meta_from_decoded(row.to_dict()) for row in session.query(backend.task_cls)]
+
+    assert {meta["task_id"]: repr(meta["result"]) for meta in metas} == {"a": "[1]", "b": "ValueError('no')"}
 
 
 def test_a_worker_writes_there_and_a_caller_waits(database_app: Celery, redis_url: str) -> None:

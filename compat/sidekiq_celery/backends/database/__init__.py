@@ -146,7 +146,7 @@ class DatabaseBackend(BaseBackend):
         meta = self._get_result_meta(
             _bytes(self.encode(result)), state, traceback, request, format_date=False, encode=True
         )
-        names = {column.name for column in self.task_cls.__table__.columns}
+        names = self.task_cls.column_names()
         for name in names - _APART:
             setattr(row, name, meta.get(name))
         children = meta.get("children")
@@ -170,7 +170,14 @@ class DatabaseBackend(BaseBackend):
         if stamps is not None:
             known = self._decoded(stamps)
             meta |= {"stamped_headers": known["stamped_headers"], **known["stamps"]}
-        return self.meta_from_decoded(meta)
+        return super().meta_from_decoded(meta)
+
+    def meta_from_decoded(self, meta: Any) -> Any:
+        """The fields of a row, also as the row has them: Airflow reads many rows by itself and hands them over."""
+        result = meta["result"]
+        return super().meta_from_decoded(
+            {**meta, "result": self._decoded(result) if isinstance(result, bytes) else result}
+        )
 
     def _decoded(self, payload: bytes) -> Any:
         try:

@@ -30,8 +30,12 @@ class _Table:
 
     def to_dict(self) -> dict[str, Any]:
         """The columns, by their names."""
-        columns = self.__table__.columns  # type: ignore[attr-defined]
-        return {column.name: getattr(self, column.name) for column in columns if column.name != "id"}
+        return {name: getattr(self, name) for name in self.column_names() if name != "id"}
+
+    @classmethod
+    def column_names(cls) -> set[str]:
+        """The class's own: the table has those of `TaskExtended` too."""
+        return {column.key for column in cls.__mapper__.column_attrs}  # type: ignore[attr-defined]
 
 
 class Task(_Table, ResultModelBase):  # type: ignore[misc]

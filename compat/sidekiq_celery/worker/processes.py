@@ -51,6 +51,7 @@ def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] =
         has_hard_limits=config.is_single_slot_child,
         events=worker.events,
         claims_all=True,
+        consumer=worker.consumer,
     )
     launcher = Launcher(
         config,

@@ -42,6 +42,7 @@ def register_tasks(
     gate: Gate | None = None,
     events: "TaskEvents | None" = None,
     claims_all: bool = False,
+    consumer: Any = None,
 ) -> None:
     """
     Let a worker run the tasks of *app*, which is finalized by that.
@@ -53,6 +54,7 @@ def register_tasks(
         has_hard_limits: The worker runs one task a process; without it `time_limit` has no effect, which is told once.
         gate: Asked before each task; by default about revokes.
         events: Where monitors are told of runs.
+        consumer: What sends the signals of a job that is received.
         claims_all: The worker is this app's alone: jobs that nobody declares are unknown tasks, whoever enqueued them.
     """
     from sidekiq_celery._run.lost_workers import fail_lost_tasks
@@ -73,6 +75,7 @@ def register_tasks(
             has_hard_limits=has_hard_limits,
             gate=gate or orders.gate,
             events=events,
+            consumer=consumer,
         )
 
     for task in app.tasks.values():

@@ -14,6 +14,7 @@ from sidekiq_celery._run.coroutine_limits import within_limits
 from sidekiq_celery._run.failed_tasks import INDEX
 from sidekiq_celery.app import trace
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
+from sidekiq_celery.worker.request import Request
 
 from sidekiq_py.middleware import running as native_running
 from tests.compat.tasks.worker import TaskWorker
@@ -710,23 +711,100 @@ def test_a_task_that_nobody_has_registered_fails_at_once(
     """It is kept, with its result; where the worker is not the app's alone, Ruby's jobs go by Sidekiq's rules."""
     told: list[Any] = []
 
-    def listen(name: str = "", id: str = "", **_: Any) -> None:
-        told.append((name, id))
+    def listen(name: str = "", id: str = "", message: Any = None, exc: Any = None, **_: Any) -> None:
+        told.append((name, id, message.properties["correlation_id"], message.headers["task"], type(exc).__name__))
+
+    def others(**_: Any) -> None:
+        told.append("as of a task that is known")
 
     worker.start()
     signals.task_unknown.connect(listen)
+    known = (signals.task_prerun, signals.task_postrun, signals.task_failure)
+    for signal in known:
+        signal.connect(others)
     try:
         result = app.send_task("proj.nowhere")
         eventually(lambda: state_of(redis_client, result.id) == "FAILURE")
     finally:
         signals.task_unknown.disconnect(listen)
+        for signal in known:
+            signal.disconnect(others)
     push_jobs(redis_client, ['{"class":"Nowhere","args":[],"jid":"j","queue":"celery","retry":true}'], queue="celery")
 
     assert stored(redis_client, result.id)["result"]["exc_type"] == "NotRegistered"
-    assert told == [("proj.nowhere", result.id)]
+    assert told == [("proj.nowhere", result.id, result.id, "proj.nowhere", "NotRegistered")]
     assert redis_client.zcard("dead") == 1
     [retried] = eventually(lambda: redis_client.zrange("retry", 0, -1))
     assert json.loads(retried)["class"] == "Nowhere"
+
+
+def test_who_listens_to_receipts_is_given_celery_s_request(app: Celery, worker: TaskWorker) -> None:
+    """With the attributes that monitors read, before the task has started."""
+    seen: list[Any] = []
+
+    def listen(sender: Any = None, request: Any = None, **_: Any) -> None:
+        seen.append((sender, request))
+
+    @app.task(name="proj.seen")
+    def task(x: int, y: int = 0) -> int:
+        return x + y
+
+    sender = object()
+    signals.task_received.connect(listen)
+    try:
+        worker.start(hostname="w@here", consumer=sender)
+        sent = task.apply_async((1,), {"y": 2}, expires=600, headers={"trace": "t"}, time_limit=50, shadow="shown")
+        assert sent.get(timeout=10) == 3
+    finally:
+        signals.task_received.disconnect(listen)
+
+    [(seen_sender, request)] = seen
+    assert seen_sender is sender
+    assert isinstance(request, Request)
+    assert (request.id, request.task_id, request.name, request.task_name) == (sent.id, sent.id, "shown", "shown")
+    assert (request.type, request.args, request.kwargs, request.hostname) == ("proj.seen", [1], {"y": 2}, "w@here")
+    assert (request.task, request.app, request.root_id, request.parent_id) == (task, app, sent.id, None)
+    assert (request.time_limits, request.acknowledged, request.utc) == ([50, None], False, True)
+    assert request.expires.tzinfo is not None
+    assert request.request_dict["trace"] == "t"
+    assert json.loads(request.body)[:2] == [[1], {"y": 2}]
+    assert str(request).startswith(f"shown[{sent.id}]   expires:[")
+    assert repr(request) == f"<Request: shown[{sent.id}] [1] {{'y': 2}}>"
+    assert request.info() == {
+        "id": sent.id,
+        "name": "shown",
+        "args": [1],
+        "kwargs": {"y": 2},
+        "type": "proj.seen",
+        "hostname": "w@here",
+        "time_start": None,
+        "acknowledged": False,
+        "delivery_info": {"exchange": "", "routing_key": "celery", "priority": 0, "redelivered": False},
+        "worker_pid": None,
+    }
+    assert request.info(safe=True)["args"] == "[1]"
+    with pytest.raises(AttributeError, match="a request has no 'on_ack' here"):
+        _ = request.on_ack
+
+
+def test_who_listens_to_sent_tasks_is_told_of_each(app: Celery) -> None:
+    """By the old signal that some monitors still use; of the call that goes the short way, too."""
+    seen: list[Any] = []
+
+    def listen(sender: Any = None, task_id: str = "", args: Any = None, kwargs: Any = None, **_: Any) -> None:
+        seen.append((sender, task_id, list(args), kwargs))
+
+    @app.task(name="proj.sent")
+    def task(x: int) -> int:
+        return x
+
+    signals.task_sent.connect(listen)
+    try:
+        sent = task.delay(1)
+    finally:
+        signals.task_sent.disconnect(listen)
+
+    assert seen == [("proj.sent", sent.id, [1], {})]
 
 
 def test_a_worker_of_an_app_alone_takes_any_unknown_job_for_a_task(

@@ -36,6 +36,9 @@ class Noting(bootsteps.StartStopStep):
     def close(self, parent: Any) -> None:
         note(f"{self.alias} closed")
 
+    def info(self, obj: Any) -> dict[str, Any]:
+        return {f"of {self.alias}": obj.hostname}
+
     def stop(self, parent: Any) -> None:
         note(f"{self.alias} stopped")
 

@@ -8,7 +8,7 @@ from sidekiq_celery import Celery, bootsteps
 from sidekiq_celery.contrib.testing.worker import start_worker
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-from tests.support.celery_program import StartWorker, command, environment, starting
+from tests.support.celery_program import StartWorker, command, environment, starting, wait_for_an_answer
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
 
@@ -30,11 +30,20 @@ def noted(client: redis.Redis) -> list[str]:
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_steps_are_made_started_and_stopped_with_the_worker(
-    start: StartWorker, redis_client: redis.Redis, pool: str
+    start: StartWorker, redis_client: redis.Redis, redis_url: str, pool: str
 ) -> None:
     """In the order in which they require each other, once, in the first process; a timer runs for them."""
     worker = start("-P", pool, "-c", "1", "-n", "w1@here")
     eventually(lambda: redis_client.lpos("noted:steps", "tick"), within_seconds=_SECONDS)
+    app = Celery(broker=redis_url, set_as_current=False)
+    wait_for_an_answer(app, limit=1)
+    told = app.control.inspect(timeout=_SECONDS, limit=1).stats()
+    app.close()
+    assert {name: told["w1@here"][name] for name in ("of Worker", "of Later", "of Consumer")} == {
+        "of Worker": "w1@here",
+        "of Later": "w1@here",
+        "of Consumer": "w1@here",
+    }
     assert worker.stop() == 0
 
     seen = noted(redis_client)

@@ -163,7 +163,13 @@ class TestWorkController(WorkController):
 
     def _register(self, hooks: Hooks) -> None:
         register_tasks(
-            self.app, self._registry, hooks=hooks, hostname=self.hostname, events=self.events, claims_all=True
+            self.app,
+            self._registry,
+            hooks=hooks,
+            hostname=self.hostname,
+            events=self.events,
+            claims_all=True,
+            consumer=self.consumer,
         )
 
     def _of_a_later_task(self, class_name: str) -> JobDefinition | None:

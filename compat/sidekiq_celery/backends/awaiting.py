@@ -209,6 +209,10 @@ class Awaiting(_Base):
         self._listener.watch([key], tell)
         return result
 
+    def add_pending_results(self, results: Any, weak: bool = False) -> list[Any]:
+        """The same for many."""
+        return [self.add_pending_result(result, weak=weak) for result in results]
+
     def remove_pending_result(self, result: Any) -> Any:
         """*result* need not be fulfilled any more."""
         self._stop_awaiting(id(result))

@@ -10,6 +10,9 @@ Python and Ruby processes share one Redis through Sidekiq.
 
 The public names are re-exported here, each imported when it is first asked for: a test run that has the pytest plug-in
 installed, or a program that only enqueues, pays for nothing else. Nothing is defined here.
+
+The distribution has a plug-in for pytest, which would rewrite the asserts of all of it, and warns where that has been
+loaded before, as by `sidekiq-celery run -m pytest`. Here are none, so: PYTEST_DONT_REWRITE
 """
 
 from importlib import import_module

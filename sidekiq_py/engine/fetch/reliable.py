@@ -52,6 +52,9 @@ _FRESH_SECONDS = 0.050
 _KEPT_AFTER_LIMIT_SECONDS = 24 * 3600
 # A job that came sooner was there when it was asked for: a trip to Redis and back takes longer than to wait for none.
 _AT_ONCE_SECONDS = 0.001
+# What the leader is told through its pipe: to look whether it is to go on, or to hand in what has succeeded.
+_LOOK_UP = b"."
+_HAND_IN = b"!"
 # A leader that waits for a reply from a Redis that hangs cannot be called off.
 _LEADER_EXIT_SECONDS = 5.0
 
@@ -107,12 +110,19 @@ class ReliableFetcher:
             ownership,
             capsule.queue_names,
             max_bytes=config.buffer_bytes,
-            on_refused=self._flusher.arm,
             on_notices=on_notices,
         )
         waited_for = capsule.queue_names[: config.idle_waiters]
         self._waited_for = tuple(waited_for)
-        self._waiters = Waiters(pool, ownership, waited_for, config.idle_poll_seconds, self._note_trouble, on_notices)
+        self._waiters = Waiters(
+            pool,
+            ownership,
+            waited_for,
+            config.idle_poll_seconds,
+            self._note_trouble,
+            on_notices,
+            self._settler,
+        )
 
         self._jobs: deque[UnitOfWork] = deque()
         self._size = BatchSize(config.buffer_seconds)
@@ -175,12 +185,13 @@ class ReliableFetcher:
     def close(self) -> None:
         """Hand in what is due and let go of all connections."""
         self._is_closed = True
+        self._flusher.stop()
+        # What was sent along with a move and has no answer yet is handed in once more.
+        self._waiters.close()
         try:
             self._settler.flush()
         except RedisError as error:
             _log.warning("some finished jobs could not be acknowledged and will run again: %s", error)
-        self._flusher.stop()
-        self._waiters.close()
         self._exchange.close()
         with self._service_lock:
             self._service_link.close()
@@ -188,8 +199,11 @@ class ReliableFetcher:
 
     def wake(self) -> None:
         """Let the leader look up: there is room again, or it is time to stop."""
+        self._signal(_LOOK_UP)
+
+    def _signal(self, what: bytes) -> None:
         try:
-            os.write(self._wake_write, b".")
+            os.write(self._wake_write, what)
         except BlockingIOError:
             pass
 
@@ -365,7 +379,10 @@ class ReliableFetcher:
         self._takers.add(threading.get_ident())
         # With a backlog the next fetch is near, and takes it along.
         if self._has_leader and self._settler.has_pending and not self._has_backlog:
-            self._flush()
+            if self._settler.has_plain_pending:
+                self._signal(_HAND_IN)
+            else:
+                self._flush()
         with self._idle_change:
             self._idle += 1
             while True:
@@ -408,10 +425,11 @@ class ReliableFetcher:
         """
         Fetch or wait until the buffer holds something, or it is time to stop.
 
-        Where nothing has ended, one move is to be opened, and the last job had to be waited for, nothing is fetched
-        first: the move brings what there is just as well.
+        Where no end is to be written, one move is to be opened, and the last job had to be waited for, nothing is
+        fetched first: the move brings what there is just as well, and takes along what has succeeded.
         """
-        is_due = self._has_backlog or self._settler.has_pending or not self._waits_for_all or self._waiters.closed > 1
+        has_ends = self._settler.has_pending and not self._settler.has_plain_pending
+        is_due = self._has_backlog or has_ends or not self._waits_for_all or self._waiters.closed > 1
         while not (self._is_quiet or self._jobs or self._leaving):
             work = "waiting"
             try:
@@ -445,15 +463,16 @@ class ReliableFetcher:
         full = self._full_queues()
         shut = {*self._exchange.paused, *full, *self._exchange.fresh}
         self._waiters.open(shut)
+        if self._settler.has_pending:
+            self._flush()
         self._waits_for_all = not shut and all(name in self._waited_for for name, _ in self._queues)
         seconds = None if self._waits_for_all else self._config.idle_poll_seconds
         asked_at = monotonic()
         cool_until = self._waiters.cool_until
         if cool_until:
             seconds = min(seconds or 1.0, max(0.001, cool_until - monotonic()))
-        units, was_woken = self._waiters.collect(self._wake_read, seconds)
-        if was_woken:
-            self._drain_wake()
+        units, is_signalled = self._waiters.collect(self._wake_read, seconds)
+        was_woken = is_signalled and _LOOK_UP in self._drain_wake()
         has_come = self._keep(units)
         if has_come:
             self._left = len(self._jobs)
@@ -481,12 +500,15 @@ class ReliableFetcher:
         room = self._room() if self._async_queues else None
         return self._async_queues if room is not None and room <= 0 else set()
 
-    def _drain_wake(self) -> None:
+    def _drain_wake(self) -> bytes:
+        """What it has been signalled."""
+        signals = b""
         try:
-            while os.read(self._wake_read, 1024):
-                pass
+            while part := os.read(self._wake_read, 1024):
+                signals += part
         except BlockingIOError:
             pass
+        return signals
 
     # ---- fetching
 

@@ -13,8 +13,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
@@ -108,6 +109,23 @@ class Settler:
         self.flushed_at = monotonic()
         return gathered
 
+    @property
+    def has_plain_pending(self) -> bool:
+        """Successes wait to be handed in, and none of them has anything to write."""
+        pending = list(self._done)
+        return bool(pending) and all(unit.end is None for unit in pending)
+
+    def drain_plain(self) -> "Acknowledgements | None":
+        """Everything gathered, to be sent along with something else; None if there is nothing, or an end to write."""
+        if not self.has_plain_pending:
+            return None
+        gathered = self.drain()
+        if any(unit.end is not None for units in gathered.values() for unit in units):
+            # It came just now.
+            self.restore(gathered)
+            return None
+        return Acknowledgements(self, gathered)
+
     def restore(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
         """What was drained could not be handed in: keep it for the next time, so that it can be."""
         for units in gathered.values():
@@ -116,6 +134,11 @@ class Settler:
                 if unit.end is not None:
                     self._make_sendable(unit)
             self._done.extend(units)
+
+    def take_back(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
+        """As `restore`, where nobody is about to hand in anything else."""
+        self.restore(gathered)
+        self._on_pending()
 
     def flush(self) -> None:
         """
@@ -292,6 +315,43 @@ class Settler:
                 refusal = error
         self._defer(unit, partial(self._end, owner, unit, vital, counters), refusal)
         return None
+
+
+class Acknowledgements:
+    """
+    Plain successes that are sent along with something else.
+
+    Args:
+        settler: Where they were gathered.
+        gathered: By owner.
+
+    Attributes:
+        commands: What to send.
+    """
+
+    __slots__ = ("_parts", "_settler", "commands")
+
+    def __init__(self, settler: Settler, gathered: Mapping[Owner, list[UnitOfWork]]) -> None:
+        self._settler = settler
+        self._parts = [
+            (owner, part, done_commands(owner, part)) for owner, units in gathered.items() for part in sliced(units)
+        ]
+        self.commands = [command for _, _, commands in self._parts for command in commands]
+
+    def note(self, replies: Iterable[Any]) -> None:
+        """They were handed in, and these are the replies. What Redis refuses is tried again."""
+        rest = iter(replies)
+        for owner, units, commands in self._parts:
+            answers = list(islice(rest, len(commands)))
+            if any(isinstance(answer, RedisReplyError) for answer in answers):
+                self._settler.take_back({owner: units})
+            else:
+                self._settler.note_done(owner, units, answers)
+
+    def take_back(self) -> None:
+        """Nobody knows what became of them."""
+        for owner, units, _ in self._parts:
+            self._settler.take_back({owner: units})
 
 
 def settled(link: Link, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:

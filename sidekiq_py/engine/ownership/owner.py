@@ -11,12 +11,13 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.host import ProcessPlace, registration
 from sidekiq_py.logs import counted
 from sidekiq_py.outcome import Question
-from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.in_flight import Effect
@@ -187,17 +188,25 @@ class Ownership:
         Returns:
             How many jobs went back.
         """
+        return self._compared(link, ())[0]
+
+    def give_back_orphans_and_ask(self, link: Link, question: Command) -> Any:
+        """As `give_back_orphans`, with a question in the same round trip; returns the answer to it."""
+        return self._compared(link, [question])[1][0]
+
+    def _compared(self, link: Link, questions: Sequence[Command]) -> tuple[int, list[Any]]:
+        """How many jobs went back, and the answers."""
         owner = self.current
         if not owner.is_registered:
-            return 0
+            return 0, raise_first(link.batch(questions))
         queues = list(self._queues)
-        fields, inboxes = in_flight.held(link, owner.name, queues)
+        fields, inboxes, answers = in_flight.held(link, owner.name, queues, questions)
         orphans = owner.orphans(fields)
         moved = in_flight.give_back(link, owner.name, orphans) if orphans else 0
         moved += self._give_back_listed(link, owner, self._listed_strangers(owner, queues, raise_first(inboxes)))
         if moved:
             _log.info("gave back %s whose fetch had lost its reply", counted(moved, "job"))
-        return moved
+        return moved, raise_first(answers)
 
     def leave(self, link: Link, now: float, *, but: Collection["UnitOfWork"] = ()) -> None:
         """

@@ -611,14 +611,16 @@ def fields(link: Link, owner: str) -> list[bytes]:
     return found
 
 
-def held(link: Link, owner: str, queue_names: Sequence[str]) -> tuple[list[bytes], list[Any]]:
+def held(
+    link: Link, owner: str, queue_names: Sequence[str], questions: Sequence[Command] = ()
+) -> tuple[list[bytes], list[Any], list[Any]]:
     """
     All that an owner has in flight, in one round trip: its fields, and for each queue what stands in the owner's inbox,
-    or why that cannot be read.
+    or why that cannot be read; then the replies to *questions*, which go along.
     """
     asked = [("HKEYS", keys.in_flight(owner)), *(("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names)]
-    found, *inboxes = link.batch(asked)
-    return raise_first([found])[0], inboxes
+    found, *replies = link.batch([*asked, *questions])
+    return raise_first([found])[0], replies[: len(queue_names)], replies[len(queue_names) :]
 
 
 def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[bytes]]:

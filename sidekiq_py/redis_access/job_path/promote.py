@@ -132,13 +132,16 @@ def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limit
     return [_moved(step, reply) for step, reply in zip(part, replies, strict=True)]
 
 
-def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
+def hold_poller(pool: Pool, identity: str, ttl_ms: int, *, is_holder: bool = False) -> bool:
     """
     Take or renew the lease of the quick poller; False if another process has it.
 
     That is asked by a plain command first: all processes but one ask in vain, and a script costs Redis ten times that.
+
+    Args:
+        is_holder: It had the lease when it asked last, and need not ask first.
     """
-    if pool.command("GET", keys.POLLER_LEASE) not in (None, identity.encode()):
+    if not is_holder and pool.command("GET", keys.POLLER_LEASE) not in (None, identity.encode()):
         return False
     return bool(pool.run(lambda link: HOLD_POLLER.run(link, [keys.POLLER_LEASE], [identity, ttl_ms])))
 

@@ -56,7 +56,6 @@ class Settler:
         on_pending: Called when something has been gathered that nobody has yet promised to hand in.
         on_trouble: Called after a lost connection.
         count: Takes how many jobs have succeeded.
-        is_given_up: Says that the process leaves: nothing is tried again any more.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class Settler:
         on_pending: Callable[[], None],
         on_trouble: Callable[[], None],
         count: Callable[[int], None],
-        is_given_up: Callable[[], bool],
     ) -> None:
         self._link = link
         self._lock = threading.Lock()
@@ -74,8 +72,8 @@ class Settler:
         self._on_pending = on_pending
         self._on_trouble = on_trouble
         self._count = count
-        self._is_given_up = is_given_up
-        self._deferred = Deferred(is_given_up)
+        self._is_given_up = False
+        self._deferred = Deferred(lambda: self._is_given_up)
         # Of which refusals the log has spoken, until an end goes through.
         self._told: set[str] = set()
         self.flushed_at = monotonic()
@@ -180,7 +178,7 @@ class Settler:
                 was_ours = end()
                 break
             except RedisError as error:
-                if self._is_given_up():
+                if self._is_given_up:
                     raise
                 if tries == 0:
                     _log.warning("could not settle a job, trying again until it works: %s", error)
@@ -213,6 +211,10 @@ class Settler:
         except (ReplyLostError, RedisConnectionError):
             self._on_trouble()
             raise
+
+    def give_up(self) -> None:
+        """The process leaves: nothing is tried again any more."""
+        self._is_given_up = True
 
     def close(self) -> None:
         """Let go of the connection."""

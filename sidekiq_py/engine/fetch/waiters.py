@@ -13,7 +13,7 @@ waiting for it. For a job that comes alone Redis mostly wakes up and reads a soc
 
 import select
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.fetcher import claimed, strike_off
@@ -26,8 +26,8 @@ from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import OnNotices
 
 # Ends each blocking move, so that a connection that died unnoticed is found and a quiet process soon holds none.
-# Shorter than an ordinary lease, so a process that was recovered has no move open. Ruby's BRPOP waits 2 s; but a Redis at
-# rest serves what the threads of one of its processes ask all at once, and wakes up for each of ours.
+# Shorter than an ordinary lease, so a process that was recovered has no move open. Ruby's BRPOP waits 2 s; but what all
+# threads of a process of Ruby's ask costs a Redis at rest one waking, and so does each of ours.
 BLOCK_SECONDS = 5
 # One waits while the jobs of the others run. With two, at 100 jobs a second of 5 ms for a process, every third
 # acknowledgement found none that it could go along with.

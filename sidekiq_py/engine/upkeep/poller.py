@@ -43,7 +43,8 @@ Report = Callable[[BaseException, dict[str, Any]], None]
 
 LEASE_SECONDS = 3.0
 LEASE_TRY_SECONDS = 2.0
-# Tries of all processes together; each came every two seconds, which for 20 of them was a fifth of what rest cost Redis.
+# Tries of all processes together. With one of each process every two seconds, those of 20 were a fifth of what Redis
+# did at rest.
 MOST_LEASE_TRIES_PER_SECOND = 2
 # Where the lease lapsed and few of many processes are ours, Sidekiq's own interval has passed by then.
 LONGEST_LEASE_TRY_SECONDS = 30.0

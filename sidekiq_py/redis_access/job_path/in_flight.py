@@ -612,7 +612,7 @@ def fields(link: Link, owner: str) -> list[bytes]:
 
 
 def held(
-    link: Link, owner: str, queue_names: Sequence[str], questions: Sequence[Command] = ()
+    link: Link, owner: str, queue_names: Sequence[str], questions: Sequence[Sequence[Any]] = ()
 ) -> tuple[list[bytes], list[Any], list[Any]]:
     """
     All that an owner has in flight, in one round trip: its fields, and for each queue what stands in the owner's inbox,

@@ -135,7 +135,6 @@ class Counted:
             on_pending=lambda: None,
             on_trouble=lambda: None,
             count=self.add,
-            is_given_up=lambda: False,
         )
 
     def add(self, count: int) -> None:

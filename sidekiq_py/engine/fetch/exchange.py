@@ -76,7 +76,6 @@ class Exchange:
         self._next_jobs_at = 0.0
         # Before that no job is taken by a plain move.
         self._singles_at = 0.0
-        self._plan: in_flight.TakePlan | None = None
         # Bytes of the longest job that came last: plain moves ask for no sizes.
         self._longest = 0
 
@@ -177,10 +176,8 @@ class Exchange:
     def _taken_singly(
         self, owner: Owner, gathered: Gathered, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
     ) -> list[UnitOfWork]:
-        names = [name for name, _ in queues]
-        plan = self._plan
-        if plan is None or plan.owner != owner.name or plan.queue_names != names:
-            plan = self._plan = in_flight.TakePlan(owner.name, names, wants_notices=self._on_notices is not None)
+        names = tuple([name for name, _ in queues])
+        plan = in_flight.take_plan(owner.name, names, wants_notices=self._on_notices is not None)
         orders = [_drawn_order(queues) for _ in range(wanted)]
         batch = owner.open_batch()
         units: list[UnitOfWork] = []

@@ -360,8 +360,7 @@ def settled(link: Link, unit: UnitOfWork, vital: Sequence[Effect], counters: Seq
     """End a job that this process holds in one atomic step; False if it was not ours any more."""
     owner = unit.owner
     assert owner is not None
-    listed = unit.raw if unit.is_listed else None
-    return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters, listed=listed)
+    return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters, listed=unit.listed)
 
 
 def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
@@ -369,7 +368,7 @@ def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
     owner = unit.owner
     assert owner is not None
     assert unit.end is not None
-    return in_flight.settle_call(owner.name, unit.field, *unit.end, unit.raw if unit.is_listed else None)
+    return in_flight.settle_call(owner.name, unit.field, *unit.end, unit.listed)
 
 
 def done_commands(owner: Owner, units: Iterable[UnitOfWork]) -> Sequence[Command]:

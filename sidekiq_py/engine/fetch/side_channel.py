@@ -8,11 +8,10 @@ import threading
 from collections.abc import Sequence
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetch.fetcher import listed_among
 from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS
 from sidekiq_py.engine.fetch.settle import forget
 from sidekiq_py.engine.fetch.trouble import Trouble
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, listed_among
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.extension import revoked

@@ -60,9 +60,7 @@ class Waiter:
     def send(self, owner: Owner, acknowledgements: Acknowledgements | None, *, wants_notices: bool) -> None:
         """Send the move, and the look behind it; the acknowledgements go before it."""
         self.acknowledgements = acknowledgements
-        plan = self.plan
-        if plan is None or plan.owner != owner.name or plan.queue_names != [self.queue]:
-            plan = self.plan = in_flight.TakePlan(owner.name, [self.queue], wants_notices=wants_notices)
+        plan = self.plan = in_flight.take_plan(owner.name, (self.queue,), wants_notices=wants_notices)
         self.owner, self.batch = owner, owner.open_batch()
         # Redis closes a connection that was idle while every processor was busy (its setting `timeout`).
         self.link.drop_if_idle()

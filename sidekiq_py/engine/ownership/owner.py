@@ -228,8 +228,8 @@ class Ownership:
     def let_go(self, link: Link, units: Sequence["UnitOfWork"]) -> None:
         """Give jobs back as this process ends, which must be at once, and they with it."""
         if units:
-            listed = {unit.field: unit.raw for unit in units if unit.is_listed}
-            in_flight.give_back_at_process_end(link, self.current.name, [unit.field for unit in units], listed)
+            fields = [unit.field for unit in units]
+            in_flight.give_back_at_process_end(link, self.current.name, fields, listed_among(units))
 
     def _listed_strangers(
         self, owner: Owner, queues: Sequence[str], found: Sequence[list[bytes]]
@@ -343,3 +343,13 @@ class UnitOfWork:
 
     def __repr__(self) -> str:
         return f"<UnitOfWork {self.field!r} queue={self.queue} bytes={len(self.raw)}>"
+
+    @property
+    def listed(self) -> bytes | None:
+        """What names it in flight beside its field: its bytes, where it stands in an inbox."""
+        return self.raw if self.is_listed else None
+
+
+def listed_among(units: Iterable[UnitOfWork]) -> dict[bytes, bytes]:
+    """What `UnitOfWork.listed` says of those that stand in inboxes, by field."""
+    return {unit.field: unit.raw for unit in units if unit.is_listed}

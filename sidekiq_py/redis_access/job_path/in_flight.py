@@ -226,7 +226,13 @@ class TakePlan:
         return [look[1] or b""]
 
 
-def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, may_take_marked: bool) -> Any:
+@lru_cache(maxsize=64)
+def take_plan(owner: str, queue_names: tuple[str, ...], *, wants_notices: bool) -> TakePlan:
+    """The plan, put together once."""
+    return TakePlan(owner, queue_names, wants_notices=wants_notices)
+
+
+def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> Any:
     """
     Take a job from an inbox into the in-flight hash, as a fetch would have.
 
@@ -234,7 +240,8 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, m
         number: `<batch>.<n>`, with which its field is to begin.
 
     Returns:
-        Its field, its bytes and the notices; None: it went back to its queue, or is gone.
+        Its field, its bytes and the notices; None: it went back to its queue, or is gone. A suspect that already bears
+        a death goes back: the fetch script takes it, which knows whether it may come.
     """
     names = [
         keys.in_flight(owner),
@@ -246,7 +253,7 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, m
         keys.REVOKED,
         keys.ORDERS,
     ]
-    return CLAIM.run(link, names, [owner, number, queue_name, "1" if may_take_marked else "0", raw])
+    return CLAIM.run(link, names, [owner, number, queue_name, raw])
 
 
 def acknowledge_commands(owner: str, fields: Sequence[bytes], listed: Iterable[tuple[str, bytes]]) -> list[Command]:

@@ -162,10 +162,10 @@ class Poller:
         # The sets that cannot be read, once that was reported.
         self._unreadable: set[str] = set()
         self._lease_at = self._look_at = self._clean_at = 0.0
-        # When something was due, or came due, or the lease was taken.
+        # When something was due, or came due.
         self._used_at = -math.inf
-        # Of the fleet, as far as known.
-        self._processes = 0
+        # Of the fleet, when it was asked for the lease.
+        self._processes = 1
         self.is_quick = False
         self.moved = 0
         self.stopped = 0
@@ -260,13 +260,11 @@ class Poller:
         if at < self._lease_at or self._thread is None:
             return
         was_quick = self.is_quick
-        self.is_quick = promote.hold_poller(
-            self._pool, self._identity, int(LEASE_SECONDS * 1000), is_holder=self.is_quick
-        )
+        self.is_quick = self._holds_lease()
         # A third leaves room for two attempts that fail before another process takes over.
         self._lease_at = at + (LEASE_SECONDS / 3 if self.is_quick else self._lease_try_seconds())
         if self.is_quick and not was_quick:
-            self._look_at = self._used_at = at
+            self._look_at = at
         elif was_quick and not self.is_quick:
             self._look_at = at + self._interval()
 
@@ -294,15 +292,19 @@ class Poller:
         self._look_at = at + pause
 
     def _interval(self) -> float:
-        self._processes = self._counted()
-        return poll_interval_seconds(self._processes, self._draw(), config=self._config, dialect=self._dialect())
+        count = max(1, process_set.count(self._pool))
+        return poll_interval_seconds(count, self._draw(), config=self._config, dialect=self._dialect())
 
-    def _counted(self) -> int:
-        return max(1, process_set.count(self._pool))
+    def _holds_lease(self) -> bool:
+        """Take it or renew it; False if another process has it."""
+        if not self.is_quick:
+            holder, self._processes = promote.look_at_poller(self._pool)
+            if holder not in (None, self._identity.encode()):
+                return False
+        return promote.hold_poller(self._pool, self._identity, int(LEASE_SECONDS * 1000))
 
     def _lease_try_seconds(self) -> float:
         """Drawn, so that the tries of processes that were started together spread."""
-        self._processes = self._processes or self._counted()
         average = max(LEASE_TRY_SECONDS, self._processes / MOST_LEASE_TRIES_PER_SECOND)
         return min(average, LONGEST_LEASE_TRY_SECONDS) * (0.5 + self._draw())
 

@@ -18,7 +18,6 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import for_queue, prepare_repush
 from tests.support.missing_tools import skip_or_fail
@@ -456,14 +455,12 @@ def test_the_holder_of_the_lease_looks_often_only_while_a_job_comes_due(
     assert poller._look_at == pytest.approx(1000 + pause)
 
 
-def test_a_process_without_the_lease_asks_for_it_without_a_script(
-    polling: Polling, redis_client: redis.Redis, pool: Pool
-) -> None:
-    """All but one ask in vain, every two seconds."""
+def test_a_process_without_the_lease_asks_for_it_without_a_script(polling: Polling, redis_client: redis.Redis) -> None:
+    """All but one ask in vain."""
     redis_client.set("sidekiq_py:poller", "somebody")
     redis_client.config_resetstat()
 
-    assert not promote.hold_poller(pool, "me", 3000)
+    assert not polling.poller()._holds_lease()
 
     stats = redis_client.info("commandstats")
     assert "cmdstat_get" in stats
@@ -476,7 +473,10 @@ def test_the_more_processes_there_are_the_less_often_each_asks_for_the_lease(
 ) -> None:
     """Asked by each every two seconds, Redis woke up ten times a second for twenty workers at rest."""
     redis_client.sadd("processes", *[f"host:{number}:x" for number in range(processes)])
+    redis_client.set("sidekiq_py:poller", "somebody")
     poller = polling.poller(draw=lambda: 0.5)
+
+    assert not poller._holds_lease()
 
     assert poller._lease_try_seconds() == seconds
 

@@ -114,8 +114,9 @@ class Housekeeper:
             self._recovery.bury(*dead, within_seconds=_PASS_SECONDS)
             for _ in dead:
                 self._known_dead.popleft()
-        self._ownership.give_back_orphans(self._link)
-        is_turn = self._lookout.must_walk(self._recovery.neighbours)
+        self._lookout.announce()
+        answer = self._ownership.give_back_orphans_and_ask(self._link, self._lookout.question)
+        is_turn = self._lookout.must_walk(self._recovery.neighbours, answer)
         if is_turn or self._recovery.has_more:
             self._recovery.look(_PASS_SECONDS)
             self._lookout.has_walked()

@@ -1,6 +1,6 @@
 """A queue and its jobs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Self
@@ -13,22 +13,36 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
+from sidekiq_py.redis_access.reads.queues import PlacedJob
 
 _PAGE_JOBS = 200
 # To tell how far a search is takes longer than to look at a job.
 _LOOKED_AT_AT_ONCE = 200
-# Redis walks from the tail for each job that is chosen: so many steps of all of a slice keep it for some milliseconds.
+# So many steps over the jobs of a queue keep Redis busy for some milliseconds.
 _STEPS_AT_ONCE = 100_000
-_SLICE_JOBS = 100
 
 
 class QueuedJob(JobRecord):
-    """A job in its queue."""
+    """
+    A job in its queue.
 
-    def __init__(self, value: bytes, queue: str, pool: Pool) -> None:
+    Args:
+        value: Its exact bytes.
+        queue: The queue's name.
+        pool: To the Redis where it is.
+        before: How many jobs were to run before it when it was read; -1 where that is not known.
+    """
+
+    def __init__(self, value: bytes, queue: str, pool: Pool, before: int = -1) -> None:
         super().__init__(value, queue)
         self._pool = pool
         self._queue_name = queue
+        self._before = before
+
+    @property
+    def placed(self) -> PlacedJob:
+        """Its bytes, and about where they stand: to look for them in a long queue takes Redis milliseconds."""
+        return self.value, self._before
 
     def delete(self) -> bool:
         """Remove it from its queue; False if it is not there any more: a worker has taken it, or it was deleted."""
@@ -106,8 +120,9 @@ class Queue:
         start = length = 0
         while True:
             fresh, start, length, is_end = self._next_page(seen, start, length, oldest_first)
-            for job in fresh:
-                yield QueuedJob(job, self.name, self._pool)
+            for place, job in enumerate(fresh, start):
+                before = place if oldest_first else length - 1 - place
+                yield QueuedJob(job, self.name, self._pool, before)
             if is_end:
                 return
             seen = fresh or seen
@@ -199,8 +214,8 @@ class Queue:
             count = min(limit if wanted is None else _PAGE_JOBS, look_at - number)
             window, length = queues.page(self._pool, self.name, after + number, count)
             for raw in window:
+                job = QueuedJob(raw, self.name, self._pool, length - 1 - after - number)
                 number += 1
-                job = QueuedJob(raw, self.name, self._pool)
                 if wanted is None or wanted.fits(job, _enqueued_at(job)):
                     found.append(job)
                 if len(found) == limit:
@@ -241,11 +256,7 @@ class Queue:
             per_second: No more in a second; None for as fast as it goes.
             stop: Asked between two round trips; where it says True, the jobs that are left stay.
         """
-
-        def delete(part: Sequence[bytes]) -> list[bool]:
-            return queues.remove_all(self._pool, self.name, part)
-
-        return self._change(delete, jobs, progress, per_second, stop)
+        return self._take(None, jobs, progress, per_second, stop)
 
     def move_to(
         self,
@@ -276,11 +287,7 @@ class Queue:
             raise ValueError(f"the jobs of {target} are there already; name another queue")
         if jobs is None:
             return self._move_all(target, progress, per_second, stop)
-
-        def move(part: Sequence[bytes]) -> list[bool]:
-            return queues.move_jobs(self._pool, self.name, target, part)
-
-        return self._change(move, jobs, progress, per_second, stop)
+        return self._take(target, jobs, progress, per_second, stop)
 
     def _move_all(
         self, target: str, progress: Progress | None, per_second: float | None, stop: Stop | None
@@ -295,20 +302,28 @@ class Queue:
                 break
         return tally.result()
 
-    def _change(
+    def _take(
         self,
-        act: Callable[[Sequence[bytes]], list[bool]],
+        target: str | None,
         jobs: Iterable[QueuedJob],
         progress: Progress | None,
         per_second: float | None,
         stop: Stop | None,
     ) -> BulkResult:
         tally = Tally(progress)
-        size = max(1, min(_SLICE_JOBS, _STEPS_AT_ONCE // (self.size + 1)))
-        for part in slices(jobs, per_second, stop, size=size):
-            done = sum(act([job.value for job in part]))
-            tally.moved += done
-            tally.gone += len(part) - done
+        for part in slices(jobs, per_second, stop):
+            done = queues.take_jobs(self._pool, self.name, [job.placed for job in part], target=target)
+            missed = [(job.value, -1) for job, is_done in zip(part, done, strict=True) if not is_done]
+            # They may stand further back than they did, as when jobs of a dead worker came back. Few at a time, as
+            # Redis now looks through the whole queue for each.
+            size = max(1, min(len(part), _STEPS_AT_ONCE // (self.size + 1))) if missed else 1
+            found = [
+                is_found
+                for start in range(0, len(missed), size)
+                for is_found in queues.take_jobs(self._pool, self.name, missed[start : start + size], target=target)
+            ]
+            tally.moved += sum(done) + sum(found)
+            tally.gone += found.count(False)
             tally.report()
         return tally.result()
 

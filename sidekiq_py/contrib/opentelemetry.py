@@ -36,8 +36,8 @@ except ImportError as error:
     ) from error
 
 from sidekiq_py import program, telemetry
+from sidekiq_py.contrib._tasks import is_celerys_task
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.registry import registry
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements
 
 SpanNaming = Literal["queue", "job_class"]
@@ -324,13 +324,6 @@ def _note_time(span: Span, payload: Mapping[str, Any], key: str) -> None:
 def _is_celerys_own(payload: Mapping[str, Any]) -> bool:
     """A task, where OpenTelemetry's instrumentation of Celery is on, which sees pushes and runs of `sidekiq_celery`."""
     instrumentation = sys.modules.get("opentelemetry.instrumentation.celery")
-    if instrumentation is None:
+    if instrumentation is None or not is_celerys_task(payload):
         return False
-    if not instrumentation.CeleryInstrumentor().is_instrumented_by_opentelemetry:
-        return False
-    if "celery" in payload:
-        return True
-    # A task that Ruby has enqueued bears no mark.
-    job_class = payload.get("class")
-    definition = registry.find(job_class) if isinstance(job_class, str) else None
-    return type(definition).__module__.startswith("sidekiq_celery.")
+    return bool(instrumentation.CeleryInstrumentor().is_instrumented_by_opentelemetry)

@@ -10,7 +10,10 @@ Every object looks at the program's Redis, or at that of `pool=` or `client=`. C
 `asyncio.to_thread`. May import `client` and below, never the engine. Examples: `docs/data_api.md`.
 """
 
+from sidekiq_py.api.audit import AuditEntry, AuditLog
 from sidekiq_py.api.bulk import BulkResult
+from sidekiq_py.api.bulk_runs import BulkRun, BulkRuns, BulkState, BulkStatus
+from sidekiq_py.api.edited_copy import JobDraft
 from sidekiq_py.api.filters import JobFilter
 from sidekiq_py.api.iterations import IterableJobQuery, IterationState
 from sidekiq_py.api.job_record import JobRecord
@@ -23,13 +26,20 @@ from sidekiq_py.api.queue import Queue, QueuedJob, QueuePage
 from sidekiq_py.api.stats import History, QueueSummary, Stats
 
 __all__ = [
+    "AuditEntry",
+    "AuditLog",
     "BulkResult",
+    "BulkRun",
+    "BulkRuns",
+    "BulkState",
+    "BulkStatus",
     "DeadSet",
     "Deploy",
     "DeployMark",
     "History",
     "IterableJobQuery",
     "IterationState",
+    "JobDraft",
     "JobFilter",
     "JobMetrics",
     "JobRecord",

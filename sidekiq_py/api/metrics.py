@@ -134,6 +134,24 @@ class Metrics:
                     _add(jobs.setdefault(job_class, JobMetrics(job_class)), start, metric, value)
         return self._result(starts, width, jobs)
 
+    def totals(self, *, minutes: int | None = None, hours: int | None = None) -> list[tuple[datetime, MetricsPoint]]:
+        """
+        All classes together: each minute, or for *hours* each ten minutes, from the oldest on. One round trip.
+
+        Args:
+            minutes: As of `top_jobs`.
+            hours: As of `top_jobs`.
+        """
+        starts, width = _buckets(self._now, minutes, hours)
+        read = metrics_query.minutes if width == 60 else metrics_query.ten_minutes
+        points = []
+        for start, counts in zip(starts, read(self._pool, starts), strict=True):
+            total = JobMetrics("")
+            for name, value in counts.items():
+                _add(total, start, name.rpartition("|")[2], value)
+            points.append((_utc(start), total.total))
+        return points[::-1]
+
     def for_job(self, job_class: str, *, minutes: int | None = None, hours: int | None = None) -> MetricsResult:
         """One class; minute by minute also how its times are spread."""
         starts, width = _buckets(self._now, minutes, hours)

@@ -90,19 +90,12 @@ class JobDraft:
         Raises:
             JsonParseError: A text is no JSON; the message says which argument.
         """
-        args = self._args_text()
-        parts = []
-        for place, (start, end) in enumerate(json_spans.elements(args)):
-            text = args[start:end]
-            given = changes.get(place, text)
-            if given is not None:
-                parts.append(text if given == text else _checked(given, place))
-        parts += [_checked(text, len(parts) + at) for at, text in enumerate(more)]
+        args = self._with_changes(changes, more)
         queue = queue or self.queue
         stamp = dumps(dialect.stamp(now), dialect.float_text).decode()
         replaced = {"jid": f'"{jid}"', "created_at": stamp, "enqueued_at": stamp}
-        if parts != self.arguments:
-            replaced["args"] = f"[{','.join(parts)}]"
+        if args != self._args_text():
+            replaced["args"] = args
         if queue != self._payload.get("queue"):
             replaced["queue"] = dumps(queue, dialect.float_text).decode()
         dropped = (*_FAILURE_KEYS, "enqueued_at") if is_scheduled else _FAILURE_KEYS
@@ -154,6 +147,24 @@ class JobDraft:
         score = None if at is None else score_text(at.timestamp())
         pusher.send(Outgoing(jid, payload["queue"], score, raw))
         return jid
+
+    def _with_changes(self, changes: Mapping[int, str | None], more: Sequence[str]) -> str:
+        """The text of the arguments; what stands between those that are not changed stays, too."""
+        args = self._args_text()
+        spans = json_spans.elements(args)
+        kept = [place for place in range(len(spans)) if changes.get(place, "") is not None]
+        added = [_checked(text, len(kept) + place) for place, text in enumerate(more)]
+        if len(kept) < len(spans):
+            texts = [_checked(changes.get(place) or args[slice(*spans[place])], place) for place in kept]
+            return f"[{','.join([*texts, *added])}]"
+        for place in reversed(kept):
+            given = changes.get(place)
+            if given is not None:
+                start, end = spans[place]
+                args = args[:start] + _checked(given, place) + args[end:]
+        if not added:
+            return args
+        return f"{args.rstrip()[:-1]}{',' if spans else ''}{','.join(added)}]"
 
     def _args_text(self) -> str:
         span = self._spans.get("args")

@@ -265,7 +265,7 @@ class Dashboard:
         if not path.startswith("/at/"):
             return self.site.first_server, path
         name, slash, rest = path.removeprefix("/at/").partition("/")
-        return self.site.servers.get(name), slash + rest
+        return self.site.servers.get(name) if name else None, slash + rest
 
     def _asset(self, name: str, request: Request) -> Response:
         known = {path.name: path for path in ASSETS.iterdir()}

@@ -10,6 +10,7 @@ from sidekiq_py.redaction import Redaction
 from sidekiq_py.wire.json_writer import write_for_display
 
 NOTHING = "\N{EN DASH}"
+_LONGEST_NAME = 200
 _LONGEST_ARGUMENTS = 300
 _LONGEST_TEXT = 100_000
 # Control characters, half letters of UTF-16, and marks that turn the direction of writing, with which a text can look
@@ -138,8 +139,9 @@ class ShownJob:
 
     @property
     def title(self) -> str:
-        """Its class, or what it is instead."""
-        return self.redacted.display_class or ("no class" if self.record.is_readable else "unreadable")
+        """Its class, or what it is instead; cut if it is long."""
+        name = self.redacted.display_class or ("no class" if self.record.is_readable else "unreadable")
+        return shortened(name, _LONGEST_NAME)
 
     @property
     def arguments(self) -> str:

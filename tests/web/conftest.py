@@ -1,7 +1,10 @@
 """A dashboard on the emptied server, somebody who looks at it, and jobs to look at."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ import redis
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
+from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.web import User, asgi_app
 from tests.web.browsing import Visitor
 
@@ -45,6 +49,36 @@ def operator(visitor: Callable[..., Visitor]) -> Visitor:
 def viewer(visitor: Callable[..., Visitor]) -> Visitor:
     """Somebody who may look."""
     return visitor("viewer")
+
+
+@dataclass
+class RoundTrips:
+    """How many there were."""
+
+    count: int = 0
+
+
+@pytest.fixture
+def round_trips(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[RoundTrips]]:
+    """Counts what this thread sends: `with round_trips() as made: …; made.count`."""
+
+    @contextmanager
+    def counting() -> Iterator[RoundTrips]:
+        made, here = RoundTrips(), threading.get_ident()
+
+        def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+            def send(*arguments: Any, **options: Any) -> Any:
+                made.count += threading.get_ident() == here
+                return real(*arguments, **options)
+
+            return send
+
+        with monkeypatch.context() as patch:
+            for name in ("command", "batch"):
+                patch.setattr(Link, name, counted(getattr(Link, name)))
+            yield made
+
+    return counting
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scheduled": ("sidekiq_py.cli.job_sets:scheduled", "List, run now, kill or delete scheduled jobs."),
     "dead": ("sidekiq_py.cli.job_sets:dead", "List, retry or delete dead jobs."),
     "recover": ("sidekiq_py.cli.recover:recover", "Give jobs of dead workers back to their queues."),
+    "web": ("sidekiq_py.cli.web:web", "Serve the dashboard."),
     "doctor": ("sidekiq_py.cli.doctor:doctor", "Look for what is wrong with this Redis and who shares it."),
     "demo": ("sidekiq_py.cli.demo:demo", "Show Python and Ruby on one Redis."),
     "set-aside": ("sidekiq_py.cli.set_aside:set_aside", "Rename keys of a wrong type out of the way."),

@@ -45,6 +45,19 @@ def page(pool: Pool, key: str, count: int, *, after: ScoredMember | None, downwa
     return _pairs(pool.run(lambda link: PAGE_MEMBERS.run(link, [key], arguments)))
 
 
+def at_rank(pool: Pool, key: str, start: int, count: int, *, downward: bool) -> tuple[list[ScoredMember], int]:
+    """The members from one place on, and how many there are in all."""
+    read = "ZREVRANGE" if downward else "ZRANGE"
+    flat, length = pool.batch([(read, key, start, start + count - 1, "WITHSCORES"), ("ZCARD", key)])
+    return _pairs(flat), length
+
+
+def pages_at(pool: Pool, key: str, scores: Sequence[str], start: int, count: int) -> list[list[ScoredMember]]:
+    """For each score, some of the members that have it, from one place among them on."""
+    commands = [("ZRANGEBYSCORE", key, score, score, "WITHSCORES", "LIMIT", start, count) for score in scores]
+    return [_pairs(flat) for flat in pool.batch(commands)] if commands else []
+
+
 def between(pool: Pool, key: str, low: str, high: str) -> list[ScoredMember]:
     """The members with scores from *low* to *high*, lowest first."""
     return _pairs(pool.command("ZRANGEBYSCORE", key, low, high, "WITHSCORES"))

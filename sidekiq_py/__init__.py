@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sidekiq_py.client.async_client import AsyncClient as AsyncClient
     from sidekiq_py.client.sync_client import Client as Client
+    from sidekiq_py.current_job import CurrentJob as CurrentJob
+    from sidekiq_py.current_job import current_job as current_job
     from sidekiq_py.engine.embedding import embed as embed
     from sidekiq_py.errors import Shutdown as Shutdown
     from sidekiq_py.errors import SidekiqError as SidekiqError
@@ -27,19 +29,18 @@ if TYPE_CHECKING:
     from sidekiq_py.jobs.iterable import IterableJob as IterableJob
     from sidekiq_py.jobs.iterable import cancel as cancel
     from sidekiq_py.jobs.job_class import Job as Job
-    from sidekiq_py.middleware.running import CurrentJob as CurrentJob
-    from sidekiq_py.middleware.running import current_job as current_job
     from sidekiq_py.program import client_middleware as client_middleware
     from sidekiq_py.program import configure as configure
     from sidekiq_py.program import on as on
     from sidekiq_py.program import on_death as on_death
     from sidekiq_py.program import on_error as on_error
     from sidekiq_py.program import server_middleware as server_middleware
+    from sidekiq_py.program import use as use
 
 _HOMES = {
     "AsyncClient": "sidekiq_py.client.async_client",
     "Client": "sidekiq_py.client.sync_client",
-    "CurrentJob": "sidekiq_py.middleware.running",
+    "CurrentJob": "sidekiq_py.current_job",
     "IterableJob": "sidekiq_py.jobs.iterable",
     "Job": "sidekiq_py.jobs.job_class",
     "Shutdown": "sidekiq_py.errors",
@@ -48,7 +49,7 @@ _HOMES = {
     "cancel": "sidekiq_py.jobs.iterable",
     "client_middleware": "sidekiq_py.program",
     "configure": "sidekiq_py.program",
-    "current_job": "sidekiq_py.middleware.running",
+    "current_job": "sidekiq_py.current_job",
     "embed": "sidekiq_py.engine.embedding",
     "job": "sidekiq_py.jobs.decorators",
     "on": "sidekiq_py.program",
@@ -56,6 +57,7 @@ _HOMES = {
     "on_error": "sidekiq_py.program",
     "ruby_job": "sidekiq_py.jobs.decorators",
     "server_middleware": "sidekiq_py.program",
+    "use": "sidekiq_py.program",
 }
 
 __all__ = [
@@ -78,16 +80,25 @@ __all__ = [
     "on_error",
     "ruby_job",
     "server_middleware",
+    "use",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = _HOMES.get(name) or _home_of_an_extension(name)
     if home is None:
         raise AttributeError(f"module 'sidekiq_py' has no attribute {name!r}")
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+def _home_of_an_extension(name: str) -> str | None:
+    if name.startswith("_"):
+        return None
+    from sidekiq_py.program import extensions
+
+    return extensions.public_home(name)
 
 
 def __dir__() -> list[str]:

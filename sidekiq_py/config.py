@@ -15,7 +15,7 @@ from sidekiq_py.errors import ConfigError
 from sidekiq_py.options import unseen_in
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
-from sidekiq_py.wire.extensions import EXTENSION_KEYS
+from sidekiq_py.wire.extensions import EXTENSION_KEYS, OUR_PREFIX
 
 QueueMode = Literal["strict", "weighted", "random"]
 
@@ -240,7 +240,7 @@ def check_extension_keys(given: Any) -> Mapping[str, ExtensionPolicy]:
     if not isinstance(given, Mapping):
         raise ConfigError(f"extension_keys is {given!r}; it must map keys to policies, as in {{'bid': 'run'}}")
     for key, policy in given.items():
-        if key not in EXTENSION_KEYS:
+        if key not in EXTENSION_KEYS and not str(key).startswith(OUR_PREFIX):
             raise ConfigError(
                 f"extension_keys names {key!r}; it can name {', '.join(EXTENSION_KEYS)}. Jobs with other keys are run"
             )

@@ -10,6 +10,10 @@ Every object looks at the program's Redis, or at that of `pool=` or `client=`. C
 `asyncio.to_thread`. May import `client` and below, never the engine. Examples: `docs/data_api.md`.
 """
 
+from importlib import import_module
+from typing import Any
+
+from sidekiq_py import program
 from sidekiq_py.api.bulk import BulkResult
 from sidekiq_py.api.iterations import IterableJobQuery, IterationState
 from sidekiq_py.api.job_record import JobRecord
@@ -48,3 +52,11 @@ __all__ = [
     "Work",
     "WorkSet",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A name that an extension adds."""
+    home = None if name.startswith("_") else program.extensions.api_home(name)
+    if home is None:
+        raise AttributeError(f"module 'sidekiq_py.api' has no attribute {name!r}")
+    return getattr(import_module(home), name)

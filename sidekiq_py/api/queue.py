@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
+from sidekiq_py.api.ends import ends_of_extensions
 from sidekiq_py.api.job_record import JobRecord, latency
 from sidekiq_py.api.source import pool_for
-from sidekiq_py.client.sync_client import Client
+from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
@@ -23,7 +24,10 @@ class QueuedJob(JobRecord):
 
     def delete(self) -> bool:
         """Remove it from its queue; False if it is not there any more: a worker has taken it, or it was deleted."""
-        return queues.remove(self._pool, self._queue_name, self.value)
+        ends = ends_of_extensions(self, "deleted", of_pool(self._pool).detection.dialect(now_seconds()))
+        if not ends:
+            return queues.remove(self._pool, self._queue_name, self.value)
+        return queues.remove_with(self._pool, self._queue_name, self.value, ends)
 
 
 class Queue:

@@ -25,8 +25,8 @@ from sidekiq_py.client.outgoing import (
     through,
 )
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path import push as redis_push
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect
@@ -81,6 +81,10 @@ class Slice(NamedTuple):
 
     jids: list[str | None]
     portions: list[Portion]
+
+    def jobs(self) -> list[Outgoing]:
+        """Each job by itself."""
+        return [job for portion in self.portions for job in portion.jobs()]
 
 
 class BulkOrder(NamedTuple):

@@ -16,7 +16,7 @@ from sidekiq_py.client.jids import new_jid
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, ConfigError, PayloadError
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware
-from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.registry import JobDefinition, Payload
 from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect

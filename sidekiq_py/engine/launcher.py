@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from sidekiq_py import program
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
@@ -49,14 +50,17 @@ from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.engine.signals import USR1_DUMPS, SignalInbox
 from sidekiq_py.engine.upkeep.declared_classes import Declared
 from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
+from sidekiq_py.engine.upkeep.maintenance import MaintenanceThread
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.engine.upkeep.shutdown_watchdog import ShutdownWatchdog
-from sidekiq_py.errors import ConfigError, PayloadError, RedisError, TerminatedError
+from sidekiq_py.errors import ConfigError, PayloadError, RedisError, RedisReplyError, TerminatedError
 from sidekiq_py.hooks import Hooks
+from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.processes import extension_keys
 from sidekiq_py.registry import Registry
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
@@ -73,6 +77,7 @@ _KEPT_SECONDS = 24 * 3600
 _GRACE_SECONDS = 3.0
 # Two signals within this time ask for one stop.
 _ONE_STOP_SECONDS = 1.0
+_LEARN_EVERY_SECONDS = 60.0
 # For handlers of the program that are still to be called.
 _HANDLERS_SECONDS = 3.0
 
@@ -87,6 +92,7 @@ class Launcher:
         hooks: Its event, error and death handlers.
         server_middleware: Wraps every run.
         client: Pushes what jobs enqueue, what is due and what was interrupted.
+        extensions: Their hooks; by default the program's.
         on_epoch: Told the name of each owner that this process becomes; for a parent that watches it.
 
     Raises:
@@ -101,6 +107,7 @@ class Launcher:
         hooks: Hooks,
         server_middleware: Chain[ServerMiddleware],
         client: Client,
+        extensions: LoadedExtensions | None = None,
         on_epoch: Callable[[str], None] = lambda owner: None,
     ) -> None:
         _refuse_hard_limits(config, registry)
@@ -109,6 +116,8 @@ class Launcher:
         self._hooks = hooks
         self._registry = registry
         self._client = client
+        self._extensions = program.extensions if extensions is None else extensions
+        self._extensions.load_installed()
         self._pool = Pool(config.redis)
         self._state = WorkState()
         self._limits = SoftLimits()
@@ -123,6 +132,7 @@ class Launcher:
         self._left: list[UnitOfWork] = []
         self._quiet_once = threading.Lock()
         self._deadline = 0.0
+        self._learn_at = 0.0
         self._pinned = config.pinned_dialect()
         queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
         self._ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch, self._warn_aside)
@@ -138,6 +148,13 @@ class Launcher:
             repush=client.repush,
             dialect=self.dialect,
             report=hooks.report,
+            extensions=self._extensions,
+        )
+        self._maintenance = MaintenanceThread(
+            [task for extension in self._extensions for task in extension.maintain()],
+            self._pool,
+            is_ours=lambda: self._poller.is_quick,
+            report=hooks.report,
         )
         self._lease = LeaseKeeper(
             self._pool, self._ownership, config.lease_beat_seconds, aside=self._aside, report=hooks.report
@@ -148,7 +165,7 @@ class Launcher:
             config,
             managers={manager.name: manager for manager in self._managers},
             loop=self._loop,
-            extensions=self._surroundings.extensions,
+            foreign=self._surroundings.foreign,
             heartbeat=self._heartbeat,
             pool=self._pool,
             state=self._state,
@@ -247,6 +264,7 @@ class Launcher:
             RedisError: It is out of reach.
         """
         check_redis(self._pool, keeps_in_flight=self.config.fetcher == "reliable")
+        self._learn_of_extensions()
         self._hooks.fire("startup", reraise=True)
         if self._loop is not None:
             self._loop.start()
@@ -261,6 +279,7 @@ class Launcher:
             else:
                 manager.start()
         self._poller.start()
+        self._maintenance.start()
 
     def quiet(self) -> None:
         """Fetch no more; give back what has not started. Idempotent."""
@@ -301,6 +320,7 @@ class Launcher:
             if not self._wait_until_idle(lambda: self._deadline):
                 self._cut_off()
             self._limits.close()
+            self._maintenance.stop()
             self._poller.stop()
             self._processed.stop()
             self._heartbeat.stop()
@@ -424,13 +444,14 @@ class Launcher:
             logger=JobLogger(is_on=self.config.job_log),
             dialect=self.dialect,
             repush=self._client.repush,
-            extensions=ForeignFeatures(
+            foreign=ForeignFeatures(
                 self.config,
                 self._hooks,
                 fetchers=lambda: [manager.fetcher for manager in self._managers],
                 on_unserved=self._show_no_more,
                 is_stopping=lambda: self._is_stopping,
             ),
+            extensions=self._extensions,
             is_stopping=lambda: self._is_stopping,
         )
 
@@ -441,6 +462,7 @@ class Launcher:
             link,
             self._ownership,
             dialect=self.dialect,
+            extensions=self._extensions,
             on_dead_lettered=self._announce_dead_lettered,
         )
         return Housekeeper(
@@ -522,6 +544,21 @@ class Launcher:
     def _after_beat(self) -> None:
         self._flush_metrics()
         self._declared.keep()
+        if monotonic() >= self._learn_at:
+            self._learn_of_extensions()
+
+    def _learn_of_extensions(self) -> None:
+        """Tell others which payload keys the extensions here own, and hear of theirs."""
+        self._learn_at = monotonic() + _LEARN_EVERY_SECONDS
+        own = {key: text for extension in self._extensions for key, text in extension.payload_keys.items()}
+        try:
+            announced = extension_keys.exchange(self._pool, own)
+        except RedisReplyError as error:
+            if error.is_about_server:
+                raise
+            # A user with few rights: other processes' extensions are not watched for.
+            return
+        self._surroundings.foreign.learn(announced, own.keys())
 
     def _flush_metrics(self) -> None:
         self._processed.flush()

@@ -22,7 +22,7 @@ from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.payload import UNIQUE
 from sidekiq_py import program
-from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.extension import locks
 from sidekiq_py.redis_access.job_path.in_flight import Effect

@@ -257,11 +257,11 @@ class EventLoop:
             seconds = monotonic() - started
             around.metrics.record(run.payload, seconds, is_success(failure))
             if failure is None:
-                await self._acknowledge(run)
+                await self._acknowledge(run, seconds)
                 run.has_ended = True
                 around.logger.done(seconds)
             else:
-                await self._settle(run, failure)
+                await self._settle(run, failure, seconds)
                 run.has_ended = True
                 around.logger.fail(seconds)
         except asyncio.CancelledError:
@@ -285,7 +285,12 @@ class EventLoop:
             run.is_performing = True
             async with scope:
                 run.result = await arun(
-                    run.definition, run.payload, run.unit.queue, around.chain, around.is_stopping, deadline
+                    run.definition,
+                    run.payload,
+                    run.unit.queue,
+                    around.chain_for(run.payload),
+                    around.is_stopping,
+                    deadline,
                 )
         except TimeoutError as error:
             if scope.expired():
@@ -312,10 +317,11 @@ class EventLoop:
                 return False
             raise
 
-    async def _acknowledge(self, run: _Run) -> None:
-        if run.definition.conclude is not None:
+    async def _acknowledge(self, run: _Run, seconds: float) -> None:
+        if run.definition.conclude is not None or self._around.extensions.minds(run.payload):
             await self._aside(
-                lambda: run.ending.succeeded(run.unit, run.payload, run.definition, run.result, seconds=0.0), run.unit
+                lambda: run.ending.succeeded(run.unit, run.payload, run.definition, run.result, seconds, may_wait=True),
+                run.unit,
             )
             return
 
@@ -329,8 +335,8 @@ class EventLoop:
         else:
             acknowledge()
 
-    async def _settle(self, run: _Run, failure: BaseException) -> None:
-        await self._aside(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure), run.unit)
+    async def _settle(self, run: _Run, failure: BaseException, seconds: float) -> None:
+        await self._aside(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure, seconds), run.unit)
 
     async def _rescue(self, run: _Run, error: BaseException) -> None:
         """As in a thread: the job must not stay in flight for as long as this process lives."""

@@ -47,7 +47,9 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
     except PayloadError:
         payload, definition = {}, None
     with log_context(payload):
-        outcome = around.after_failure(raw, in_flight.split_field(field)[2], error, definition, now)
+        queue = in_flight.split_field(field)[2]
+        outcome = around.after_failure(raw, queue, error, definition, now)
+        outcome = around.with_ends_of_extensions(outcome, payload, raw, queue, error=error, seconds=0.0, now=now)
     has_failed = outcome.kind != "done"
     counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=has_failed)]
 

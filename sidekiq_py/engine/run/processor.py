@@ -19,8 +19,10 @@ from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.attempt import AttemptEnd, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.run.forked import leave_if_forked
+from sidekiq_py.engine.run.held_up import HeldUp
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
-from sidekiq_py.errors import JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.errors import BuriedError, ExtensionError, JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.extension import Drop, FetchedJob, Postpone
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
 from sidekiq_py.wire import keys
@@ -67,7 +69,9 @@ class Processor:
         self._loop = loop
         self._ending = AttemptEnd(surroundings, fetcher)
         self._most_bytes = surroundings.config.max_job_bytes or sys.maxsize
-        self._watched_keys = surroundings.extensions.watched
+        self._foreign = surroundings.foreign
+        self._extensions = surroundings.extensions
+        self._held_up = HeldUp()
         self._guard: Guard | None = None
         self._watch: HardLimitWatch | None = None
         self._tid = ""
@@ -190,7 +194,9 @@ class Processor:
             error = unusable
             self._settle(unit, lambda: self._ending.unusable(unit, error))
             return
-        if not self._watched_keys.isdisjoint(payload) and self._is_turned_away(unit, payload):
+        if not self._foreign.watched.isdisjoint(payload) and self._is_turned_away(unit, payload):
+            return
+        if not self._extensions.keys.isdisjoint(payload) and self._is_held_up(unit, payload):
             return
         definition = self._around.registry.find(payload["class"])
         if definition is not None and definition.resolve is not None:
@@ -209,14 +215,39 @@ class Processor:
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
         """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""
-        verdict = self._around.extensions.verdict(unit, payload)
+        verdict = self._foreign.verdict(unit, payload)
         if verdict is None:
             return False
         policy, error = verdict
         if policy == "bury":
             self._settle(unit, lambda: self._ending.buried(unit, payload, error))
         else:
-            self._around.extensions.refuse(unit, payload, error, self._fetcher)
+            self._foreign.refuse(unit, payload, error, self._fetcher)
+        return True
+
+    def _is_held_up(self, unit: UnitOfWork, payload: Payload) -> bool:
+        """An extension does not let it start now, and it has been seen to: nothing is counted as started."""
+        around = self._around
+        now = now_seconds()
+        try:
+            verdict = self._extensions.admission(FetchedJob(payload, unit.raw, unit.queue, now, around.dialect()))
+        except ExtensionError as error:
+            at = now + self._held_up.pause_seconds(payload)
+            around.hooks.report(error, {"context": "The job waits and is tried again", "job": payload})
+            verdict = Postpone(at, str(error))
+        if verdict is None:
+            self._held_up.forget(payload)
+            return False
+        if isinstance(verdict, Postpone):
+            at = verdict.at
+            self._held_up.note(payload, verdict.reason)
+            self._settle(unit, lambda: self._ending.postponed(unit, at))
+        elif isinstance(verdict, Drop):
+            reason = verdict.reason
+            self._settle(unit, lambda: self._ending.invalidated(unit, payload, reason))
+        else:
+            reason = verdict.reason
+            self._settle(unit, lambda: self._ending.buried(unit, payload, BuriedError(reason)))
         return True
 
     def _is_rescheduled(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:
@@ -264,13 +295,13 @@ class Processor:
             logger.done(seconds)
         else:
             logger.fail(seconds)
-            self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure))
+            self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
         logger.leave()
         del running[self._tid]
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
-        if definition.conclude is None:
+        if definition.conclude is None and self._extensions.keys.isdisjoint(payload):
             self._settle(unit, lambda: self._fetcher.acknowledge(unit, seconds))
             return
         result, self._result = self._result, None
@@ -290,7 +321,7 @@ class Processor:
                 deadline = now_seconds() + definition.timeout_seconds
             try:
                 self._result = run(
-                    definition, payload, unit.queue, self._around.chain, self._around.is_stopping, deadline
+                    definition, payload, unit.queue, self._around.chain_for(payload), self._around.is_stopping, deadline
                 )
                 is_done = True
             except BaseException as error:  # noqa: BLE001 — SystemExit and Shutdown end the job, not the thread

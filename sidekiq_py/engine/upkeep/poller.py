@@ -28,11 +28,14 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.upkeep.backoff import Backoffs, Outage
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
-from sidekiq_py.program import Outgoing
+from sidekiq_py.extension import JobEnd
+from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
+from sidekiq_py.redis_access.job_path.in_flight import Effect
 from sidekiq_py.redis_access.job_path.promote import Move, Moved
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
@@ -117,6 +120,7 @@ class Poller:
             longer; `None` if that stopped it.
         dialect: The release to follow, asked each time.
         report: Takes an error and its context.
+        extensions: Told of jobs that a middleware stops.
         now: Seconds since the epoch.
         monotonic: Seconds that never go back.
         draw: From [0, 1).
@@ -131,6 +135,7 @@ class Poller:
         repush: Repush,
         dialect: Callable[[], Dialect],
         report: Report,
+        extensions: LoadedExtensions | None = None,
         now: Callable[[], float] = clock.now_seconds,
         monotonic: Callable[[], float] = clock.monotonic,
         draw: Callable[[], float] = random.random,
@@ -141,6 +146,7 @@ class Poller:
         self._repush = repush
         self._dialect = dialect
         self._report = report
+        self._extensions = LoadedExtensions() if extensions is None else extensions
         self._now = now
         self._monotonic = monotonic
         self._draw = draw
@@ -340,7 +346,10 @@ class Poller:
         if self._backoffs.must_wait(member, self._monotonic()):
             return None
         try:
-            pushed = self._repush(parse_job(member))
+            payload = parse_job(member)
+            # Its own copy: what a middleware does to the payload is not what is stored.
+            pushed = self._repush(dict(payload))
+            effects = self._ends_of_stopped(payload, member) if pushed is None else ()
         except (PayloadError, ArgumentTypeError, ArgumentValueError) as error:
             refusals[member] = error
             return Move(member, "dead")
@@ -351,8 +360,13 @@ class Poller:
             self._hold_back(member, error, f"Client middleware raised; the job stays in {set_key} and is tried again")
             return None
         if pushed is None:
-            return Move(member, "nowhere")
+            return Move(member, "nowhere", effects=effects)
         return promote.move_to(member, pushed.queue, pushed.payload, pushed.score)
+
+    def _ends_of_stopped(self, payload: dict[str, Any], member: bytes) -> tuple[Effect, ...]:
+        if self._extensions.keys.isdisjoint(payload):
+            return ()
+        return self._extensions.end_effects(JobEnd("stopped", payload, member, "", self._now(), self._dialect()))
 
     def _note(self, set_key: str, result: Moved, refusals: dict[bytes, BaseException]) -> None:
         member = result.move.member

@@ -25,6 +25,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.verbs import verbs
 from sidekiq_py.wire import keys
 
 FETCH = Script("fetch")
@@ -410,14 +411,16 @@ def settle(
     Returns:
         False if the job was not in flight any more: nothing was written.
     """
-    return bool(SETTLE.run(link, *_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed)))
+    return bool(
+        _script_for(vital).run(link, *_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed))
+    )
 
 
 def settle_call(
     owner: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect] = (), listed: bytes | None = None
 ) -> tuple[Any, ...]:
     """The command by which `settle` ends a job, to be sent along with others; the script may have to be loaded."""
-    return SETTLE.call(*_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed))
+    return _script_for(vital).call(*_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed))
 
 
 def _key_of(owner: str, field: bytes, listed: bytes | None) -> str:
@@ -448,7 +451,36 @@ def _hash_of(owner: str) -> str:
 
 def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> None:
     """As `settle`, for a job that is in flight nowhere: without condition."""
-    SETTLE.run(link, *_settle_parts(keys.in_flight(""), b"", vital, counters))
+    _script_for(vital).run(link, *_settle_parts(keys.in_flight(""), b"", vital, counters))
+
+
+def write_calls(vital: Sequence[Effect]) -> tuple[Command, Command]:
+    """The command that does what `write` does, and the one for a server that does not know the script."""
+    script, parts = _script_for(vital), _settle_parts(keys.in_flight(""), b"", vital, ())
+    return script.call(*parts), script.full_call(*parts)
+
+
+def take_out(link: Link, key: str, job: bytes, *, is_sorted_set: bool, vital: Sequence[Effect]) -> bool:
+    """
+    End a job that stands in a queue or in a sorted set, by its bytes.
+
+    Returns:
+        False if it was not there any more: nothing was written.
+    """
+    names, arguments = _settle_parts(key, job, vital, ())
+    arguments[1] = "2" if is_sorted_set else "1"
+    return bool(_script_for(vital).run(link, names, arguments))
+
+
+def _script_for(effects: Iterable[Effect]) -> Script:
+    """The script that knows the verbs among *effects*."""
+    return verbs.script() if verbs and any(_has_verb(effect) for effect in effects) else SETTLE
+
+
+def _has_verb(effect: Effect) -> bool:
+    if isinstance(effect, Once | Unless | Held | Join):
+        return any(_has_verb(command) for command in effect.then)
+    return effect[0] in verbs
 
 
 def _settle_parts(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.transaction import transact
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.in_flight import Effect
 from sidekiq_py.redis_access.reads import scan
 from sidekiq_py.wire import keys
 
@@ -111,6 +113,14 @@ def remove(pool: Pool, name: str, job: bytes) -> bool:
         ReplyLostError: It may have been removed. It is not tried again, as a second job of the same bytes would go.
     """
     return bool(pool.command("LREM", keys.queue(name), 1, job, idempotent=False))
+
+
+def remove_with(pool: Pool, name: str, job: bytes, effects: Sequence[Effect]) -> bool:
+    """`remove`, in one script with *effects*."""
+    key = keys.queue(name)
+    return pool.run(
+        lambda link: in_flight.take_out(link, key, job, is_sorted_set=False, vital=effects), idempotent=False
+    )
 
 
 def clear(pool: Pool, name: str) -> int:

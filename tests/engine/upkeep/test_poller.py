@@ -15,7 +15,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import Config
 from sidekiq_py.engine.upkeep.poller import REST_SECONDS, Poller, initial_wait_seconds, poll_interval_seconds
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path import promote

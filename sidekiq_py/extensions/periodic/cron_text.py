@@ -3,8 +3,8 @@ Cron text as the Ruby gem fugit reads it: 5 fields, or 6 with seconds in front, 
 
     minute hour day-of-month month day-of-week       */15 8-18 * * mon-fri Europe/Berlin
 
-sidekiq-cron asks fugit, so each oddity here is one of fugit 1.5.2, and `ruby_fixtures/cron_text.json` holds what the real
-one answered. Where releases differ, 1.5.2 counts: it is the one of Debian's packages, and lies between the others.
+sidekiq-cron asks fugit, so each oddity here is one of fugit 1.5.2, and `ruby_fixtures/cron_texts.json` holds what the
+real one answered. Where releases differ, 1.5.2 counts: it comes with the gem that Debian ships.
 
 Source: fugit 1.3.8 and 1.5.2, run.
 """

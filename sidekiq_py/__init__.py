@@ -13,13 +13,14 @@ installed, or a program that only enqueues, pays for nothing else. Nothing is de
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sidekiq_py.client.async_client import AsyncClient as AsyncClient
     from sidekiq_py.client.sync_client import Client as Client
-    from sidekiq_py.current_job import CurrentJob as CurrentJob
-    from sidekiq_py.current_job import current_job as current_job
+    from sidekiq_py.running_job import CurrentJob as CurrentJob
+    from sidekiq_py.running_job import current_job as current_job
     from sidekiq_py.engine.embedding import embed as embed
     from sidekiq_py.errors import Shutdown as Shutdown
     from sidekiq_py.errors import SidekiqError as SidekiqError
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AsyncClient": "sidekiq_py.client.async_client",
     "Client": "sidekiq_py.client.sync_client",
-    "CurrentJob": "sidekiq_py.current_job",
+    "CurrentJob": "sidekiq_py.running_job",
     "IterableJob": "sidekiq_py.jobs.iterable",
     "Job": "sidekiq_py.jobs.job_class",
     "Shutdown": "sidekiq_py.errors",
@@ -49,7 +50,7 @@ _HOMES = {
     "cancel": "sidekiq_py.jobs.iterable",
     "client_middleware": "sidekiq_py.program",
     "configure": "sidekiq_py.program",
-    "current_job": "sidekiq_py.current_job",
+    "current_job": "sidekiq_py.running_job",
     "embed": "sidekiq_py.engine.embedding",
     "job": "sidekiq_py.jobs.decorators",
     "on": "sidekiq_py.program",
@@ -94,7 +95,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _home_of_an_extension(name: str) -> str | None:
-    if name.startswith("_"):
+    # Python asks here for submodules, too, before it imports them.
+    if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
         return None
     from sidekiq_py.program import extensions
 

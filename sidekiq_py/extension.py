@@ -36,8 +36,8 @@ from sidekiq_py.wire.json_dialect import dumps_known
 
 __all__ = [
     "CONTRACT",
-    "Bury",
     "Command",
+    "DeadLetter",
     "DoctorCheck",
     "Drop",
     "Effect",
@@ -221,7 +221,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class DeadLetter:
     """Its bytes go to the dead set without a run."""
 
     reason: str
@@ -357,7 +357,7 @@ class Extension:
             Exception: Whatever it is reaches the caller, and nothing is pushed.
         """
 
-    def admit(self, job: FetchedJob) -> Postpone | Drop | Bury | None:
+    def admit(self, job: FetchedJob) -> Postpone | Drop | DeadLetter | None:
         """
         A job that bears one of `payload_keys` was fetched; None starts it.
 

@@ -14,7 +14,7 @@ from sidekiq_py.errors import ConfigError, ExtensionError
 
 if TYPE_CHECKING:
     # Loaded by whoever uses an extension; a program that only pushes does not.
-    from sidekiq_py.extension import Bury, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice
+    from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice
     from sidekiq_py.middleware.chain import ServerMiddleware
     from sidekiq_py.registry import Payload
 
@@ -117,7 +117,7 @@ class LoadedExtensions:
         """What an extension raises for the error of its verb, or None."""
         return next((found for one in self._all if (found := one.explain(refusal)) is not None), None)
 
-    def admission(self, job: "FetchedJob") -> "Postpone | Drop | Bury | None":
+    def admission(self, job: "FetchedJob") -> "Postpone | Drop | DeadLetter | None":
         """
         The first verdict that does not let the job start, in the order of phases.
 

@@ -11,6 +11,7 @@ Every object looks at the program's Redis, or at that of `pool=` or `client=`. C
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from sidekiq_py import program
@@ -56,7 +57,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A name that an extension adds."""
-    home = None if name.startswith("_") else program.extensions.api_home(name)
+    is_ours = name.startswith("_") or find_spec(f"{__name__}.{name}") is not None
+    home = None if is_ours else program.extensions.api_home(name)
     if home is None:
         raise AttributeError(f"module 'sidekiq_py.api' has no attribute {name!r}")
     return getattr(import_module(home), name)

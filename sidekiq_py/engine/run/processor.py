@@ -21,7 +21,7 @@ from sidekiq_py.engine.run.attempt import AttemptEnd, HardLimitWatch, Payload, S
 from sidekiq_py.engine.run.forked import leave_if_forked
 from sidekiq_py.engine.run.held_up import HeldUp
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
-from sidekiq_py.errors import BuriedError, ExtensionError, JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.errors import DeadLetteredError, ExtensionError, JobNotFoundError, PayloadError, RedisError
 from sidekiq_py.extension import Drop, FetchedJob, Postpone
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
@@ -247,7 +247,7 @@ class Processor:
             self._settle(unit, lambda: self._ending.invalidated(unit, payload, reason))
         else:
             reason = verdict.reason
-            self._settle(unit, lambda: self._ending.buried(unit, payload, BuriedError(reason)))
+            self._settle(unit, lambda: self._ending.buried(unit, payload, DeadLetteredError(reason)))
         return True
 
     def _is_rescheduled(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sidekiq_py.client.async_client import AsyncClient as AsyncClient
     from sidekiq_py.client.sync_client import Client as Client
-    from sidekiq_py.running_job import CurrentJob as CurrentJob
-    from sidekiq_py.running_job import current_job as current_job
     from sidekiq_py.engine.embedding import embed as embed
     from sidekiq_py.errors import Shutdown as Shutdown
     from sidekiq_py.errors import SidekiqError as SidekiqError
     from sidekiq_py.errors import SoftTimeLimitError as SoftTimeLimitError
+    from sidekiq_py.extensions.periodic.declared import periodic as periodic
     from sidekiq_py.jobs.decorators import job as job
     from sidekiq_py.jobs.decorators import ruby_job as ruby_job
     from sidekiq_py.jobs.iterable import IterableJob as IterableJob
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from sidekiq_py.program import on_error as on_error
     from sidekiq_py.program import server_middleware as server_middleware
     from sidekiq_py.program import use as use
+    from sidekiq_py.running_job import CurrentJob as CurrentJob
+    from sidekiq_py.running_job import current_job as current_job
 
 _HOMES = {
     "AsyncClient": "sidekiq_py.client.async_client",

@@ -57,8 +57,8 @@ def _zoneless(jobs: list[StoredJob]) -> Iterator[Finding]:
     names = [job.name for job in jobs if job.cron is not None and job.cron.zone is None]
     if names:
         yield warning(
-            f"{counted(len(names), 'periodic job names', 'periodic jobs name')} no time zone: {listed(names)}. Each Ruby "
-            "process reads such a text in the zone of its own TZ or of Rails.",
+            f"{counted(len(names), 'periodic job names', 'periodic jobs name')} no time zone: {listed(names)}. Each "
+            "Ruby process reads such a text in the zone of its own TZ or of Rails.",
             "Write the zone at the end of the text, as in `0 9 * * * Europe/Berlin`.",
             names,
         )
@@ -69,8 +69,9 @@ def _clock(jobs: list[StoredJob], now: float) -> Iterator[Finding]:
     if ahead:
         worst = max(job.own.fired for job in ahead) - now
         yield warning(
-            f"{counted(len(ahead), 'periodic job has', 'periodic jobs have')} fired ticks that lie {worst / 60:,.0f} min "
-            f"ahead: {listed(job.name for job in ahead)}. The clock of Redis's machine has gone back.",
+            f"{counted(len(ahead), 'periodic job has', 'periodic jobs have')} fired ticks that lie "
+            f"{worst / 60:,.0f} min ahead: {listed(job.name for job in ahead)}. The clock of Redis's machine has gone "
+            "back.",
             "Nothing fires twice: their ticks begin again where they left off. Keep the clock in step (NTP).",
             (job.name for job in ahead),
         )
@@ -94,7 +95,8 @@ def _vanished(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
     names = [key for key, own in zip(gone, store.own_states(pool, gone), strict=True) if own.by]
     if names:
         yield warning(
-            f"{counted(len(names), 'declared periodic job is', 'declared periodic jobs are')} gone from the gem's keys: "
+            f"{counted(len(names), 'declared periodic job is', 'declared periodic jobs are')} gone from the gem's "
+            "keys: "
             f"{listed(names)}. sidekiq-cron 1.10 and 1.11 delete at each start whatever is not in their own file.",
             "A Python worker writes them again within a minute; move to another release of the gem.",
             names,
@@ -109,7 +111,7 @@ def _undeclared(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
     missing = sorted({job.entry.klass for job in jobs if job.own.is_ours and job.entry}.difference(*told))
     if missing:
         yield note(
-            f"{counted(len(missing), 'class', 'classes')} of periodic jobs: no Python worker declares {listed(missing)}.",
+            f"No Python worker declares {listed(missing)}, which periodic jobs push.",
             "Right if Ruby runs them; else start a worker that has them.",
             missing,
         )

@@ -54,7 +54,7 @@ def list_jobs(as_json: bool = False) -> None:
         return
     now = store.redis_now(jobs.pool)
     rows = [_row(job, now) for job in found]
-    rows += [tuple(str(entry.get(key) or "") for key in ("name", "cron", "class", "next", "by")) + ("",) for entry in others]
+    rows += [_foreign_row(entry) for entry in others]
     echo_table(("NAME", "CRON", "CLASS", "NEXT", "BY", ""), rows)
 
 
@@ -67,7 +67,11 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         echo_json({**job.to_dict(ticks=5), "history": job.history(), "runs": _runs(job), "lost": _lost(job)})
         return
-    rows = [(key.replace("_", " "), _shown(value)) for key, value in job.to_dict(ticks=5).items() if value not in (None, "", [])]
+    rows = [
+        (key.replace("_", " "), _shown(value))
+        for key, value in job.to_dict(ticks=5).items()
+        if value not in (None, "", [])
+    ]
     echo_table(("FIELD", "VALUE"), rows)
     for tick in _lost(job):
         click.echo(f"The tick of {tick} was taken by a Ruby process that died before it pushed the job.")
@@ -210,6 +214,10 @@ def _row(job: CronJob, now: float) -> tuple[str, ...]:
         return job.name, job.cron, job.klass, "-", by, f"disabled: {job.reason}" if job.reason else "disabled"
     ticks = job.next_ticks(1, after=now)
     return job.name, job.cron, job.klass, relative(ticks[0], now) if ticks else "never", by, ""
+
+
+def _foreign_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*(str(entry.get(key) or "") for key in ("name", "cron", "class", "next", "by")), "")
 
 
 def _shown(value: Any) -> str:

@@ -308,5 +308,3 @@ def _extension() -> Any:
 
     program.extensions.load_installed()
     return program.extensions.find(PeriodicJobs.name) or PeriodicJobs()
-
-

@@ -65,8 +65,9 @@ class Declarations:
         old = self._all.setdefault((new.entry.namespace, new.entry.name), new)
         if old.entry != new.entry:
             raise JobDeclarationError(
-                f"two periodic jobs are called {new.entry.name!r}: {old.entry.klass} at {old.entry.cron} ({old.own.by}) "
-                f"and {new.entry.klass} at {new.entry.cron} ({new.own.by}); give one of them another name="
+                f"two periodic jobs are called {new.entry.name!r}: {old.entry.klass} at {old.entry.cron}, of "
+                f"{old.own.by}, and {new.entry.klass} at {new.entry.cron}, of {new.own.by}; give one of them "
+                "another name="
             )
 
     def clear(self) -> None:

@@ -102,11 +102,10 @@ class Firing:
             if not job.entry.is_enabled:
                 self._note_disabled(pool, job)
                 continue
-            if job.own.was_disabled:
-                job = self._note_enabled(pool, job, now)
-            self._jobs.append(job)
-            if job.own.has_policy:
-                self._plant(pool, job, now)
+            enabled = self._note_enabled(pool, job, now) if job.own.was_disabled else job
+            self._jobs.append(enabled)
+            if enabled.own.has_policy:
+                self._plant(pool, enabled, now)
         self._done = {job.key: self._done[job.key] for job in self._jobs if job.key in self._done}
 
     def _is_fired_here(self, job: StoredJob) -> bool:
@@ -181,9 +180,13 @@ class Firing:
         ahead = list(islice(upcoming(job.cron, now), _MOST_PLANTED))
         near = [tick for at, tick in enumerate(ahead) if at < _LEAST_PLANTED or tick <= now + PLANT_AHEAD_SECONDS]
         missing = [tick for tick in near if tick not in job.own.planted]
+        past = [f"p:{tick}" for tick in job.own.planted if tick <= self._after(job, now)]
+        effects: list[Effect] = [("HDEL", job.own_key, *past)] if past else []
         if missing:
             words = [word for tick in missing for word in (tick, tick_text(tick))]
-            store.write(pool, (verbs.PLANT.name, job.own_key, *words))
+            effects.append((verbs.PLANT.name, job.own_key, *words))
+        if effects:
+            store.write(pool, *effects)
 
     def _complain(self, job: StoredJob, problem: str) -> None:
         """Once for each problem: it is looked at again and again."""

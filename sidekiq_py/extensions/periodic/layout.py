@@ -9,7 +9,7 @@ Source: sidekiq-cron 1.2.0, 1.8.0 and 2.3.1, job.rb, `to_hash`, `save`, `enque!`
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -193,11 +193,10 @@ def read_entry(key: str, stored: Mapping[bytes, bytes]) -> CronEntry:
     if missing:
         raise DamagedJobError(f"the hash {key} has no {' and no '.join(missing)}; save the job anew or delete the key")
     known = {name: texts[name] for name in CronEntry.__dataclass_fields__ if name in texts}
-    flags = {
-        name: _TRUE.fullmatch(texts.get(name, "")) is not None
-        for name in ("date_as_argument", "active_job", "symbolize_args")
-    }
-    return replace(CronEntry("", "", "", "{}"), **{**known, **flags})
+    values: dict[str, Any] = {"message": "{}", **known}
+    for name in ("date_as_argument", "active_job", "symbolize_args"):
+        values[name] = _TRUE.fullmatch(texts.get(name, "")) is not None
+    return CronEntry(**values)
 
 
 def arguments_of(text: str) -> list[Any]:
@@ -293,10 +292,7 @@ class OwnState:
     def has_policy(self) -> bool:
         """It does what the gem cannot, so its ticks are taken in advance."""
         return (
-            self.overlap != "allow"
-            or self.catch_up_seconds is not None
-            or self.jitter_seconds > 0
-            or self.once_on_dst
+            self.overlap != "allow" or self.catch_up_seconds is not None or self.jitter_seconds > 0 or self.once_on_dst
         )
 
 

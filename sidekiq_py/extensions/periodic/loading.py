@@ -13,9 +13,10 @@ from pathlib import Path
 
 from sidekiq_py.api import Queue, WorkSet
 from sidekiq_py.config import Config
+from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic import schedule_file, store, verbs
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
-from sidekiq_py.extensions.periodic.layout import LAYOUTS, OWN_PREFIX, Layout, OwnState
+from sidekiq_py.extensions.periodic.layout import DECLARED, LAYOUTS, OWN_PREFIX, Layout, OwnState
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.registry import registry
 
@@ -45,15 +46,26 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
     places = {declaration.own.by for declaration in declared} | set(sys.modules)
     if path is not None:
         place = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-        found = schedule_file.read(path, environment=os.environ, by=place)
-        # Where nobody has named the file it may be Ruby's own, in a folder that both share.
-        declared += found if given else [one for one in found if registry.find(one.entry.klass) is not None]
+        declared += _of_file(path, place, is_named=given is not None)
         places.add(place)
     _warn_of_unknown_classes(declared)
     declared = [with_program(declaration, program) for declaration in declared]
     layout = store.layout_in_use(pool, cron_version)
     save(pool, layout, declared)
     _remove_obsolete(pool, layout, declared, {f"{program}:{place}" for place in places})
+
+
+def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:
+    """A file that nobody has named may be Ruby's own, in a folder that both share: of that, the jobs that are ours."""
+    if is_named:
+        return schedule_file.read(path, environment=os.environ, by=place)
+    try:
+        return schedule_file.read(
+            path, environment=os.environ, by=place, is_wanted=lambda klass: registry.find(klass) is not None
+        )
+    except ConfigError as error:
+        _log.warning("periodic jobs are not read: %s; name the file by --schedule if it is meant for Python", error)
+        return []
 
 
 def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:
@@ -107,7 +119,7 @@ def restore(pool: Pool) -> None:
     for key, own in zip(gone, store.own_states(pool, gone), strict=True):
         effect = store.restore_effect(key, own, now=store.redis_now(pool)) if own.by else None
         if effect is None:
-            pool.command("SREM", store.DECLARED, key)
+            pool.command("SREM", DECLARED, key)
         else:
             store.write(pool, effect)
             _log.warning(

@@ -11,7 +11,8 @@
 The file may hold ERB, as there. Source: sidekiq-cron 1.8.0 and 2.3.1, schedule_loader.rb, `load_from_hash`.
 """
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ _PASSED_ON = {
 _KNOWN = frozenset((*_PASSED_ON, "name", "class", "klass", "args"))
 # What it takes Rails to do.
 _RUBY_ONLY = ("active_job", "symbolize_args", "queue_name_prefix", "queue_name_delimiter")
+
+_log = logging.getLogger("sidekiq")
 
 
 def find(given: str | None, directory: Path) -> Path | None:
@@ -56,13 +59,16 @@ def find(given: str | None, directory: Path) -> Path | None:
     return next((path for place in USUAL_PLACES if (path := directory / place).is_file()), None)
 
 
-def read(path: Path, *, environment: Mapping[str, str], by: str) -> list[Declaration]:
+def read(
+    path: Path, *, environment: Mapping[str, str], by: str, is_wanted: Callable[[str], bool] = lambda klass: True
+) -> list[Declaration]:
     """
     The jobs of a file.
 
     Args:
         environment: What its ERB sees as `ENV`.
         by: What it is called in listings.
+        is_wanted: Asked for each class; the jobs of others are passed over.
 
     Raises:
         ConfigError: It cannot be read; the message names the job.
@@ -71,7 +77,11 @@ def read(path: Path, *, environment: Mapping[str, str], by: str) -> list[Declara
         loaded = yaml.safe_load(erb.render(path.read_text(encoding="utf-8"), environment, source=str(path)))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    return [_job(path, name, fields, by) for name, fields in _jobs(path, loaded)]
+    return [
+        _job(path, name, fields, by)
+        for name, fields in _jobs(path, loaded)
+        if is_wanted(str(fields.get("class") or fields.get("klass") or ""))
+    ]
 
 
 def _jobs(path: Path, loaded: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -85,7 +95,7 @@ def _jobs(path: Path, loaded: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     seen: set[str] = set()
     for name, fields in named:
         if not isinstance(name, str) or not name or not isinstance(fields, dict):
-            raise ConfigError(f"{path}: each job needs a name, and under it cron and class; this is {name!r}: {fields!r}")
+            raise ConfigError(f"{path}: each job needs a name, and under it cron and class; see {name!r}")
         if name in seen:
             raise ConfigError(f"{path}: two periodic jobs are called {name!r}; give one of them another name")
         seen.add(name)
@@ -99,14 +109,18 @@ def _job(path: Path, name: str, fields: Mapping[str, Any], by: str) -> Declarati
             raise ConfigError(f"{place}: {key} needs Rails; leave this job to the gem's own file")
         if key not in _KNOWN and key not in _RUBY_ONLY:
             near = closest(str(key), _KNOWN)
-            raise ConfigError(f"{place} has the key {key!r}" + (f"; did you mean {near}?" if near else ", which means nothing"))
+            _log.warning(
+                "%s has the key %s, which means nothing%s", place, key, f"; did you mean {near}?" if near else ""
+            )
     missing = [key for key in ("cron", "class") if not (fields.get(key) or (key == "class" and fields.get("klass")))]
     if missing:
         raise ConfigError(f"{place} has no {' and no '.join(missing)}")
     given = {ours: fields[key] for key, ours in _PASSED_ON.items() if fields.get(key) is not None}
     cron = given.pop("cron")
     try:
-        return make(cron, fields.get("class") or fields.get("klass"), name=name, args=_args(fields.get("args")), by=by, **given)
+        return make(
+            cron, fields.get("class") or fields.get("klass"), name=name, args=_args(fields.get("args")), by=by, **given
+        )
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
 

@@ -143,9 +143,7 @@ def find(
     """The job of this name; of two layouts the newer one."""
     wanted = set(namespaces) | ({namespace} if namespace else set())
     found = [
-        job
-        for job in read_all(pool, namespaces=wanted)
-        if job.name == name and namespace in (None, job.namespace)
+        job for job in read_all(pool, namespaces=wanted) if job.name == name and namespace in (None, job.namespace)
     ]
     return found[-1] if found else None
 
@@ -153,7 +151,7 @@ def find(
 def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
     state = OwnState() if isinstance(own, RedisReplyError) else read_own(_pairs(own))
     if isinstance(hashed, RedisReplyError):
-        return StoredJob(key, layout, None, state, problem=f"the key {key} is no hash; delete it, then save the job anew")
+        return StoredJob(key, layout, None, state, problem=f"the key {key} is no hash; delete it")
     try:
         entry = read_entry(key, _pairs(hashed))
     except DamagedJobError as error:
@@ -237,7 +235,7 @@ def restore_effect(key: str, own: OwnState, *, now: float) -> Effect | None:
         return None
     fields = {str(name).encode(): str(value).encode() for name, value in loads(own.copy.encode()).items()}
     entry = read_entry(key, fields)
-    layout = LAYOUTS["2"] if "namespace" in own.copy and key.startswith(f"cron_job:{entry.namespace}:") else LAYOUTS["1.8"]
+    layout = LAYOUTS["2" if b"namespace" in fields else "1.8"]
     return save_effect(layout, replace(entry, last_enqueue_time=""), own, now=now)
 
 
@@ -293,7 +291,12 @@ def lost_ticks(pool: Pool, job: StoredJob, now: float) -> list[int]:
         following = [moment for moment in pushes if tick <= moment]
         has_fired = bool(following) and following[0] < tick + _GRACE_SECONDS
         # What was planted with the first save bears the time of the save.
-        if score == tick and since < tick < now - _GRACE_SECONDS and not has_fired and tick not in known | job.own.planted:
+        if (
+            score == tick
+            and since < tick < now - _GRACE_SECONDS
+            and not has_fired
+            and tick not in known | job.own.planted
+        ):
             lost.append(tick)
     return lost
 

@@ -98,7 +98,8 @@ def _is_namespaced(pool: Pool, key: str) -> bool:
 
 def _warn_of_unknown_classes(declared: Iterable[Declaration]) -> None:
     for declaration in declared:
-        if registry.find(declaration.entry.klass) is None:
+        # A class of which the options are not known, either: it was given by its name.
+        if not declaration.entry.retry:
             _log.warning(
                 "periodic job %s pushes %s, which is not declared here; make sure that a worker has it",
                 declaration.entry.name,

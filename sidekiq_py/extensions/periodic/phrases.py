@@ -1,7 +1,7 @@
 """
 English that fugit reads as cron text (`every weekday at noon`), as recorded: its two releases read these alike.
 
-`ruby_fixtures/record_phrases.py` asks both and writes `phrases.json`.
+`python -m interop_tests.record_cron_texts` asks both and writes `phrases.json`.
 """
 
 import json

@@ -34,6 +34,7 @@ from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.reconfiguration import Reconfiguration
+from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.report.job_logger import JobLogger
 from sidekiq_py.engine.report.log_files import reopen_log_files
 from sidekiq_py.engine.report.systemd import ServiceNotifier
@@ -62,6 +63,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.processes import extension_keys
 from sidekiq_py.registry import Registry
+from sidekiq_py.telemetry import RECOVER
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
@@ -121,6 +123,8 @@ class Launcher:
         self._pool = Pool(config.redis)
         self._state = WorkState()
         self._limits = SoftLimits()
+        self._context = JobContext()
+        self._job_logger = JobLogger(self._context, self.identity)
         self._aside = CallbackThread()
         self._downtime = Downtime()
         self.signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
@@ -268,6 +272,8 @@ class Launcher:
         for extension in self._extensions:
             extension.start(self._pool, self.config)
         self._hooks.fire("startup", reraise=True)
+        if self.config.job_log:
+            self._job_logger.attach()
         if self._loop is not None:
             self._loop.start()
         if self.config.fetcher == "reliable":
@@ -334,6 +340,7 @@ class Launcher:
                     _log.warning("a job that runs at most once was cut off, and will not run again: %s", unit)
             self._hooks.fire("exit")
             self._aside.stop(_HANDLERS_SECONDS)
+            self._job_logger.detach()
             for manager in self._managers:
                 manager.fetcher.close()
             # Not earlier: what would not end still runs, and the program's exit handlers may take longer than a lease.
@@ -443,7 +450,8 @@ class Launcher:
             hooks=self._hooks,
             state=self._state,
             metrics=self._metrics,
-            logger=JobLogger(is_on=self.config.job_log),
+            context=self._context,
+            identity=self.identity,
             dialect=self.dialect,
             repush=self._client.repush,
             foreign=ForeignFeatures(
@@ -466,6 +474,7 @@ class Launcher:
             dialect=self.dialect,
             extensions=self._extensions,
             on_dead_lettered=self._announce_dead_lettered,
+            on_recovered=self._tell_recovered,
         )
         return Housekeeper(
             link, self._ownership, recovery, self.config.lease_beat_seconds, self._report_on_callback_thread
@@ -571,6 +580,10 @@ class Launcher:
 
     def _warn_aside(self, text: str) -> None:
         self._aside.call(lambda: _log.warning("%s", text))
+
+    def _tell_recovered(self, owner: str, count: int, dead: int) -> None:
+        if RECOVER.handlers:
+            self._aside.call(lambda: RECOVER.emit({"owner": owner, "count": count, "dead": dead}))
 
     def _announce_dead_lettered(self, raw: bytes, error: BaseException) -> None:
         try:

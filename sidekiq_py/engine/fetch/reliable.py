@@ -24,7 +24,7 @@ from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.batch_size import BatchSize
 from sidekiq_py.engine.fetch.exchange import Exchange
-from sidekiq_py.engine.fetch.fetcher import listed_among
+from sidekiq_py.engine.fetch.fetcher import listed_among, note_fetched
 from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS, TICK_SECONDS, Flusher
 from sidekiq_py.engine.fetch.idle_workers import IdleWorkers
 from sidekiq_py.engine.fetch.settle import Settler, forget, utc_day
@@ -474,6 +474,7 @@ class ReliableFetcher:
         self._jobs.extend(served)
         if len(served) < len(units):
             self.requeue([unit for unit in units if unit.queue in unserved])
+        note_fetched(served)
         return len(served)
 
     def _full_queues(self) -> set[str]:
@@ -507,7 +508,8 @@ class ReliableFetcher:
             self._low_water = 0
             return
         try:
-            self._jobs.extend(self._exchange.run(queues, wanted, now))
+            fetched = self._exchange.run(queues, wanted, now)
+            self._jobs.extend(fetched)
         except RedisError as error:
             if isinstance(error, ReplyLostError | RedisConnectionError):
                 self._note_trouble()
@@ -517,6 +519,7 @@ class ReliableFetcher:
         self._refilled_at = monotonic()
         if self._jobs:
             self._flusher.arm()
+        note_fetched(fetched)
 
     def _refill_beside(self) -> None:
         """As `_refill`, by a processor that has a job to run. It has taken the fetch lock, which is released here."""

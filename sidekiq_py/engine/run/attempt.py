@@ -16,7 +16,8 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.report.job_logger import JobLogger
+from sidekiq_py.engine.report import job_events
+from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run import retry
 from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
@@ -32,6 +33,7 @@ from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.registry import JobDefinition, Registry
+from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, SETTLE
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job, score_text
@@ -76,7 +78,8 @@ class Surroundings:
     hooks: Hooks
     state: WorkState
     metrics: ExecutionMetrics
-    logger: JobLogger
+    context: JobContext
+    identity: str
     dialect: Callable[[], Dialect]
     repush: Repush
     foreign: ForeignFeatures
@@ -122,6 +125,23 @@ class Surroundings:
                 raise
             self.hooks.report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
             return retry.dead_letter_untouched(raw, payload, self.config, now)
+
+    def enter(self, payload: Payload, queue: str) -> None:
+        """A job is about to run in this thread or task."""
+        self.context.enter(payload)
+        if JOB_START.handlers:
+            job_events.started(payload, queue, self.identity)
+
+    def tell_stopped(self, payload: Payload, queue: str, seconds: float) -> None:
+        """It ended well, and its end has been handed in."""
+        if JOB_STOP.handlers:
+            job_events.stopped(payload, queue, self.identity, seconds)
+
+    def tell_raised(self, payload: Payload, queue: str, seconds: float, error: BaseException) -> None:
+        """It raised, or was cut off; what becomes of it is decided next."""
+        if JOB_EXCEPTION.handlers:
+            is_failure = not (is_success(error) or retry.is_caused_by_shutdown(error))
+            job_events.raised(payload, queue, self.identity, seconds, error, is_failure=is_failure)
 
     def after_failure(
         self, raw: bytes, queue: str, error: BaseException, definition: JobDefinition | None, now: float
@@ -250,15 +270,23 @@ class AttemptEnd:
         if may_wait:
             seconds = 0.0
         if outcome is None:
-            self._fetcher.acknowledge(unit, seconds)
+            self.acknowledge(unit, payload, seconds)
         elif outcome.kind == "done" and outcome.afterwards is None:
             # Like any success it may wait a moment for others, as nobody waits for word of it.
             counters: Sequence[in_flight.Effect] = in_flight.count_commands(utc_day(now), failed=False)
             if outcome.trims:
                 counters = [*outcome.trims, *counters]
             self._fetcher.finish(unit, outcome.vital, counters, seconds, outcome.question)
+            if SETTLE.handlers:
+                job_events.settled("done", payload, unit.raw, unit.queue)
         else:
             self._carry_out(unit, payload, None, outcome, now)
+
+    def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
+        """The attempt succeeded, and that is all there is to write."""
+        self._fetcher.acknowledge(unit, seconds)
+        if SETTLE.handlers:
+            job_events.settled("done", payload, unit.raw, unit.queue)
 
     def rescued(self, unit: UnitOfWork, error: BaseException) -> None:
         """Something went wrong beside the job, so it has failed. Where not even this can be written, it is dead."""
@@ -303,6 +331,8 @@ class AttemptEnd:
         """Settle the job as *outcome* says, and tell the handlers of the *error*."""
         if outcome.kind == "requeue":
             self._requeue(unit, error, outcome.vital)
+            if SETTLE.handlers:
+                job_events.settled("requeue", payload, unit.raw, unit.queue)
             return
         around = self._around
         if outcome.kind != "done":
@@ -315,6 +345,8 @@ class AttemptEnd:
         if not was_ours:
             _log.info("a job ended that was given to somebody else meanwhile; nothing was written: %s", unit)
             return
+        if SETTLE.handlers:
+            job_events.settled(outcome.kind, payload, unit.raw, unit.queue)
         if payload and has_failed and error is not None:
             # What is no job at all has been reported as such on the way here.
             tell = around.hooks.tell if outcome.is_logged else around.hooks.report
@@ -357,6 +389,8 @@ class AttemptEnd:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
         # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
         self._fetcher.settle(unit, [*vital, *ends], in_flight.count_commands(utc_day(now_seconds()), failed=True))
+        if SETTLE.handlers:
+            job_events.settled("interrupted", payload, unit.raw, unit.queue)
 
     def _ends_of_interrupted(self, unit: UnitOfWork, payload: Payload, seconds: float) -> Sequence[in_flight.Effect]:
         around = self._around

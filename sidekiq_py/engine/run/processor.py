@@ -267,11 +267,11 @@ class Processor:
     def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:
         """Nobody declared it. As in Ruby, it starts and fails like any other."""
         missing = JobNotFoundError(display_text(payload.get("wrapped") or payload["class"]))
-        logger = self._around.logger
-        logger.start(payload)
-        logger.fail(monotonic() - started)
+        around = self._around
+        around.enter(payload, unit.queue)
+        around.tell_raised(payload, unit.queue, monotonic() - started, missing)
         self._settle(unit, lambda: self._ending.failed(unit, payload, None, missing))
-        logger.leave()
+        around.context.leave()
 
     def _run_here(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float) -> None:
         watch = self._watch if definition.hard_timeout_seconds is not None else None
@@ -282,8 +282,7 @@ class Processor:
         around = self._around
         running = around.state.running
         running[self._tid] = (unit, started)
-        logger = around.logger
-        logger.start(payload)
+        around.enter(payload, unit.queue)
         if watch is not None:
             watch.begin(unit, definition.hard_timeout_seconds or 0.0)
         failure = self._perform(unit, payload, definition)
@@ -292,17 +291,17 @@ class Processor:
         seconds = monotonic() - started
         if failure is None:
             self._succeed(unit, payload, definition, seconds)
-            logger.done(seconds)
+            around.tell_stopped(payload, unit.queue, seconds)
         else:
-            logger.fail(seconds)
+            around.tell_raised(payload, unit.queue, seconds, failure)
             self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
-        logger.leave()
+        around.context.leave()
         del running[self._tid]
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
         if definition.conclude is None and self._extensions.keys.isdisjoint(payload):
-            self._settle(unit, lambda: self._fetcher.acknowledge(unit, seconds))
+            self._settle(unit, lambda: self._ending.acknowledge(unit, payload, seconds))
             return
         result, self._result = self._result, None
         self._settle(unit, lambda: self._ending.succeeded(unit, payload, definition, result, seconds))

@@ -37,6 +37,7 @@ from sidekiq_py.redis_access.job_path.in_flight import Effect
 from sidekiq_py.redis_access.job_path.promote import Move, Moved
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.processes import process_set
+from sidekiq_py.telemetry import PROMOTE
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 
@@ -336,9 +337,13 @@ class Poller:
             step = self._plan(set_key, member, refusals)
             if step is not None:
                 moves.append(step)
+        before = self.moved, self.stopped, self.unusable
         moved = promote.move(self._pool, set_key, moves, now=self._now(), limits=self._limits)
         for result in moved:
             self._note(set_key, result, refusals)
+        if PROMOTE.handlers and before != (self.moved, self.stopped, self.unusable):
+            counts = self.moved - before[0], self.stopped - before[1], self.unusable - before[2]
+            PROMOTE.emit({"set": set_key, **dict(zip(("moved", "stopped", "unusable"), counts, strict=True))})
         return looked_at, looked_at - sum(result.refusal is None for result in moved)
 
     def _plan(self, set_key: str, member: bytes, refusals: dict[bytes, BaseException]) -> Move | None:

@@ -132,6 +132,8 @@ def parse(text: str, *, zone: str | None = None) -> CronText:
         if not written:
             raise CronTextError(text, 1, _no_fields(text))
     tokens = [(match[0], match.start() + 1) for match in re.finditer(r"[^ \t]+", written)]
+    if len(tokens) > 7:
+        raise CronTextError(text, tokens[7][1], "nothing may follow the zone")
     if _is_zone(tokens):
         zone, at = tokens.pop()
         tz = zone_at(written, zone, at)
@@ -241,7 +243,7 @@ def _what_is_wrong(field: Field, element: str) -> str:
         return f"a {field.name} is missing beside a comma"
     if "~" in element or "&" in element:
         return f"{element} is syntax of newer releases of fugit, which the older ones do not read"
-    named = f", or {field.names[-7]} to {field.names[-1]}" if field.names else ""
+    named = f", or {next(filter(None, field.names))} to {field.names[-1]}" if field.names else ""
     last = 24 if field is _HOUR else field.last
     return f"{element!r} is no {field.name}; use {field.first} to {last}{named}, a range or a step"
 

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from sidekiq_py.cli import erb
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.extensions.periodic.declared import Declaration, make
 from sidekiq_py.extensions.periodic.layout import arguments_of
 from sidekiq_py.options import closest
@@ -121,7 +121,7 @@ def _job(path: Path, name: str, fields: Mapping[str, Any], by: str) -> Declarati
         return make(
             cron, fields.get("class") or fields.get("klass"), name=name, args=_args(fields.get("args")), by=by, **given
         )
-    except ConfigError as error:
+    except SidekiqError as error:
         raise ConfigError(f"{place}: {error}") from error
 
 

@@ -58,12 +58,14 @@ class StoredJob:
     @property
     def name(self) -> str:
         """Its name, from the key where the hash has none."""
-        return self.entry.name if self.entry else self.key.partition(":")[2]
+        return self.entry.name if self.entry else self.key.split(":", 2 if self.layout.has_namespaces else 1)[-1]
 
     @property
     def namespace(self) -> str:
         """The gem's namespace."""
-        return self.entry.namespace if self.entry else DEFAULT_NAMESPACE
+        if self.entry is not None:
+            return self.entry.namespace
+        return self.key.split(":")[1] if self.layout.has_namespaces else DEFAULT_NAMESPACE
 
     @property
     def own_key(self) -> str:

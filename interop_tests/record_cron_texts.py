@@ -3,7 +3,8 @@ Records what fugit says of cron texts and phrases.
 
     python -m interop_tests.record_cron_texts
 
-writes `ruby_fixtures/cron_texts.json` (fugit 1.5.2, of bookworm) and the phrases that it and 1.3.8 (of bullseye) read alike.
+writes `ruby_fixtures/cron_texts.json` (fugit 1.5.2, of bookworm) and the phrases that it and 1.3.8, of bullseye, read
+alike.
 """
 
 import json
@@ -21,6 +22,7 @@ MINUTES = 75
 
 _HOURS = ("midnight", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "noon")
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_NTHS = ("first", "second", "third", "1st", "2nd", "3rd", "5th", "10th", "15th", "20th")
 _COUNTS = {
     "seconds": (5, 10, 15, 20, 30),
     "minutes": (2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 45),
@@ -35,7 +37,7 @@ def phrases() -> list[str]:
     weekdays = [f"every {day}" for day in _DAYS]
     quarters = [(hour, minute) for hour in range(24) for minute in (0, 15, 30, 45)]
     found = [
-        *(f"every {unit}" for unit in "second minute hour day week month year weekday".split()),
+        *(f"every {unit}" for unit in ["second", "minute", "hour", "day", "week", "month", "year", "weekday"]),
         *(f"every {count} {unit}" for unit, counts in _COUNTS.items() for count in counts),
         *(f"every {day}" for day in (*_DAYS, *(day[:3] for day in _DAYS))),
         *(f"{every} at {hour}" for every in ("every day", "every weekday", *weekdays) for hour in _HOURS),
@@ -43,7 +45,7 @@ def phrases() -> list[str]:
         *(f"every day at {hour}:{minute:02}" for hour, minute in quarters),
         *(f"every day at {hour:02}:{minute:02}" for hour, minute in quarters if hour < 10),
         *(f"{every} at {hour:02}:00" for every in (*weekdays, "every weekday") for hour in range(24)),
-        *(f"every {nth} of the month" for nth in "first second third 1st 2nd 3rd 5th 10th 15th 20th".split()),
+        *(f"every {nth} of the month" for nth in _NTHS),
         *(f"every {one} and {other}" for one, other in product(_DAYS, _DAYS) if one != other),
         *("every monday through friday", "every mon-fri", "every monday to friday at five"),
         *("every day at noon and midnight", "every day at five and six", "every hour at minute 15"),

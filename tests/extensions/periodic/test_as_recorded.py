@@ -102,9 +102,11 @@ def test_what_the_gem_has_saved_is_read(version: str, pool: Pool, redis_client: 
         assert (job.name, job.is_python, job.is_enabled) == ("report", False, situation != "disabled")
         assert (job.last_enqueue_time is not None) == (situation == "enqueued")
         assert job.stored.entry is not None
-        assert job.stored.entry.fields(job.stored.layout) == [
-            part for pair in recorded[situation][job.stored.key] for part in pair
-        ] or version == "1.2.0"
+        assert (
+            job.stored.entry.fields(job.stored.layout)
+            == [part for pair in recorded[situation][job.stored.key] for part in pair]
+            or version == "1.2.0"
+        )
 
 
 def test_the_layout_follows_the_jobs_that_ruby_has(pool: Pool, redis_client: redis.Redis) -> None:

@@ -135,7 +135,9 @@ def test_a_changed_text_starts_anew(start: Start, look: Callable[[float], list[s
     assert look(NOON + 20) == []
 
 
-def test_a_declared_job_that_others_delete_is_written_again(start: Start, pool: Pool, redis_client: redis.Redis) -> None:
+def test_a_declared_job_that_others_delete_is_written_again(
+    start: Start, pool: Pool, redis_client: redis.Redis
+) -> None:
     """As sidekiq-cron 1.10 and 1.11 do when they start; one that was added by hand stays deleted."""
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="declared", args=[1])
     start()
@@ -157,7 +159,9 @@ def test_our_jobs_move_to_the_layout_that_ruby_reads(start: Start, redis_client:
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
     start()
     redis_client.sadd("cron_jobs", "cron_job:ruby")
-    redis_client.hset("cron_job:ruby", mapping={"name": "ruby", "klass": "R", "cron": "0 9 * * *", "symbolize_args": "0"})
+    redis_client.hset(
+        "cron_job:ruby", mapping={"name": "ruby", "klass": "R", "cron": "0 9 * * *", "symbolize_args": "0"}
+    )
 
     start()
 
@@ -251,9 +255,7 @@ def test_a_bad_file_says_where(tmp_path: Path, text: str, part: str) -> None:
     assert str(tmp_path) in str(caught.value)
 
 
-def test_a_class_that_nobody_declares_is_warned_about_and_kept(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_class_that_nobody_declares_is_warned_about_and_kept(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """Ruby may have it."""
     declare("* * * * *", "Nobody", by="file", name="n")
 

@@ -275,7 +275,14 @@ def test_ruby_s_jobs_are_left_to_ruby(look: Look, pool: Pool, redis_client: redi
 def _save_as_ruby(client: redis.Redis, name: str, **fields: str) -> None:
     key = f"cron_job:default:{name}"
     client.sadd("cron_jobs:default", key)
-    values = {"name": name, "namespace": "default", "klass": "R", "cron": "* * * * *", "status": "enabled", "args": "[]"}
+    values = {
+        "name": name,
+        "namespace": "default",
+        "klass": "R",
+        "cron": "* * * * *",
+        "status": "enabled",
+        "args": "[]",
+    }
     client.hset(key, mapping={**values, **fields})
 
 

@@ -170,6 +170,7 @@ sidekiq.periodic("*/2 * * * * *", "Unworked", name="planted", queue="unworked", 
 
 
 @pytest.mark.kill
+@pytest.mark.timeout(300)
 def test_no_tick_fires_twice_while_processes_of_both_languages_are_killed(
     redis_client: redis.Redis,
     ruby_release: RubyRelease,
@@ -177,6 +178,7 @@ def test_no_tick_fires_twice_while_processes_of_both_languages_are_killed(
     start_python: StartPython,
     pool: Pool,
     tmp_path: Path,
+    report: Callable[[object], None],
 ) -> None:
     """None that Python has claimed is lost; those that a killed Ruby process had claimed are named."""
     draw = random.Random(2030)
@@ -192,8 +194,8 @@ def test_no_tick_fires_twice_while_processes_of_both_languages_are_killed(
     workers: list[tuple[Any, Callable[[], Any]]] = []
     for start in (lambda: start_ruby(**ruby), lambda: start_python("-q", "idle", **python)) * 2:
         workers.append((start(), start))
-    kills, deadline = 0, time.monotonic() + 30
-    while time.monotonic() < deadline:
+    kills = 0
+    while kills < 10:
         time.sleep(draw.uniform(0.5, 2.0))
         victim = draw.randrange(len(workers))
         worker, start = workers[victim]
@@ -216,9 +218,11 @@ def test_no_tick_fires_twice_while_processes_of_both_languages_are_killed(
         if name == "planted":
             span = range(min(ours), max(ours), 2)
             assert set(span) <= set(ours), "a tick was not made up for"
-    assert kills > 10
     ruby_pushes = [payload for payload in pushed if "sidekiq_py_cron" not in payload]
-    assert len(ruby_pushes) <= sum(_taken_by_ruby(redis_client, pool, name) for name in ("plain", "planted"))
+    taken = sum(_taken_by_ruby(redis_client, pool, name) for name in ("plain", "planted"))
+    report(f"by Python {len(pushed) - len(ruby_pushes)}, by Ruby {len(ruby_pushes)} of {taken} taken")
+    # Two of those that count as taken are what each first save plants.
+    assert len(ruby_pushes) <= taken
 
 
 def _taken_by_ruby(client: redis.Redis, pool: Pool, name: str) -> int:

@@ -10,6 +10,9 @@ Python and Ruby processes share one Redis through Sidekiq.
 
 The public names are re-exported here, each imported when it is first asked for: a test run that has the pytest plug-in
 installed, or a program that only enqueues, pays for nothing else. Nothing is defined here.
+
+The distribution has a plug-in for pytest, which would rewrite the asserts of all of it, and warns where that has been
+loaded before, as by `sidekiq-celery run -m pytest`. Here are none, so: PYTEST_DONT_REWRITE
 """
 
 from importlib import import_module
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from sidekiq_py.errors import Shutdown as Shutdown
     from sidekiq_py.errors import SidekiqError as SidekiqError
     from sidekiq_py.errors import SoftTimeLimitError as SoftTimeLimitError
+    from sidekiq_py.errors import Stopped as Stopped
     from sidekiq_py.extensions.periodic.declared import periodic as periodic
     from sidekiq_py.jobs.decorators import job as job
     from sidekiq_py.jobs.decorators import ruby_job as ruby_job
@@ -48,6 +52,7 @@ _HOMES = {
     "Shutdown": "sidekiq_py.errors",
     "SidekiqError": "sidekiq_py.errors",
     "SoftTimeLimitError": "sidekiq_py.errors",
+    "Stopped": "sidekiq_py.errors",
     "cancel": "sidekiq_py.jobs.iterable",
     "client_middleware": "sidekiq_py.program",
     "configure": "sidekiq_py.program",
@@ -71,6 +76,7 @@ __all__ = [
     "Shutdown",
     "SidekiqError",
     "SoftTimeLimitError",
+    "Stopped",
     "cancel",
     "client_middleware",
     "configure",

@@ -20,6 +20,7 @@ Every error of the project.
     │   │   └── PushOutcomeUnknownError     the same for a push: the job may have been enqueued
     │   ├── RedisReplyError                 Redis answered with an error; `code` is its first word
     │   └── UnsupportedRedisError           too old, or a Cluster
+    ├── Stopped                             raised inside a job that somebody has asked to stop
     ├── WrongModeError (RuntimeError)       a testing mode is nested, missing, or cannot run this job like that
     ├── EmptyQueueError (LookupError)       a test wants to run a job and none waits
     ├── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
@@ -271,3 +272,10 @@ class EmptyQueueError(SidekiqError, LookupError):
 
 class Shutdown(BaseException):
     """Raised in a busy job when the deadline of a stop has passed; the job goes back to its queue."""
+
+
+class Stopped(SidekiqError):
+    """
+    Somebody has asked this job to stop, which its next `progress()` raises. Let it pass, after cleaning up: the job
+    ends without a retry, and is no failure.
+    """

@@ -312,7 +312,8 @@ class Extension:
         phase: Its turn among others.
         payload_keys: Keys that it puts into payloads, each with what is left undone where a worker runs such a job
             without the extension. A job that bears one passes `admit`, `around` and `end`; others do not. Workers
-            that have not loaded the extension treat such a job as they do one of Sidekiq Pro's (refuse, run, bury).
+            that have not loaded the extension treat such a job as they do one of Sidekiq Pro's (refuse, run, bury);
+            with an empty text in the place of what is left undone they run it.
         verbs: Commands of its own, in Lua, for the scripts that push and end jobs.
         public_names: Names in `sidekiq_py` that belong to it, each with the module that has it.
         api_names: The same for `sidekiq_py.api`.
@@ -330,7 +331,7 @@ class Extension:
     public_names: ClassVar[Mapping[str, str]] = {}
     api_names: ClassVar[Mapping[str, str]] = {}
     commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    job_attributes: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    job_attributes: Mapping[str, Callable[[Any], Any]] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

@@ -16,13 +16,15 @@ from typing import Any
 
 from sidekiq_py import program
 from sidekiq_py.api.bulk import BulkResult
+from sidekiq_py.api.filters import JobFilter
 from sidekiq_py.api.iterations import IterableJobQuery, IterationState
 from sidekiq_py.api.job_record import JobRecord
-from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
+from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, SetPage, SortedEntry
 from sidekiq_py.api.metrics import Deploy, DeployMark, JobMetrics, Metrics, MetricsPoint, MetricsResult
+from sidekiq_py.api.overview import Overview, OverviewReader, Rates
 from sidekiq_py.api.processes import Process, ProcessSet, Work, WorkSet
 from sidekiq_py.api.profiles import ProfileRecord, ProfileSet
-from sidekiq_py.api.queue import Queue, QueuedJob
+from sidekiq_py.api.queue import Queue, QueuedJob, QueuePage
 from sidekiq_py.api.stats import History, QueueSummary, Stats
 
 __all__ = [
@@ -33,21 +35,27 @@ __all__ = [
     "History",
     "IterableJobQuery",
     "IterationState",
+    "JobFilter",
     "JobMetrics",
     "JobRecord",
     "JobSet",
     "Metrics",
     "MetricsPoint",
     "MetricsResult",
+    "Overview",
+    "OverviewReader",
     "Process",
     "ProcessSet",
     "ProfileRecord",
     "ProfileSet",
     "Queue",
+    "QueuePage",
     "QueueSummary",
     "QueuedJob",
+    "Rates",
     "RetrySet",
     "ScheduledSet",
+    "SetPage",
     "SortedEntry",
     "Stats",
     "Work",

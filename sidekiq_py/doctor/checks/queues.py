@@ -67,6 +67,7 @@ def due_elsewhere(facts: Facts) -> Iterator[Finding]:
 
 def paused(facts: Facts) -> Iterator[Finding]:
     """Queues that are put on hold."""
+    paused_names = [queue.name for queue in facts.queues if queue.is_paused]
     names = [f"`{queue.name}` ({counted(queue.size, 'job')})" for queue in facts.queues if queue.is_paused]
     if not names:
         yield ok("No queue is paused.")
@@ -74,8 +75,8 @@ def paused(facts: Facts) -> Iterator[Finding]:
     yield note(
         f"{verb(len(names), 'Paused is', 'Paused are')} {listed(names)}: Python processes and Sidekiq Pro's leave "
         f"{verb(len(names), 'it', 'them')} alone, Ruby processes without Pro do not.",
-        f"To go on: Queue#unpause! in Ruby, or redis-cli SREM {facts.key(keys.PAUSED)} <queue>",
-        (queue.name for queue in facts.queues if queue.is_paused),
+        f"To go on: {facts.command('queues', 'unpause', *paused_names[:_AT_ONCE])}",
+        paused_names,
     )
 
 
@@ -94,7 +95,8 @@ def late(facts: Facts) -> Iterator[Finding]:
         of_them = f" ({counted(at_once, 'job')} at a time)" if at_once else ""
         yield warning(
             f"Jobs of `{name}` have waited up to {minutes(age)}; {workers} that queue{of_them}.",
-            "Give it more processes or threads, or a higher weight; look at `sidekiq-py processes` for jobs that hang.",
+            "Give it more processes or threads, or a higher weight; look for jobs that hang: "
+            f"{facts.command('jobs', '--queue', name)}",
             [name],
         )
     if not slow:
@@ -123,20 +125,19 @@ def unlisted(facts: Facts) -> Iterator[Finding]:
     foreign = [queue for queue in facts.queues if queue.kind not in ("list", "none")]
     if hidden:
         names = [queue.name for queue in hidden]
-        words = " ".join(map(for_shell, names[:_AT_ONCE]))
         with_sizes = listed(f"`{queue.name}` ({counted(queue.size, 'job')})" for queue in hidden)
         yield warning(
             f"{with_sizes} {verb(len(hidden), 'is', 'are')} not in the set `queues`, so that no Web UI shows "
             f"{verb(len(hidden), 'it', 'them')}.",
-            f"What pushes there must SADD the name, as every Sidekiq does. redis-cli SADD "
-            f"{for_shell(facts.key(keys.QUEUES))} {words}"
+            "What pushes there must SADD the name, as every Sidekiq does. To add it: "
+            + facts.command("queues", "add", *names[:_AT_ONCE])
             + (f", and {len(names) - _AT_ONCE:,} more" if len(names) > _AT_ONCE else ""),
             names,
         )
     for queue in foreign:
         yield problem(
             f"The key `{keys.queue(queue.name)}` is a {queue.kind} and not a list: pushes to that queue are refused.",
-            f"Rename or delete the key: {facts.rename_command(keys.queue(queue.name))}",
+            f"Find out what wrote it, and rename it: {facts.command('set-aside', keys.queue(queue.name))}",
             [queue.name],
         )
     if not (hidden or foreign):
@@ -153,7 +154,7 @@ def unreadable(facts: Facts) -> Iterator[Finding]:
     yield warning(
         f"Of {facts.sample.extent} some are no JSON object with a class: {named}. Fetched by Python they go to `dead` "
         "as they are; Ruby loses those that are JSON of another shape.",
-        "Look at what pushes them. `sidekiq-py dead` lists what went there.",
+        f"Look at what pushes them. What went to `dead`: {facts.command('dead', 'list')}",
         sorted(places),
     )
 

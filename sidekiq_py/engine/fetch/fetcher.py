@@ -27,18 +27,13 @@ def claimed(
     Returns:
         None if it went back to its queue. One that must run alone does: the fetch script takes it.
     """
-    reply = in_flight.claim(link, owner.name, number, queue, raw, may_take_marked=False)
+    reply = in_flight.claim(link, owner.name, number, queue, raw)
     if reply is None:
         return None
     field, raw, notices = reply
     if on_notices is not None:
         on_notices(notices)
     return UnitOfWork(raw, queue, owner, field, in_flight.split_field(field)[1], monotonic())
-
-
-def listed_among(units: Iterable[UnitOfWork]) -> dict[bytes, bytes]:
-    """The bytes of those that stand in inboxes, by field."""
-    return {unit.field: unit.raw for unit in units if unit.is_listed}
 
 
 def note_fetched(units: Collection[UnitOfWork]) -> None:

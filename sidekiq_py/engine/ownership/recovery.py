@@ -55,7 +55,7 @@ DEATHS_WINDOW_SECONDS = 72 * 3600
 # No call keeps Python's lock for as long; a process that lives on without its worker (an embedded one) may.
 _LONGEST_GRIP_SECONDS = 3600
 _FORGET_SUSPECTS_EVERY_SECONDS = 3600
-# A blocking move is open for two seconds at most; after this nothing can come into an inbox any more.
+# A blocking move is open for five seconds at most; after this nothing can come into an inbox any more.
 _AFTERCARE_SECONDS = 60
 # Asked about, or fenced, in one round trip.
 _OWNERS_PER_PAGE = 200

@@ -196,7 +196,7 @@ class Processor:
             return
         if not self._foreign.watched.isdisjoint(payload) and self._is_turned_away(unit, payload):
             return
-        if not self._extensions.keys.isdisjoint(payload) and self._is_held_up(unit, payload):
+        if self._extensions.minds(payload) and self._is_held_up(unit, payload):
             return
         definition = self._around.registry.find(payload["class"])
         if definition is not None and definition.resolve is not None:
@@ -300,7 +300,7 @@ class Processor:
         del running[self._tid]
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
-        if definition.conclude is None and self._extensions.keys.isdisjoint(payload):
+        if definition.conclude is None and not self._extensions.minds(payload):
             self._settle(unit, lambda: self._ending.acknowledge(unit, payload, seconds))
             return
         result, self._result = self._result, None

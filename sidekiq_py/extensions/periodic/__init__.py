@@ -6,18 +6,22 @@ Periodic jobs, on the keys of the Ruby gem sidekiq-cron: its Web tab shows and s
 command line; `checks` are the doctor's.
 """
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from sidekiq_py.config import Config
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import DoctorCheck, Effect, Extension, JobEnd, Maintenance
 from sidekiq_py.extensions.periodic import loading, verbs
 from sidekiq_py.extensions.periodic.checks import CHECKS
-from sidekiq_py.extensions.periodic.firing import LOOK_EVERY_SECONDS, PAYLOAD_KEY, Firing
+from sidekiq_py.extensions.periodic.firing import EMPTY_SECONDS, PAYLOAD_KEY, Firing
 from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, OWN_PREFIX, layout_of
 from sidekiq_py.redis_access.connection.pool import Pool
 
 __all__ = ["PeriodicJobs"]
+
+_log = logging.getLogger("sidekiq")
 
 
 class PeriodicJobs(Extension):
@@ -57,20 +61,31 @@ class PeriodicJobs(Extension):
             layout_of(cron_version)
         self.cron_version = cron_version
         self.fire_ruby_jobs = fire_ruby_jobs
+        self._is_allowed = True
         self.namespaces = tuple(dict.fromkeys((DEFAULT_NAMESPACE, *namespaces)))
 
     def start(self, pool: Pool, config: Config) -> None:
         """Write what the program declares; `maintain` keeps it there."""
-        loading.load(pool, config, cron_version=self.cron_version)
+        try:
+            loading.load(pool, config, cron_version=self.cron_version)
+        except RedisReplyError as error:
+            if error.code != "NOPERM":
+                raise
+            # Users whose rights are listed one by one were not given those of a later release.
+            self._is_allowed = False
+            _log.warning("periodic jobs neither are written nor fire here: %s; docs/redis.md lists the rights", error)
 
     def maintain(self) -> Sequence[Maintenance]:
         """Fire what is due; write again what was declared and is gone."""
         firing = Firing(fire_ruby_jobs=self.fire_ruby_jobs, namespaces=self.namespaces)
         return (
-            Maintenance("periodic jobs", LOOK_EVERY_SECONDS, firing.round),
-            Maintenance("declared periodic jobs", loading.RESTORE_EVERY_SECONDS, loading.restore),
-            Maintenance("runs that must not overlap", loading.AUDIT_EVERY_SECONDS, loading.LostRuns().release),
+            self._maintenance("periodic jobs", EMPTY_SECONDS, firing.round),
+            self._maintenance("declared periodic jobs", loading.RESTORE_EVERY_SECONDS, loading.restore),
+            self._maintenance("runs that must not overlap", loading.AUDIT_EVERY_SECONDS, loading.LostRuns().release),
         )
+
+    def _maintenance(self, name: str, every_seconds: float, run: Callable[[Pool], float | None]) -> Maintenance:
+        return Maintenance(name, every_seconds, lambda pool: run(pool) if self._is_allowed else None)
 
     def end(self, end: JobEnd) -> Iterable[Effect]:
         """Note how the run ended, and let the next one start."""

@@ -117,4 +117,4 @@ def _undeclared(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
         )
 
 
-CHECKS = (DoctorCheck("periodic_jobs", "Periodic jobs", "the timetable of periodic jobs", timetable),)
+CHECKS = (DoctorCheck("periodic-jobs", "Periodic jobs", "the timetable of periodic jobs", timetable),)

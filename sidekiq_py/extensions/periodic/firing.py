@@ -32,6 +32,7 @@ PAYLOAD_KEY = "sidekiq_py_cron"
 
 READ_EVERY_SECONDS = 5.0
 LOOK_EVERY_SECONDS = 0.5
+EMPTY_SECONDS = 2.0
 # As the gem's `reschedule_grace_period`.
 GRACE_SECONDS = 60.0
 MOST_CAUGHT_UP = 100
@@ -67,6 +68,8 @@ class Firing:
         """One look; the seconds until the next one."""
         now, changes = store.clock_and_changes(pool)
         self.look(pool, now, changes)
+        if not self._jobs:
+            return EMPTY_SECONDS
         return min(LOOK_EVERY_SECONDS, max(0.0, self._next_push(now) - store.redis_now(pool)))
 
     def look(self, pool: Pool, now: float, changes: bytes = b"") -> list[str]:

@@ -38,7 +38,7 @@ _KEYS: dict[str, slice] = {
         ),
         _FIRST,
     ),
-    **dict.fromkeys(("BLMOVE", "LMOVE"), _FIRST_TWO),
+    **dict.fromkeys(("BLMOVE", "LMOVE", "RENAMENX"), _FIRST_TWO),
     **dict.fromkeys(("DEL", "EXISTS", "MGET", "UNLINK"), _ALL),
     "BRPOP": _ALL_BUT_LAST,
     "MSET": _EVERY_OTHER,

@@ -5,7 +5,7 @@ A member is found by its exact bytes, never by its score, as two jobs may be due
 and to the dead set are those of `promote.py`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -24,6 +24,11 @@ ScoredMember = tuple[bytes, bytes]
 def size(pool: Pool, key: str) -> int:
     """How many members the set has."""
     return int(pool.command("ZCARD", key))
+
+
+def size_between(pool: Pool, key: str, low: str, high: str) -> int:
+    """How many members have scores from *low* to *high*, each as ZCOUNT takes it."""
+    return int(pool.command("ZCOUNT", key, low, high))
 
 
 def page(pool: Pool, key: str, count: int, *, after: ScoredMember | None, downward: bool) -> list[ScoredMember]:
@@ -45,9 +50,11 @@ def between(pool: Pool, key: str, low: str, high: str) -> list[ScoredMember]:
     return _pairs(pool.command("ZRANGEBYSCORE", key, low, high, "WITHSCORES"))
 
 
-def scan(pool: Pool, key: str, match: str | None, count: int) -> Iterator[ScoredMember]:
+def scan(
+    pool: Pool, key: str, match: str | None, count: int, looked_at: Callable[[int], None] | None = None
+) -> Iterator[ScoredMember]:
     """Members that match a glob, in no order; see `scan.scored_members`."""
-    return scanning.scored_members(pool, key, match, count)
+    return scanning.scored_members(pool, key, match, count, looked_at)
 
 
 def add(pool: Pool, key: str, score: str, member: bytes) -> None:

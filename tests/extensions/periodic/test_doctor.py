@@ -17,7 +17,7 @@ Start = Callable[..., None]
 def seen() -> list[tuple[str, str]]:
     """Level and sentence of each finding about periodic jobs."""
     return [
-        (str(finding.level), finding.seen) for check, finding in examine().findings() if check.name == "periodic_jobs"
+        (str(finding.level), finding.seen) for check, finding in examine().findings() if check.name == "periodic-jobs"
     ]
 
 

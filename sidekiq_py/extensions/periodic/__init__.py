@@ -90,7 +90,8 @@ class PeriodicJobs(Extension):
     def end(self, end: JobEnd) -> Iterable[Effect]:
         """Note how the run ended, and let the next one start."""
         key = end.payload.get(PAYLOAD_KEY)
-        if not isinstance(key, str) or end.kind == "interrupted":
+        # Without the rights the whole end would be refused, and the job stay in flight.
+        if not isinstance(key, str) or end.kind == "interrupted" or not self._is_allowed:
             return ()
         return ((verbs.ENDED.name, OWN_PREFIX + key, end.jid, end.kind, f"{end.now:.3f}", f"{end.seconds:.3f}"),)
 

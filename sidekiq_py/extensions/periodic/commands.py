@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
-from sidekiq_py.cli.data import span_seconds
 from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative
+from sidekiq_py.cli.values import span_seconds
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs

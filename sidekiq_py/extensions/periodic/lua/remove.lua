@@ -8,6 +8,6 @@
     redis.call('SREM', prefix .. words[1], words[2])
     redis.call('DEL', job .. ':enqueued', job .. ':jid_history', job, key, prefix .. 'sidekiq_py:cron_runs:' .. words[2])
     redis.call('SREM', prefix .. 'sidekiq_py:cron_declared', words[2])
-    redis.call('INCR', prefix .. 'sidekiq_py:cron_changes')
+    redis.call('INCRBY', prefix .. 'sidekiq_py:cron_changes', 1)
   end,
 }

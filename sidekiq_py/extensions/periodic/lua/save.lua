@@ -25,6 +25,6 @@
       redis.call('HSET', key, 'since', now)
     end
     redis.call('SADD', prefix .. 'sidekiq_py:cron_declared', words[2])
-    redis.call('INCR', prefix .. 'sidekiq_py:cron_changes')
+    redis.call('INCRBY', prefix .. 'sidekiq_py:cron_changes', 1)
   end,
 }

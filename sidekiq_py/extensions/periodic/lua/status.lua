@@ -15,6 +15,6 @@
     redis.call('HSET', job, 'status', words[1])
     redis.call('HDEL', key, 'was_disabled', 'reason')
     if words[2] ~= '' then redis.call('HSET', key, 'reason', words[2]) end
-    redis.call('INCR', prefix .. 'sidekiq_py:cron_changes')
+    redis.call('INCRBY', prefix .. 'sidekiq_py:cron_changes', 1)
   end,
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sidekiq_py.errors import SidekiqError as SidekiqError
     from sidekiq_py.errors import SoftTimeLimitError as SoftTimeLimitError
     from sidekiq_py.errors import Stopped as Stopped
+    from sidekiq_py.extensions.periodic.declared import periodic as periodic
     from sidekiq_py.jobs.decorators import job as job
     from sidekiq_py.jobs.decorators import ruby_job as ruby_job
     from sidekiq_py.jobs.iterable import IterableJob as IterableJob

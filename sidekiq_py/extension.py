@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.middleware.chain import ServerMiddleware
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -381,6 +382,14 @@ class Extension:
                 bytes.
         """
         return ()
+
+    def start(self, pool: Pool, config: Config) -> None:
+        """
+        A worker starts, before the program's `startup` handlers and before it fetches.
+
+        Raises:
+            Exception: The worker does not start.
+        """
 
     def maintain(self) -> Sequence[Maintenance]:
         """Asked once, at the start of a worker."""

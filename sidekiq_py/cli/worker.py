@@ -70,6 +70,7 @@ _GONE = {
     metavar="KEY=POLICY",
     help="Jobs with this key of Pro, Enterprise or a gem: refuse, run or bury them; may be given many times.",
 )
+@click.option("--schedule", metavar="FILE", help="Periodic jobs in sidekiq-cron's format (config/schedule.yml).")
 @click.option("--no-job-log", "skip_default_job_logging", is_flag=True, default=None, help="No start and done lines.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warn, error or fatal (info).")
 @click.option("--log-format", type=click.Choice(FORMAT_NAMES), help="As Ruby's formats of these names.")

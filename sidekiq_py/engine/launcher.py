@@ -272,6 +272,8 @@ class Launcher:
         """
         check_redis(self._pool, keeps_in_flight=self.config.fetcher == "reliable")
         self._learn_of_extensions()
+        for extension in self._extensions:
+            extension.start(self._pool, self.config)
         self._hooks.fire("startup", reraise=True)
         if self.config.job_log:
             self._job_logger.attach()

@@ -270,12 +270,16 @@ def latency_seconds(payload: Mapping[str, Any], now: float) -> float | None:
     Args:
         now: Seconds since the epoch.
     """
-    stamp = payload.get("enqueued_at")
+    since = epoch_seconds(payload.get("enqueued_at"))
+    # Clocks of two machines differ: a job never waits for less than nothing.
+    return None if since is None else max(0.0, now - since)
+
+
+def epoch_seconds(stamp: Any) -> float | None:
+    """A payload's timestamp of any release, float seconds or whole milliseconds; None if it is none."""
     if type(stamp) is not float and type(stamp) is not int:
         return None
     try:
-        since = stamp / 1000 if stamp > _LEAST_MILLISECONDS else float(stamp)
+        return stamp / 1000 if stamp > _LEAST_MILLISECONDS else float(stamp)
     except OverflowError:
         return None
-    # Clocks of two machines differ: a job never waits for less than nothing.
-    return max(0.0, now - since)

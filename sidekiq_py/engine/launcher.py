@@ -80,6 +80,8 @@ _GRACE_SECONDS = 3.0
 # Two signals within this time ask for one stop.
 _ONE_STOP_SECONDS = 1.0
 _LEARN_EVERY_SECONDS = 60.0
+# How often one turn of a loop may wait in vain for a Redis that hangs.
+_TIMEOUTS_IN_A_TURN = 3
 # For handlers of the program that are still to be called.
 _HANDLERS_SECONDS = 3.0
 
@@ -132,6 +134,7 @@ class Launcher:
         self._is_stopping = False
         self._is_quiet = False
         self._is_leaving = False
+        self._has_started = False
         self._stop_once = threading.Lock()
         self._left: list[UnitOfWork] = []
         self._quiet_once = threading.Lock()
@@ -286,6 +289,50 @@ class Launcher:
                 manager.start()
         self._poller.start()
         self._maintenance.start()
+        self._has_started = True
+
+    def stalled_loops(self) -> list[str]:
+        """
+        Those of this process's own loops that have not turned for too long; none while it leaves. Asks nobody.
+
+        How long a job runs is not looked at. The loops that run code of the program's are, too: without the heartbeat
+        the process vanishes from the Web UI, without the poller due jobs may wait.
+        """
+        if self._is_leaving:
+            return []
+        loops = {
+            "lease": self._lease.pulse,
+            "housekeeper": self._housekeeper.pulse,
+            "heartbeat": self._heartbeat.pulse,
+            "poller": self._poller.pulse,
+        }
+        # A Redis that hangs holds a loop up for so long.
+        patience = self.config.stall_seconds + _TIMEOUTS_IN_A_TURN * self._pool.settings.socket_timeout_seconds
+        if self._is_stopping:
+            # It ends when the process takes no more jobs.
+            del loops["poller"]
+        return [name for name, pulse in loops.items() if pulse.overdue_seconds > patience]
+
+    def why_not_fetching(self) -> str | None:
+        """Why this process takes no jobs now, or None. Asks nobody."""
+        if not self._has_started:
+            return "starting"
+        if self._is_stopping:
+            return "it takes no more jobs"
+        return "Redis is out of reach, or refuses what a worker needs" if self._downtime.is_on else None
+
+    def ping(self, *, within_seconds: float) -> None:
+        """
+        Ask Redis for a sign of life.
+
+        Raises:
+            RedisError: It gives none.
+        """
+        link = self._pool.new_link(timeout_seconds=within_seconds)
+        try:
+            link.command("PING")
+        finally:
+            link.close()
 
     def quiet(self) -> None:
         """Fetch no more; give back what has not started. Idempotent."""

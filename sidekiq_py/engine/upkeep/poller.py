@@ -26,6 +26,7 @@ from typing import Any
 from sidekiq_py import clock
 from sidekiq_py.config import Config
 from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.upkeep.backoff import Backoffs, Outage
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.extension import JobEnd
@@ -125,6 +126,9 @@ class Poller:
         now: Seconds since the epoch.
         monotonic: Seconds that never go back.
         draw: From [0, 1).
+
+    Attributes:
+        pulse: Of the thread.
     """
 
     def __init__(
@@ -153,6 +157,7 @@ class Poller:
         self._draw = draw
         self._limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
         self._end = clock.Wakeable()
+        self.pulse = Pulse()
         self._thread: threading.Thread | None = None
         self._backoffs = Backoffs(report)
         self._scans = [_Scan(set_key) for set_key in promote.WAITING_SETS]
@@ -231,7 +236,7 @@ class Poller:
 
     def _run(self) -> None:
         pause = 0.0
-        while not self._end.wait(pause):
+        while not self._end.wait(self.pulse.waits(pause)):
             pause = self._turn()
         self._leave()
 

@@ -16,8 +16,7 @@ import yaml
 
 from sidekiq_py.cli import main
 from sidekiq_py.metrics.fleet import fleet_text
-from sidekiq_py.metrics.job_metrics import JobMetrics
-from tests.support.documents import anchors_of
+from sidekiq_py.metrics.job_metrics import families
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -68,7 +67,7 @@ def test_a_dockerfile_has_nothing_that_hadolint_reports(name: str) -> None:
 def test_kubernetes_knows_every_field(name: str) -> None:
     """A misspelled field would be ignored there, probes included."""
     tool = Path(sys.executable).parent / "kubernetes-validate"
-    command = [tool, "--strict", DEPLOY / "kubernetes" / f"{name}.yaml"]
+    command = [str(tool), "--strict", str(DEPLOY / "kubernetes" / f"{name}.yaml")]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
 
@@ -114,8 +113,14 @@ def test_a_unit_of_systemd_starts_what_there_is(name: str) -> None:
 
 def exported(redis_url: str) -> set[str]:
     """The names of all metrics, of the fleet and of a worker."""
-    text = fleet_text(pool=redis_url) + JobMetrics().text()
-    return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    of_the_fleet = {line.split()[2] for line in fleet_text(pool=redis_url).splitlines() if line.startswith("# TYPE")}
+    return of_the_fleet | {family.name for family in families({})}
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 def test_alerts_and_board_ask_for_metrics_that_are_exported(redis_url: str) -> None:

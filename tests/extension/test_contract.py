@@ -254,7 +254,7 @@ class TestAdmit:
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 
-        eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1})
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1} and worker.reported)
         assert "it has expired" in str(worker.reported[0][0])
 
     def test_where_the_hook_raises_the_job_waits(self, redis_client, redis_url, tally: Tally, worker: Worker):
@@ -267,7 +267,7 @@ class TestAdmit:
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 
-        eventually(lambda: redis_client.zcard("schedule") == 1)
+        eventually(lambda: redis_client.zcard("schedule") == 1 and worker.reported)
         assert "the extension 'tally' failed in admit" in str(worker.reported[0][0])
 
 

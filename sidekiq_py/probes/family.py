@@ -58,7 +58,8 @@ def in_child(parent: Parent) -> Callable[[Launcher, str], str]:
 class Question:
     """What was asked of all, and who has not answered yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
+        self.text = text
         self.awaited: set[str] | None = None
         self.answers: dict[str, str] = {}
 
@@ -108,9 +109,7 @@ class FamilyProbes:
 
     def collect(self) -> None:
         """Ask all children what they have run."""
-        for pid, text in self._ask(METRICS).answers.items():
-            if pid != self._parent_pid:
-                self._note_counts(pid, text)
+        self._ask(METRICS)
 
     def hear(self, message: Message) -> None:
         """What the parent passes on."""
@@ -122,15 +121,23 @@ class FamilyProbes:
                         question.awaited = set(pids)
                     self._change.notify_all()
             case "ANSWER", (number, pid, *text):
-                with self._change:
-                    question = self._questions.get(number)
-                    if question is not None:
-                        question.answers[pid] = " ".join(text)
-                    self._change.notify_all()
+                self._note_answer(number, pid, " ".join(text))
             case "SAID", (pid, what, *text) if what == METRICS:
                 self._note_counts(pid, " ".join(text))
             case "GONE", (pid,):
                 self._note_gone(pid)
+
+    def _note_answer(self, number: str, pid: str, text: str) -> None:
+        with self._change:
+            question = self._questions.get(number)
+        if question is None:
+            return
+        if question.text == METRICS and pid != self._parent_pid:
+            # Here, by the one who hears of ends as well: noted after its end, a child would count twice.
+            self._note_counts(pid, text)
+        with self._change:
+            question.answers[pid] = text
+            self._change.notify_all()
 
     def _note_counts(self, pid: str, text: str) -> None:
         try:
@@ -150,7 +157,7 @@ class FamilyProbes:
             self._change.notify_all()
 
     def _ask(self, text: str) -> Question:
-        number, question = str(next(self._numbers)), Question()
+        number, question = str(next(self._numbers)), Question(text)
         with self._change:
             self._questions[number] = question
         self._parent.say("ASK", number, "all", text)

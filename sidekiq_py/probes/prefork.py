@@ -69,7 +69,7 @@ class Question:
         return self.awaited is not None and self.awaited <= self.answers.keys()
 
 
-class FamilyProbes:
+class PreforkProbes:
     """
     The parent and its children.
 
@@ -187,7 +187,7 @@ def _serve(port: int, parent: Parent) -> int:
     is_over = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: is_over.set())
     os.environ.pop("NOTIFY_SOCKET", None)
-    probes = FamilyProbes(parent, os.getppid())
+    probes = PreforkProbes(parent, os.getppid())
     server = ProbeServer(port, probes)
     parent.listen(probes.hear, on_end=is_over.set)
     server.start()

@@ -8,7 +8,6 @@ seconds, and once more when it ends; one that crashes takes the last seconds' co
 """
 
 import itertools
-import logging
 import os
 import signal
 import threading
@@ -23,8 +22,6 @@ from sidekiq_py.metrics.job_metrics import Counts, JobMetrics, as_text, families
 from sidekiq_py.metrics.text import render
 from sidekiq_py.probes.server import Answer, ProbeServer
 from sidekiq_py.probes.worker import WorkerProbes
-
-_log = logging.getLogger("sidekiq")
 
 _ANSWER_SECONDS = 3.0
 _COLLECT_SECONDS = 5.0

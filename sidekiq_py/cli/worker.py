@@ -168,11 +168,11 @@ def _supervise(options: Options, config: Config) -> int:
     is_first = _first_of_forked()
     companion = None
     if config.probe_port is not None:
-        from sidekiq_py.probes import family
+        from sidekiq_py.probes import prefork
         from sidekiq_py.probes.server import check_port
 
         check_port(config.probe_port)
-        companion = family.role(config.probe_port)
+        companion = prefork.role(config.probe_port)
 
     def be_child(parent: Parent) -> int:
         # The program may set up logging itself, as in a worker without a parent.
@@ -181,7 +181,7 @@ def _supervise(options: Options, config: Config) -> int:
             from sidekiq_py.cli.boot import make_launcher
 
             make = partial(make_launcher, options, is_first=is_first)
-            return run_child(parent, make) if companion is None else run_child(parent, make, family.in_child(parent))
+            return run_child(parent, make) if companion is None else run_child(parent, make, prefork.in_child(parent))
         except click.ClickException as error:
             error.show()
             return error.exit_code

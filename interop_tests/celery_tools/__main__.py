@@ -4,8 +4,8 @@ Run tools of Celery's users with Celery and under the alias, and compare what th
     python -m interop_tests.celery_tools [ddtrace | newrelic | structlog | airflow ...]
 
 Each has a virtual environment of its own with the real package, Celery and this tree, in
-`~/.cache/sidekiq_py/celery_tools`. The output of both sides is printed; the exit code is 1 where they differ, ids, times
-and what `DIFFERS` names aside. `python -m interop_tests.celery_tools.canvases` compares random canvases.
+`~/.cache/sidekiq_py/celery_tools`. The output of both sides is printed; the exit code is 1 where they differ, but for
+ids, times and what `DIFFERS` names. `python -m interop_tests.celery_tools.canvases` compares random canvases.
 """
 
 import argparse
@@ -29,8 +29,8 @@ SIDES = ("celery", "alias")
 DIFFERS = (
     # Celery names the mailbox of rpc:// in every message; a payload here does only within a workflow.
     r', "celery\.reply_to": "[^"]*"',
-    # What is told of a task that does not start comes from the process that would have run it, in which django-structlog
-    # still has what it bound for the task before.
+    # What is told of a task that does not start comes from the process that would have run it, in which
+    # django-structlog still has what it bound for the task before.
     r"(?<=event='task_not_found') parent_task_id='[^']*'",
     r"(?<=event='task_revoked' expired=True) parent_task_id='[^']*'",
 )

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import redis
 from click.testing import CliRunner
-
 from sidekiq_celery import Celery
 from sidekiq_celery._beat import listing
 from sidekiq_celery._beat.persistent import PersistentScheduler
 from sidekiq_celery.schedules import crontab
+
 from sidekiq_py import program
 from sidekiq_py.cli import main
 

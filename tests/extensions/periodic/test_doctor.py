@@ -28,7 +28,7 @@ def found(level: str, part: str) -> bool:
 
 def save(client: redis.Redis, key: str, **fields: str) -> None:
     """As Ruby saves a job."""
-    name = key.split(":")[-1]
+    name = key.rsplit(":", maxsplit=1)[-1]
     client.sadd("cron_jobs:default" if key.count(":") > 1 else "cron_jobs", key)
     client.hset(key, mapping={"name": name, "klass": "R", "cron": "0 9 * * * Etc/UTC", "status": "enabled", **fields})
 

@@ -362,7 +362,7 @@ def test_under_a_namespace_all_keys_begin_with_it(redis_url: str, redis_client: 
 
     assert [run.outcome for run in jobs.find("report").runs()] == ["success"]
     assert redis_client.smembers("myapp:cron_jobs:default") == {REPORT.encode()}
-    assert all(key.startswith(b"myapp:") for key in redis_client.keys())
+    assert all(key.startswith(b"myapp:") for key in redis_client.keys("*"))
     jobs.find("report").remove()
     assert redis_client.keys("*report*") == []
 

@@ -318,6 +318,7 @@ class Extension:
         commands: Commands and groups of `sidekiq-py`: by name, where each is (`"module:attribute"`) and its line in the
             help, which is so shown without importing it.
         job_attributes: Attributes of `current_job()`: each a function of the current job.
+        ruby_job_attributes: Attributes of what `ruby_job` makes: each a function of that.
         contract: The `CONTRACT` that it was written for.
     """
 
@@ -330,6 +331,7 @@ class Extension:
     api_names: ClassVar[Mapping[str, str]] = {}
     commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
     job_attributes: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    ruby_job_attributes: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

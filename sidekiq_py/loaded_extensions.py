@@ -179,6 +179,11 @@ class LoadedExtensions:
         self.load_installed()
         return next((one.job_attributes[name] for one in self._all if name in one.job_attributes), None)
 
+    def ruby_job_attribute(self, name: str) -> Callable[[Any], Any] | None:
+        """What gives an attribute of a `ruby_job`."""
+        self.load_installed()
+        return next((one.ruby_job_attributes[name] for one in self._all if name in one.ruby_job_attributes), None)
+
     def _home(self, name: str, names: "Callable[[Extension], Mapping[str, str]]") -> str | None:
         self.load_installed()
         return next((names(extension)[name] for extension in self._all if name in names(extension)), None)

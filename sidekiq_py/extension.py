@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.middleware.chain import ServerMiddleware
+from sidekiq_py.outcome import EndKind
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.in_flight import Effect, Once, Unless
@@ -68,25 +69,6 @@ that *encode* what is written (encryption). Inward on a push, in reverse at an e
 """
 
 PHASES: tuple[Phase, ...] = ("decide", "change", "count", "encode")
-
-EndKind = Literal[
-    "success",
-    "retry",
-    "dead",
-    "discarded",
-    "dropped",
-    "interrupted",
-    "invalidated",
-    "deleted",
-    "stopped",
-]
-"""
-How a job left where it was. `success`. `retry`: it failed and waits for another try. `dead`: it is in the dead set,
-also where it was too large, unreadable, buried, or had killed its process thrice. `discarded`: by one of its blocks or
-`dead: false`. `dropped`: it failed and has `retry: false`. `interrupted`: an iterable job goes on later.
-`invalidated`: an extension's `Drop`. `deleted`: by the data API or the command line. `stopped`: a client middleware
-stopped it when it came due.
-"""
 
 
 class PushedJob:
@@ -136,20 +118,28 @@ class PushSlice:
         options: The options of the declared job, or an empty mapping where only a name was given.
         pool: The Redis that they go to.
         dialect: The release that they are written for.
+        follows: The payload of the job whose end writes them, as the next step of a workflow; None for all others.
         effects: What the script that pushes them writes besides.
         once: The hash and the mark by which it is pushed only once.
     """
 
-    __slots__ = ("class_name", "dialect", "effects", "jobs", "once", "options", "pool")
+    __slots__ = ("class_name", "dialect", "effects", "follows", "jobs", "once", "options", "pool")
 
     def __init__(
-        self, jobs: list[PushedJob], class_name: str, options: Mapping[str, Any], pool: Pool, dialect: Dialect
+        self,
+        jobs: list[PushedJob],
+        class_name: str,
+        options: Mapping[str, Any],
+        pool: Pool,
+        dialect: Dialect,
+        follows: Payload | None = None,
     ) -> None:
         self.jobs = jobs
         self.class_name = class_name
         self.options = options
         self.pool = pool
         self.dialect = dialect
+        self.follows = follows
         self.effects: list[Command] = []
         self.once: tuple[str, str] | None = None
 
@@ -166,7 +156,8 @@ class PushSlice:
     def push_once(self, key: str, mark: str) -> None:
         """
         Make the push one that may be sent again after a lost reply: whoever finds *mark* set in the hash at *key* does
-        nothing, and the caller takes the jobs for pushed.
+        nothing, and the caller takes the jobs for pushed. Of no effect where the jobs are pushed along with something
+        that is done once anyway, as the end of a job is.
 
         Raises:
             ConfigError: Another extension has done so.
@@ -349,6 +340,13 @@ class Extension:
     def wants_pushes(self) -> bool:
         """Asked once a push, or a slice of a bulk push: False lets it pass without a look at the jobs."""
         return True
+
+    def wants_pushes_after(self, payload: Payload) -> bool:
+        """
+        Asked where the end of a job that bears one of `payload_keys` pushes others, as a workflow does: True has them
+        pass `push`, also where `wants_pushes` says no.
+        """
+        return False
 
     def push(self, jobs: PushSlice) -> None:
         """

@@ -255,7 +255,7 @@ class TestAdmit:
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 
-        eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1})
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1} and bool(worker.reported))
         assert "it has expired" in str(worker.reported[0][0])
 
     def test_where_the_hook_raises_the_job_waits(self, redis_client, redis_url, tally: Tally, worker: Worker):

@@ -294,12 +294,14 @@ class TaskDefinition(JobDefinition):
 
     def _conclude(self, attempt: Attempt) -> Outcome | None:
         run = running.get()
-        running.set(None)
         if not isinstance(run, JobRun) or run.task_id != attempt.payload.get("jid"):
             # The run was another process's, which has been killed.
             run = JobRun(self, attempt.payload)
         if attempt.error is not None and run.state != states.FAILURE:
+            # What this pushes follows from this job, and not from one before it.
+            running.set(run)
             run.end_from_outside(attempt.error)
+        running.set(None)
         if (events := self.told_events) is not None:
             events.ended(run, attempt.error)
         run.gather_lock(attempt.now)

@@ -16,6 +16,7 @@ __all__ = (
     "close_client_of",
     "definition_of",
     "fail",
+    "operational",
     "pushing_client",
     "refuse",
 )
@@ -58,7 +59,9 @@ def definition_of(task: Any) -> JobDefinition:
 
 def pushing_client(app: App, definition: JobDefinition | None = None) -> Client:
     """The client for a push: of `Client.via`, else of *definition*, else of *app*."""
-    return clients.for_job(definition or JobDefinition("", {}, None, pool=client_of(app)))
+    if definition is None or definition.pool is None:
+        definition = JobDefinition("", {}, None, pool=client_of(app))
+    return clients.for_job(definition)
 
 
 def fail(error: RedisError) -> NoReturn:
@@ -68,9 +71,15 @@ def fail(error: RedisError) -> NoReturn:
     Raises:
         kombu.exceptions.OperationalError: In any case.
     """
+    raise operational(error) from error
+
+
+def operational(error: RedisError) -> Exception:
+    """The error of `fail`."""
     from kombu.exceptions import OperationalError
 
-    raise OperationalError(str(error)) from error
+    made: Exception = OperationalError(str(error))
+    return made
 
 
 def refuse(error: Exception) -> NoReturn:

@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Sequence
 
+from sidekiq_celery._send import locks
 from sidekiq_celery._send.unique import lock_key, mark_of
 from sidekiq_celery._wire.payload import marks_of
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py.errors import PayloadError, RedisError
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.extension import locks
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.in_flight import Held
 from sidekiq_py.redis_access.reads import queues

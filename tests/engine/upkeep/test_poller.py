@@ -15,10 +15,10 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import Config
 from sidekiq_py.engine.upkeep.poller import REST_SECONDS, Poller, initial_wait_seconds, poll_interval_seconds
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path import promote
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import for_queue, prepare_repush
 from tests.support.missing_tools import skip_or_fail

@@ -20,11 +20,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sidekiq_celery._admission import waiting
 from sidekiq_celery._send.clients import client_of, fail
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.extension import revoked, waiting
+from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.promote import WAITING_SETS
 from sidekiq_py.wire import keys

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sidekiq_celery._config.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
 from sidekiq_celery._wire.priorities import base_queue, priority_queues
+from sidekiq_celery.bridge import moves
 from sidekiq_celery.bridge.backward import Backward
 from sidekiq_celery.bridge.fates import Judge
 from sidekiq_celery.bridge.forward import Forward
@@ -21,7 +22,6 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.extension import moves
 from sidekiq_py.wire import keys
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.resources import files
 from typing import Any
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, SidekiqError
@@ -15,7 +16,8 @@ from sidekiq_py.wire.payload import for_queue, parse_job
 
 __all__ = ("call_up", "find", "size")
 
-FIND = Script("find_members")
+_LUA = files("sidekiq_celery._admission") / "lua"
+FIND = Script.of_text("find_members", (_LUA / "find_members.lua").read_text("utf-8"))
 
 _SLICE = 1000
 # Nothing is buried here.

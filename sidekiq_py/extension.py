@@ -17,49 +17,46 @@ An extension is an object with hooks. Each hook is called at one stage of a job'
 costs nothing. What a hook wants written to Redis it returns as commands, and they ride in the very script that does the
 step: both happen or neither. `docs/extensions.md` walks through an example.
 
-Nothing here talks to Redis, and no engine is imported: a program that only pushes loads none.
+What an extension needs besides stands here too: values for declared jobs that decide about their own ends, commands for
+the scripts, and the door to Redis. Payloads are read and written by `sidekiq_py.payloads`. No engine is imported: a
+program that only pushes loads none.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.middleware.chain import ServerMiddleware
-from sidekiq_py.outcome import EndKind
+from sidekiq_py.outcome import Attempt, EndKind, Kind, Outcome, Question
+from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Once, Unless
+from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.settings import RedisSettings, place, redact
+from sidekiq_py.redis_access.job_path.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
+from sidekiq_py.redis_access.job_path.in_flight import Effect, Held, Join, Once, Unless, write
 from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.redis_access.job_path.verbs import Verb
+from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
+from sidekiq_py.registry import Admit, JobDefinition, Payload
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps_known
 
-__all__ = [
-    "CONTRACT",
-    "Bury",
-    "Command",
-    "DoctorCheck",
-    "Drop",
-    "Effect",
-    "EndKind",
-    "Extension",
-    "FetchedJob",
-    "JobEnd",
-    "Maintenance",
-    "Once",
-    "Phase",
-    "Postpone",
-    "PushSlice",
-    "PushedJob",
-    "Unless",
-    "Verb",
-]
+__all__ = (  # noqa: RUF022 — by what they are for
+    # The hooks, and what they are handed.
+    "CONTRACT", "Bury", "DoctorCheck", "Drop", "EndKind", "Extension", "FetchedJob", "JobEnd", "Maintenance", "Phase",
+    "Postpone", "PushSlice", "PushedJob",
+    # What a script writes.
+    "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Unless", "Verb", "add_to_dead", "add_to_retry",
+    "trim_dead", "verbs", "write",
+    # Declared jobs that decide about their own ends (`JobDefinition.conclude`).
+    "Admit", "Attempt", "DeadLimits", "JobDefinition", "Kind", "Outcome", "Payload", "Question",
+    # Redis, and the time.
+    "Link", "Pool", "RedisSettings", "Script", "monotonic", "now_seconds", "place", "redact",
+)  # fmt: skip
 
 CONTRACT = 1
 """The number of this contract. It changes where an extension written against the last one would have to."""
-
-Payload = dict[str, Any]
 
 Phase = Literal["decide", "change", "count", "encode"]
 """

@@ -19,10 +19,8 @@ from sidekiq_celery._wire.payload import KEY, SLOT
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.registry import Admit, Payload
-from sidekiq_py.wire import keys
-from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.payload import dump
+from sidekiq_py.extension import Admit, Payload
+from sidekiq_py.payloads import Dialect, dump, keys
 
 __all__ = ("RateLimits", "limit_all", "rate_key", "set_rate_limit")
 

@@ -8,8 +8,7 @@ Redis, so that clocks of workers do not matter.
 from importlib.resources import files
 from typing import NamedTuple
 
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.extension import Pool, Script
 
 __all__ = ("SLACK_SECONDS", "Slot", "start_afresh", "take")
 

@@ -17,7 +17,7 @@ from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery.schedules import schedstate, schedule
 from sidekiq_celery.utils.time import maybe_make_aware
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.extension import Pool
 
 __all__ = ("PersistentScheduler", "Runs", "place_of", "read_runs")
 

@@ -9,10 +9,7 @@ from collections.abc import Sequence
 
 from sidekiq_celery._send.locks import IS_LOCKED
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
+from sidekiq_py.extension import Effect, Pool, Verb, verbs, write
 
 __all__ = ("Place", "add", "hold", "read", "read_one", "release", "remove", "start", "take")
 
@@ -67,7 +64,7 @@ def take(pool: Pool, place: Place, field: str, seen: bytes, value: bytes, effect
     """
     turn = (_TURN.name, place.turns, field, seen, value)
     try:
-        pool.run(lambda link: in_flight.write(link, [turn, *effects]))
+        pool.run(lambda link: write(link, [turn, *effects]))
     except RedisReplyError as refusal:
         if refusal.code == _IS_ANOTHER:
             return False

@@ -32,8 +32,7 @@ from sidekiq_celery._workflow import flow
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from sidekiq_py.errors import HardTimeLimitError, TerminatedError
-from sidekiq_py.outcome import Attempt, Outcome
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.extension import Attempt, JobDefinition, Outcome
 
 if TYPE_CHECKING:
     from sidekiq_celery.events.task_events import TaskEvents

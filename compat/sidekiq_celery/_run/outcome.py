@@ -18,13 +18,19 @@ from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._send import unique
 from sidekiq_celery._wire.payload import KEY, marks_of
 from sidekiq_celery.exceptions import NotRegistered, Reject
-from sidekiq_py.outcome import Attempt, EndKind, Kind, Outcome
-from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
-from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.wire import keys
-from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, record_failure
-from sidekiq_py.wire.payload import dump, for_queue, parse_job
+from sidekiq_py.extension import (
+    Attempt,
+    DeadLimits,
+    Effect,
+    EndKind,
+    Kind,
+    Outcome,
+    Outgoing,
+    add_to_dead,
+    add_to_retry,
+    trim_dead,
+)
+from sidekiq_py.payloads import UNPRINTABLE_ERROR, dump, for_queue, keys, parse_job, record_failure
 
 __all__ = ("verdict",)
 

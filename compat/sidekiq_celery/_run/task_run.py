@@ -25,8 +25,7 @@ from sidekiq_celery._workflow import flow, links
 from sidekiq_celery.backends.failures import without_exits
 from sidekiq_celery.exceptions import Ignore, Reject, Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
-from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.extension import Effect, Outgoing
 
 __all__ = ("TaskRun",)
 

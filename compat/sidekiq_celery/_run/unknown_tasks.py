@@ -13,7 +13,7 @@ from sidekiq_celery import signals
 from sidekiq_celery._wire.payload import KEY
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.extension import JobDefinition
 
 __all__ = ("unknown_tasks",)
 

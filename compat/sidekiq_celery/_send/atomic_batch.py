@@ -14,9 +14,7 @@ from sidekiq_celery._send.pipeline_buffer import Gathered, Wanted
 from sidekiq_celery.contract import App
 from sidekiq_py import program
 from sidekiq_py.errors import RedisError, RedisReplyError
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.extension import Command, Outgoing, write
 
 __all__ = ("keep", "send", "together")
 
@@ -94,4 +92,4 @@ def _slices(commands: list[Command]) -> Iterator[list[Command]]:
 
 
 def _write(pool: Any, commands: list[Command]) -> None:
-    pool.run(lambda link: in_flight.write(link, commands), idempotent=False)
+    pool.run(lambda link: write(link, commands), idempotent=False)

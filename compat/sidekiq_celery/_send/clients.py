@@ -5,11 +5,10 @@ from weakref import WeakKeyDictionary
 
 from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery.contract import App
+from sidekiq_py import Client
 from sidekiq_py.client import sync_client as clients
-from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.extension import JobDefinition, Pool
 
 __all__ = (
     "client_of",

@@ -9,10 +9,7 @@ from collections.abc import Sequence
 
 from sidekiq_py import program
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Held
-from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
+from sidekiq_py.extension import Effect, Held, Pool, Verb, verbs, write
 
 __all__ = ("IS_LOCKED", "push", "release", "released", "renewed", "taken")
 
@@ -47,7 +44,7 @@ def push(pool: Pool, key: str, text: str, milliseconds: int, effects: Sequence[E
     """
     wanted = taken(key, text, milliseconds, effects)
     try:
-        pool.run(lambda link: in_flight.write(link, wanted), idempotent=False)
+        pool.run(lambda link: write(link, wanted), idempotent=False)
     except RedisReplyError as refusal:
         if refusal.code != IS_LOCKED:
             raise program.extensions.explained(str(refusal)) or refusal from refusal
@@ -78,4 +75,4 @@ def release(pool: Pool, key: str, text: str) -> None:
     Raises:
         RedisError: As `Pool.run` does.
     """
-    pool.run(lambda link: in_flight.write(link, [released(key, text)]))
+    pool.run(lambda link: write(link, [released(key, text)]))

@@ -16,10 +16,8 @@ from typing import Any
 from sidekiq_celery._send.clients import pushing_client
 from sidekiq_celery.contract import App
 from sidekiq_py import program
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.registry import JobDefinition
-from sidekiq_py.wire import keys
+from sidekiq_py.extension import Command, JobDefinition, Outgoing
+from sidekiq_py.payloads import keys
 
 __all__ = ("Gathered", "Wanted", "commands", "gathered", "gathering", "joined", "sending", "shown", "takes_locks")
 

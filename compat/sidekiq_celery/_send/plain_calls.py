@@ -29,11 +29,11 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.wire.json_dialect import dumps_known
+from sidekiq_py.extension import Command
+from sidekiq_py.payloads import dumps_known
 
 if TYPE_CHECKING:
-    from sidekiq_py.client.sync_client import Client
+    from sidekiq_py import Client
 
 __all__ = ("Manner", "Place", "result_of", "send")
 

@@ -16,11 +16,9 @@ from sidekiq_celery._send.pipeline_buffer import Gathered
 from sidekiq_celery._send.push_templates import templated
 from sidekiq_celery._wire.payload import KEY, UNIQUE
 from sidekiq_celery.contract import App
-from sidekiq_py.client.sync_client import Client
+from sidekiq_py import Client
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnectionError, RedisError
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.extension import Command, JobDefinition, Outgoing
 
 __all__ = (
     "Policy",

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.extension import Outgoing
 
 __all__ = ("Run", "RunDetails", "current", "payload_of", "running")
 

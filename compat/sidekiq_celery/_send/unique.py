@@ -23,13 +23,10 @@ from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.payload import UNIQUE
 from sidekiq_celery.contract import App
 from sidekiq_py import program
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.extension import Effect, JobDefinition, Outgoing, Pool
 
 if TYPE_CHECKING:
-    from sidekiq_py.client.sync_client import Client
+    from sidekiq_py import Client
 
 __all__ = (
     "Lock", "Mark", "Uniqueness", "asked_for", "at_end", "carried", "is_until_start", "lock_key", "lock_of", "mark_of",

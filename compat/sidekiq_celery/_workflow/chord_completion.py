@@ -23,8 +23,7 @@ from sidekiq_celery._workflow.steps import call_step
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Join
+from sidekiq_py.extension import Command, Effect, Join
 
 __all__ = ("Chords",)
 

@@ -17,7 +17,7 @@ from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.passed_values import handed_on
 from sidekiq_celery._workflow import chain_continuation, chord_completion, links
 from sidekiq_celery.contract import App
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.extension import Effect
 
 __all__ = ("FLOWS", "MARKS", "Flow", "after_failure", "after_success", "is_part")
 

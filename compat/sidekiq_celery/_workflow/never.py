@@ -13,7 +13,7 @@ from sidekiq_celery._workflow.own_routes import route_of
 from sidekiq_celery._workflow.signature import maybe_signature
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.serialization import safe_repr
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
+from sidekiq_py.extension import Effect, Once
 
 __all__ = ("chord_failed", "never_runs", "result_stored")
 

@@ -21,8 +21,7 @@ from sidekiq_celery.backends.retrying import Retrying
 from sidekiq_celery.backends.values import Values
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import BackendGetMetaError, BackendStoreError, TaskRevokedError, TimeoutError
-from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.extension import Effect, RedisSettings
 
 __all__ = ("Backend", "unpickle_backend")
 

@@ -26,8 +26,7 @@ from sidekiq_celery.bridge.transfer import (
     outcomes,
 )
 from sidekiq_celery.exceptions import InvalidTaskError
-from sidekiq_py.clock import monotonic
-from sidekiq_py.redis_access.connection.link import Command
+from sidekiq_py.extension import Command, monotonic
 
 __all__ = ("KombuRoute",)
 

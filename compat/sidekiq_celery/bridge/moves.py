@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from sidekiq_py.redis_access.connection.link import Command, Link
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.extension import Command, Link, Pool, Script
 
 __all__ = ("Entry", "is_same_server", "move", "read_tail", "server_seconds")
 

@@ -21,8 +21,8 @@ from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import Side
 from sidekiq_celery.bridge.moves import Entry
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py.redis_access.connection.link import Command
-from sidekiq_py.wire import keys
+from sidekiq_py.extension import Command
+from sidekiq_py.payloads import keys
 
 __all__ = (
     "CLAIMED", "TOTALS", "AcrossServers", "Claim", "Claims", "Item", "TooLateError", "Transfer", "WithinRedis",

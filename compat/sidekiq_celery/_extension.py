@@ -5,7 +5,7 @@ Found by its entry point wherever the package is installed, by each worker and c
 Tasks themselves are declared jobs (`_run.definition`), which decide about their own ends; they need no hook.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.resources import files
 from typing import Any, ClassVar
@@ -16,13 +16,22 @@ __all__ = ("CeleryExtension",)
 
 
 class CeleryExtension(Extension):
-    """Ruby jobs as steps of workflows, and what Ruby needs for it."""
+    """Ruby jobs as steps of workflows, what Ruby needs for it, and the periodic tasks of beats."""
 
     name = "celery"
     ruby_job_attributes: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
         "s": lambda job: partial(_signature, job.definition, immutable=False),
         "si": lambda job: partial(_signature, job.definition, immutable=True),
     }
+
+    def entries(self, listing: str) -> Iterable[Any]:
+        """The periodic tasks of beats, in `sidekiq-py cron list`."""
+        if listing != "cron":
+            return ()
+        from sidekiq_celery._beat.listed import entries_in  # as below
+        from sidekiq_py import Client
+
+        return entries_in(Client().pool)
 
     def ruby_code(self) -> str:
         """What `sidekiq-celery ruby-steps` prints."""

@@ -8,7 +8,7 @@ what was due while no beat ran is sent once when one starts.
 
 import json
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, NamedTuple
 
 from sidekiq_celery._beat import as_data, turns
@@ -29,7 +29,11 @@ _LEAST_PATIENCE_SECONDS = 60
 
 def place_of(app: Any) -> turns.Place:
     """Where the state of an app's beats is kept."""
-    return turns.Place(f"sidekiq_py:beat:{app.main or 'default'}")
+    return turns.place_of(_name_of(app))
+
+
+def _name_of(app: Any) -> str:
+    return app.main or "default"
 
 
 class Runs(NamedTuple):
@@ -58,13 +62,13 @@ class Runs(NamedTuple):
         return json.dumps([counted_from, self.total] if is_implied else [counted_from, self.total, sent]).encode()
 
 
-def read_runs(app: Any, text: bytes) -> Runs:
-    """What `Runs.text` has written; times in the app's zone."""
+def read_runs(zone: tzinfo, text: bytes) -> Runs:
+    """What `Runs.text` has written; times in *zone*."""
     seconds, count, *more = json.loads(text)
     sent = more[0] if more else seconds if count else None
 
     def in_zone(moment: float) -> datetime:
-        return datetime.fromtimestamp(moment, UTC).astimezone(app.timezone)
+        return datetime.fromtimestamp(moment, UTC).astimezone(zone)
 
     return Runs(in_zone(seconds), int(count), None if sent is None else in_zone(sent))
 
@@ -95,6 +99,7 @@ class PersistentScheduler(Scheduler):
 
     def setup_schedule(self) -> None:
         """Read the entries and their state; what nobody describes any more is forgotten."""
+        turns.enter(self._pool, _name_of(self.app))
         values, _, added = turns.read(self._pool, self._place)
         self.refresh()
         gone = values.keys() - self._described - added.keys()
@@ -187,12 +192,12 @@ class PersistentScheduler(Scheduler):
 
     def _sent_at(self, name: str) -> datetime | None:
         value = self._seen.get(name)
-        return read_runs(self.app, value).sent_at if value else None
+        return read_runs(self.app.timezone, value).sent_at if value else None
 
     def _adopt(self, entry: Any, value: bytes) -> None:
         self._seen[entry.name] = value
         if value:
-            entry.last_run_at, entry.total_run_count, _ = read_runs(self.app, value)
+            entry.last_run_at, entry.total_run_count, _ = read_runs(self.app.timezone, value)
 
     def _mind_the_clock(self, entry: Any) -> None:
         """A last run far ahead of the clock was written before that was set back: count from now."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from sidekiq_py.cli import show_version
 from sidekiq_py.cli.connection import complete_queue
 from sidekiq_py.cli.log_setup import log_generation, remove_line_handlers, set_up_logging
 from sidekiq_py.cli.settings import FETCHERS, Options, make_config, read_all
+from sidekiq_py.cli.version import show_version
 from sidekiq_py.config import Config
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.logs import FORMAT_NAMES

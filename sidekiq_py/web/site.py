@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
@@ -19,9 +19,6 @@ from sidekiq_py.redaction import Redaction
 from sidekiq_py.web import text
 from sidekiq_py.web.access import Access
 from sidekiq_py.web.throttle import Throttle
-
-if TYPE_CHECKING:
-    from sidekiq_py.web.visit import Visit
 
 ASSETS = Path(__file__).parent / "assets"
 DEFAULT_SERVER = ""
@@ -47,7 +44,7 @@ class Page:
 
     title: str
     path: str
-    render: "Callable[[Visit], Any]"
+    render: Callable[[Any], Any]
     template: str | None = None
 
     def __post_init__(self) -> None:

@@ -86,7 +86,7 @@ def _photograph_dashboard(redis_url: str, client: redis.Redis, browser: Browser,
     with WebServer(command, environment={"REDIS_URL": redis_url}) as dashboard:
         browser.visit(dashboard.url("/"))
         # The doctor looks in the background, and a rate needs two looks.
-        eventually(lambda: "is looking" not in browser.text and "Jobs a second\n–" not in browser.text)
+        eventually(lambda: "is looking" not in browser.text and "Jobs a second\n\N{EN DASH}" not in browser.text)
         [raw, *_] = client.zrange("retry", 0, 0)
         taken = []
         for name, page in DASHBOARD_PAGES.items():

@@ -14,7 +14,7 @@ from sidekiq_py.web.text import duration
 from sidekiq_py.web.visit import Visit
 from sidekiq_py.wire.metrics_keys import BUCKET_BOUNDS_MS
 
-_PERIODS = {"1h": "hour", "4h": "4 hours", "8h": "8 hours", "24h": "24 hours", "72h": "3 days"}
+_PERIODS = {"1h": "1 hour", "4h": "4 hours", "8h": "8 hours", "24h": "24 hours", "72h": "3 days"}
 _SPANS: dict[str, dict[str, int]] = {
     "1h": {"minutes": 60},
     "4h": {"minutes": 240},

@@ -10,9 +10,13 @@ Python and Ruby processes share one Redis through Sidekiq.
 
 The public names are re-exported here, each imported when it is first asked for: a test run that has the pytest plug-in
 installed, or a program that only enqueues, pays for nothing else. Nothing is defined here.
+
+The distribution has a plug-in for pytest, which would rewrite the asserts of all of it, and warns where that has been
+loaded before, as by `sidekiq-celery run -m pytest`. Here are none, so: PYTEST_DONT_REWRITE
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,33 +26,37 @@ if TYPE_CHECKING:
     from sidekiq_py.errors import Shutdown as Shutdown
     from sidekiq_py.errors import SidekiqError as SidekiqError
     from sidekiq_py.errors import SoftTimeLimitError as SoftTimeLimitError
+    from sidekiq_py.errors import Stopped as Stopped
+    from sidekiq_py.extensions.periodic.declared import periodic as periodic
     from sidekiq_py.jobs.decorators import job as job
     from sidekiq_py.jobs.decorators import ruby_job as ruby_job
     from sidekiq_py.jobs.iterable import IterableJob as IterableJob
     from sidekiq_py.jobs.iterable import cancel as cancel
     from sidekiq_py.jobs.job_class import Job as Job
-    from sidekiq_py.middleware.running import CurrentJob as CurrentJob
-    from sidekiq_py.middleware.running import current_job as current_job
     from sidekiq_py.program import client_middleware as client_middleware
     from sidekiq_py.program import configure as configure
     from sidekiq_py.program import on as on
     from sidekiq_py.program import on_death as on_death
     from sidekiq_py.program import on_error as on_error
     from sidekiq_py.program import server_middleware as server_middleware
+    from sidekiq_py.program import use as use
+    from sidekiq_py.running_job import CurrentJob as CurrentJob
+    from sidekiq_py.running_job import current_job as current_job
 
 _HOMES = {
     "AsyncClient": "sidekiq_py.client.async_client",
     "Client": "sidekiq_py.client.sync_client",
-    "CurrentJob": "sidekiq_py.middleware.running",
+    "CurrentJob": "sidekiq_py.running_job",
     "IterableJob": "sidekiq_py.jobs.iterable",
     "Job": "sidekiq_py.jobs.job_class",
     "Shutdown": "sidekiq_py.errors",
     "SidekiqError": "sidekiq_py.errors",
     "SoftTimeLimitError": "sidekiq_py.errors",
+    "Stopped": "sidekiq_py.errors",
     "cancel": "sidekiq_py.jobs.iterable",
     "client_middleware": "sidekiq_py.program",
     "configure": "sidekiq_py.program",
-    "current_job": "sidekiq_py.middleware.running",
+    "current_job": "sidekiq_py.running_job",
     "embed": "sidekiq_py.engine.embedding",
     "job": "sidekiq_py.jobs.decorators",
     "on": "sidekiq_py.program",
@@ -56,6 +64,7 @@ _HOMES = {
     "on_error": "sidekiq_py.program",
     "ruby_job": "sidekiq_py.jobs.decorators",
     "server_middleware": "sidekiq_py.program",
+    "use": "sidekiq_py.program",
 }
 
 __all__ = [
@@ -67,6 +76,7 @@ __all__ = [
     "Shutdown",
     "SidekiqError",
     "SoftTimeLimitError",
+    "Stopped",
     "cancel",
     "client_middleware",
     "configure",
@@ -78,16 +88,26 @@ __all__ = [
     "on_error",
     "ruby_job",
     "server_middleware",
+    "use",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = _HOMES.get(name) or _home_of_an_extension(name)
     if home is None:
         raise AttributeError(f"module 'sidekiq_py' has no attribute {name!r}")
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+def _home_of_an_extension(name: str) -> str | None:
+    # Python asks here for submodules, too, before it imports them.
+    if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
+        return None
+    from sidekiq_py.program import extensions
+
+    return extensions.public_home(name)
 
 
 def __dir__() -> list[str]:

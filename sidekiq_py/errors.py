@@ -7,10 +7,12 @@ Every error of the project.
     │   └── JsonParseError                  the bytes are not JSON as any Ruby release reads it
     ├── ArgumentTypeError (TypeError)       an argument has a type that JSON lacks; `place` says which one
     ├── ArgumentValueError (ValueError)     an argument has a value that JSON cannot carry (NaN, a lone surrogate, …)
+    ├── DeadLetteredError                   an extension has sent a job to the dead set without a run
     ├── DeserializationError                an Active Job argument has no Python value, or its record is not found
     ├── JobTooLargeError                    a job has more bytes than the worker takes
     ├── JobNotFoundError (LookupError)      a payload names a class that no declared job bears
     ├── ExtensionKeyError                   a job is minded by Pro, Enterprise or a gem, which do not exist here
+    ├── ExtensionError                      a hook of an extension has raised; `extension` names it
     ├── JobDeclarationError (ValueError)    a job is declared twice, in `__main__` without a name, or with bad options
     ├── RedisError                          anything that Redis or the way to it refused; `redis_access` maps to these
     │   ├── RedisConnectionError            the connection broke before the command was sent, or could not be made
@@ -18,6 +20,7 @@ Every error of the project.
     │   │   └── PushOutcomeUnknownError     the same for a push: the job may have been enqueued
     │   ├── RedisReplyError                 Redis answered with an error; `code` is its first word
     │   └── UnsupportedRedisError           too old, or a Cluster
+    ├── Stopped                             raised inside a job that somebody has asked to stop
     ├── WrongModeError (RuntimeError)       a testing mode is nested, missing, or cannot run this job like that
     ├── EmptyQueueError (LookupError)       a test wants to run a job and none waits
     ├── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
@@ -94,23 +97,47 @@ class JobNotFoundError(SidekiqError, LookupError):
 
 class ExtensionKeyError(SidekiqError):
     """
-    A job bears a key by which Sidekiq Pro, Enterprise or a gem minds it: in Python nobody can end it as it should.
+    A job bears a key by which Sidekiq Pro, Enterprise, a gem, or an extension that is not loaded minds it: nobody here
+    can end it as it should.
 
     Args:
         key: Of the payload.
         meaning: What it stands for.
         job_class, jid, queue: The job's.
+        is_rubys: Only Ruby can honour it; else an extension of sidekiq_py, which is not loaded here.
     """
 
-    def __init__(self, key: str, meaning: str, job_class: str, jid: str, queue: str) -> None:
+    def __init__(self, key: str, meaning: str, job_class: str, jid: str, queue: str, *, is_rubys: bool = True) -> None:
+        reason = "which only Ruby can honour. Let Ruby alone serve that queue"
+        if not is_rubys:
+            reason = "of an extension that this worker has not loaded. Install or update it here"
         super().__init__(
-            f"{job_class} (jid {jid}, queue {queue}) bears the key {key!r}, {meaning}, which only Ruby can honour. "
-            f"Let Ruby alone serve that queue, or decide by --extension-key {key}=run or {key}=bury"
+            f"{job_class} (jid {jid}, queue {queue}) bears the key {key!r}, {meaning}, {reason}, "
+            f"or decide by --extension-key {key}=run or {key}=bury"
         )
         self.key = key
         self.job_class = job_class
         self.jid = jid
         self.queue = queue
+
+
+class ExtensionError(SidekiqError):
+    """
+    A hook of an extension has raised; its error is the cause of this one.
+
+    Args:
+        extension: The extension's name.
+        hook: Which hook.
+    """
+
+    def __init__(self, extension: str, hook: str, error: BaseException) -> None:
+        super().__init__(f"the extension {extension!r} failed in {hook}: {type(error).__name__}: {error}")
+        self.extension = extension
+        self.hook = hook
+
+
+class DeadLetteredError(SidekiqError):
+    """An extension has sent a job to the dead set without a run; the message is its reason."""
 
 
 class JobDeclarationError(SidekiqError, ValueError):
@@ -245,3 +272,10 @@ class EmptyQueueError(SidekiqError, LookupError):
 
 class Shutdown(BaseException):
     """Raised in a busy job when the deadline of a stop has passed; the job goes back to its queue."""
+
+
+class Stopped(SidekiqError):
+    """
+    Somebody has asked this job to stop, which its next `progress()` raises. Let it pass, after cleaning up: the job
+    ends without a retry, and is no failure.
+    """

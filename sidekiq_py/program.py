@@ -6,19 +6,23 @@ hands a `Config` to its parts and only takes the chains and the hooks from here.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
+from sidekiq_py import telemetry
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
+from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware, ServerMiddleware
 from sidekiq_py.options import OF_JOBS, warn_of_unknown, with_custom
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire.dialect import Dialect, FloatText
 
 if TYPE_CHECKING:
     from sidekiq_py.config import ExtensionPolicy
+    from sidekiq_py.extension import Extension
 
 StrictArgs = Literal["raise", "warn", "off"]
 
@@ -31,24 +35,15 @@ server_middleware: Chain[ServerMiddleware] = Chain()
 hooks = Hooks()
 """Lifecycle events, error and death handlers."""
 
+extensions = LoadedExtensions()
+"""Features above open-source Sidekiq, each an extension."""
+
+use = extensions.use
+telemetry.report_to(hooks.report)
+
 on = hooks.on
 on_error = hooks.on_error
 on_death = hooks.on_death
-
-
-class Outgoing(NamedTuple):
-    """
-    A job that is ready to be sent.
-
-    Args:
-        score: Of a scheduled job, as text: seconds since the epoch. None puts it into *queue*.
-        payload: The bytes.
-    """
-
-    jid: str
-    queue: str
-    score: str | None
-    payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +108,7 @@ def configure(
     default_job_options: Mapping[str, Any] | None = None,
     redis: RedisSettings | None = None,
     extension_keys: Mapping[str, "ExtensionPolicy"] | None = None,
+    extensions: "Iterable[Extension]" = (),
     namespace: str | None = None,
 ) -> None:
     """
@@ -128,6 +124,7 @@ def configure(
         redis: Instead of the URL, with timeouts, the size of the pool and the namespace.
         extension_keys: What a worker does with jobs that bear a key of Pro, Enterprise or a gem, key by key: "refuse"
             (the default), "run" or "bury". Keys that were given before and are not now stay as they are.
+        extensions: Extensions to use besides those that are used already, as by `use`.
         namespace: Puts `<namespace>:` before every key, as the redis-namespace gem does for Sidekiq up to 6.5; "" for
             none. Without it `SIDEKIQ_NAMESPACE` decides.
 
@@ -160,17 +157,21 @@ def configure(
     if namespace is not None:
         changed = replace(changed, redis=replace(changed.redis, namespace=namespace))
     changed.pinned_dialect()
+    for extension in extensions:
+        use(extension)
     _settings = changed
     _tell()
 
 
 def reset() -> None:
-    """Forget every setting, handler and middleware, as at the start of the program."""
+    """Forget every setting, handler (those of telemetry, too) and middleware, as at the start of the program."""
     global _settings, interceptor, after_commit
     _settings = interceptor = after_commit = None
     client_middleware.clear()
     server_middleware.clear()
     hooks.clear()
+    extensions.clear()
+    telemetry.detach_all()
     _tell()
 
 

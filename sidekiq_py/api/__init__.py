@@ -10,6 +10,11 @@ Every object looks at the program's Redis, or at that of `pool=` or `client=`. C
 `asyncio.to_thread`. May import `client` and below, never the engine. Examples: `docs/data_api.md`.
 """
 
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from sidekiq_py import program
 from sidekiq_py.api.audit import AuditEntry, AuditLog
 from sidekiq_py.api.bulk import BulkResult
 from sidekiq_py.api.bulk_runs import BulkRun, BulkRuns, BulkState, BulkStatus
@@ -66,3 +71,12 @@ __all__ = [
     "Work",
     "WorkSet",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A name that an extension adds."""
+    is_ours = name.startswith("_") or find_spec(f"{__name__}.{name}") is not None
+    home = None if is_ours else program.extensions.api_home(name)
+    if home is None:
+        raise AttributeError(f"module 'sidekiq_py.api' has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -84,7 +84,6 @@ def slices(
     per_second: float | None,
     stop: Stop | None = None,
     *,
-    size: int = _SLICE_JOBS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[list[T]]:
     """
@@ -93,15 +92,13 @@ def slices(
     Args:
         per_second: Wait in between, so that no more come in a second; None for as fast as it goes.
         stop: Asked before each slice, and in the pauses; True ends them.
-        size: The most in a slice.
 
     Raises:
         ValueError: *per_second* is not above 0.
     """
     if per_second is not None and not per_second > 0:
         raise ValueError(f"per_second is {per_second!r}; give how many jobs a second, more than 0, or None")
-    if per_second is not None:
-        size = max(1, min(size, int(per_second / _SLICES_PER_SECOND)))
+    size = _SLICE_JOBS if per_second is None else max(1, min(_SLICE_JOBS, int(per_second / _SLICES_PER_SECOND)))
     left = iter(entries)
     began, done = monotonic(), 0
     while part := list(islice(left, size)):

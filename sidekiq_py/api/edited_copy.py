@@ -20,7 +20,7 @@ from sidekiq_py.client.jids import new_jid
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import JsonParseError, PayloadError
-from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire import json_spans
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_dialect import dumps, loads

@@ -18,6 +18,7 @@ from typing import Any
 
 from sidekiq_py import program
 from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
+from sidekiq_py.api.ends import ends_of_extensions
 from sidekiq_py.api.filters import JobFilter
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.source import client_for
@@ -453,7 +454,11 @@ class JobSet:
         if self.name == keys.DEAD:
             raise SidekiqError("entries of the dead set are dead already; retry or delete them")
         after = _announce_death if notify_failure else None
-        return self._move_many(entries, lambda entry: Move(entry.value, "dead"), progress, per_second, stop, after)
+
+        def plan(entry: SortedEntry) -> Move:
+            return Move(entry.value, "dead", effects=ends_of_extensions(entry, "dead", self._dialect()))
+
+        return self._move_many(entries, plan, progress, per_second, stop, after)
 
     def delete_many(
         self,
@@ -466,11 +471,20 @@ class JobSet:
         """`delete` for many entries of this set, a hundred in a round trip; the rest as of `retry_all`."""
         tally = Tally(progress)
         for part in slices(entries, per_second, stop):
-            removed = job_sets.remove(self._pool, self.name, [entry.value for entry in part])
+            removed = self._delete_slice(part)
             tally.moved += removed
             tally.gone += len(part) - removed
             tally.report()
         return tally.result()
+
+    def _delete_slice(self, part: list[SortedEntry]) -> int:
+        """How many were removed; those that extensions mind in scripts of their own."""
+        ends = {entry.value: ends_of_extensions(entry, "deleted", self._dialect()) for entry in part}
+        moves = [Move(value, "nowhere", effects=effects) for value, effects in ends.items() if effects]
+        moved = promote.move(self._pool, self.name, moves, now=now_seconds(), limits=self._limits)
+        plain = [value for value, effects in ends.items() if not effects]
+        removed = job_sets.remove(self._pool, self.name, plain) if plain else 0
+        return removed + sum(result.done for result in moved)
 
     def _walk(self, *, downward: bool, after: Place | None = None) -> Iterator[SortedEntry]:
         while page := job_sets.page(self._pool, self.name, _PAGE_JOBS, after=after, downward=downward):
@@ -539,7 +553,7 @@ class JobSet:
         pushed = self._client.repush(payload)
         if pushed is None:
             _log.info("client middleware stopped a job that was pushed from %s: %r", self.name, entry)
-            return Move(entry.value, "nowhere")
+            return Move(entry.value, "nowhere", effects=ends_of_extensions(entry, "stopped", self._dialect()))
         return promote.move_to(entry.value, pushed.queue, pushed.payload, pushed.score)
 
     def _spelled_as_ruby_would(self, member: bytes) -> bytes:

@@ -1,36 +1,51 @@
 """A queue and its jobs."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Self
 
 from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
+from sidekiq_py.api.ends import ends_of_extensions, is_minded
 from sidekiq_py.api.filters import JobFilter
 from sidekiq_py.api.job_record import JobRecord, latency, seconds_of
 from sidekiq_py.api.source import pool_for
-from sidekiq_py.client.sync_client import Client
+from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
+from sidekiq_py.redis_access.reads.queues import PlacedJob
 
 _PAGE_JOBS = 200
 _NEAR_PAGES = 25
 # To tell how far a search is takes longer than to look at a job.
 _LOOKED_AT_AT_ONCE = 200
-# Redis walks from the tail for each job that is chosen: so many steps of all of a slice keep it for some milliseconds.
+# So many steps over the jobs of a queue keep Redis busy for some milliseconds.
 _STEPS_AT_ONCE = 100_000
-_SLICE_JOBS = 100
 
 
 class QueuedJob(JobRecord):
-    """A job in its queue."""
+    """
+    A job in its queue.
 
-    def __init__(self, value: bytes, queue: str, pool: Pool) -> None:
+    Args:
+        value: Its exact bytes.
+        queue: The queue's name.
+        pool: To the Redis where it is.
+        before: How many jobs were to run before it when it was read; -1 where that is not known.
+    """
+
+    def __init__(self, value: bytes, queue: str, pool: Pool, before: int = -1) -> None:
         super().__init__(value, queue)
         self._pool = pool
         self._queue_name = queue
+        self._before = before
+
+    @property
+    def placed(self) -> PlacedJob:
+        """Its bytes, and about where they stand: to look for them in a long queue takes Redis milliseconds."""
+        return self.value, self._before
 
     @property
     def key(self) -> str:
@@ -39,7 +54,10 @@ class QueuedJob(JobRecord):
 
     def delete(self) -> bool:
         """Remove it from its queue; False if it is not there any more: a worker has taken it, or it was deleted."""
-        return queues.remove(self._pool, self._queue_name, self.value)
+        ends = ends_of_extensions(self, "deleted", of_pool(self._pool).detection.dialect(now_seconds()))
+        if not ends:
+            return queues.remove(self._pool, self._queue_name, self.value)
+        return queues.remove_with(self._pool, self._queue_name, self.value, ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +131,9 @@ class Queue:
         start = length = 0
         while True:
             fresh, start, length, is_end = self._next_page(seen, start, length, oldest_first)
-            for job in fresh:
-                yield QueuedJob(job, self.name, self._pool)
+            for place, job in enumerate(fresh, start):
+                before = place if oldest_first else length - 1 - place
+                yield QueuedJob(job, self.name, self._pool, before)
             if is_end:
                 return
             seen = fresh or seen
@@ -215,8 +234,9 @@ class Queue:
             count = min(limit if wanted is None else _PAGE_JOBS, look_at - number)
             window, length = queues.page(self._pool, self.name, after + number, count, oldest_first=oldest_first)
             for raw in window:
+                place = after + number
+                job = QueuedJob(raw, self.name, self._pool, place if oldest_first else length - 1 - place)
                 number += 1
-                job = QueuedJob(raw, self.name, self._pool)
                 if wanted is None or wanted.fits(job, _enqueued_at(job)):
                     found.append(job)
                 if len(found) == limit:
@@ -279,11 +299,7 @@ class Queue:
             per_second: No more in a second; None for as fast as it goes.
             stop: Asked between two round trips; where it says True, the jobs that are left stay.
         """
-
-        def delete(part: Sequence[bytes]) -> list[bool]:
-            return queues.remove_all(self._pool, self.name, part)
-
-        return self._change(delete, jobs, progress, per_second, stop)
+        return self._take(None, jobs, progress, per_second, stop)
 
     def move_to(
         self,
@@ -314,11 +330,7 @@ class Queue:
             raise ValueError(f"the jobs of {target} are there already; name another queue")
         if jobs is None:
             return self._move_all(target, progress, per_second, stop)
-
-        def move(part: Sequence[bytes]) -> list[bool]:
-            return queues.move_jobs(self._pool, self.name, target, part)
-
-        return self._change(move, jobs, progress, per_second, stop)
+        return self._take(target, jobs, progress, per_second, stop)
 
     def _move_all(
         self, target: str, progress: Progress | None, per_second: float | None, stop: Stop | None
@@ -333,20 +345,35 @@ class Queue:
                 break
         return tally.result()
 
-    def _change(
+    def _take(
         self,
-        act: Callable[[Sequence[bytes]], list[bool]],
+        target: str | None,
         jobs: Iterable[QueuedJob],
         progress: Progress | None,
         per_second: float | None,
         stop: Stop | None,
     ) -> BulkResult:
         tally = Tally(progress)
-        size = max(1, min(_SLICE_JOBS, _STEPS_AT_ONCE // (self.size + 1)))
-        for part in slices(jobs, per_second, stop, size=size):
-            done = sum(act([job.value for job in part]))
-            tally.moved += done
-            tally.gone += len(part) - done
+        for taken in slices(jobs, per_second, stop):
+            minded = [job for job in taken if target is None and is_minded(job)]
+            for job in minded:
+                # Each in a script of its own, with what extensions want written.
+                was_there = job.delete()
+                tally.moved += was_there
+                tally.gone += not was_there
+            part = [job for job in taken if job not in minded] if minded else taken
+            done = queues.take_jobs(self._pool, self.name, [job.placed for job in part], target=target)
+            missed = [(job.value, -1) for job, is_done in zip(part, done, strict=True) if not is_done]
+            # They may stand further back than they did, as when jobs of a dead worker came back. Few at a time, as
+            # Redis now looks through the whole queue for each.
+            size = max(1, min(len(part), _STEPS_AT_ONCE // (self.size + 1))) if missed else 1
+            found = [
+                is_found
+                for start in range(0, len(missed), size)
+                for is_found in queues.take_jobs(self._pool, self.name, missed[start : start + size], target=target)
+            ]
+            tally.moved += sum(done) + sum(found)
+            tally.gone += found.count(False)
             tally.report()
         return tally.result()
 

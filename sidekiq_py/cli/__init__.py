@@ -37,29 +37,38 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+def all_commands() -> dict[str, tuple[str, str]]:
+    """The table above with what extensions add."""
+    from sidekiq_py.program import extensions  # only for the list of all: no command of ours waits for it
+
+    return COMMANDS | {name: where for name, where in extensions.commands().items() if name not in COMMANDS}
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they run, and whose help imports none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table."""
-        return list(COMMANDS)
+        """The names, in the order of the table; then those of extensions."""
+        return list(all_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command *cmd_name*, imported now."""
-        if cmd_name not in COMMANDS:
+        found = COMMANDS.get(cmd_name) or all_commands().get(cmd_name)
+        if found is None:
             return None
-        module_name, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        module_name, _, attribute = found[0].partition(":")
         command: click.Command = getattr(import_module(module_name), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from the table alone."""
+        """The list of commands, from the tables alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in all_commands().items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Completion of a command's name, from the table alone."""
-        names = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        """Completion of a command's name, from the tables alone."""
+        found = all_commands().items()
+        names = [CompletionItem(name, help=line) for name, (_, line) in found if name.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

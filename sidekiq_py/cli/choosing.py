@@ -42,7 +42,11 @@ def filter_options(
         options = [
             click.option("--class", "job_class", metavar="NAME", help="Only jobs of this class."),
             *(
-                [click.option("--queue", shell_complete=complete_queue, help="Only jobs of this queue.")]
+                [
+                    click.option(
+                        "--queue", metavar="NAME", shell_complete=complete_queue, help="Only jobs of this queue."
+                    )
+                ]
                 if queue
                 else []
             ),

@@ -134,9 +134,10 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
 @reads_redis
 def clear(name: str, yes: bool, dry_run: bool, rate: float | None, as_json: bool, **options: Any) -> None:
     """
-    Delete the jobs of a queue, or those that filters choose.
+    Delete jobs of a queue.
 
-    The queue itself stays, with its pause. Jobs that workers have taken already are not touched.
+    All of them, or those that filters choose. The queue itself stays, with its pause. Jobs that workers have taken
+    already are not touched.
     """
     queue = _known(name)
     wanted = take_filter(options)
@@ -203,7 +204,7 @@ def pause(names: tuple[str, ...], as_json: bool) -> None:
             goes = "this Ruby process goes" if len(ruby) == 1 else "these Ruby processes go"
             click.echo(
                 f"Without Sidekiq Pro {goes} on fetching from it: {', '.join(ruby)}\n"
-                f"To stop them fetching from all their queues: sidekiq-py processes quiet {' '.join(ruby)}"
+                f"To end all fetching there: sidekiq-py processes quiet {' '.join(ruby)}"
             )
     if as_json:
         echo_json_array(done)
@@ -244,10 +245,11 @@ def move(
     **options: Any,
 ) -> None:
     """
-    Move the jobs of a queue to another, or those that filters choose.
+    Move jobs to another queue.
 
-    They line up behind the jobs that wait there, in their order, each byte for byte as it is. Each round trip moves a
-    hundred jobs in one step: however this command ends, each job is in one of the two queues, once.
+    All of them, or those that filters choose. They line up behind the jobs that wait there, in their order, each byte
+    for byte as it is. Each round trip moves a hundred jobs in one step: however this command ends, each job is in one
+    of the two queues, once.
     """
     if source == target:
         raise click.UsageError("FROM and TO are the same queue")
@@ -272,9 +274,9 @@ def move(
 @reads_redis
 def add(names: tuple[str, ...], as_json: bool) -> None:
     """
-    Enter queues in the list of queues, so that every Web UI shows them.
+    Enter queues in the list of queues.
 
-    For queues whose jobs were pushed by something that did not do it itself.
+    So that every Web UI shows them: for queues whose jobs were pushed by something that did not enter them itself.
     """
     for name in names:
         if not Queue(name).size:

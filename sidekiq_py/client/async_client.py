@@ -5,7 +5,7 @@ What becomes of an item is shared with the blocking client (`outgoing`, `bulk`);
 middleware are the same plain functions, and run on the loop.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from time import time
 from types import TracebackType
@@ -18,6 +18,7 @@ from sidekiq_py.client.sync_client import Client, Jids
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.dialect import Dialect
@@ -120,7 +121,7 @@ class AsyncClient:
     ) -> Jids:
         """As `Client.push_bulk`."""
         order = bulk.order_of_item_bulk(item, batch_size=batch_size, spread_interval=spread_interval)
-        return await self._push_slices(bulk.slices(order, dialect=await self.dialect(), chain=self.middleware))
+        return await self._push_slices(order, await self.dialect())
 
     async def push_bulk_call(
         self,
@@ -137,7 +138,7 @@ class AsyncClient:
         order = bulk.order_of_call_bulk(
             definition, args, set_options=set_options, at=at, batch_size=batch_size, spread_interval=spread_interval
         )
-        return await self._push_slices(bulk.slices(order, dialect=await self.dialect(), chain=self.middleware, fit=fit))
+        return await self._push_slices(order, await self.dialect(), fit)
 
     async def close(self) -> None:
         """Close this loop's connections that are not in use; the next push opens new ones."""
@@ -150,12 +151,31 @@ class AsyncClient:
         ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)
         if ready is None:
             return None
+        if program.extensions.wants_pushes():
+            stopped = await self._push_extended([ready], order.fields["class"], order.definition, dialect)
+            return None if stopped else ready.jid
         await self._send(bulk.portion_of(ready))
         return ready.jid
 
-    async def _push_slices(self, slices: Iterator[bulk.Slice]) -> Jids:
+    async def _push_extended(
+        self, jobs: Sequence[Outgoing], class_name: str, definition: JobDefinition | None, dialect: Dialect
+    ) -> set[str]:
+        """Push what extensions have a say in; the jids of those that they stopped."""
+        from sidekiq_py.client import extended_push  # a program without extensions has no use for it
+
+        options = outgoing.options_of(definition)
+        pushed = extended_push.shown_to_extensions(jobs, class_name, options, self._twin.pool, dialect)
+        if not extended_push.is_left_to_others(pushed):
+            await extended_push.asend(self._pool, pushed)
+        return pushed.stopped_jids
+
+    async def _push_slices(self, order: bulk.BulkOrder, dialect: Dialect, fit: bulk.Fit | None = None) -> Jids:
         jids: Jids = []
-        for one in slices:
+        for one in bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit):
+            if program.extensions.wants_pushes():
+                stopped = await self._push_extended(one.jobs(), order.fields["class"], order.definition, dialect)
+                jids += [None if jid in stopped else jid for jid in one.jids]
+                continue
             jids += one.jids
             for portion in one.portions:
                 await self._send(portion)
@@ -168,6 +188,7 @@ class AsyncClient:
             await self._pool.push(portion.commands(self._twin.pool.key_prefix))
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(portion.jids, error) from error
+        portion.tell_pushed()
 
     async def _infos(self) -> list[bytes]:
         [identities] = await self._pool.batch([versions.IDENTITIES])

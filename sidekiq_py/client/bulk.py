@@ -22,12 +22,14 @@ from sidekiq_py.client.outgoing import (
     options_of,
     order_of_item,
     span_seconds,
+    tell_pushed,
     through,
 )
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path import push as redis_push
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.registry import JobDefinition
+from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dump_args_many
@@ -69,6 +71,11 @@ class Portion(NamedTuple):
             for jid, score, raw in zip(self.jids, scores, self.payloads, strict=True)
         ]
 
+    def tell_pushed(self) -> None:
+        """They stand in Redis."""
+        if PUSH.handlers:
+            tell_pushed(self.queue, self.jids, self.payloads, is_scheduled=self.scores is not None)
+
 
 class Slice(NamedTuple):
     """
@@ -81,6 +88,10 @@ class Slice(NamedTuple):
 
     jids: list[str | None]
     portions: list[Portion]
+
+    def jobs(self) -> list[Outgoing]:
+        """Each job by itself."""
+        return [job for portion in self.portions for job in portion.jobs()]
 
 
 class BulkOrder(NamedTuple):

@@ -20,12 +20,13 @@ from sidekiq_py.client.detection import Detection
 from sidekiq_py.client.jids import new_jid
 from sidekiq_py.client.outgoing import ClientChain, Order
 from sidekiq_py.errors import ConfigError, PushOutcomeUnknownError, ReplyLostError
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path import push as redis_push
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import JobDefinition
+from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_dialect import dump_args
 from sidekiq_py.wire.payload import absolute_at
@@ -108,7 +109,7 @@ class Client:
         now = time()
         detection = self.detection
         dialect = detection.last if detection.valid_from <= now < detection.valid_until else detection.dialect(now)
-        if self.middleware or not program.is_plain:
+        if self.middleware or not program.is_plain or program.extensions.wants_pushes():
             return self.push_call(definition, args)
         stencil = definition.stencil
         if (
@@ -120,10 +121,13 @@ class Client:
         args_json = dump_args(args, dialect.float_text)
         jid = new_jid()
         stamp = int(now * 1000) if stencil.millisecond_times else now
+        raw = stencil.render(args_json, jid, stamp, stamp)
         try:
-            redis_push.push_one(self.pool, stencil.queue, stencil.render(args_json, jid, stamp, stamp))
+            redis_push.push_one(self.pool, stencil.queue, raw)
         except ReplyLostError as error:
             raise PushOutcomeUnknownError([jid], error) from error
+        if PUSH.handlers:
+            outgoing.tell_pushed(stencil.queue, [jid], [raw], is_scheduled=False)
         return jid
 
     def push_call(
@@ -177,7 +181,7 @@ class Client:
         from sidekiq_py.client import bulk
 
         order = bulk.order_of_item_bulk(item, batch_size=batch_size, spread_interval=spread_interval)
-        return self._push_slices(bulk.slices(order, dialect=self.detection.dialect(time()), chain=self.middleware))
+        return self._push_slices(order, self.detection.dialect(time()))
 
     def push_bulk_call(
         self,
@@ -196,25 +200,37 @@ class Client:
         order = bulk.order_of_call_bulk(
             definition, args, set_options=set_options, at=at, batch_size=batch_size, spread_interval=spread_interval
         )
-        dialect = self.detection.dialect(time())
-        return self._push_slices(bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit))
+        return self._push_slices(order, self.detection.dialect(time()), fit)
 
-    def _push_slices(self, slices: "Iterator[bulk.Slice]") -> Jids:
+    def _push_slices(self, order: "bulk.BulkOrder", dialect: Dialect, fit: "bulk.Fit | None" = None) -> Jids:
+        from sidekiq_py.client import bulk
+
         jids: Jids = []
         in_doubt: list[str] = []
+        sent: bulk.Portion | None = None
         try:
             with redis_push.Stream(self.pool) as stream:
-                for one in slices:
+                for one in bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit):
+                    if program.extensions.wants_pushes():
+                        stream.settle()
+                        stopped = self._push_extended(one.jobs(), order.fields["class"], order.definition, dialect)
+                        jids += [None if jid in stopped else jid for jid in one.jids]
+                        continue
                     jids += one.jids
                     for portion in one.portions:
                         if program.interceptor is not None and program.interceptor(portion.jobs()):
                             continue
                         commands = portion.commands(self.pool.key_prefix)
                         stream.settle()
+                        if sent is not None:
+                            sent.tell_pushed()
+                        sent = portion
                         in_doubt = portion.jids
                         stream.send(commands)
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(in_doubt, error) from error
+        if sent is not None:
+            sent.tell_pushed()
         return jids
 
     def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:
@@ -261,8 +277,24 @@ class Client:
         ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)
         if ready is None:
             return None
+        if program.extensions.wants_pushes():
+            stopped = self._push_extended([ready], order.fields["class"], order.definition, dialect)
+            return None if stopped else ready.jid
         self.send(ready)
         return ready.jid
+
+    def _push_extended(
+        self, jobs: Sequence[Outgoing], class_name: str, definition: JobDefinition | None, dialect: Dialect
+    ) -> set[str]:
+        """Push what extensions have a say in; the jids of those that they stopped."""
+        from sidekiq_py.client import extended_push  # a program without extensions has no use for it
+
+        pushed = extended_push.shown_to_extensions(
+            jobs, class_name, outgoing.options_of(definition), self.pool, dialect
+        )
+        if not extended_push.is_left_to_others(pushed):
+            extended_push.send(self.pool, pushed)
+        return pushed.stopped_jids
 
     def send(self, ready: Outgoing) -> None:
         """
@@ -281,6 +313,9 @@ class Client:
                 redis_push.execute(self.pool, redis_push.schedule_command([entry], prefix=self.pool.key_prefix))
         except ReplyLostError as error:
             raise PushOutcomeUnknownError([ready.jid], error) from error
+        if PUSH.handlers:
+            is_scheduled = ready.score is not None
+            outgoing.tell_pushed(ready.queue, [ready.jid], [ready.payload], is_scheduled=is_scheduled)
 
 
 _via: ContextVar[Client | None] = ContextVar("sidekiq_via", default=None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sidekiq_py import program
@@ -13,6 +14,8 @@ from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, Level, unseen
 from sidekiq_py.doctor.keyspace import Part
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.extension import DoctorCheck
+from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import place
 from sidekiq_py.registry import JobDefinition
 
@@ -98,8 +101,20 @@ def examine(
     )
     # Whoever is not let in hears of it here. Of a server that can keep no jobs there is nothing else to say.
     is_unfit = facts.server.mode in ("cluster", "sentinel")
-    examined = tuple(Examined(check, _look(check, facts)) for check in (CHECKS[:1] if is_unfit else CHECKS))
+    checks = CHECKS[:1] if is_unfit else (*CHECKS, *_of_extensions(links))
+    examined = tuple(Examined(check, _look(check, facts)) for check in checks)
     return Report(place(links.settings), facts.describe(), examined, _are_keys_whole(facts))
+
+
+def _of_extensions(pool: Pool) -> Iterator[Check]:
+    program.extensions.load_installed()
+    for extension in program.extensions:
+        for check in extension.checks():
+            yield Check(check.name, check.group, check.topic, partial(_look_at, check, pool))
+
+
+def _look_at(check: DoctorCheck, pool: Pool, facts: Facts) -> Iterable[Finding]:
+    return check.look(pool)
 
 
 def _look(check: Check, facts: Facts) -> tuple[Finding, ...]:

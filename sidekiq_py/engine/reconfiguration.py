@@ -39,14 +39,14 @@ class Reconfiguration:
         *,
         managers: Mapping[str, Manager],
         loop: "EventLoop | None",
-        extensions: ForeignFeatures,
+        foreign: ForeignFeatures,
         heartbeat: Heartbeat,
         pool: Pool,
         state: WorkState,
     ) -> None:
         self._managers = managers
         self._loop = loop
-        self._extensions = extensions
+        self._foreign = foreign
         self._heartbeat = heartbeat
         self._pool = pool
         self._state = state
@@ -81,7 +81,7 @@ class Reconfiguration:
                 self._managers[capsule].fetcher.serve(served)
                 self._heartbeat.change(capsule, weights=served)
 
-            self._extensions.change(added, dropped, serve)
+            self._foreign.change(added, dropped, serve)
 
     def resize(self, threads: int, capsule: str = "default") -> None:
         """Run so many jobs at once in threads; what runs is not stopped."""

@@ -15,46 +15,13 @@ from sidekiq_py.registry import JobDefinition, Payload, never_stopping
 
 ServerChain = Chain[ServerMiddleware]
 
-# Payload, queue and deadline; the object for users is made when somebody asks.
+# Payload, queue and deadline; the object for users (`running_job.py`) is made when somebody asks.
 _current: ContextVar[tuple[Payload, str, float | None] | None] = ContextVar("sidekiq_current_job", default=None)
 
 
-class CurrentJob:
-    """
-    The job that the calling thread or task works on.
-
-    Args:
-        payload: The live dict, as middleware sees it.
-        queue: Where it was fetched from.
-        deadline: Seconds since the epoch at which its soft time limit strikes; None without one.
-    """
-
-    __slots__ = ("deadline", "payload", "queue")
-
-    def __init__(self, payload: Payload, queue: str, deadline: float | None) -> None:
-        self.payload = payload
-        self.queue = queue
-        self.deadline = deadline
-
-    def __repr__(self) -> str:
-        return f"<CurrentJob {self.payload.get('class')} jid={self.jid} queue={self.queue} attempt={self.attempt}>"
-
-    @property
-    def jid(self) -> str:
-        """The job's id."""
-        return str(self.payload.get("jid"))
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first run, 2 for the first retry."""
-        count = self.payload.get("retry_count")
-        return 1 if count is None else int(count) + 2
-
-
-def current_job() -> CurrentJob | None:
-    """The job that is running here, or None."""
-    current = _current.get()
-    return None if current is None else CurrentJob(*current)
+def running_here() -> tuple[Payload, str, float | None] | None:
+    """Payload, queue and deadline of the job that runs here, or None."""
+    return _current.get()
 
 
 def run(

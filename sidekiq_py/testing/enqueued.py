@@ -6,7 +6,7 @@ from typing import Any
 
 from sidekiq_py.errors import EmptyQueueError, WrongModeError
 from sidekiq_py.middleware.running import ServerChain
-from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.testing import performing
 from sidekiq_py.testing.enqueued_job import EnqueuedJob
 from sidekiq_py.testing.expected import ANY, Expected

@@ -11,8 +11,8 @@ from sidekiq_py import program
 from sidekiq_py.client import detection
 from sidekiq_py.errors import WrongModeError
 from sidekiq_py.middleware.running import ServerChain
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.connection.pool import refuse_links
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.testing.enqueued import EnqueuedJobs
 from sidekiq_py.testing.enqueued_job import EnqueuedJob
 from sidekiq_py.testing.performing import perform_at_once

@@ -6,7 +6,7 @@ Other keys that extensions leave in payloads bind nobody: `unique_for` without a
 says that no lock was taken.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 
@@ -35,13 +35,17 @@ EXTENSION_KEYS: Mapping[str, ExtensionKey] = {
 """By key."""
 
 
-def extension_keys_of(payload: Mapping[str, Any]) -> list[str]:
+OUR_PREFIX = "sidekiq_py_"
+"""Begins the payload keys of extensions of this project."""
+
+
+def extension_keys_of(payload: Mapping[str, Any], known: Iterable[str] = EXTENSION_KEYS) -> list[str]:
     """
-    The keys above that mean something in *payload*.
+    The keys above, or those of *known*, that mean something in *payload*.
 
     Null and false are nothing to Ruby, and a job with an `overrated` of 0 was never put off by a limiter.
     """
-    return [key for key in EXTENSION_KEYS if _means_something(key, payload.get(key))]
+    return [key for key in known if _means_something(key, payload.get(key))]
 
 
 def _means_something(key: str, value: Any) -> bool:

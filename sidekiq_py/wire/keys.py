@@ -19,6 +19,7 @@ POLLER_LEASE = "sidekiq_py:poller"
 LOOKOUT_LEASE = "sidekiq_py:lookout"
 REVOKED = "sidekiq_py:revoked"
 ORDERS = "sidekiq_py:orders"
+EXTENSION_KEYS = "sidekiq_py:extension_keys"
 AUDIT = "sidekiq_py:audit"
 BULK_RUNS = "sidekiq_py:bulk_runs"
 

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sidekiq_py.api import JobFilter, Queue, RetrySet, WorkSet
+from sidekiq_py.api import JobFilter, Queue, QueuedJob, RetrySet, WorkSet
 from sidekiq_py.api import queue as queue_module
+from sidekiq_py.errors import RedisReplyError
 
 
 @pytest.fixture
@@ -195,6 +196,49 @@ def test_chosen_jobs_move_in_their_order(pool, redis_client, payload, monkeypatc
     assert result.moved == 40
     assert jids_of(redis_client, "low") == [str(n) for n in range(60) if n % 3]
     assert jids_of(redis_client, "default") == [str(n) for n in range(60) if n % 3 == 0]
+
+
+@pytest.mark.parametrize("oldest_first", [True, False])
+def test_chosen_jobs_are_found_where_they_stand_by_now(pool, redis_client, payload, oldest_first):
+    """Workers have taken some before them, and jobs of a dead worker have come back in front of them."""
+    fill(redis_client, payload, 30)
+    chosen = list(Queue().find(JobFilter(after=10, before=20), oldest_first=oldest_first))
+    for _ in range(12):
+        redis_client.rpop("queue:default")
+    first = Queue().move_to("low", chosen[:5])
+    redis_client.rpush("queue:default", *[payload(f"back{n}") for n in range(20)])
+    second = Queue().move_to("low", chosen[5:])
+
+    assert (first.moved + second.moved, first.gone + second.gone) == (8, 2)
+    assert sorted(jids_of(redis_client, "low")) == [str(n) for n in range(12, 20)]
+    assert jids_of(redis_client, "default")[-10:] == [str(n) for n in range(20, 30)]
+    assert redis_client.llen("queue:default") == 30
+
+
+def test_of_equal_jobs_as_many_are_deleted_as_were_chosen(pool, redis_client, payload):
+    """The others stay."""
+    redis_client.lpush("queue:default", *[payload("same")] * 5, payload("other"))
+
+    result = Queue().delete_many(list(Queue().find(JobFilter(text='"jid":"same"')))[:3])
+
+    assert (result.moved, jids_of(redis_client, "default")) == (3, ["same", "same", "other"])
+
+
+@pytest.mark.parametrize("missing", ["lset", "lrem", "lpos", "lpush", "sadd"])
+def test_a_user_who_lacks_a_right_changes_nothing(redis_url, redis_client, payload, missing):
+    """No job stands in both queues, and none is bent."""
+    fill(redis_client, payload, 3)
+    redis_client.execute_command("ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", f"-{missing}")
+    queue = Queue(pool=redis_url.replace("redis://", "redis://limited:secret@"))
+
+    for begin in (0, -1):
+        chosen = [QueuedJob(job.value, "default", None, begin) for job in reversed(queue)]
+        with pytest.raises(RedisReplyError):
+            queue.move_to("low", chosen)
+
+    redis_client.execute_command("ACL", "DELUSER", "limited")
+    left = jids_of(redis_client, "default") + jids_of(redis_client, "low")
+    assert sorted(left) == ["0", "1", "2"]
 
 
 def test_a_move_into_a_key_of_another_type_loses_nothing(pool, redis_client, payload):

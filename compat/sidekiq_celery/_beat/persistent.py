@@ -11,7 +11,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sidekiq_celery._beat import as_data
+from sidekiq_celery._beat import as_data, listing
 from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, logger
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery.schedules import schedstate, schedule
@@ -26,6 +26,7 @@ __all__ = ("PersistentScheduler", "Runs", "place_of", "read_runs")
 # less than three hours, so that they do not run twice.
 _PATIENCE_SECONDS = 3 * 3600
 _LEAST_PATIENCE_SECONDS = 60
+_SHOW_EVERY_SECONDS = 3600
 
 
 def place_of(app: Any) -> turns.Place:
@@ -87,6 +88,8 @@ class PersistentScheduler(Scheduler):
         self._paused: set[str] = set()
         self._described: set[str] = set()
         self._refreshed_at: float | None = None
+        self._shown: dict[str, tuple[str, str]] | None = None
+        self._shown_at = 0.0
         super().__init__(*args, **kwargs)
 
     @property
@@ -120,6 +123,14 @@ class PersistentScheduler(Scheduler):
             self._mind_the_clock(entry)
         self._heap = None
         self._refreshed_at = time.monotonic()
+        self._show()
+
+    def _show(self) -> None:
+        """Let listings know what is sent when; again from time to time, as they forget it after a day."""
+        shown = {name: (entry.task, as_data.schedule_text(entry.schedule)) for name, entry in self.schedule.items()}
+        if shown != self._shown or time.monotonic() - self._shown_at > _SHOW_EVERY_SECONDS:
+            listing.write(self._pool, self.app.main or "default", shown)
+            self._shown, self._shown_at = shown, time.monotonic()
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Ask the entry whose time has come, and send it if it is due; returns the seconds to sleep."""

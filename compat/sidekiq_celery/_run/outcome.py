@@ -19,9 +19,9 @@ from sidekiq_celery._send import unique
 from sidekiq_celery._wire.payload import KEY, marks_of
 from sidekiq_celery.exceptions import NotRegistered, Reject
 from sidekiq_py.outcome import Attempt, Kind, Outcome
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, record_failure
 from sidekiq_py.wire.payload import dump, for_queue, parse_job

@@ -24,8 +24,8 @@ from sidekiq_celery._workflow import flow, links
 from sidekiq_celery.backends.failures import without_exits
 from sidekiq_celery.exceptions import Ignore, Reject, Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.push import Outgoing
 
 __all__ = ("TaskRun",)
 
@@ -256,6 +256,11 @@ class TaskRun:
         return self.retval if self.state == states.SUCCESS else None
 
     # ---- what the end writes
+
+    @property
+    def is_unknown(self) -> bool:
+        """Nobody has registered the task."""
+        return False
 
     @property
     def ignores_result(self) -> bool:

@@ -12,9 +12,9 @@ from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery.contract import App
 from sidekiq_py import program
 from sidekiq_py.errors import RedisError
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.push import Outgoing
 
 __all__ = ("keep", "send", "together")
 

@@ -23,8 +23,8 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError, RedisError, ReplyLostError
 from sidekiq_py.outcome import Question
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire.json_dialect import loads
 
 __all__ = (

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire import keys
 
 __all__ = ("Gathered", "Wanted", "commands", "gathered", "gathering", "sending", "takes_locks")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._wire.payload import KEY
 from sidekiq_py import program
-from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dump_args, dumps
 from sidekiq_py.wire.push_template import ItemTemplate

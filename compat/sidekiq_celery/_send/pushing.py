@@ -17,8 +17,8 @@ from sidekiq_celery._wire.payload import KEY, UNIQUE
 from sidekiq_celery.contract import App
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnectionError, RedisError
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.push import Outgoing
 
 __all__ = (
     "Policy",

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
-from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing
 
 __all__ = ("Run", "RunDetails", "current", "running")
 
@@ -47,6 +47,10 @@ class RunDetails(Protocol):
     einfo: ExceptionInfo | None
     runtime: float | None
     again: list[Outgoing]
+
+    @property
+    def is_unknown(self) -> bool:
+        """Nobody has registered the task."""
 
     @property
     def plan(self) -> _Plan:

@@ -22,10 +22,10 @@ from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.payload import UNIQUE
 from sidekiq_py import program
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.extension import locks
 from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.push import Outgoing
 
 __all__ = (
     "Lock", "Mark", "Uniqueness", "asked_for", "at_end", "carried", "is_until_start", "lock_key", "lock_of", "mark_of",

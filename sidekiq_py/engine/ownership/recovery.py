@@ -32,14 +32,18 @@ from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    ExtensionError,
     PayloadError,
     RedisError,
     RedisReplyError,
     SidekiqError,
 )
+from sidekiq_py.extension import JobEnd
+from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.job_path import recover
+from sidekiq_py.redis_access.job_path import in_flight, recover
+from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job
@@ -51,7 +55,7 @@ DEATHS_WINDOW_SECONDS = 72 * 3600
 # No call keeps Python's lock for as long; a process that lives on without its worker (an embedded one) may.
 _LONGEST_GRIP_SECONDS = 3600
 _FORGET_SUSPECTS_EVERY_SECONDS = 3600
-# A blocking move is open for two seconds at most; after this nothing can come into an inbox any more.
+# A blocking move is open for five seconds at most; after this nothing can come into an inbox any more.
 _AFTERCARE_SECONDS = 60
 # Asked about, or fenced, in one round trip.
 _OWNERS_PER_PAGE = 200
@@ -106,7 +110,10 @@ class Recovery:
     Args:
         link: A connection of its own.
         dialect: Gives the release to write for.
+        extensions: Told of each job that goes to `dead`.
         on_dead_lettered: Called with the bytes of each job that went to `dead`.
+        on_recovered: Called with an owner's name, how many of its jobs are no longer in flight, and how many of these
+            went to `dead`.
 
     Attributes:
         has_more: The last look was cut short.
@@ -119,13 +126,17 @@ class Recovery:
         ownership: Ownership,
         *,
         dialect: Callable[[], Dialect],
+        extensions: LoadedExtensions | None = None,
         on_dead_lettered: Callable[[bytes, BaseException], Any] = lambda raw, error: None,
+        on_recovered: Callable[[str, int, int], Any] = lambda owner, count, dead: None,
     ) -> None:
         self._config = config
         self._link = link
         self._ownership = ownership
         self._dialect = dialect
+        self._extensions = LoadedExtensions() if extensions is None else extensions
         self._on_dead_lettered = on_dead_lettered
+        self._on_recovered = on_recovered
         self._missing: dict[str, _Missing] = {}
         self._neighbours: list[ProcessPlace] = []
         self._under_way: dict[str, _Round] = {}
@@ -286,11 +297,52 @@ class Recovery:
     def _bring_back(self, name: str, entries: Sequence[recover.Entry]) -> int:
         known = recover.records(self._link, [entry.raw for entry in entries])
         fates = [self._fate(entry, record) for entry, record in zip(entries, known, strict=True)]
-        done = recover.move(self._link, name, fates, now=now_seconds(), dead=self._dead_limits())
-        for fate in fates:
-            if fate.is_dead and fate.entry.field in done:
-                self._announce(fate.entry.raw)
+        minded = [fate for fate in fates if fate.is_dead and self._extensions.minds_bytes(fate.entry.raw)]
+        others = [fate for fate in fates if fate not in minded]
+        done = recover.move(self._link, name, others, now=now_seconds(), dead=self._dead_limits())
+        done += [fate.entry.field for fate in minded if self._bury_with_ends(name, fate)]
+        dead = [fate for fate in fates if fate.is_dead and fate.entry.field in done]
+        for fate in dead:
+            self._announce(fate.entry.raw)
+        if done:
+            self._on_recovered(name, len(done), len(dead))
         return len(done)
+
+    def _bury_with_ends(self, name: str, fate: recover.Fate) -> bool:
+        """To `dead`, in one script with what extensions want written; False if it is not there any more, or refused."""
+        entry, now = fate.entry, now_seconds()
+        assert fate.dead_member is not None
+        payload = _readable(entry.raw)
+        end = JobEnd(
+            "dead",
+            payload,
+            entry.raw,
+            entry.queue,
+            now,
+            self._dialect(),
+            PoisonPillError(),
+            member=fate.dead_member,
+            score=now,
+        )
+        try:
+            effects = self._extensions.end_effects(end)
+        except ExtensionError as error:
+            _log.error("%s; the job is kept in dead", error)
+            effects = ()
+        limits = DeadLimits(*self._dead_limits())
+        try:
+            return in_flight.settle(
+                self._link,
+                name,
+                entry.field,
+                vital=[add_to_dead(fate.dead_member, now), *effects, in_flight.clear_suspect_command(entry.raw)],
+                counters=trim_dead(now, limits),
+                listed=entry.raw if entry.is_listed else None,
+            )
+        except RedisReplyError as error:
+            if error.is_about_server:
+                raise
+            return False
 
     def _fate(self, entry: recover.Entry, record: tuple[int, float] | None) -> recover.Fate:
         now = now_seconds()

@@ -16,28 +16,42 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.report.job_logger import JobLogger
+from sidekiq_py.engine.report import job_events
+from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run import retry
 from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.engine.run.work_state import WorkState
-from sidekiq_py.errors import JobTooLargeError, PayloadError, RedisError, SidekiqError
+from sidekiq_py.errors import ExtensionError, JobTooLargeError, PayloadError, RedisError, SidekiqError, Stopped
+from sidekiq_py.extension import EndKind, JobEnd
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.jobs.iterable import Interrupted
+from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.outcome import Attempt, Outcome
-from sidekiq_py.program import Outgoing
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.registry import JobDefinition, Registry
+from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, SETTLE
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.payload import parse_job, score_text
 
 _log = logging.getLogger("sidekiq")
 
 _SHOWN_BYTES = 200
 
 Payload = dict[str, Any]
+
+_END_KINDS: dict[str, EndKind] = {
+    "done": "success",
+    "retry": "retry",
+    "dead": "dead",
+    "discarded": "discarded",
+    "dropped": "dropped",
+}
+
 Repush = Callable[[Payload], Outgoing | None]
 
 
@@ -64,11 +78,70 @@ class Surroundings:
     hooks: Hooks
     state: WorkState
     metrics: ExecutionMetrics
-    logger: JobLogger
+    context: JobContext
+    identity: str
     dialect: Callable[[], Dialect]
     repush: Repush
-    extensions: ForeignFeatures
+    foreign: ForeignFeatures
+    extensions: LoadedExtensions
     is_stopping: Callable[[], bool]
+
+    def chain_for(self, payload: Payload) -> Chain[ServerMiddleware]:
+        """What wraps the run of a job: the program's middleware, and outside of it that of extensions that mind it."""
+        if not self.extensions.minds(payload):
+            return self.chain
+        chain = self.chain.copy()
+        for middleware in reversed(self.extensions.around(payload)):
+            chain.prepend(middleware)
+        return chain
+
+    def with_ends_of_extensions(
+        self,
+        outcome: Outcome,
+        payload: Payload,
+        raw: bytes,
+        queue: str,
+        *,
+        error: BaseException | None,
+        seconds: float,
+        now: float,
+    ) -> Outcome:
+        """
+        *outcome* with what extensions want written with it.
+
+        Where one of them fails after a failure, the job's bytes go to `dead`: what it minds would not be in order.
+
+        Raises:
+            ExtensionError: One of them fails after a success.
+        """
+        kind = _END_KINDS.get(outcome.kind)
+        if kind is None or not self.extensions.minds(payload):
+            return outcome
+        end = JobEnd(kind, payload, raw, queue, now, self.dialect(), error, seconds, outcome.member, outcome.score)
+        try:
+            return outcome._replace(vital=(*outcome.vital, *self.extensions.end_effects(end)))
+        except ExtensionError as failure:
+            if kind == "success":
+                raise
+            self.hooks.report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
+            return retry.dead_letter_untouched(raw, payload, self.config, now)
+
+    def enter(self, payload: Payload, queue: str) -> None:
+        """A job is about to run in this thread or task."""
+        self.context.enter(payload)
+        if JOB_START.handlers:
+            JOB_START.emit({"payload": payload, "queue": queue, "identity": self.identity})
+
+    def tell_stopped(self, payload: Payload, queue: str, seconds: float) -> None:
+        """It ended well, and its end has been handed in."""
+        if JOB_STOP.handlers:
+            JOB_STOP.emit({"payload": payload, "queue": queue, "identity": self.identity, "seconds": seconds})
+
+    def tell_raised(self, payload: Payload, queue: str, seconds: float, error: BaseException) -> None:
+        """It raised, or was cut off; what becomes of it is decided next."""
+        if JOB_EXCEPTION.handlers:
+            is_failure = not (is_success(error) or retry.is_caused_by_shutdown(error))
+            job_events.raised(payload, queue, self.identity, seconds, error, is_failure=is_failure)
 
     def after_failure(
         self, raw: bytes, queue: str, error: BaseException, definition: JobDefinition | None, now: float
@@ -117,50 +190,119 @@ class AttemptEnd:
         around.hooks.report(JobTooLargeError(text), context)
         outcome = retry.dead_letter_untouched(unit.raw, {}, around.config, now)
         outcome = outcome._replace(announce_death=False, vital=(*effects, *outcome.vital))
-        self._carry_out(unit, {}, None, outcome, now)
+        minded = _payload_for_extensions(unit.raw) if around.extensions.minds_bytes(unit.raw) else {}
+        self._carry_out(unit, minded, None, outcome, now)
+
+    def postponed(self, unit: UnitOfWork, at: float) -> None:
+        """It did not start, and waits in `schedule` until *at*, epoch s: nothing is counted."""
+        self._fetcher.finish(unit, [("ZADD", keys.SCHEDULE, score_text(at), unit.raw)], (), 0.0)
+
+    def invalidated(self, unit: UnitOfWork, payload: Payload, reason: str) -> None:
+        """An extension drops the job, which has not started."""
+        around = self._around
+        end = JobEnd("invalidated", payload, unit.raw, unit.queue, now_seconds(), around.dialect())
+        self._fetcher.finish(unit, around.extensions.end_effects(end), (), 0.0)
+        _log.info("a job was not run: %s: %s", reason, unit)
 
     def failed(
-        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, error: BaseException
+        self,
+        unit: UnitOfWork,
+        payload: Payload,
+        definition: JobDefinition | None,
+        error: BaseException,
+        seconds: float = 0.0,
     ) -> None:
         """
-        The attempt raised.
+        The attempt raised after so many seconds.
 
         Raises:
             RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered.
         """
         if isinstance(error, Interrupted):
-            self._interrupted(unit, payload, definition)
+            self._interrupted(unit, payload, definition, seconds)
+        elif isinstance(error, Stopped):
+            self._succeed(unit, payload, definition, Outcome("done", payload), seconds)
         else:
-            self._fail(unit, payload, definition, error)
+            self._fail(unit, payload, definition, error, seconds)
 
     def succeeded(
-        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, result: Any, seconds: float
+        self,
+        unit: UnitOfWork,
+        payload: Payload,
+        definition: JobDefinition,
+        result: Any,
+        seconds: float,
+        *,
+        may_wait: bool = False,
     ) -> None:
         """
-        The attempt returned, and its definition may want more written than that the job is done.
+        The attempt returned, and its definition or an extension may want more written than that the job is done.
+
+        Args:
+            seconds: How long it ran.
+            may_wait: Its end is handed in with those of others, however long it ran.
 
         Raises:
             RedisError: As `failed`.
         """
-        assert definition.conclude is not None
         around = self._around
         now = now_seconds()
-        attempt = Attempt(unit.raw, payload, unit.queue, result, None, around.config, around.dialect(), now)
-        try:
-            outcome = definition.conclude(attempt)
-        except Exception as error:  # noqa: BLE001 — a job whose end cannot be decided has not ended
-            self._fail(unit, payload, None, error)
-            return
+        outcome = None
+        if definition.conclude is not None:
+            attempt = Attempt(unit.raw, payload, unit.queue, result, None, around.config, around.dialect(), now)
+            try:
+                outcome = definition.conclude(attempt)
+            except Exception as error:  # noqa: BLE001 — a job whose end cannot be decided has not ended
+                self._fail(unit, payload, None, error, seconds)
+                return
+        self._succeed(unit, payload, definition, outcome, seconds, may_wait=may_wait)
+
+    def _succeed(
+        self,
+        unit: UnitOfWork,
+        payload: Payload,
+        definition: JobDefinition | None,
+        outcome: Outcome | None,
+        seconds: float,
+        *,
+        may_wait: bool = False,
+    ) -> None:
+        around = self._around
+        now = now_seconds()
+        if around.extensions.minds(payload):
+            try:
+                outcome = around.with_ends_of_extensions(
+                    outcome or Outcome("done", payload),
+                    payload,
+                    unit.raw,
+                    unit.queue,
+                    error=None,
+                    seconds=seconds,
+                    now=now,
+                )
+            except ExtensionError as error:
+                self._fail(unit, payload, definition, error, seconds)
+                return
+        if may_wait:
+            seconds = 0.0
         if outcome is None:
-            self._fetcher.acknowledge(unit, seconds)
+            self.acknowledge(unit, payload, seconds)
         elif outcome.kind == "done" and outcome.afterwards is None:
             # Like any success it may wait a moment for others, as nobody waits for word of it.
             counters: Sequence[in_flight.Effect] = in_flight.count_commands(utc_day(now), failed=False)
             if outcome.trims:
                 counters = [*outcome.trims, *counters]
             self._fetcher.finish(unit, outcome.vital, counters, seconds, outcome.question)
+            if SETTLE.handlers:
+                job_events.settled("done", payload, unit.raw, unit.queue)
         else:
             self._carry_out(unit, payload, None, outcome, now)
+
+    def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
+        """The attempt succeeded, and that is all there is to write."""
+        self._fetcher.acknowledge(unit, seconds)
+        if SETTLE.handlers:
+            job_events.settled("done", payload, unit.raw, unit.queue)
 
     def rescued(self, unit: UnitOfWork, error: BaseException) -> None:
         """Something went wrong beside the job, so it has failed. Where not even this can be written, it is dead."""
@@ -180,26 +322,47 @@ class AttemptEnd:
         else:
             self._fetcher.requeue([unit])
 
-    def _fail(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, error: BaseException) -> None:
+    def _fail(
+        self,
+        unit: UnitOfWork,
+        payload: Payload,
+        definition: JobDefinition | None,
+        error: BaseException,
+        seconds: float = 0.0,
+    ) -> None:
         around = self._around
         now = now_seconds()
         outcome = around.after_failure(unit.raw, unit.queue, error, definition, now)
-        self._carry_out(unit, payload, error, outcome, now)
+        self._carry_out(unit, payload, error, outcome, now, seconds)
 
     def _carry_out(
-        self, unit: UnitOfWork, payload: Payload, error: BaseException | None, outcome: Outcome, now: float
+        self,
+        unit: UnitOfWork,
+        payload: Payload,
+        error: BaseException | None,
+        outcome: Outcome,
+        now: float,
+        seconds: float = 0.0,
     ) -> None:
         """Settle the job as *outcome* says, and tell the handlers of the *error*."""
         if outcome.kind == "requeue":
             self._requeue(unit, error, outcome.vital)
+            if SETTLE.handlers:
+                job_events.settled("requeue", payload, unit.raw, unit.queue)
             return
         around = self._around
+        if outcome.kind != "done":
+            outcome = around.with_ends_of_extensions(
+                outcome, payload, unit.raw, unit.queue, error=error, seconds=seconds, now=now
+            )
         has_failed = outcome.kind != "done"
         counters = in_flight.count_commands(utc_day(now), failed=has_failed)
         was_ours = self._fetcher.settle(unit, outcome.vital, [*outcome.trims, *counters])
         if not was_ours:
             _log.info("a job ended that was given to somebody else meanwhile; nothing was written: %s", unit)
             return
+        if SETTLE.handlers:
+            job_events.settled(outcome.kind, payload, unit.raw, unit.queue)
         if payload and has_failed and error is not None:
             # What is no job at all has been reported as such on the way here.
             tell = around.hooks.tell if outcome.is_logged else around.hooks.report
@@ -225,20 +388,40 @@ class AttemptEnd:
         else:
             self._fetcher.requeue([unit])
 
-    def _interrupted(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None) -> None:
+    def _interrupted(
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition | None, seconds: float
+    ) -> None:
         """An iterable job has saved where it is: back to its queue, in the same step that ends this attempt."""
         try:
             again = self._around.repush(payload)
+            ends = self._ends_of_interrupted(unit, payload, seconds)
         except Exception as error:  # noqa: BLE001 — a client middleware that raises must not keep the job in flight
             self._fail(unit, payload, definition, error)
             return
-        vital: list[tuple[Any, ...]] = []
+        vital: list[in_flight.Effect] = []
         if again is not None:
             vital = [("SADD", keys.QUEUES, again.queue), ("LPUSH", keys.queue(again.queue), again.payload)]
             if again.score is not None:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
         # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
-        self._fetcher.settle(unit, vital, in_flight.count_commands(utc_day(now_seconds()), failed=True))
+        self._fetcher.settle(unit, [*vital, *ends], in_flight.count_commands(utc_day(now_seconds()), failed=True))
+        if SETTLE.handlers:
+            job_events.settled("interrupted", payload, unit.raw, unit.queue)
+
+    def _ends_of_interrupted(self, unit: UnitOfWork, payload: Payload, seconds: float) -> Sequence[in_flight.Effect]:
+        around = self._around
+        if not around.extensions.minds(payload):
+            return ()
+        now = now_seconds()
+        end = JobEnd("interrupted", payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
+        return around.extensions.end_effects(end)
+
+
+def _payload_for_extensions(raw: bytes) -> Payload:
+    try:
+        return parse_job(raw)
+    except PayloadError:
+        return {}
 
 
 def _push_back(unit: UnitOfWork) -> list[in_flight.Effect]:
@@ -246,8 +429,8 @@ def _push_back(unit: UnitOfWork) -> list[in_flight.Effect]:
 
 
 def is_success(failure: BaseException | None) -> bool:
-    """For the metrics: an interrupted iterable job has done its part, as in Ruby."""
-    return failure is None or isinstance(failure, Interrupted)
+    """For the metrics: an interrupted iterable job has done its part, as in Ruby, and so has one that was stopped."""
+    return failure is None or isinstance(failure, Interrupted | Stopped)
 
 
 def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:

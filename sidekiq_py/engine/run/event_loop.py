@@ -257,13 +257,14 @@ class EventLoop:
             seconds = monotonic() - started
             around.metrics.record(run.payload, seconds, is_success(failure))
             if failure is None:
-                await self._acknowledge(run)
+                await self._acknowledge(run, seconds)
                 run.has_ended = True
-                around.logger.done(seconds)
+                around.tell_stopped(run.payload, run.unit.queue, seconds)
             else:
-                await self._settle(run, failure)
+                # Before its end is written, as in a thread: the line `fail` stands before what is said of the error.
+                around.tell_raised(run.payload, run.unit.queue, seconds, failure)
+                await self._settle(run, failure, seconds)
                 run.has_ended = True
-                around.logger.fail(seconds)
         except asyncio.CancelledError:
             # Beside the job, which has not ended: it goes back.
             pass
@@ -272,7 +273,7 @@ class EventLoop:
             if not run.has_ended:
                 await self._rescue(run, error)
         finally:
-            around.logger.leave()
+            around.context.leave()
             around.state.running.pop(name, None)
 
     async def _perform(self, run: _Run) -> BaseException | None:
@@ -281,11 +282,16 @@ class EventLoop:
         deadline = None if limit is None else now_seconds() + limit
         scope = asyncio.timeout(limit)
         try:
-            around.logger.start(run.payload)
+            around.enter(run.payload, run.unit.queue)
             run.is_performing = True
             async with scope:
                 run.result = await arun(
-                    run.definition, run.payload, run.unit.queue, around.chain, around.is_stopping, deadline
+                    run.definition,
+                    run.payload,
+                    run.unit.queue,
+                    around.chain_for(run.payload),
+                    around.is_stopping,
+                    deadline,
                 )
         except TimeoutError as error:
             if scope.expired():
@@ -312,16 +318,17 @@ class EventLoop:
                 return False
             raise
 
-    async def _acknowledge(self, run: _Run) -> None:
-        if run.definition.conclude is not None:
+    async def _acknowledge(self, run: _Run, seconds: float) -> None:
+        if run.definition.conclude is not None or self._around.extensions.minds(run.payload):
             await self._aside(
-                lambda: run.ending.succeeded(run.unit, run.payload, run.definition, run.result, seconds=0.0), run.unit
+                lambda: run.ending.succeeded(run.unit, run.payload, run.definition, run.result, seconds, may_wait=True),
+                run.unit,
             )
             return
 
         def acknowledge() -> None:
             # Never by this thread: 0 seconds says that the acknowledgement may wait for others.
-            run.fetcher.acknowledge(run.unit, 0.0)
+            run.ending.acknowledge(run.unit, run.payload, 0.0)
 
         if run.unit.is_marked or run.definition.is_acknowledged_early:
             # Their ends are scripts of their own.
@@ -329,8 +336,8 @@ class EventLoop:
         else:
             acknowledge()
 
-    async def _settle(self, run: _Run, failure: BaseException) -> None:
-        await self._aside(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure), run.unit)
+    async def _settle(self, run: _Run, failure: BaseException, seconds: float) -> None:
+        await self._aside(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure, seconds), run.unit)
 
     async def _rescue(self, run: _Run, error: BaseException) -> None:
         """As in a thread: the job must not stay in flight for as long as this process lives."""

@@ -55,8 +55,11 @@ class ForeignFeatures:
         on_unserved: Callable[[str], None],
         is_stopping: Callable[[], bool],
     ) -> None:
-        self._policies = {key: config.extension_keys.get(key, "refuse") for key in EXTENSION_KEYS}
-        self.watched = frozenset(key for key, policy in self._policies.items() if policy != "run")
+        self._wanted = config.extension_keys
+        self._meanings = {key: meaning.stands_for for key, meaning in EXTENSION_KEYS.items()}
+        self._policies: dict[str, ExtensionPolicy] = {}
+        self.watched: frozenset[str] = frozenset()
+        self._watch()
         self._refused: set[str] = set()
         self._served = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
         self._hooks = hooks
@@ -70,15 +73,37 @@ class ForeignFeatures:
     def __repr__(self) -> str:
         return f"<Extensions watched={sorted(self.watched)} served={self._served}>"
 
+    def learn(self, announced: Mapping[str, str], own: Set[str]) -> None:
+        """
+        Watch the keys of extensions that other processes have and this one has not, too.
+
+        Args:
+            announced: Each with what is left undone without its extension.
+            own: Those of this process's extensions.
+        """
+        missing = announced.keys() - own - self._meanings.keys()
+        if missing:
+            self._meanings |= {key: announced[key] for key in sorted(missing)}
+            self._watch()
+
+    def _watch(self) -> None:
+        self._policies = {key: self._wanted.get(key, "refuse") for key in self._meanings}
+        self.watched = frozenset(key for key, policy in self._policies.items() if policy != "run")
+
     def verdict(self, unit: UnitOfWork, payload: Mapping[str, Any]) -> tuple[ExtensionPolicy, ExtensionKeyError] | None:
         """What is to be done with a job that bears one of the watched keys, and why; None: it is run."""
-        by_policy = {self._policies[key]: key for key in reversed(extension_keys_of(payload))}
+        by_policy = {self._policies[key]: key for key in reversed(extension_keys_of(payload, self._meanings))}
         policy = next((policy for policy in _CAREFUL_FIRST if policy in by_policy), None)
         if policy is None:
             return None
         key = by_policy[policy]
         return policy, ExtensionKeyError(
-            key, EXTENSION_KEYS[key].stands_for, payload["class"], str(payload.get("jid")), unit.queue
+            key,
+            self._meanings[key],
+            payload["class"],
+            str(payload.get("jid")),
+            unit.queue,
+            is_rubys=key in EXTENSION_KEYS,
         )
 
     def refuse(self, unit: UnitOfWork, payload: dict[str, Any], error: ExtensionKeyError, fetcher: Fetcher) -> None:

@@ -19,8 +19,10 @@ from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.attempt import AttemptEnd, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
 from sidekiq_py.engine.run.forked import leave_if_forked
+from sidekiq_py.engine.run.held_up import HeldUp
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
-from sidekiq_py.errors import JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.errors import DeadLetteredError, ExtensionError, JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.extension import Drop, FetchedJob, Postpone
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
 from sidekiq_py.wire import keys
@@ -67,7 +69,9 @@ class Processor:
         self._loop = loop
         self._ending = AttemptEnd(surroundings, fetcher)
         self._most_bytes = surroundings.config.max_job_bytes or sys.maxsize
-        self._watched_keys = surroundings.extensions.watched
+        self._foreign = surroundings.foreign
+        self._extensions = surroundings.extensions
+        self._held_up = HeldUp()
         self._guard: Guard | None = None
         self._watch: HardLimitWatch | None = None
         self._tid = ""
@@ -190,7 +194,9 @@ class Processor:
             error = unusable
             self._settle(unit, lambda: self._ending.unusable(unit, error))
             return
-        if not self._watched_keys.isdisjoint(payload) and self._is_turned_away(unit, payload):
+        if not self._foreign.watched.isdisjoint(payload) and self._is_turned_away(unit, payload):
+            return
+        if self._extensions.minds(payload) and self._is_held_up(unit, payload):
             return
         definition = self._around.registry.find(payload["class"])
         if definition is not None and definition.resolve is not None:
@@ -209,14 +215,39 @@ class Processor:
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
         """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""
-        verdict = self._around.extensions.verdict(unit, payload)
+        verdict = self._foreign.verdict(unit, payload)
         if verdict is None:
             return False
         policy, error = verdict
         if policy == "bury":
             self._settle(unit, lambda: self._ending.buried(unit, payload, error))
         else:
-            self._around.extensions.refuse(unit, payload, error, self._fetcher)
+            self._foreign.refuse(unit, payload, error, self._fetcher)
+        return True
+
+    def _is_held_up(self, unit: UnitOfWork, payload: Payload) -> bool:
+        """An extension does not let it start now, and it has been seen to: nothing is counted as started."""
+        around = self._around
+        now = now_seconds()
+        try:
+            verdict = self._extensions.admission(FetchedJob(payload, unit.raw, unit.queue, now, around.dialect()))
+        except ExtensionError as error:
+            at = now + self._held_up.pause_seconds(payload)
+            around.hooks.report(error, {"context": "The job waits and is tried again", "job": payload})
+            verdict = Postpone(at, str(error))
+        if verdict is None:
+            self._held_up.forget(payload)
+            return False
+        if isinstance(verdict, Postpone):
+            at = verdict.at
+            self._held_up.note(payload, verdict.reason)
+            self._settle(unit, lambda: self._ending.postponed(unit, at))
+        elif isinstance(verdict, Drop):
+            reason = verdict.reason
+            self._settle(unit, lambda: self._ending.invalidated(unit, payload, reason))
+        else:
+            reason = verdict.reason
+            self._settle(unit, lambda: self._ending.buried(unit, payload, DeadLetteredError(reason)))
         return True
 
     def _is_rescheduled(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:
@@ -236,11 +267,11 @@ class Processor:
     def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:
         """Nobody declared it. As in Ruby, it starts and fails like any other."""
         missing = JobNotFoundError(display_text(payload.get("wrapped") or payload["class"]))
-        logger = self._around.logger
-        logger.start(payload)
-        logger.fail(monotonic() - started)
+        around = self._around
+        around.enter(payload, unit.queue)
+        around.tell_raised(payload, unit.queue, monotonic() - started, missing)
         self._settle(unit, lambda: self._ending.failed(unit, payload, None, missing))
-        logger.leave()
+        around.context.leave()
 
     def _run_here(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float) -> None:
         watch = self._watch if definition.hard_timeout_seconds is not None else None
@@ -251,8 +282,7 @@ class Processor:
         around = self._around
         running = around.state.running
         running[self._tid] = (unit, started)
-        logger = around.logger
-        logger.start(payload)
+        around.enter(payload, unit.queue)
         if watch is not None:
             watch.begin(unit, definition.hard_timeout_seconds or 0.0)
         failure = self._perform(unit, payload, definition)
@@ -261,17 +291,17 @@ class Processor:
         seconds = monotonic() - started
         if failure is None:
             self._succeed(unit, payload, definition, seconds)
-            logger.done(seconds)
+            around.tell_stopped(payload, unit.queue, seconds)
         else:
-            logger.fail(seconds)
-            self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure))
+            around.tell_raised(payload, unit.queue, seconds, failure)
+            self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
-        logger.leave()
+        around.context.leave()
         del running[self._tid]
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
-        if definition.conclude is None:
-            self._settle(unit, lambda: self._fetcher.acknowledge(unit, seconds))
+        if definition.conclude is None and not self._extensions.minds(payload):
+            self._settle(unit, lambda: self._ending.acknowledge(unit, payload, seconds))
             return
         result, self._result = self._result, None
         self._settle(unit, lambda: self._ending.succeeded(unit, payload, definition, result, seconds))
@@ -290,7 +320,7 @@ class Processor:
                 deadline = now_seconds() + definition.timeout_seconds
             try:
                 self._result = run(
-                    definition, payload, unit.queue, self._around.chain, self._around.is_stopping, deadline
+                    definition, payload, unit.queue, self._around.chain_for(payload), self._around.is_stopping, deadline
                 )
                 is_done = True
             except BaseException as error:  # noqa: BLE001 — SystemExit and Shutdown end the job, not the thread

@@ -25,6 +25,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.verbs import verbs
 from sidekiq_py.wire import keys
 
 FETCH = Script("fetch")
@@ -226,7 +227,13 @@ class TakePlan:
         return [look[1] or b""]
 
 
-def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, may_take_marked: bool) -> Any:
+@lru_cache(maxsize=64)
+def take_plan(owner: str, queue_names: tuple[str, ...], *, wants_notices: bool) -> TakePlan:
+    """The plan, put together once."""
+    return TakePlan(owner, queue_names, wants_notices=wants_notices)
+
+
+def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> Any:
     """
     Take a job from an inbox into the in-flight hash, as a fetch would have.
 
@@ -234,7 +241,8 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, m
         number: `<batch>.<n>`, with which its field is to begin.
 
     Returns:
-        Its field, its bytes and the notices; None: it went back to its queue, or is gone.
+        Its field, its bytes and the notices; None: it went back to its queue, or is gone. A suspect that already bears
+        a death goes back: the fetch script takes it, which knows whether it may come.
     """
     names = [
         keys.in_flight(owner),
@@ -246,7 +254,7 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, m
         keys.REVOKED,
         keys.ORDERS,
     ]
-    return CLAIM.run(link, names, [owner, number, queue_name, "1" if may_take_marked else "0", raw])
+    return CLAIM.run(link, names, [owner, number, queue_name, raw])
 
 
 def acknowledge_commands(owner: str, fields: Sequence[bytes], listed: Iterable[tuple[str, bytes]]) -> list[Command]:
@@ -410,14 +418,16 @@ def settle(
     Returns:
         False if the job was not in flight any more: nothing was written.
     """
-    return bool(SETTLE.run(link, *_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed)))
+    return bool(
+        _script_for(vital).run(link, *_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed))
+    )
 
 
 def settle_call(
     owner: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect] = (), listed: bytes | None = None
 ) -> tuple[Any, ...]:
     """The command by which `settle` ends a job, to be sent along with others; the script may have to be loaded."""
-    return SETTLE.call(*_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed))
+    return _script_for(vital).call(*_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed))
 
 
 def _key_of(owner: str, field: bytes, listed: bytes | None) -> str:
@@ -448,7 +458,36 @@ def _hash_of(owner: str) -> str:
 
 def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> None:
     """As `settle`, for a job that is in flight nowhere: without condition."""
-    SETTLE.run(link, *_settle_parts(keys.in_flight(""), b"", vital, counters))
+    _script_for(vital).run(link, *_settle_parts(keys.in_flight(""), b"", vital, counters))
+
+
+def write_calls(vital: Sequence[Effect]) -> tuple[Command, Command]:
+    """The command that does what `write` does, and the one for a server that does not know the script."""
+    script, parts = _script_for(vital), _settle_parts(keys.in_flight(""), b"", vital, ())
+    return script.call(*parts), script.full_call(*parts)
+
+
+def take_out(link: Link, key: str, job: bytes, *, is_sorted_set: bool, vital: Sequence[Effect]) -> bool:
+    """
+    End a job that stands in a queue or in a sorted set, by its bytes.
+
+    Returns:
+        False if it was not there any more: nothing was written.
+    """
+    names, arguments = _settle_parts(key, job, vital, ())
+    arguments[1] = "2" if is_sorted_set else "1"
+    return bool(_script_for(vital).run(link, names, arguments))
+
+
+def _script_for(effects: Iterable[Effect]) -> Script:
+    """The script that knows the verbs among *effects*."""
+    return verbs.script() if verbs and any(_has_verb(effect) for effect in effects) else SETTLE
+
+
+def _has_verb(effect: Effect) -> bool:
+    if isinstance(effect, Once | Unless | Held | Join):
+        return any(_has_verb(command) for command in effect.then)
+    return effect[0] in verbs
 
 
 def _settle_parts(
@@ -611,14 +650,16 @@ def fields(link: Link, owner: str) -> list[bytes]:
     return found
 
 
-def held(link: Link, owner: str, queue_names: Sequence[str]) -> tuple[list[bytes], list[Any]]:
+def held(
+    link: Link, owner: str, queue_names: Sequence[str], questions: Sequence[Sequence[Any]] = ()
+) -> tuple[list[bytes], list[Any], list[Any]]:
     """
     All that an owner has in flight, in one round trip: its fields, and for each queue what stands in the owner's inbox,
-    or why that cannot be read.
+    or why that cannot be read; then the replies to *questions*, which go along.
     """
     asked = [("HKEYS", keys.in_flight(owner)), *(("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names)]
-    found, *inboxes = link.batch(asked)
-    return raise_first([found])[0], inboxes
+    found, *replies = link.batch([*asked, *questions])
+    return raise_first([found])[0], replies[: len(queue_names)], replies[len(queue_names) :]
 
 
 def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[bytes]]:

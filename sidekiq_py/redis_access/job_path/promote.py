@@ -13,9 +13,10 @@ from typing import Any, Literal
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pcall_error
+from sidekiq_py.redis_access.connection.replies import pcall_error, raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
-from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import score_text
 
@@ -45,6 +46,7 @@ class Move:
         queue: The queue's name, for target `"queue"`.
         data: What to push there, or to put into `schedule`.
         score: The score there, for target `"schedule"`.
+        effects: What extensions want written with it, for targets `"nowhere"` and `"dead"`.
     """
 
     member: bytes
@@ -52,6 +54,7 @@ class Move:
     queue: str = ""
     data: bytes = b""
     score: str = ""
+    effects: tuple[in_flight.Effect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +116,23 @@ def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits:
             alone is its `Moved.refusal`.
     """
     results: list[Moved] = []
-    for part in _parts(moves):
+    for part in _parts([step for step in moves if not step.effects]):
         results += _move_part(pool, set_key, part, now, limits)
-    return results
+    return results + [_take_out(pool, set_key, step, now, limits) for step in moves if step.effects]
+
+
+def _take_out(pool: Pool, set_key: str, step: Move, now: float, limits: DeadLimits) -> Moved:
+    """One that extensions mind, in a script of its own."""
+    vital: list[in_flight.Effect] = [*step.effects]
+    if step.target == "dead":
+        vital = [add_to_dead(step.member, now), *vital, *trim_dead(now, limits)]
+    try:
+        done = pool.run(lambda link: in_flight.take_out(link, set_key, step.member, is_sorted_set=True, vital=vital))
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
+        return Moved(step, done=False, refusal=error)
+    return Moved(step, done)
 
 
 def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limits: DeadLimits) -> list[Moved]:
@@ -132,14 +149,18 @@ def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limit
     return [_moved(step, reply) for step, reply in zip(part, replies, strict=True)]
 
 
-def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
+def look_at_poller(pool: Pool) -> tuple[bytes | None, int]:
     """
-    Take or renew the lease of the quick poller; False if another process has it.
+    The identity of the quick poller, and how many processes there are.
 
-    That is asked by a plain command first: all processes but one ask in vain, and a script costs Redis ten times that.
+    By plain commands: all processes but one ask for the lease in vain, and a script costs Redis ten times that.
     """
-    if pool.command("GET", keys.POLLER_LEASE) not in (None, identity.encode()):
-        return False
+    holder, processes = raise_first(pool.batch([("GET", keys.POLLER_LEASE), ("SCARD", keys.PROCESSES)]))
+    return holder, int(processes)
+
+
+def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
+    """Take or renew the lease of the quick poller; False if another process has it."""
     return bool(pool.run(lambda link: HOLD_POLLER.run(link, [keys.POLLER_LEASE], [identity, ttl_ms])))
 
 

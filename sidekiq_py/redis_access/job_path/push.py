@@ -11,13 +11,29 @@ Source: Sidekiq 6.4.1 and 8.1.7, client.rb, `raw_push` and `atomic_push`.
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link, pack_command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES
+from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.wire import keys
+
+
+class Outgoing(NamedTuple):
+    """
+    A job that is ready to be sent.
+
+    Args:
+        score: Of a scheduled job, as text: seconds since the epoch. None puts it into *queue*.
+        payload: The bytes.
+    """
+
+    jid: str
+    queue: str
+    score: str | None
+    payload: bytes
 
 
 def queue_commands(queue: str, payloads: Sequence[bytes], *, prefix: str) -> list[bytes]:
@@ -40,6 +56,22 @@ def schedule_command(entries: Sequence[tuple[str, bytes]], *, prefix: str) -> li
     """
     arguments = [part for entry in entries for part in entry]
     return [pack_command(("ZADD", prefix + keys.SCHEDULE, *arguments))]
+
+
+def push_commands(jobs: Sequence[Outgoing]) -> list[Command]:
+    """The commands, not packed, that push *jobs*, for a script that does so beside other things."""
+    by_queue: dict[str, list[bytes]] = {}
+    scheduled: list[str | bytes] = []
+    for job in jobs:
+        if job.score is None:
+            by_queue.setdefault(job.queue, []).append(job.payload)
+        else:
+            scheduled += (job.score, job.payload)
+    commands: list[Command] = [("SADD", keys.QUEUES, *by_queue)] if by_queue else []
+    commands += (("LPUSH", keys.queue(queue), *payloads) for queue, payloads in by_queue.items())
+    if scheduled:
+        commands.append(("ZADD", keys.SCHEDULE, *scheduled))
+    return commands
 
 
 def push_one(pool: Pool, queue: str, payload: bytes) -> None:

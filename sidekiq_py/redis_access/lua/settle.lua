@@ -3,10 +3,11 @@
 -- Redis takes nothing back that a script has written before an error, and an end that was refused is sent again. So all that
 -- must succeed is looked at first, and nothing is written where a key is of another type than its command needs.
 --
--- KEYS[1] hash  in-flight jobs, or list  an inbox   KEYS[2..] every key that the commands name
--- ARGV[1] the job's field, or its bytes where KEYS[1] is an inbox; empty for a job that is in flight nowhere, whose commands
+-- KEYS[1] hash  in-flight jobs, or list  an inbox or a queue, or zset  `retry`, `schedule` or `dead`
+-- KEYS[2..] every key that the commands name
+-- ARGV[1] the job's field, or its bytes where KEYS[1] is no hash; empty for a job that is in flight nowhere, whose commands
 -- are run without condition
--- ARGV[2] "1": KEYS[1] is an inbox
+-- ARGV[2] "1": KEYS[1] is a list; "2": it is a sorted set
 -- ARGV[3] how many commands must succeed; they run first, so that an error leaves the job in flight
 -- ARGV[4..] the commands, each as <number of words> <word> ..., the second word being the number of its key; those after
 -- the first ARGV[3] are counters and may fail
@@ -29,18 +30,34 @@
 --                                            with its lease, the job is in flight in <hash> under <field> at once. Keys are
 --                                            given by their numbers
 --
+-- Commands of extensions (verbs) are Lua, put in below by the caller: VERBS.NAME = {look = ..., run = ...}, both called with
+-- the key and a table of the words behind it. `look` writes nothing; a text that it returns refuses the whole script.
+--
 -- Reply: 1, or {number of the standing orders} if a job was taken. 0 if the job was not in flight: somebody else owns it by
 -- now, and nothing was written. Error: WRONGTYPE or ERR with the name of the key; nothing was written.
 
-local is_listed = ARGV[2] == '1'
+local VERBS = {}
+--@verbs
+
+local is_listed, is_scored = ARGV[2] == '1', ARGV[2] == '2'
 if is_listed then
   if not redis.call('LPOS', KEYS[1], ARGV[1]) then return 0 end
+elseif is_scored then
+  if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
 elseif ARGV[1] ~= '' and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
 
 local function remove()
-  if is_listed then redis.call('LREM', KEYS[1], -1, ARGV[1]) else redis.call('HDEL', KEYS[1], ARGV[1]) end
+  if is_listed then
+    redis.call('LREM', KEYS[1], -1, ARGV[1])
+  else
+    redis.call(is_scored and 'ZREM' or 'HDEL', KEYS[1], ARGV[1])
+  end
+end
+
+local function words_of(at)
+  return {unpack(ARGV, at + 3, at + tonumber(ARGV[at]))}
 end
 
 -- Lua hands about 8,000 words to one command.
@@ -84,6 +101,7 @@ local function obstacle()
 
   local function refusal(verb, key)
     local need, is = needs[verb], types[key]
+    if VERBS[verb] then return VERBS[verb].look and VERBS[verb].look(key, words_of(at)) end
     if verb == 'DEL' then
       types[key], coming[key] = 'none', nil
     elseif verb == 'SET' then
@@ -138,14 +156,14 @@ local function obstacle()
   return nil
 end
 
--- One command fails or succeeds as a whole: it needs no look.
-if vital > 1 then
+-- One command of Redis's fails or succeeds as a whole: it needs no look.
+if vital > 1 or next(VERBS) then
   local why = obstacle()
   if why then return redis.error_reply(why) end
 end
 
 -- Removes nothing. A script that has written is not refused for want of memory any more, and with the job's end memory comes free.
-if is_listed then redis.call('LTRIM', KEYS[1], 0, -1) else redis.call('HDEL', KEYS[1], '') end
+if is_listed then redis.call('LTRIM', KEYS[1], 0, -1) elseif is_scored then redis.call('ZREMRANGEBYRANK', KEYS[1], 1, 0) else redis.call('HDEL', KEYS[1], '') end
 
 local function joined(key, parts)
   parts = wanted_parts(key, parts)
@@ -212,6 +230,13 @@ local function taken_or_pushed(at, words)
   return redis.pcall('HSET', hash, field, job), {orders = orders or '', hash = hash, list = list, job = job, field = field}
 end
 
+-- An error in a verb, as of a key of a foreign type, is a reply like that of a command.
+local function done_by_verb(verb, key, words)
+  local is_done, reply = pcall(verb.run, key, words)
+  if is_done then return reply or 1 end
+  return type(reply) == 'table' and reply or {err = tostring(reply)}
+end
+
 local at = FIRST
 local number = 0
 local removed, taken = false, nil
@@ -236,6 +261,8 @@ while ARGV[at] do
       reply, taken = taken_or_pushed(at, words)
     elseif ARGV[at + 1] == 'COUNT' then
       reply = counted(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+    elseif VERBS[ARGV[at + 1]] then
+      reply = done_by_verb(VERBS[ARGV[at + 1]], ARGV[at + 2], words_of(at))
     else
       reply = redis.pcall(unpack(ARGV, at + 1, at + words))
     end

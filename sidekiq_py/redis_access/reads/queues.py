@@ -5,20 +5,27 @@ A queue is a list: newest job at the head, next to run at the tail. Jobs that a 
 process's in-flight hash (`in_flight.py`), where Ruby's UI cannot see them.
 """
 
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.in_flight import Effect
 from sidekiq_py.redis_access.reads import scan
 from sidekiq_py.wire import keys
 
 MOVE_TAIL = Script("move_tail")
-MOVE_JOBS = Script("move_jobs")
+TAKE_JOBS = Script("take_jobs")
 
 _PART = 1000
+
+PlacedJob = tuple[bytes, int]
+"""A job's bytes, and how many jobs run before it, or more; -1 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +153,20 @@ def move_tail(pool: Pool, name: str, target: str, count: int) -> int:
     return int(pool.run(lambda link: MOVE_TAIL.run(link, names, [count])))
 
 
-def move_jobs(pool: Pool, name: str, target: str, jobs: Sequence[bytes]) -> list[bool]:
+def take_jobs(pool: Pool, name: str, jobs: Sequence[PlacedJob], *, target: str | None) -> list[bool]:
     """
-    Move chosen jobs behind all that wait in *target*, in one step; for each whether it was there.
+    Take chosen jobs out of a queue, in one step: behind all that wait in *target*, or for good. For each whether it was
+    found, with no more jobs before it than was told.
 
     Raises:
-        ReplyLostError: They may have been moved. It is not tried again, as other jobs of the same bytes would go.
+        ReplyLostError: They may have been taken. It is not tried again, as other jobs of the same bytes would go.
     """
-    names = [keys.queue(name), keys.queue(target), keys.QUEUES]
-    return [bool(done) for done in pool.run(lambda link: MOVE_JOBS.run(link, names, jobs), idempotent=False)]
+    names = [keys.queue(name), keys.QUEUES, *([] if target is None else [keys.queue(target)])]
+    arguments: list[Any] = [uuid.uuid4().hex]
+    for job, before in jobs:
+        arguments += [job, before]
+    done = pool.run(lambda link: TAKE_JOBS.run(link, names, arguments), idempotent=False)
+    return [one == 1 for one in done]
 
 
 def remove(pool: Pool, name: str, job: bytes) -> bool:
@@ -167,14 +179,12 @@ def remove(pool: Pool, name: str, job: bytes) -> bool:
     return bool(pool.command("LREM", keys.queue(name), 1, job, idempotent=False))
 
 
-def remove_all(pool: Pool, name: str, jobs: Sequence[bytes]) -> list[bool]:
-    """
-    Remove one job of each of these bytes, the one that runs next of several; for each whether there was one.
-
-    Raises:
-        ReplyLostError: As of `remove`.
-    """
-    return [bool(done) for done in pool.batch([("LREM", keys.queue(name), -1, job) for job in jobs], idempotent=False)]
+def remove_with(pool: Pool, name: str, job: bytes, effects: Sequence[Effect]) -> bool:
+    """`remove`, in one script with *effects*."""
+    key = keys.queue(name)
+    return pool.run(
+        lambda link: in_flight.take_out(link, key, job, is_sorted_set=False, vital=effects), idempotent=False
+    )
 
 
 def clear(pool: Pool, name: str, *, keep_name: bool = False, unpause: bool = False) -> int:

@@ -8,7 +8,7 @@ import redis
 from sidekiq_celery import chain, chord, group
 from sidekiq_celery._send import flow_store
 
-from sidekiq_py.program import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually
 

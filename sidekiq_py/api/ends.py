@@ -1,0 +1,27 @@
+"""What extensions want written where a person takes a job out of Redis."""
+
+from sidekiq_py import program
+from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.extension import EndKind, JobEnd
+from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.wire.dialect import Dialect
+
+
+def ends_of_extensions(job: JobRecord, kind: EndKind, dialect: Dialect) -> tuple[Effect, ...]:
+    """
+    The commands for the script that takes *job* out; none for a job that no extension minds.
+
+    Raises:
+        ExtensionError: An extension fails; the job stays where it is.
+    """
+    if not is_minded(job):
+        return ()
+    queue = job.queue or ""
+    return program.extensions.end_effects(JobEnd(kind, job.item, job.value, queue, now_seconds(), dialect))
+
+
+def is_minded(job: JobRecord) -> bool:
+    """Whether an extension wants to hear of the end of *job*."""
+    program.extensions.load_installed()
+    return program.extensions.minds(job.item)

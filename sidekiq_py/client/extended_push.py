@@ -1,0 +1,78 @@
+"""
+A push that extensions have a say in: they see the finished jobs, and their commands ride in the script that pushes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sidekiq_py import program
+from sidekiq_py.errors import PushOutcomeUnknownError, RedisReplyError, ReplyLostError
+from sidekiq_py.extension import PushedJob, PushSlice
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
+from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
+from sidekiq_py.redis_access.job_path.push import Outgoing, push_commands
+from sidekiq_py.wire.dialect import Dialect
+
+
+def shown_to_extensions(
+    jobs: Sequence[Outgoing], class_name: str, options: Mapping[str, Any], pool: Pool, dialect: Dialect
+) -> PushSlice:
+    """
+    The jobs as the extensions leave them.
+
+    Raises:
+        Exception: What a hook raises; nothing is to be pushed.
+    """
+    pushed = [PushedJob(job.jid, job.queue, job.score, job.payload) for job in jobs]
+    return program.extensions.push(PushSlice(pushed, class_name, options, pool, dialect))
+
+
+def is_left_to_others(pushed: PushSlice) -> bool:
+    """There is nothing to send: all jobs were stopped, or a test keeps them."""
+    left = pushed.outgoing
+    return not left or (program.interceptor is not None and program.interceptor(left))
+
+
+def send(pool: Pool, pushed: PushSlice) -> None:
+    """
+    Push, in one script with what the extensions write.
+
+    Raises:
+        RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
+        Exception: What an extension raises where its own command was refused; nothing was pushed.
+    """
+    effects = effects_of(pushed)
+    try:
+        pool.run(lambda link: in_flight.write(link, effects), idempotent=pushed.once is not None)
+    except ReplyLostError as error:
+        raise PushOutcomeUnknownError([job.jid for job in pushed.outgoing], error) from error
+    except RedisReplyError as refusal:
+        raise program.extensions.explained(str(refusal)) or refusal from refusal
+
+
+async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
+    """The awaited twin of `send`."""
+    call, full_call = in_flight.write_calls(effects_of(pushed))
+    try:
+        try:
+            await pool.batch([call])
+        except RedisReplyError as refusal:
+            if refusal.code != "NOSCRIPT":
+                raise
+            await pool.batch([full_call])
+        except ReplyLostError:
+            if pushed.once is None:
+                raise
+            await pool.batch([full_call])
+    except ReplyLostError as error:
+        raise PushOutcomeUnknownError([job.jid for job in pushed.outgoing], error) from error
+    except RedisReplyError as refusal:
+        raise program.extensions.explained(str(refusal)) or refusal from refusal
+
+
+def effects_of(pushed: PushSlice) -> list[Effect]:
+    """What the script writes."""
+    commands = [*pushed.effects, *push_commands(pushed.outgoing)]
+    return [*commands] if pushed.once is None else [Once(*pushed.once, tuple(commands))]

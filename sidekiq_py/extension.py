@@ -1,0 +1,439 @@
+"""
+The contract for everything above open-source Sidekiq: periodic jobs, batches, the Celery surface, and yours.
+
+    import sidekiq_py as sidekiq
+    from sidekiq_py.extension import Extension
+
+    class Tenants(Extension):
+        name = "tenants"
+
+        def push(self, jobs):
+            for job in jobs:
+                job.add("tenant", current_tenant())
+
+    sidekiq.use(Tenants())
+
+An extension is an object with hooks. Each hook is called at one stage of a job's way; what an extension leaves out
+costs nothing. What a hook wants written to Redis it returns as commands, and they ride in the very script that does the
+step: both happen or neither. `docs/extensions.md` walks through an example.
+
+Nothing here talks to Redis, and no engine is imported: a program that only pushes loads none.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from sidekiq_py.config import Config
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.middleware.chain import ServerMiddleware
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.in_flight import Effect, Once, Unless
+from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.redis_access.job_path.verbs import Verb
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.json_dialect import dumps_known
+
+__all__ = [
+    "CONTRACT",
+    "Command",
+    "DeadLetter",
+    "DoctorCheck",
+    "Drop",
+    "Effect",
+    "EndKind",
+    "Extension",
+    "FetchedJob",
+    "JobEnd",
+    "Maintenance",
+    "Once",
+    "Phase",
+    "Postpone",
+    "PushSlice",
+    "PushedJob",
+    "Unless",
+    "Verb",
+]
+
+CONTRACT = 1
+"""The number of this contract. It changes where an extension written against the last one would have to."""
+
+Payload = dict[str, Any]
+
+Phase = Literal["decide", "change", "count", "encode"]
+"""
+When an extension has its turn among others, the same in every program whatever the order of registration: those that
+*decide* whether a job goes on (locks, limits), those that *change* it, those that *count* it (batches, status), those
+that *encode* what is written (encryption). Inward on a push, in reverse at an end; by name within a phase.
+"""
+
+PHASES: tuple[Phase, ...] = ("decide", "change", "count", "encode")
+
+EndKind = Literal[
+    "success",
+    "retry",
+    "dead",
+    "discarded",
+    "dropped",
+    "interrupted",
+    "invalidated",
+    "deleted",
+    "stopped",
+]
+"""
+How a job left where it was. `success`. `retry`: it failed and waits for another try. `dead`: it is in the dead set,
+also where it was too large, unreadable, buried, or had killed its process thrice. `discarded`: by one of its blocks or
+`dead: false`. `dropped`: it failed and has `retry: false`. `interrupted`: an iterable job goes on later.
+`invalidated`: an extension's `Drop`. `deleted`: by the data API or the command line. `stopped`: a client middleware
+stopped it when it came due.
+"""
+
+
+class PushedJob:
+    """
+    A job that is about to be pushed for the first time, behind all client middleware.
+
+    Attributes:
+        jid, queue: The job's.
+        score: Of a scheduled job, as text: seconds since the epoch; None puts it into *queue*.
+        raw: Its bytes.
+        is_stopped: It is not to be pushed.
+    """
+
+    __slots__ = ("is_stopped", "jid", "queue", "raw", "score")
+
+    def __init__(self, jid: str, queue: str, score: str | None, raw: bytes) -> None:
+        self.jid = jid
+        self.queue = queue
+        self.score = score
+        self.raw = raw
+        self.is_stopped = False
+
+    def __repr__(self) -> str:
+        return f"<PushedJob jid={self.jid} queue={self.queue}>"
+
+    def add(self, key: str, value: Any) -> None:
+        """
+        Add a key behind those that the payload has. It must not have it yet.
+
+        Args:
+            value: JSON without floats.
+        """
+        self.raw = b"%b,%b:%b}" % (self.raw[:-1], dumps_known(key), dumps_known(value))
+
+    def stop(self) -> None:
+        """Do not push it; `perform_async` then returns None."""
+        self.is_stopped = True
+
+
+class PushSlice:
+    """
+    Jobs that one round trip pushes: one, or up to a thousand of a bulk push.
+
+    Attributes:
+        jobs: The jobs.
+        class_name: What their payloads name.
+        options: The options of the declared job, or an empty mapping where only a name was given.
+        pool: The Redis that they go to.
+        dialect: The release that they are written for.
+        effects: What the script that pushes them writes besides.
+        once: The hash and the mark by which it is pushed only once.
+    """
+
+    __slots__ = ("class_name", "dialect", "effects", "jobs", "once", "options", "pool")
+
+    def __init__(
+        self, jobs: list[PushedJob], class_name: str, options: Mapping[str, Any], pool: Pool, dialect: Dialect
+    ) -> None:
+        self.jobs = jobs
+        self.class_name = class_name
+        self.options = options
+        self.pool = pool
+        self.dialect = dialect
+        self.effects: list[Command] = []
+        self.once: tuple[str, str] | None = None
+
+    def __iter__(self) -> Iterator[PushedJob]:
+        return iter(self.jobs)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def write(self, *commands: Command) -> None:
+        """Have these commands done in the script that pushes, before the push; if one is refused, nothing is done."""
+        self.effects += commands
+
+    def push_once(self, key: str, mark: str) -> None:
+        """
+        Make the push one that may be sent again after a lost reply: whoever finds *mark* set in the hash at *key* does
+        nothing, and the caller takes the jobs for pushed.
+
+        Raises:
+            ConfigError: Another extension has done so.
+        """
+        if self.once is not None and self.once != (key, mark):
+            raise ConfigError(f"two extensions want to mark one push, at {self.once[0]} and at {key}; use one of them")
+        self.once = (key, mark)
+
+    @property
+    def stopped_jids(self) -> set[str]:
+        """The jids of those that are not to be pushed."""
+        return {job.jid for job in self.jobs if job.is_stopped}
+
+    @property
+    def outgoing(self) -> list[Outgoing]:
+        """What is left to push."""
+        return [Outgoing(job.jid, job.queue, job.score, job.raw) for job in self.jobs if not job.is_stopped]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedJob:
+    """
+    A job that was fetched and has not started.
+
+    Args:
+        payload: As parsed.
+        raw: Its bytes.
+        queue: Where it was fetched.
+        now: Seconds since the epoch.
+    """
+
+    payload: Payload
+    raw: bytes
+    queue: str
+    now: float
+    dialect: Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """It waits in `schedule` until *at* (seconds since the epoch), ahead of newcomers; no attempt is counted."""
+
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """It leaves without a run; its end is `invalidated`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Its bytes go to the dead set without a run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """
+    A job that leaves the place where it was in Redis.
+
+    Args:
+        kind: How.
+        payload: As the run left it; as parsed where it did not run; empty where the bytes are no job.
+        raw: Its bytes as they were stored.
+        queue: Where it was fetched, or where it stood; empty for one that waited in a set.
+        error: What was raised, or None.
+        seconds: How long it ran; 0.0 where it did not.
+        now: Seconds since the epoch.
+        dialect: The release to write for.
+        member: What will stand in `retry` or `dead`; None for other ends.
+        score: Of *member*: seconds since the epoch.
+    """
+
+    kind: EndKind
+    payload: Payload
+    raw: bytes
+    queue: str
+    now: float
+    dialect: Dialect
+    error: BaseException | None = None
+    seconds: float = 0.0
+    member: bytes | None = None
+    score: float | None = None
+
+    @property
+    def jid(self) -> str:
+        """The job's id; empty where its bytes are no job."""
+        return str(self.payload.get("jid") or "")
+
+    @property
+    def is_final(self) -> bool:
+        """It will not run again by itself."""
+        return self.kind not in ("retry", "interrupted")
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """
+    Work that one process of the fleet does again and again; for moments it may be two of them.
+
+    Args:
+        name: For log lines.
+        every_seconds: The pause between two rounds.
+        run: One round. What it writes must be right also where another process does the same at that moment. It may
+            return the seconds until it wants the next one, if that is sooner.
+    """
+
+    name: str
+    every_seconds: float
+    run: Callable[[Pool], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorCheck:
+    """
+    A question of `sidekiq-py doctor`.
+
+    Args:
+        name: For programs: short, stable.
+        group: Under which heading it is shown.
+        topic: What it looks at, as in "... could not be looked at".
+        look: Yields at least one `sidekiq_py.doctor.finding.Finding`, unless the question does not apply.
+    """
+
+    name: str
+    group: str
+    topic: str
+    look: Callable[[Pool], Iterable[Any]]
+
+
+class Extension:
+    """
+    Base class of extensions; override what you need.
+
+    Attributes:
+        name: Unique; stands in every report about it.
+        phase: Its turn among others.
+        payload_keys: Keys that it puts into payloads, each with what is left undone where a worker runs such a job
+            without the extension. A job that bears one passes `admit`, `around` and `end`; others do not. Workers
+            that have not loaded the extension treat such a job as they do one of Sidekiq Pro's (refuse, run, bury);
+            with an empty text in the place of what is left undone they run it.
+        verbs: Commands of its own, in Lua, for the scripts that push and end jobs.
+        public_names: Names in `sidekiq_py` that belong to it, each with the module that has it.
+        api_names: The same for `sidekiq_py.api`.
+        commands: Commands and groups of `sidekiq-py`: by name, where each is (`"module:attribute"`) and its line in the
+            help, which is so shown without importing it.
+        job_attributes: Attributes of `current_job()`: each a function of the current job.
+        contract: The `CONTRACT` that it was written for.
+    """
+
+    name: ClassVar[str] = ""
+    phase: ClassVar[Phase] = "change"
+    contract: ClassVar[int] = 1
+    payload_keys: ClassVar[Mapping[str, str]] = {}
+    verbs: ClassVar[Sequence[Verb]] = ()
+    public_names: ClassVar[Mapping[str, str]] = {}
+    api_names: ClassVar[Mapping[str, str]] = {}
+    commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    job_attributes: Mapping[str, Callable[[Any], Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def turn(self) -> tuple[int, str]:
+        """By which extensions are sorted."""
+        return PHASES.index(self.phase), self.name
+
+    @property
+    def has_push(self) -> bool:
+        """It has a hook for pushes."""
+        return type(self).push is not Extension.push
+
+    def wants_pushes(self) -> bool:
+        """Asked once a push, or a slice of a bulk push: False lets it pass without a look at the jobs."""
+        return True
+
+    def push(self, jobs: PushSlice) -> None:
+        """
+        Jobs are pushed for the first time, through the Python client. Moves out of `schedule` and `retry` are no
+        pushes, and what Ruby enqueues does not pass here.
+
+        Raises:
+            Exception: Whatever it is reaches the caller, and nothing is pushed.
+        """
+
+    def admit(self, job: FetchedJob) -> Postpone | Drop | DeadLetter | None:
+        """
+        A job that bears one of `payload_keys` was fetched; None starts it.
+
+        Raises:
+            Exception: The job waits in `schedule`, each time longer, and the error is reported.
+        """
+        return None
+
+    def around(self) -> ServerMiddleware | None:
+        """What wraps the run of a job that bears one of `payload_keys`, outside the program's server middleware."""
+        return None
+
+    def end(self, end: JobEnd) -> Iterable[Effect]:
+        """
+        A job that bears one of `payload_keys` leaves Redis's place where it was; returns the commands for the script
+        that does it.
+
+        Raises:
+            Exception: After a success the attempt counts as failed; after a failure the job goes to `dead` with its
+                bytes.
+        """
+        return ()
+
+    def start(self, pool: Pool, config: Config) -> None:
+        """
+        A worker starts, before the program's `startup` handlers and before it fetches.
+
+        Raises:
+            Exception: The worker does not start.
+        """
+
+    def maintain(self) -> Sequence[Maintenance]:
+        """Asked once, at the start of a worker."""
+        return ()
+
+    def explain(self, refusal: str) -> Exception | None:
+        """What a caller is raised for an error that one of `verbs` has returned, or None for the error as it is."""
+        return None
+
+    def checks(self) -> Sequence[DoctorCheck]:
+        """What the doctor looks at besides."""
+        return ()
+
+    def entries(self, listing: str) -> Iterable[Any]:
+        """What it adds to a listing of another extension (`"cron"`), or nothing."""
+        return ()
+
+    def pages(self) -> Sequence[Any]:
+        """Pages of the dashboard: `sidekiq_py.web` documents their form."""
+        return ()
+
+    def ruby_code(self) -> str:
+        """Ruby for `sidekiq-py ruby-support`, or an empty text."""
+        return ""
+
+
+def check(extension: object) -> Extension:
+    """
+    *extension*, if this version can work with it.
+
+    Raises:
+        ConfigError: It is no extension, has no name, or was written for another contract.
+    """
+    if not isinstance(extension, Extension):
+        raise ConfigError(f"{extension!r} is no extension; inherit from sidekiq_py.extension.Extension")
+    if not extension.name:
+        raise ConfigError(f'{type(extension).__name__} has no name; set name = "…" in the class')
+    if extension.contract != CONTRACT:
+        raise ConfigError(
+            f"the extension {extension.name!r} is written for contract {extension.contract}, and this sidekiq_py has "
+            f"contract {CONTRACT}; install versions of both that fit"
+        )
+    if extension.phase not in PHASES:
+        raise ConfigError(
+            f"the extension {extension.name!r} has phase {extension.phase!r}; use one of {', '.join(PHASES)}"
+        )
+    return extension

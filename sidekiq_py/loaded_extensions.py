@@ -1,0 +1,211 @@
+"""
+The extensions of this program, in the order of their phases, and one call for each hook of all of them.
+
+An extension comes by `sidekiq_py.use`, by `configure(extensions=…)`, or by an entry point of an installed package in
+the group `sidekiq_py.extensions`. Entry points are looked up by workers, by the command line, and when a public name is
+asked for that an extension may have; a program that only pushes pays nothing for them.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sidekiq_py.errors import ConfigError, ExtensionError
+
+if TYPE_CHECKING:
+    # Loaded by whoever uses an extension; a program that only pushes does not.
+    from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice
+    from sidekiq_py.middleware.chain import ServerMiddleware
+    from sidekiq_py.registry import Payload
+
+GROUP = "sidekiq_py.extensions"
+
+_log = logging.getLogger("sidekiq")
+
+_NO_KEYS: frozenset[str] = frozenset()
+
+
+class LoadedExtensions:
+    """
+    Those of one program.
+
+    Attributes:
+        keys: The payload keys of all: a job that bears none of them passes no hook of a worker.
+    """
+
+    def __init__(self) -> None:
+        self._all: tuple[Extension, ...] = ()
+        self._pushers: tuple[Extension, ...] = ()
+        self._by_key: dict[str, Extension] = {}
+        self._has_looked = False
+        # By the identity of a run's payload: who minds that run, though the payload does not say so.
+        self._minded_runs: dict[int, Extension] = {}
+        self.keys: frozenset[str] = _NO_KEYS
+
+    def __repr__(self) -> str:
+        return f"<LoadedExtensions {[extension.name for extension in self._all]}>"
+
+    def __iter__(self) -> "Iterator[Extension]":
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def use(self, extension: "Extension") -> "Extension":
+        """
+        Take one in; one of the same name is replaced.
+
+        Raises:
+            ConfigError: It is no extension, was written for another contract, or wants a key that another one has.
+        """
+        from sidekiq_py.extension import check  # see above
+        from sidekiq_py.redis_access.job_path.verbs import verbs
+
+        new = check(extension)
+        others = [known for known in self._all if known.name != new.name]
+        for known in others:
+            shared = known.payload_keys.keys() & new.payload_keys.keys()
+            if shared:
+                raise ConfigError(
+                    f"the extensions {known.name!r} and {new.name!r} both own the payload key {min(shared)!r}; "
+                    "use one of them"
+                )
+        verbs.add(new.verbs)
+        self._arrange([*others, new])
+        return new
+
+    def find(self, name: str) -> "Extension | None":
+        """The extension of this name."""
+        return next((extension for extension in self._all if extension.name == name), None)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._has_looked = False
+        self._arrange([])
+
+    def load_installed(self) -> None:
+        """Take in those of installed packages, once; one that cannot be loaded is logged and left out."""
+        if self._has_looked:
+            return
+        self._has_looked = True
+        from importlib.metadata import entry_points  # takes 50 ms, which a program that only pushes does not pay
+
+        for point in entry_points(group=GROUP):
+            try:
+                found = point.load()
+                extension = found() if isinstance(found, type) else found
+                if self.find(extension.name) is None:
+                    self.use(extension)
+            except Exception as error:  # noqa: BLE001 — another package's mistake must not stop a worker
+                _log.error("the extension %s (%s) cannot be used: %s", point.name, point.value, error)
+
+    def wants_pushes(self) -> bool:
+        """Whether a push is to go through `push`."""
+        return bool(self._pushers) and any(extension.wants_pushes() for extension in self._pushers)
+
+    def push(self, jobs: "PushSlice") -> "PushSlice":
+        """
+        Let each have its say.
+
+        Raises:
+            Exception: What a hook raises; nothing is pushed.
+        """
+        for extension in self._pushers:
+            if extension.wants_pushes():
+                extension.push(jobs)
+        return jobs
+
+    def explained(self, refusal: str) -> Exception | None:
+        """What an extension raises for the error of its verb, or None."""
+        return next((found for one in self._all if (found := one.explain(refusal)) is not None), None)
+
+    def admission(self, job: "FetchedJob") -> "Postpone | Drop | DeadLetter | None":
+        """
+        The first verdict that does not let the job start, in the order of phases.
+
+        Raises:
+            ExtensionError: A hook has raised.
+        """
+        for extension in self._minding(job.payload):
+            try:
+                verdict = extension.admit(job)
+            except Exception as error:
+                raise ExtensionError(extension.name, "admit", error) from error
+            if verdict is not None:
+                return verdict
+        return None
+
+    def around(self, payload: "Payload") -> "list[ServerMiddleware]":
+        """What wraps the run of a job, outermost first."""
+        found = (extension.around() for extension in self._minding(payload))
+        return [middleware for middleware in found if middleware is not None]
+
+    def end_effects(self, end: "JobEnd") -> "tuple[Effect, ...]":
+        """
+        What all want written with a job's end.
+
+        Raises:
+            ExtensionError: A hook has raised.
+        """
+        effects: list[Effect] = []
+        try:
+            for extension in reversed(self._minding(end.payload)):
+                try:
+                    effects += extension.end(end)
+                except Exception as error:
+                    raise ExtensionError(extension.name, "end", error) from error
+        finally:
+            self._minded_runs.pop(id(end.payload), None)
+        return tuple(effects)
+
+    def minds(self, payload: "Payload") -> bool:
+        """Whether a job bears a key of one of them, or one of them minds this run."""
+        return not self.keys.isdisjoint(payload) or (bool(self._minded_runs) and id(payload) in self._minded_runs)
+
+    def mind(self, payload: "Payload", extension: "Extension") -> None:
+        """
+        Let *extension* hear of the end of a run whose payload bears none of its keys.
+
+        Args:
+            payload: `current_job().payload`, the dict of that very run.
+        """
+        self._minded_runs[id(payload)] = extension
+
+    def minds_bytes(self, raw: bytes) -> bool:
+        """Whether a key of one of them may stand in *raw*, which is not to be parsed."""
+        return any(b'"%b"' % key.encode() in raw for key in self.keys)
+
+    def commands(self) -> dict[str, tuple[str, str]]:
+        """The commands of all, as in `Extension.commands`."""
+        self.load_installed()
+        return {name: where for extension in self._all for name, where in extension.commands.items()}
+
+    def public_home(self, name: str) -> str | None:
+        """The module of a public name, `sidekiq_py.<name>`."""
+        return self._home(name, lambda extension: extension.public_names)
+
+    def api_home(self, name: str) -> str | None:
+        """The module of a name of the data API, `sidekiq_py.api.<name>`."""
+        return self._home(name, lambda extension: extension.api_names)
+
+    def job_attribute(self, name: str) -> Callable[[Any], Any] | None:
+        """What gives an attribute of `current_job()`."""
+        self.load_installed()
+        return next((one.job_attributes[name] for one in self._all if name in one.job_attributes), None)
+
+    def _home(self, name: str, names: "Callable[[Extension], Mapping[str, str]]") -> str | None:
+        self.load_installed()
+        return next((names(extension)[name] for extension in self._all if name in names(extension)), None)
+
+    def _minding(self, payload: "Payload") -> "list[Extension]":
+        """In the order of phases, those that own a key of the payload."""
+        owners = {self._by_key[key] for key in self.keys.intersection(payload)}
+        if id(payload) in self._minded_runs:
+            owners.add(self._minded_runs[id(payload)])
+        return [extension for extension in self._all if extension in owners]
+
+    def _arrange(self, extensions: "list[Extension]") -> None:
+        self._all = tuple(sorted(extensions, key=lambda one: one.turn))
+        self._pushers = tuple(one for one in self._all if one.has_push)
+        self._by_key = {key: one for one in self._all for key in one.payload_keys}
+        self.keys = frozenset(self._by_key)

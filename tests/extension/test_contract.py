@@ -1,0 +1,335 @@
+"""What the contract promises an extension, hook by hook, against real Redis."""
+
+import json
+from typing import Any
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program
+from sidekiq_py.api import DeadSet, Queue, RetrySet, ScheduledSet
+from sidekiq_py.client.async_client import AsyncClient
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
+from sidekiq_py.testing import fake
+from tests.extension.conftest import Tally, TallyClosed, Worker
+from tests.support.waiting import eventually
+
+
+def counts(redis_client: redis.Redis) -> dict[str, int]:
+    """What the extension has counted, without the rounds of its maintenance."""
+    found = {name.decode(): int(number) for name, number in redis_client.hgetall("tally").items()}  # type: ignore[union-attr]
+    found.pop("rounds", None)
+    return found
+
+
+class TestPush:
+    def test_a_pushed_job_bears_the_key_behind_all_others(self, redis_client, redis_url, tally: Tally):
+        """The bytes are those of Sidekiq, and the extension's key is the last."""
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+
+        raw = redis_client.lindex("queue:default", 0)
+        assert raw.endswith(b',"tally":1}')
+        assert list(json.loads(raw))[-1] == "tally"
+        assert counts(redis_client) == {"pushed": 1}
+
+    def test_a_bulk_push_counts_its_slices(self, redis_client, redis_url, tally: Tally):
+        """Each slice is one script; those that the extension stops have no jid in the answer."""
+        jids = Client(redis_url, sidekiq_version="7.3.2").push_bulk(
+            {"class": "run", "args": [[n] for n in range(5)]}, batch_size=2
+        )
+
+        assert len({*jids}) == 5
+        assert redis_client.llen("queue:default") == 5
+        assert counts(redis_client) == {"pushed": 5}
+
+    def test_a_stopped_job_is_not_pushed_and_has_no_jid(self, redis_client, redis_url, tally: Tally):
+        """`stop` lets the others of the push go on."""
+        tally.stops = {"b" * 24}
+        client = Client(redis_url, sidekiq_version="7.3.2")
+
+        assert client.push({"class": "run", "args": [1], "jid": "b" * 24}) is None
+        assert redis_client.llen("queue:default") == 0
+
+    def test_a_scheduled_push_passes_once(self, redis_client, redis_url, tally: Tally, worker: Worker):
+        """The move from `schedule` to the queue is no push."""
+        client = Client(redis_url, sidekiq_version="7.3.2")
+        client.push({"class": "run", "args": [1], "at": 1_700_000_000.0 + 10**9})
+        [member] = redis_client.zrange("schedule", 0, -1)
+        redis_client.zadd("schedule", {member: 1.0})
+        worker.start()
+
+        eventually(lambda: worker.ran == [1])
+        assert counts(redis_client)["pushed"] == 1
+
+    def test_a_refusal_by_a_verb_is_what_the_extension_says(self, redis_client, redis_url, tally: Tally):
+        """Nothing is written, and the caller is raised the extension's own error."""
+        redis_client.hset("tally", "closed", 1)
+
+        with pytest.raises(TallyClosed, match="takes no more jobs"):
+            Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+
+        assert redis_client.exists("queue:default", "queues") == 0
+
+    def test_an_error_in_the_hook_reaches_the_caller(self, redis_client, redis_url, tally: Tally, monkeypatch):
+        """Nothing is pushed."""
+        monkeypatch.setattr(tally, "push", lambda jobs: 1 / 0)
+
+        with pytest.raises(ZeroDivisionError):
+            Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+
+        assert redis_client.keys("*") == []
+
+    async def _apush(self, redis_url: str) -> list[Any]:
+        async with AsyncClient(redis_url, sidekiq_version="7.3.2") as client:
+            one = await client.push({"class": "run", "args": [0]})
+            return [one, *await client.push_bulk({"class": "run", "args": [[1], [2]]})]
+
+    def test_awaited_pushes_pass_the_hook_too(self, redis_client, redis_url, tally: Tally):
+        """Single and bulk."""
+        import asyncio
+
+        jids = asyncio.run(self._apush(redis_url))
+
+        assert len({*jids}) == 3
+        assert counts(redis_client) == {"pushed": 3}
+        assert all(b'"tally"' in raw for raw in redis_client.lrange("queue:default", 0, -1))
+
+    def test_the_fake_mode_sees_what_the_hook_leaves(self, tally: Tally):
+        """No Redis is asked."""
+        with fake() as enqueued:
+            Client().push({"class": "run", "args": [1]})
+
+        [job] = enqueued.jobs("run")
+        assert job.payload["tally"] == 1
+
+    def test_a_push_that_is_not_wanted_goes_the_plain_way(self, redis_client, redis_url, tally: Tally):
+        """Its bytes have no key."""
+        tally.is_on = False
+
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+
+        assert b"tally" not in redis_client.lindex("queue:default", 0)
+
+
+class TestEnd:
+    @pytest.mark.parametrize("kind", ["run", "arun"])
+    def test_a_success_is_written_with_the_end_of_the_job(
+        self, kind, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """In threads and on the event loop."""
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": kind, "args": [7]})
+        worker.start()
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "success": 1})
+        assert worker.ran == [7]
+        assert [end.kind for end in tally.ends] == ["success"]
+        assert len(tally.wrapped) == 1
+
+    def test_a_job_without_the_key_passes_no_hook(self, redis_client, redis_url, tally: Tally, worker: Worker):
+        """As if the extension were not there."""
+        tally.is_on = False
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [7]})
+        worker.start()
+
+        eventually(lambda: worker.ran == [7])
+        worker.stop()
+        assert (tally.ends, tally.wrapped) == ([], [])
+
+    @pytest.mark.parametrize(
+        ("options", "kind"), [({}, "retry"), ({"retry": 0}, "dead"), ({"retry": False}, "dropped")]
+    )
+    def test_a_failure_says_what_became_of_the_job(
+        self, options, kind, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """Retry, dead and dropped."""
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "fail", "args": [1], **options})
+        worker.start()
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, kind: 1})
+        [end] = tally.ends
+        assert isinstance(end.error, RuntimeError)
+        assert end.is_final is (kind != "retry")
+        member = {"retry": "retry", "dead": "dead"}.get(kind)
+        assert end.member == (redis_client.zrange(member, 0, -1)[0] if member else None)
+
+    def test_an_error_after_a_success_makes_the_attempt_fail(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """The job waits for a retry, whose end is counted."""
+        raises = iter([True])
+
+        def at_end(end: JobEnd) -> list[Any]:
+            if next(raises, False):
+                raise ValueError("no")
+            return [("HINCRBY", "tally", end.kind, 1)]
+
+        tally.at_end = at_end
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "retry": 1})
+        assert "the extension 'tally' failed in end: ValueError: no" in str(worker.reported[0][0])
+
+    def test_an_error_after_a_failure_buries_the_job_as_it_is(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """Its bytes are those that were pushed."""
+
+        def at_end(end: JobEnd) -> list[Any]:
+            raise ValueError("no")
+
+        tally.at_end = at_end
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "fail", "args": [1]})
+        raw = redis_client.lindex("queue:default", 0)
+        worker.start()
+
+        eventually(lambda: redis_client.zrange("dead", 0, -1) == [raw])
+
+    def test_what_a_middleware_stops_when_it_comes_due_has_ended(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """The end is in the script that takes it out of the set."""
+        client = Client(redis_url, sidekiq_version="7.3.2")
+        client.push({"class": "run", "args": [1], "at": 2_000_000_000})
+        [member] = redis_client.zrange("schedule", 0, -1)
+        redis_client.zadd("schedule", {member: 1.0})
+        worker.client.middleware = sidekiq.client_middleware.copy()
+        worker.client.middleware.add(lambda job, payload, queue, call_next: None)
+        worker.start()
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "stopped": 1})
+        assert redis_client.zcard("schedule") == 0
+
+    def test_what_a_person_deletes_or_kills_has_ended(self, redis_client, redis_url, tally: Tally):
+        """By the data API: out of a queue, a set, and into the dead set."""
+        client = Client(redis_url, sidekiq_version="7.3.2")
+        client.push({"class": "run", "args": [1]})
+        client.push({"class": "run", "args": [2], "at": 2_000_000_000})
+        client.push({"class": "run", "args": [3], "at": 2_000_000_001})
+
+        assert next(iter(Queue("default", client=client))).delete()
+        killed, deleted = ScheduledSet(client=client)
+        assert killed.kill()
+        assert deleted.delete()
+        assert not deleted.delete()
+
+        assert counts(redis_client) == {"pushed": 3, "deleted": 2, "dead": 1}
+        assert (len(DeadSet(client=client)), len(RetrySet(client=client))) == (1, 0)
+
+    def test_a_job_that_is_too_large_has_ended(self, redis_client, redis_url, tally: Tally, worker: Worker):
+        """It is dead, unread."""
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": ["x" * 5000]})
+        worker.start(max_job_bytes=1000)
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1})
+
+
+class TestAdmit:
+    def test_a_postponed_job_waits_and_is_not_counted(self, redis_client, redis_url, tally: Tally, worker: Worker):
+        """Its bytes stand in `schedule` as they were."""
+        tally.admits = lambda job: Postpone(2_000_000_000.0, "the limit is reached")
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        raw = redis_client.lindex("queue:default", 0)
+        worker.start()
+
+        eventually(lambda: redis_client.zrange("schedule", 0, -1, withscores=True) == [(raw, 2_000_000_000.0)])
+        worker.stop()
+        assert (worker.ran, tally.ends, redis_client.get("stat:processed")) == ([], [], None)
+
+    def test_a_dropped_job_ends_without_a_run(self, redis_client, redis_url, tally: Tally, worker: Worker):
+        """Its end is `invalidated`."""
+        tally.admits = lambda job: Drop("its batch was invalidated")
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "invalidated": 1})
+        assert worker.ran == []
+
+    def test_a_buried_job_is_dead(self, redis_client, redis_url, tally: Tally, worker: Worker):
+        """With its bytes and the reason in the report."""
+        tally.admits = lambda job: DeadLetter("it has expired")
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1})
+        assert "it has expired" in str(worker.reported[0][0])
+
+    def test_where_the_hook_raises_the_job_waits(self, redis_client, redis_url, tally: Tally, worker: Worker):
+        """It is tried again later, and the report names the extension."""
+
+        def admits(job: FetchedJob) -> None:
+            raise ValueError("no")
+
+        tally.admits = admits
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+
+        eventually(lambda: redis_client.zcard("schedule") == 1)
+        assert "the extension 'tally' failed in admit" in str(worker.reported[0][0])
+
+
+class TestRegistration:
+    def test_maintenance_runs_while_a_worker_does(self, redis_client, tally: Tally, worker: Worker):
+        """A round may ask for the next one sooner."""
+        worker.start()
+
+        eventually(lambda: int(redis_client.hget("tally", "rounds") or 0) >= 3)
+
+    def test_a_worker_without_the_extension_leaves_its_jobs_alone(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """A process that has it has told which keys it owns."""
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+        eventually(lambda: worker.ran == [1])
+        worker.stop()
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [2]})
+        program.extensions.clear()
+        stranger = Worker(redis_url)
+        stranger.start()
+
+        eventually(lambda: bool(redis_client.llen("queue:default")) and "default" not in _served(redis_client))
+        stranger.stop()
+        assert stranger.ran == []
+
+    def test_two_extensions_cannot_own_one_key(self, tally: Tally):
+        """The error names both."""
+
+        class Other(Extension):
+            name = "other"
+            payload_keys = {"tally": "nothing"}
+
+        with pytest.raises(ConfigError, match="'tally' and 'other' both own the payload key 'tally'"):
+            sidekiq.use(Other())
+
+    @pytest.mark.parametrize(
+        ("attributes", "reason"),
+        [({}, "has no name"), ({"name": "x", "contract": 2}, "contract 2"), ({"name": "x", "phase": "late"}, "phase")],
+    )
+    def test_what_is_no_extension_of_this_contract_is_refused(self, attributes, reason):
+        """With what to do about it."""
+        with pytest.raises(ConfigError, match=reason):
+            sidekiq.use(type("Odd", (Extension,), attributes)())
+
+    def test_names_come_from_extensions(self, tally: Tally, monkeypatch):
+        """In the package, in the data API, and on the current job."""
+        monkeypatch.setattr(Tally, "public_names", {"TallyClosed": "tests.extension.conftest"})
+        monkeypatch.setattr(Tally, "job_attributes", {"tally_number": lambda job: job.payload["tally"]})
+
+        assert sidekiq.TallyClosed is TallyClosed  # type: ignore[attr-defined]
+        job = sidekiq.CurrentJob({"jid": "1", "tally": 5}, "default", None)
+        assert job.tally_number == 5
+        with pytest.raises(AttributeError, match="no attribute 'other'"):
+            _ = job.other
+        del sidekiq.TallyClosed
+
+
+def _served(redis_client: redis.Redis) -> set[str]:
+    names = set()
+    for identity in redis_client.smembers("processes"):  # type: ignore[union-attr]
+        info = json.loads(redis_client.hget(identity, "info") or "{}")  # type: ignore[arg-type]
+        names |= set(info.get("queues", []))
+    return names

@@ -5,8 +5,8 @@ The dashboard over 100 jobs and over 1,000,000: time, round trips and commands o
 
 Both Redis servers run at once and are asked in turn, so that what else the machine does meets both. A time is the
 shortest of forty, rendering included; the doctor looks in the background and is left out. A quarter of the million
-stands in one queue, in `retry`, in `schedule` and in `dead` each; the small Redis has a hundred jobs in each, so that a page
-shows fifty of them either way.
+stands in one queue, in `retry`, in `schedule` and in `dead` each; the small Redis has a hundred jobs in each, so that
+a page shows fifty of them either way.
 """
 
 import json

@@ -130,7 +130,8 @@ _TOO_WIDE = """
 return document.documentElement.scrollWidth <= document.documentElement.clientWidth ? [] :
   [...document.querySelectorAll("body *")].filter((one) =>
     !one.closest(".scroll") &&
-    one.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map((one) => one.outerHTML.slice(0, 80))
+    one.getBoundingClientRect().right > document.documentElement.clientWidth + 1
+  ).map((one) => one.outerHTML.slice(0, 80))
 """
 
 

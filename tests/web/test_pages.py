@@ -100,7 +100,7 @@ def test_busy_shows_processes_and_what_they_run(viewer, redis_client, payload):
     assert "1 process, 1 of 5 threads busy" in shown
     assert "rb:1:aaa shop Ruby, Sidekiq 8.1.7 low, high 1 of 5" in shown
     assert "200 MB" in shown
-    assert 'HardJob "bob", 5 default 30.' in shown
+    assert re.search(r'HardJob "bob", 5 default [34]\d\.\d s rb:1:aaa t0', shown)
 
 
 def test_a_queue_shows_what_runs_next_first(viewer, redis_client, payload):

@@ -15,7 +15,18 @@ from sidekiq_py.web.access import Account, Role, User
 from sidekiq_py.web.application import asgi_app
 from sidekiq_py.web.gateway import wsgi_app
 from sidekiq_py.web.passwords import hash_password
-from sidekiq_py.web.site import Page
+from sidekiq_py.web.site import Page, PageAction
 from sidekiq_py.web.visit import Visit
 
-__all__ = ["Account", "Page", "Redaction", "Role", "User", "Visit", "asgi_app", "hash_password", "wsgi_app"]
+__all__ = [
+    "Account",
+    "Page",
+    "PageAction",
+    "Redaction",
+    "Role",
+    "User",
+    "Visit",
+    "asgi_app",
+    "hash_password",
+    "wsgi_app",
+]

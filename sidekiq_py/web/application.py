@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from sidekiq_py import program
 from sidekiq_py.errors import (
     ConfigError,
     PayloadError,
@@ -89,7 +90,7 @@ def asgi_app(
         servers: Several instead: name → URL or redis-py client.
         redaction: What is hidden; by default what looks like a password or a token.
         title: Stands at the top of each page.
-        pages: More pages, as extensions bring them.
+        pages: More pages, besides those of extensions.
 
     Raises:
         ConfigError: A setting cannot be used; the message says why.
@@ -129,7 +130,7 @@ def build(
         servers=servers or {DEFAULT_SERVER: pool},
         redaction=redaction if redaction is not None else Redaction(),
         access=access,
-        pages=pages,
+        pages=(*_pages_of_extensions(), *pages),
     )
     return Dashboard(site)
 
@@ -325,8 +326,18 @@ _MISSING = {
 }
 
 
+def _pages_of_extensions() -> list[Page]:
+    program.extensions.load_installed()
+    return [page for extension in program.extensions for page in extension.pages()]
+
+
 def _handlers(site: Site) -> dict[tuple[str, str], Handler]:
     extra = [Handler("GET", page.path, page.render, Need.VIEW, page.path, is_live=True) for page in site.pages]
+    extra += [
+        Handler("POST", action.path, action.run, Need(action.need), page.path)
+        for page in site.pages
+        for action in page.actions
+    ]
     found: dict[tuple[str, str], Handler] = {}
     for handler in (*HANDLERS, *extra):
         if (handler.method, handler.path) in found:

@@ -94,7 +94,7 @@ def histogram(counts: Sequence[tuple[str, int]], *, title: str) -> Markup:
         told = f"{label}: {number(count)}"
         parts.append(Markup("<g><title>{}</title>").format(told))
         parts.append(_rectangle("good", x, _HEIGHT - _BOTTOM - height, step * 0.85, height))
-        if index % 5 == 0:
+        if index % 5 == 0 and index + 2 < len(counts):
             parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(x, _HEIGHT - 6, label))
         parts.append(Markup("</g>"))
     parts.append(Markup('<line class="axis" x1="0" y1="{0}" x2="{1}" y2="{0}"/>').format(_HEIGHT - _BOTTOM, _WIDTH))

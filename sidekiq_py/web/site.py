@@ -2,12 +2,13 @@
 
 import hashlib
 import logging
+import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, Literal
 
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
@@ -26,30 +27,53 @@ _SAMPLES = 60
 _LEAST_SECONDS = 0.9
 _MOST_QUEUES = 500
 _EXAMINED_FOR_SECONDS = 60.0
+_PATH = re.compile(r"(/[A-Za-z0-9_-]+)+")
 
 _log = logging.getLogger("sidekiq.web")
 
 
 @dataclass(frozen=True, slots=True)
+class PageAction:
+    """
+    What a form of an extension's page is sent to. It is asked only with a form of the dashboard's own.
+
+    Args:
+        path: Where forms are sent, as `/cron/run`.
+        run: Takes a `Visit` and returns the response, mostly `visit.redirect(...)`. Before it changes anything it calls
+            `visit.audit(...)`.
+        need: `operate`, or `edit` for what may run any job with any arguments.
+    """
+
+    path: str
+    run: Callable[[Any], Any]
+    need: Literal["operate", "edit"] = "operate"
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """
-    A page that an extension adds.
+    A page that an extension adds: `Extension.pages` returns them.
 
     Args:
         title: In the navigation.
         path: Of the page, as `/cron`.
         render: Takes a `Visit` and returns the response, mostly `visit.page(...)`.
-        template: The text of a Jinja template, for `visit.page(path, …)` with the page's path; None for pages without.
+        templates: Name → text of Jinja templates, which `visit.page(name, …)` finds; they extend `base.html`. The block
+            `live`, inside of an element whose id is `live`, changes by itself.
+        actions: What its forms are sent to.
+        is_listed: It stands in the navigation.
     """
 
     title: str
     path: str
     render: Callable[[Any], Any]
-    template: str | None = None
+    templates: Mapping[str, str] = field(default_factory=dict)
+    actions: tuple[PageAction, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.path.startswith("/") or self.path.endswith("/") or "{" in self.path:
-            raise ConfigError(f"a page's path is {self.path!r}; give one as /reports")
+        for path in (self.path, *(action.path for action in self.actions)):
+            if not _PATH.fullmatch(path):
+                raise ConfigError(f"a page's path is {path!r}; give one as /reports, of letters, digits and dashes")
 
 
 class Watch:
@@ -189,7 +213,7 @@ class Site:
         self.pages = tuple(pages)
         self.streams = 0
         self.asset_version = hashlib.sha256(b"".join(map(_read, sorted(ASSETS.iterdir())))).hexdigest()[:12]
-        self.templates = _environment({page.path: page.template for page in pages if page.template is not None})
+        self.templates = _environment({name: text for page in pages for name, text in page.templates.items()})
 
     def __repr__(self) -> str:
         return f"<Site {self.title}>"

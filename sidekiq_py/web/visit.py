@@ -142,7 +142,7 @@ class Visit:
         self._cookies.append((name, value, seconds))
 
     def _shared(self) -> dict[str, Any]:
-        extra = [(page.title, page.path) for page in self.site.pages]
+        extra = [(page.title, page.path) for page in self.site.pages if page.is_listed]
         here = self.request.scope["sidekiq_py.page"]
         return {
             "visit": self,

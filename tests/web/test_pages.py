@@ -98,9 +98,9 @@ def test_busy_shows_processes_and_what_they_run(viewer, redis_client, payload):
     shown = viewer.get("/busy").shown
 
     assert "1 process, 1 of 5 threads busy" in shown
-    assert "rb:1:aaa shop Ruby 8.1.7 low, high 1 of 5" in shown
+    assert "rb:1:aaa shop Ruby, Sidekiq 8.1.7 low, high 1 of 5" in shown
     assert "200 MB" in shown
-    assert 'HardJob "bob", 5 default 30.' in shown
+    assert re.search(r'HardJob "bob", 5 default [34]\d\.\d s rb:1:aaa t0', shown)
 
 
 def test_a_queue_shows_what_runs_next_first(viewer, redis_client, payload):
@@ -247,12 +247,14 @@ def test_metrics_show_each_class_with_deploys(viewer, redis_client):
     assert "Deploy: v42" in job.shown
 
 
-def test_prometheus_gets_text(viewer):
-    """Where a release has such numbers; a browser gets the page."""
+def test_prometheus_gets_text(viewer, redis_client):
+    """The numbers of the whole fleet; a browser gets the page."""
+    redis_client.set("stat:processed", 42)
+
     reply = viewer.get("/metrics", accept="text/plain;version=0.0.4")
 
-    assert reply.headers["content-type"].startswith("text/plain")
-    assert "<" not in reply.text
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "sidekiq_processed_jobs_total 42" in reply.text
 
 
 def test_several_servers_are_shown_in_one_dashboard(visitor, redis_client, new_redis_server, redis_url, payload):
@@ -286,15 +288,16 @@ def test_links_bear_the_prefix_of_the_place_where_it_is_mounted(visitor, failed)
 def test_an_extension_adds_a_page(visitor):
     """In the navigation, with the same rules of access and the same layout."""
     template = (
-        '{% extends "base.html" %}{% block title %}Cron{% endblock %}{% block content %}<p>{{ word }}</p>{% endblock %}'
+        '{% extends "base.html" %}{% block title %}Tides{% endblock %}'
+        "{% block content %}<p>{{ word }}</p>{% endblock %}"
     )
-    page = Page("Cron", "/cron", lambda visit: visit.page("/cron", word="<tick>"), template)
+    page = Page("Tides", "/tides", lambda visit: visit.page("tides.html", word="<tick>"), {"tides.html": template})
 
-    reply = visitor("viewer", pages=[page]).get("/cron")
+    reply = visitor("viewer", pages=[page]).get("/tides")
 
     assert "<p>&lt;tick&gt;</p>" in reply.text
-    assert re.search(r'href="/cron" aria-current="page">Cron', reply.text)
-    assert Visitor(asgi_app(pages=[page])).get("/cron").status == 403
+    assert re.search(r'href="/tides" aria-current="page">Tides', reply.text)
+    assert Visitor(asgi_app(pages=[page])).get("/tides").status == 403
 
 
 def test_redacted_values_are_nowhere_on_a_page(visitor, failed):

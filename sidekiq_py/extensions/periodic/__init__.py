@@ -8,7 +8,7 @@ command line; `checks` are the doctor's.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sidekiq_py.config import Config
 from sidekiq_py.errors import RedisReplyError
@@ -98,3 +98,9 @@ class PeriodicJobs(Extension):
     def checks(self) -> Sequence[DoctorCheck]:
         """What is wrong with the timetable."""
         return CHECKS
+
+    def pages(self) -> Sequence[Any]:
+        """The timetable in the dashboard."""
+        from sidekiq_py.extensions.periodic import pages  # needs the extra `web`
+
+        return pages.pages()

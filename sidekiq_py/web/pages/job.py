@@ -133,6 +133,10 @@ def _at_place(visit: Visit) -> tuple[Place | None, JobRecord | None]:
 def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: str = "", work: Any = None) -> Response:
     shown = visit.shown(record)
     backtrace = shown.redacted.error_backtrace
+    item = dict(shown.redacted.item)
+    if backtrace and isinstance(item["error_backtrace"], str):
+        # Sidekiq keeps it packed, which tells a reader nothing.
+        item["error_backtrace"] = f"{len(backtrace)} lines, as shown above"
     return visit.page(
         "job.html",
         record=record,
@@ -144,7 +148,7 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
         tags=shortened(json_text(shown.redacted.tags), 500),
         trace=_trace(shown.redacted),
         backtrace=backtrace if isinstance(backtrace, list) else None,
-        node=tree(shown.redacted.item) if record.is_readable else None,
+        node=tree(item) if record.is_readable else None,
         text=shown.text,
     )
 

@@ -2,11 +2,12 @@
 
 import re
 from datetime import timedelta
-from importlib import import_module
 
 from starlette.responses import PlainTextResponse, Response
 
 from sidekiq_py.api import Metrics, MetricsPoint
+from sidekiq_py.metrics.fleet import fleet_text
+from sidekiq_py.metrics.text import CONTENT_TYPE
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.charts import Bar, Mark, bars, histogram
 from sidekiq_py.web.handlers import Handler
@@ -14,7 +15,7 @@ from sidekiq_py.web.text import duration
 from sidekiq_py.web.visit import Visit
 from sidekiq_py.wire.metrics_keys import BUCKET_BOUNDS_MS
 
-_PERIODS = {"1h": "hour", "4h": "4 hours", "8h": "8 hours", "24h": "24 hours", "72h": "3 days"}
+_PERIODS = {"1h": "1 hour", "4h": "4 hours", "8h": "8 hours", "24h": "24 hours", "72h": "3 days"}
 _SPANS: dict[str, dict[str, int]] = {
     "1h": {"minutes": 60},
     "4h": {"minutes": 240},
@@ -80,13 +81,7 @@ def metrics_of_job(visit: Visit) -> Response:
 
 def _prometheus(visit: Visit) -> Response:
     """The numbers of the whole fleet, as Prometheus reads them."""
-    try:
-        fleet_text = import_module("sidekiq_py.metrics").fleet_text
-    except (ImportError, AttributeError):
-        return PlainTextResponse("This release exports no metrics for Prometheus.\n", 404)
-    return PlainTextResponse(
-        fleet_text(pool=visit.pool), media_type="text/plain; version=0.0.4", headers={"cache-control": "no-store"}
-    )
+    return PlainTextResponse(fleet_text(pool=visit.pool), headers={"content-type": CONTENT_TYPE})
 
 
 def _period(visit: Visit) -> str:

@@ -15,14 +15,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench import ground
+from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.report.job_logger import JobLogger
 from sidekiq_py.engine.report.line_handler import LineHandler
 from sidekiq_py.logs import make_formatter
+from sidekiq_py.telemetry import JOB_START, JOB_STOP
 
 JOBS = 20_000
 ROUNDS = 5
 
 SITUATIONS = (("pretty", 1, False), ("pretty", 10, False), ("json", 1, False), ("pretty", 1, True))
+IDENTITY = "host:1:0123456789ab"
 PAYLOAD = {
     "retry": True,
     "queue": "default",
@@ -35,29 +38,34 @@ PAYLOAD = {
 
 
 @contextmanager
-def logging_to_a_file(form: str, *, is_shared: bool) -> Iterator[JobLogger]:
+def logging_to_a_file(form: str, *, is_shared: bool) -> Iterator[JobContext]:
     """A worker's logging; *is_shared*: somebody else listens, too."""
+    context = JobContext()
+    logger = JobLogger(context, IDENTITY)
     root = logging.getLogger()
     with tempfile.TemporaryFile("w") as file:
         handlers = [LineHandler(make_formatter(form), file), *([logging.NullHandler()] if is_shared else [])]
         root.setLevel(logging.INFO)
         for handler in handlers:
             root.addHandler(handler)
+        logger.attach()
         try:
-            yield JobLogger()
+            yield context
         finally:
+            logger.detach()
             for handler in handlers:
                 root.removeHandler(handler)
 
 
-def cpu_us_per_job(logger: JobLogger, threads: int) -> float:
+def cpu_us_per_job(context: JobContext, threads: int) -> float:
     """As many runs as given, told in two lines each."""
 
     def work() -> None:
         for _ in range(JOBS // threads):
-            logger.start(PAYLOAD)
-            logger.done(0.0012)
-            logger.leave()
+            context.enter(PAYLOAD)
+            JOB_START.emit({"payload": PAYLOAD, "queue": "default", "identity": IDENTITY})
+            JOB_STOP.emit({"payload": PAYLOAD, "queue": "default", "identity": IDENTITY, "seconds": 0.0012})
+            context.leave()
 
     workers = [threading.Thread(target=work) for _ in range(threads)]
     began = time.process_time()
@@ -72,8 +80,8 @@ def run() -> list[tuple[str, str]]:
     """The rows of the table."""
     rows = []
     for form, threads, is_shared in SITUATIONS:
-        with logging_to_a_file(form, is_shared=is_shared) as logger:
-            cost_us = ground.median([cpu_us_per_job(logger, threads) for _ in range(ROUNDS)])
+        with logging_to_a_file(form, is_shared=is_shared) as context:
+            cost_us = ground.median([cpu_us_per_job(context, threads) for _ in range(ROUNDS)])
         way = "through the standard library" if is_shared else "by the short way"
         rows.append((f"job log: {form}, {threads} threads, {way}", f"{cost_us:.1f} µs a job"))
     return rows

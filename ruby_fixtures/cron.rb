@@ -6,6 +6,15 @@ require_relative "jobs"
 require "time"
 require "sidekiq-cron"
 
+# Tests of fleets ask for a quick poller of periodic jobs, too.
+if (cron_poll_seconds = ENV["FIXTURE_CRON_POLL_SECONDS"])
+  Sidekiq.configure_server do |config|
+    settings = config.respond_to?(:[]=) ? config : Sidekiq.options
+    settings[:cron_poll_interval] = cron_poll_seconds.to_i
+    Sidekiq::Cron::Poller.prepend(Module.new { private def initial_wait; end })
+  end
+end
+
 # Save a periodic job, as an initializer of a Rails application does.
 def periodic(**options)
   job = Sidekiq::Cron::Job.new(options)

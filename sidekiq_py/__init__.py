@@ -10,6 +10,9 @@ Python and Ruby processes share one Redis through Sidekiq.
 
 The public names are re-exported here, each imported when it is first asked for: a test run that has the pytest plug-in
 installed, or a program that only enqueues, pays for nothing else. Nothing is defined here.
+
+The distribution has a plug-in for pytest, which would rewrite the asserts of all of it, and warns where that has been
+loaded before, as by `sidekiq-celery run -m pytest`. Here are none, so: PYTEST_DONT_REWRITE
 """
 
 from importlib import import_module
@@ -19,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sidekiq_py.client.async_client import AsyncClient as AsyncClient
     from sidekiq_py.client.sync_client import Client as Client
-    from sidekiq_py.current_job import CurrentJob as CurrentJob
-    from sidekiq_py.current_job import current_job as current_job
     from sidekiq_py.engine.embedding import embed as embed
     from sidekiq_py.errors import Shutdown as Shutdown
     from sidekiq_py.errors import SidekiqError as SidekiqError
     from sidekiq_py.errors import SoftTimeLimitError as SoftTimeLimitError
+    from sidekiq_py.errors import Stopped as Stopped
+    from sidekiq_py.extensions.periodic.declared import periodic as periodic
     from sidekiq_py.jobs.decorators import job as job
     from sidekiq_py.jobs.decorators import ruby_job as ruby_job
     from sidekiq_py.jobs.iterable import IterableJob as IterableJob
@@ -37,20 +40,23 @@ if TYPE_CHECKING:
     from sidekiq_py.program import on_error as on_error
     from sidekiq_py.program import server_middleware as server_middleware
     from sidekiq_py.program import use as use
+    from sidekiq_py.running_job import CurrentJob as CurrentJob
+    from sidekiq_py.running_job import current_job as current_job
 
 _HOMES = {
     "AsyncClient": "sidekiq_py.client.async_client",
     "Client": "sidekiq_py.client.sync_client",
-    "CurrentJob": "sidekiq_py.current_job",
+    "CurrentJob": "sidekiq_py.running_job",
     "IterableJob": "sidekiq_py.jobs.iterable",
     "Job": "sidekiq_py.jobs.job_class",
     "Shutdown": "sidekiq_py.errors",
     "SidekiqError": "sidekiq_py.errors",
     "SoftTimeLimitError": "sidekiq_py.errors",
+    "Stopped": "sidekiq_py.errors",
     "cancel": "sidekiq_py.jobs.iterable",
     "client_middleware": "sidekiq_py.program",
     "configure": "sidekiq_py.program",
-    "current_job": "sidekiq_py.current_job",
+    "current_job": "sidekiq_py.running_job",
     "embed": "sidekiq_py.engine.embedding",
     "job": "sidekiq_py.jobs.decorators",
     "on": "sidekiq_py.program",
@@ -70,6 +76,7 @@ __all__ = [
     "Shutdown",
     "SidekiqError",
     "SoftTimeLimitError",
+    "Stopped",
     "cancel",
     "client_middleware",
     "configure",

@@ -152,6 +152,8 @@ class Config:
         usr1_dumps_threads: USR1 logs what each thread does, as in Celery; else it quiets, as in Sidekiq.
         extra: Settings of the YAML file that nothing here knows, for plug-ins.
         extension_keys: What becomes of jobs with a key of Pro, Enterprise or a gem; a key that is not named is refused.
+        probe_port: Where the worker answers HTTP probes; None: nowhere.
+        stall_seconds: A loop that has not turned for so long beyond its time makes the worker not live.
         idle_waiters: Up to so many queues are waited for; more are looked at every `idle_poll_seconds`.
     """
 
@@ -184,6 +186,8 @@ class Config:
     is_single_slot_child: bool = False
     processes: int | None = None
     max_memory_mb: int | None = None
+    probe_port: int | None = None
+    stall_seconds: float = 30.0
     extra: Mapping[str, object] = field(default_factory=dict)
     extension_keys: Mapping[str, ExtensionPolicy] = field(default_factory=dict)
 
@@ -212,6 +216,8 @@ class Config:
         )
         if self.max_memory_mb is not None and (self.processes is None or self.max_memory_mb < 1):
             raise ConfigError("max_memory_mb limits the children of --processes N (1 or more); give both, or neither")
+        if self.probe_port is not None and not 0 < self.probe_port < 65536:
+            raise ConfigError(f"probe_port is {self.probe_port}; it must be 1 to 65535, as in --probe-port 7433")
         self.pinned_dialect()
         check_extension_keys(self.extension_keys)
 

@@ -7,12 +7,12 @@ Every error of the project.
     │   └── JsonParseError                  the bytes are not JSON as any Ruby release reads it
     ├── ArgumentTypeError (TypeError)       an argument has a type that JSON lacks; `place` says which one
     ├── ArgumentValueError (ValueError)     an argument has a value that JSON cannot carry (NaN, a lone surrogate, …)
+    ├── DeadLetteredError                   an extension has sent a job to the dead set without a run
     ├── DeserializationError                an Active Job argument has no Python value, or its record is not found
     ├── JobTooLargeError                    a job has more bytes than the worker takes
     ├── JobNotFoundError (LookupError)      a payload names a class that no declared job bears
     ├── ExtensionKeyError                   a job is minded by Pro, Enterprise or a gem, which do not exist here
     ├── ExtensionError                      a hook of an extension has raised; `extension` names it
-    ├── BuriedError                         an extension has sent a job to the dead set without a run
     ├── JobDeclarationError (ValueError)    a job is declared twice, in `__main__` without a name, or with bad options
     ├── RedisError                          anything that Redis or the way to it refused; `redis_access` maps to these
     │   ├── RedisConnectionError            the connection broke before the command was sent, or could not be made
@@ -20,6 +20,7 @@ Every error of the project.
     │   │   └── PushOutcomeUnknownError     the same for a push: the job may have been enqueued
     │   ├── RedisReplyError                 Redis answered with an error; `code` is its first word
     │   └── UnsupportedRedisError           too old, or a Cluster
+    ├── Stopped                             raised inside a job that somebody has asked to stop
     ├── WrongModeError (RuntimeError)       a testing mode is nested, missing, or cannot run this job like that
     ├── EmptyQueueError (LookupError)       a test wants to run a job and none waits
     ├── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
@@ -135,7 +136,7 @@ class ExtensionError(SidekiqError):
         self.hook = hook
 
 
-class BuriedError(SidekiqError):
+class DeadLetteredError(SidekiqError):
     """An extension has sent a job to the dead set without a run; the message is its reason."""
 
 
@@ -271,3 +272,10 @@ class EmptyQueueError(SidekiqError, LookupError):
 
 class Shutdown(BaseException):
     """Raised in a busy job when the deadline of a stop has passed; the job goes back to its queue."""
+
+
+class Stopped(SidekiqError):
+    """
+    Somebody has asked this job to stop, which its next `progress()` raises. Let it pass, after cleaning up: the job
+    ends without a retry, and is no failure.
+    """

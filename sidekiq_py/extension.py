@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.middleware.chain import ServerMiddleware
 from sidekiq_py.outcome import Attempt, EndKind, Kind, Outcome, Question
@@ -44,8 +45,8 @@ from sidekiq_py.wire.json_dialect import dumps_known
 
 __all__ = (  # noqa: RUF022 — by what they are for
     # The hooks, and what they are handed.
-    "CONTRACT", "Bury", "DoctorCheck", "Drop", "EndKind", "Extension", "FetchedJob", "JobEnd", "Maintenance", "Phase",
-    "Postpone", "PushSlice", "PushedJob",
+    "CONTRACT", "DeadLetter", "DoctorCheck", "Drop", "EndKind", "Extension", "FetchedJob", "JobEnd", "Maintenance",
+    "Phase", "Postpone", "PushSlice", "PushedJob",
     # What a script writes.
     "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Unless", "Verb", "add_to_dead", "add_to_retry",
     "trim_dead", "verbs", "write",
@@ -209,7 +210,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class DeadLetter:
     """Its bytes go to the dead set without a run."""
 
     reason: str
@@ -299,7 +300,8 @@ class Extension:
         phase: Its turn among others.
         payload_keys: Keys that it puts into payloads, each with what is left undone where a worker runs such a job
             without the extension. A job that bears one passes `admit`, `around` and `end`; others do not. Workers
-            that have not loaded the extension treat such a job as they do one of Sidekiq Pro's (refuse, run, bury).
+            that have not loaded the extension treat such a job as they do one of Sidekiq Pro's (refuse, run, bury);
+            with an empty text in the place of what is left undone they run it.
         verbs: Commands of its own, in Lua, for the scripts that push and end jobs.
         public_names: Names in `sidekiq_py` that belong to it, each with the module that has it.
         api_names: The same for `sidekiq_py.api`.
@@ -318,7 +320,7 @@ class Extension:
     public_names: ClassVar[Mapping[str, str]] = {}
     api_names: ClassVar[Mapping[str, str]] = {}
     commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    job_attributes: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    job_attributes: Mapping[str, Callable[[Any], Any]] = {}
     ruby_job_attributes: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
 
     def __repr__(self) -> str:
@@ -354,7 +356,7 @@ class Extension:
             Exception: Whatever it is reaches the caller, and nothing is pushed.
         """
 
-    def admit(self, job: FetchedJob) -> Postpone | Drop | Bury | None:
+    def admit(self, job: FetchedJob) -> Postpone | Drop | DeadLetter | None:
         """
         A job that bears one of `payload_keys` was fetched; None starts it.
 
@@ -377,6 +379,14 @@ class Extension:
                 bytes.
         """
         return ()
+
+    def start(self, pool: Pool, config: Config) -> None:
+        """
+        A worker starts, before the program's `startup` handlers and before it fetches.
+
+        Raises:
+            Exception: The worker does not start.
+        """
 
     def maintain(self) -> Sequence[Maintenance]:
         """Asked once, at the start of a worker."""

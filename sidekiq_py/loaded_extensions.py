@@ -14,7 +14,7 @@ from sidekiq_py.errors import ConfigError, ExtensionError
 
 if TYPE_CHECKING:
     # Loaded by whoever uses an extension; a program that only pushes does not.
-    from sidekiq_py.extension import Bury, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice
+    from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice
     from sidekiq_py.middleware.chain import ServerMiddleware
     from sidekiq_py.registry import Payload
 
@@ -38,6 +38,8 @@ class LoadedExtensions:
         self._pushers: tuple[Extension, ...] = ()
         self._by_key: dict[str, Extension] = {}
         self._has_looked = False
+        # By the identity of a run's payload: who minds that run, though the payload does not say so.
+        self._minded_runs: dict[int, Extension] = {}
         self.keys: frozenset[str] = _NO_KEYS
 
     def __repr__(self) -> str:
@@ -122,7 +124,7 @@ class LoadedExtensions:
         """What an extension raises for the error of its verb, or None."""
         return next((found for one in self._all if (found := one.explain(refusal)) is not None), None)
 
-    def admission(self, job: "FetchedJob") -> "Postpone | Drop | Bury | None":
+    def admission(self, job: "FetchedJob") -> "Postpone | Drop | DeadLetter | None":
         """
         The first verdict that does not let the job start, in the order of phases.
 
@@ -151,16 +153,28 @@ class LoadedExtensions:
             ExtensionError: A hook has raised.
         """
         effects: list[Effect] = []
-        for extension in reversed(self._minding(end.payload)):
-            try:
-                effects += extension.end(end)
-            except Exception as error:
-                raise ExtensionError(extension.name, "end", error) from error
+        try:
+            for extension in reversed(self._minding(end.payload)):
+                try:
+                    effects += extension.end(end)
+                except Exception as error:
+                    raise ExtensionError(extension.name, "end", error) from error
+        finally:
+            self._minded_runs.pop(id(end.payload), None)
         return tuple(effects)
 
     def minds(self, payload: "Payload") -> bool:
-        """Whether a job bears a key of one of them."""
-        return not self.keys.isdisjoint(payload)
+        """Whether a job bears a key of one of them, or one of them minds this run."""
+        return not self.keys.isdisjoint(payload) or (bool(self._minded_runs) and id(payload) in self._minded_runs)
+
+    def mind(self, payload: "Payload", extension: "Extension") -> None:
+        """
+        Let *extension* hear of the end of a run whose payload bears none of its keys.
+
+        Args:
+            payload: `current_job().payload`, the dict of that very run.
+        """
+        self._minded_runs[id(payload)] = extension
 
     def minds_bytes(self, raw: bytes) -> bool:
         """Whether a key of one of them may stand in *raw*, which is not to be parsed."""
@@ -196,6 +210,8 @@ class LoadedExtensions:
     def _minding(self, payload: "Payload") -> "list[Extension]":
         """In the order of phases, those that own a key of the payload."""
         owners = {self._by_key[key] for key in self.keys.intersection(payload)}
+        if id(payload) in self._minded_runs:
+            owners.add(self._minded_runs[id(payload)])
         return [extension for extension in self._all if extension in owners]
 
     def _arrange(self, extensions: "list[Extension]") -> None:

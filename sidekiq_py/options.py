@@ -44,6 +44,7 @@ class JobOptions(TypedDict, total=False):
         unique_for: Sidekiq Enterprise: seconds for which it is unique.
         unique_until: Sidekiq Enterprise: "start" or "success".
         encrypt: Sidekiq Enterprise: its last argument is encrypted.
+        status: True: its life is written under the keys of sidekiq-status, and `current_job().progress(…)` with it.
         custom: Keys of your own, for middleware to read.
     """
 
@@ -62,6 +63,7 @@ class JobOptions(TypedDict, total=False):
     unique_for: float | bool
     unique_until: str
     encrypt: bool
+    status: bool
     custom: Mapping[str, Any]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from sidekiq_py import telemetry
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
@@ -38,6 +39,8 @@ extensions = LoadedExtensions()
 """Features above open-source Sidekiq, each an extension."""
 
 use = extensions.use
+telemetry.report_to(hooks.report)
+
 on = hooks.on
 on_error = hooks.on_error
 on_death = hooks.on_death
@@ -161,13 +164,14 @@ def configure(
 
 
 def reset() -> None:
-    """Forget every setting, handler and middleware, as at the start of the program."""
+    """Forget every setting, handler (those of telemetry, too) and middleware, as at the start of the program."""
     global _settings, interceptor, after_commit
     _settings = interceptor = after_commit = None
     client_middleware.clear()
     server_middleware.clear()
     hooks.clear()
     extensions.clear()
+    telemetry.detach_all()
     _tell()
 
 

@@ -13,9 +13,13 @@ Celery's names on Sidekiq's queues: `from celery import …` becomes `from sidek
 Modules below bear Celery's own names (`sidekiq_celery.app.task`, `.result`, `.signals`, …). The public names are
 re-exported here, each imported when it is first asked for. May import `sidekiq_py`, which never imports this; never
 needs Celery, and kombu only where a kombu object is asked for.
+
+The distribution has a plug-in for pytest, which would rewrite the asserts of all of it, and warns where that has been
+loaded before, as by `sidekiq-celery run -m pytest`. Here are none, so: PYTEST_DONT_REWRITE
 """
 
 import os
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +87,7 @@ __all__ = [
     "current_task",
     "group",
     "install_as_celery",
+    "maybe_patch_concurrency",
     "maybe_signature",
     "shared_task",
     "signature",
@@ -100,6 +105,15 @@ def _make_fallback() -> "Celery":
 
 
 _state.make_fallback = _make_fallback
+
+
+def maybe_patch_concurrency(
+    argv: Sequence[str] | None = None,
+    short_opts: Sequence[str] | None = None,
+    long_opts: Sequence[str] | None = None,
+    patches: Mapping[str, Any] | None = None,
+) -> None:
+    """In Celery this patches Python for greenlets if the pool is one of them; there is no such pool here."""
 
 
 def __getattr__(name: str) -> Any:

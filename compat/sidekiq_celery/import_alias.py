@@ -6,14 +6,19 @@
    the same object, so that classes, the current app and pickles are the same under both names.
 3. What this package lacks is an ImportError, also where the real Celery is installed: with a half of each nothing
    would work, and nobody would see why.
+4. Import hooks (wrapt's, and those of ddtrace and New Relic) see each module under Celery's name, once. Modules here
+   import each other by their own names: from the first `import celery` on, each that is loaded is imported by Celery's
+   name as well.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dis import opmap
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
 from importlib.util import find_spec, spec_from_loader
 from types import ModuleType
 from typing import Any
@@ -25,6 +30,9 @@ __all__ = ("install_as_celery", "own_name")
 _ALIAS = "celery"
 _OWN = "sidekiq_celery"
 _GUIDE = "docs/migrating_from_celery.md"
+
+# They look for files, or for what is built in, and take no interest in what others have found.
+_PYTHON_S_OWN = (BuiltinImporter, FrozenImporter, PathFinder)
 
 
 def install_as_celery() -> None:
@@ -51,18 +59,31 @@ def own_name(module: str) -> str:
 class CeleryFinder(MetaPathFinder):
     """Finds the modules of this package under Celery's names."""
 
+    def __init__(self) -> None:
+        self._loads = _Loads()
+        self._asked = threading.local()
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """
-        Where *fullname* is; None unless it is Celery's.
+        Where *fullname* is; None unless it is Celery's, or this package's own.
 
         Raises:
             ModuleNotFoundError: There is no such module here.
         """
         own = own_name(fullname)
-        if own == fullname:
-            return None
+        if own != fullname:
+            return self._of_celery(fullname, own, path, target)
+        return self._of_own(fullname, path, target) if _is_own(fullname) else None
+
+    def _of_celery(
+        self, fullname: str, own: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        asked: dict[str, ModuleSpec] = self._asked.__dict__
+        if fullname in asked:
+            # A finder of import hooks, which looks for what there is to put its own loader around that.
+            return asked[fullname]
         found = _spec_of(own)
         if found is None:
             raise ModuleNotFoundError(
@@ -70,25 +91,169 @@ class CeleryFinder(MetaPathFinder):
                 name=fullname,
             )
         is_package = found.submodule_search_locations is not None
-        return spec_from_loader(fullname, _SameModule(own), origin=found.origin, is_package=is_package)
+        loader = _SameModule(own, self._loads)
+        spec = spec_from_loader(fullname, loader, origin=found.origin, is_package=is_package)
+        if spec is None:
+            return None
+        asked[fullname] = spec
+        try:
+            for find in _other_finders(self):
+                # What it returns is either this same spec, with its own loader put around ours, or of another Celery.
+                try:
+                    find(fullname, path, target)
+                except ImportError:
+                    continue
+        finally:
+            del asked[fullname]
+        return spec
+
+    def _of_own(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        """What the other finders find, told of when it has been loaded."""
+        asked: dict[str, ModuleSpec | None] = self._asked.__dict__
+        if fullname in asked:
+            return None
+        asked[fullname] = None
+        try:
+            for find in _other_finders(self, with_python_s_own=True):
+                spec: ModuleSpec | None = find(fullname, path, target)
+                if spec is not None:
+                    if spec.loader is not None:
+                        spec.loader = _Told(spec.loader, self._loads)
+                    return spec
+        finally:
+            del asked[fullname]
+        return None
+
+
+class _Loads:
+    """
+    Which modules of this package have been loaded, and are yet to be imported by Celery's name.
+
+    A hook may import anything, so it waits until none of them is half loaded in this thread.
+    """
+
+    def __init__(self) -> None:
+        self._is_in_use = False
+        self._here = threading.local()
+
+    @contextmanager
+    def loading(self, name: str) -> Iterator[None]:
+        """Around the code of the module *name*."""
+        here = self._here.__dict__
+        here["depth"] = here.get("depth", 0) + 1
+        try:
+            yield
+            here.setdefault("loaded", []).append(name)
+        finally:
+            here["depth"] -= 1
+        if not here["depth"] and self._is_in_use:
+            loaded, here["loaded"] = here["loaded"], []
+            _import_as_celery(loaded)
+
+    def celery_is_imported(self) -> None:
+        """`celery` itself is: from now on the rest follows."""
+        if not self._is_in_use:
+            self._is_in_use = True
+            _import_as_celery([name for name in sys.modules if _is_own(name)])
+
+
+class _Told(Loader):
+    """Loads a module of this package as *loader* does, and tells of it."""
+
+    def __init__(self, loader: Any, loads: _Loads) -> None:
+        self._loader = loader
+        self._loads = loads
+
+    def __getattr__(self, name: str) -> Any:
+        # Sources and files, of which runpy and others ask the loader.
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        created: ModuleType | None = self._loader.create_module(spec)
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        # For everybody else the module has the loader that knows its source and its files.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        with self._loads.loading(module.__name__):
+            self._loader.exec_module(module)
 
 
 class _SameModule(Loader):
     """Gives the module *own* to whoever imports it by another name."""
 
-    def __init__(self, own: str) -> None:
+    def __init__(self, own: str, loads: _Loads) -> None:
         self._own = own
-        self._own_spec: ModuleSpec | None = None
+        self._loads = loads
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = import_module(self._own)
-        self._own_spec = module.__spec__
-        return module
+        return _Face(spec.name, import_module(self._own))
 
     def exec_module(self, module: ModuleType) -> None:
-        # It has run under its own name. The import system has written the alias' spec into it meanwhile.
-        module.__spec__ = self._own_spec
-        _explain_absent_names(module)
+        own = sys.modules[self._own]
+        _explain_absent_names(own)
+        # The import system takes from here what it returns.
+        sys.modules[module.__name__] = own
+        if module.__name__ == _ALIAS:
+            self._loads.celery_is_imported()
+
+
+class _Face(ModuleType):
+    """
+    What import hooks are handed: a module under Celery's name, by which they know it.
+
+    Its attributes are those of the module that it stands for, so that what a hook replaces is replaced there.
+    """
+
+    # What the import system writes about the import by this name.
+    _OF_IMPORT = frozenset({"__name__", "__loader__", "__package__", "__spec__", "__path__"})
+
+    def __init__(self, name: str, own: ModuleType) -> None:
+        super().__init__(name)
+        ModuleType.__setattr__(self, "_own", own)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _Face._OF_IMPORT or name == "__class__":
+            return ModuleType.__getattribute__(self, name)
+        return getattr(ModuleType.__getattribute__(self, "_own"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _Face._OF_IMPORT:
+            ModuleType.__setattr__(self, name, value)
+        else:
+            setattr(ModuleType.__getattribute__(self, "_own"), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(ModuleType.__getattribute__(self, "_own"), name)
+
+
+def _is_own(name: str) -> bool:
+    return name == _OWN or name.startswith(f"{_OWN}.")
+
+
+def _celery_s_name(own: str) -> str | None:
+    """Celery's name of a module here; None for those that Celery does not have."""
+    below = own.removeprefix(_OWN)
+    is_private = any(part.startswith("_") for part in below.split(".")) and below != "._state"
+    return None if is_private else _ALIAS + below
+
+
+def _import_as_celery(names: Sequence[str]) -> None:
+    for name in names:
+        alias = _celery_s_name(name)
+        # What has failed to load is not there.
+        if alias is not None and name in sys.modules and alias not in sys.modules:
+            import_module(alias)
+
+
+def _other_finders(own: CeleryFinder, *, with_python_s_own: bool = False) -> Iterator[Callable[..., Any]]:
+    for finder in tuple(sys.meta_path):
+        is_python_s = any(finder is one for one in _PYTHON_S_OWN)
+        find = getattr(finder, "find_spec", None)
+        if finder is not own and find is not None and (with_python_s_own or not is_python_s):
+            yield find
 
 
 def _spec_of(own: str) -> ModuleSpec | None:

@@ -3,6 +3,8 @@
 import os
 import platform
 import signal
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 __all__ = ("EX_FAILURE", "EX_OK", "EX_UNAVAILABLE", "EX_USAGE", "pyimplementation", "signal_name", "signals")
@@ -14,6 +16,7 @@ EX_USAGE = os.EX_USAGE
 EX_CANTCREAT = os.EX_CANTCREAT
 
 SYSTEM = platform.system()
+IS_LINUX = SYSTEM == "Linux"
 IS_macOS = SYSTEM == "Darwin"
 IS_WINDOWS = SYSTEM == "Windows"
 
@@ -41,6 +44,15 @@ def unique_id(owner: object, thread: int = 0) -> str:
     import uuid
 
     return str(uuid.uuid3(uuid.NAMESPACE_OID, f"{uuid.getnode():x}-{os.getpid():x}-{thread:x}-{id(owner):x}"))
+
+
+def close_open_fds(keep: Iterable[Any] | None = None) -> None:
+    """Close all files of this process but those in *keep*; a worker never does, as it does not detach itself."""
+    kept = {one if isinstance(one, int) else one.fileno() for one in keep or ()}
+    for number in map(int, os.listdir("/proc/self/fd" if IS_LINUX else "/dev/fd")):
+        if number not in kept:
+            with suppress(OSError):
+                os.close(number)
 
 
 class Signals:

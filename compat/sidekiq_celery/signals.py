@@ -97,3 +97,8 @@ eventlet_pool_apply = _signal("eventlet_pool_apply", "target", "args", "kwargs")
 
 # The command line's.
 user_preload_options = _signal("user_preload_options", "app", "options")
+
+
+def are_publishes_heard() -> bool:
+    """Whether anybody listens to the sending of tasks."""
+    return bool(before_task_publish.receivers or after_task_publish.receivers or task_sent.receivers)

@@ -22,7 +22,7 @@ from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
-from sidekiq_py.engine.report.job_logger import JobLogger
+from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.interrupts import SoftLimits
@@ -109,7 +109,8 @@ class Engine:
             hooks=hooks,
             state=WorkState(),
             metrics=ExecutionMetrics(),
-            logger=JobLogger(is_on=False),
+            context=JobContext(),
+            identity="history",
             dialect=self._dialect,
             repush=self._client.repush,
             extensions=ForeignFeatures(

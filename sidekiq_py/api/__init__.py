@@ -15,39 +15,57 @@ from importlib.util import find_spec
 from typing import Any
 
 from sidekiq_py import program
+from sidekiq_py.api.audit import AuditEntry, AuditLog
 from sidekiq_py.api.bulk import BulkResult
+from sidekiq_py.api.bulk_runs import BulkRun, BulkRuns, BulkState, BulkStatus
+from sidekiq_py.api.edited_copy import JobDraft
+from sidekiq_py.api.filters import JobFilter
 from sidekiq_py.api.iterations import IterableJobQuery, IterationState
 from sidekiq_py.api.job_record import JobRecord
-from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
+from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, SetPage, SortedEntry
 from sidekiq_py.api.metrics import Deploy, DeployMark, JobMetrics, Metrics, MetricsPoint, MetricsResult
+from sidekiq_py.api.overview import Overview, OverviewReader, Rates
 from sidekiq_py.api.processes import Process, ProcessSet, Work, WorkSet
 from sidekiq_py.api.profiles import ProfileRecord, ProfileSet
-from sidekiq_py.api.queue import Queue, QueuedJob
+from sidekiq_py.api.queue import Queue, QueuedJob, QueuePage
 from sidekiq_py.api.stats import History, QueueSummary, Stats
 
 __all__ = [
+    "AuditEntry",
+    "AuditLog",
     "BulkResult",
+    "BulkRun",
+    "BulkRuns",
+    "BulkState",
+    "BulkStatus",
     "DeadSet",
     "Deploy",
     "DeployMark",
     "History",
     "IterableJobQuery",
     "IterationState",
+    "JobDraft",
+    "JobFilter",
     "JobMetrics",
     "JobRecord",
     "JobSet",
     "Metrics",
     "MetricsPoint",
     "MetricsResult",
+    "Overview",
+    "OverviewReader",
     "Process",
     "ProcessSet",
     "ProfileRecord",
     "ProfileSet",
     "Queue",
+    "QueuePage",
     "QueueSummary",
     "QueuedJob",
+    "Rates",
     "RetrySet",
     "ScheduledSet",
+    "SetPage",
     "SortedEntry",
     "Stats",
     "Work",

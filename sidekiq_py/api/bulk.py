@@ -17,8 +17,14 @@ _SLICE_JOBS = 100
 # At a pace, so many slices a second: what is watched goes smoothly, and what is stopped stops soon.
 _SLICES_PER_SECOND = 10
 
+# A pause between two slices is no longer than this without a look whether to stop.
+_LOOK_SECONDS = 0.2
+
 Progress = Callable[[int], None]
 """Called after each slice with the number of entries dealt with so far."""
+
+Stop = Callable[[], bool]
+"""Asked before each slice; where it says True, what was not dealt with yet stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +80,18 @@ class Tally:
 
 
 def slices(
-    entries: Iterable[T], per_second: float | None, *, sleep: Callable[[float], None] = time.sleep
+    entries: Iterable[T],
+    per_second: float | None,
+    stop: Stop | None = None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[list[T]]:
     """
     The entries, as many at a time as are dealt with in one round trip.
 
     Args:
         per_second: Wait in between, so that no more come in a second; None for as fast as it goes.
+        stop: Asked before each slice, and in the pauses; True ends them.
 
     Raises:
         ValueError: *per_second* is not above 0.
@@ -91,7 +102,11 @@ def slices(
     left = iter(entries)
     began, done = monotonic(), 0
     while part := list(islice(left, size)):
-        if per_second is not None and done:
-            sleep(max(0.0, began + done / per_second - monotonic()))
+        pause = began + done / per_second - monotonic() if per_second is not None and done else 0.0
+        while pause > 0 and not (stop is not None and stop()):
+            sleep(min(pause, _LOOK_SECONDS))
+            pause -= _LOOK_SECONDS
+        if stop is not None and stop():
+            return
         yield part
         done += len(part)

@@ -15,8 +15,13 @@ def ends_of_extensions(job: JobRecord, kind: EndKind, dialect: Dialect) -> tuple
     Raises:
         ExtensionError: An extension fails; the job stays where it is.
     """
-    program.extensions.load_installed()
-    if program.extensions.keys.isdisjoint(job.item):
+    if not is_minded(job):
         return ()
     queue = job.queue or ""
     return program.extensions.end_effects(JobEnd(kind, job.item, job.value, queue, now_seconds(), dialect))
+
+
+def is_minded(job: JobRecord) -> bool:
+    """Whether an extension wants to hear of the end of *job*."""
+    program.extensions.load_installed()
+    return program.extensions.minds(job.item)

@@ -6,16 +6,20 @@ place is written before the old one goes, and nothing is written if the entry wa
 between, and two people who press the same button move it once.
 """
 
+import hashlib
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 from sidekiq_py import program
-from sidekiq_py.api.bulk import BulkResult, Progress, Tally, slices
+from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, slices
 from sidekiq_py.api.ends import ends_of_extensions
+from sidekiq_py.api.filters import JobFilter
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.source import client_for
 from sidekiq_py.client.sync_client import Client
@@ -35,6 +39,12 @@ from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, show
 
 _PAGE_JOBS = 200
 _SCAN_COUNT = 1000
+_SCORE = re.compile(r"[+-]?inf|-?\d{1,40}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?", re.ASCII)
+# To tell how far a search is takes longer than to look at an entry.
+_LOOKED_AT_AT_ONCE = 200
+
+Place = tuple[bytes, bytes]
+"""Where a page of a sorted set ends: the last member that was looked at, and its score as Redis spells it."""
 
 _log = logging.getLogger("sidekiq")
 
@@ -53,11 +63,22 @@ class SortedEntry(JobRecord):
         super().__init__(value)
         self.parent = parent
         self.score = float(score)
+        self._score_text = score
+
+    @property
+    def place(self) -> "Place":
+        """Where it stands in its set, for a page that begins behind it."""
+        return self.value, self._score_text
 
     @property
     def id(self) -> str:
         """`<score>|<jid>`, as in Ruby."""
         return f"{score_text(self.score)}|{self.jid}"
+
+    @property
+    def key(self) -> str:
+        """`<score>-<digest of the bytes>`: finds exactly this entry again, by `JobSet.find_keys`; fit for a URL."""
+        return f"{_bound(self.score)}-{_digest(self.value)}"
 
     @property
     def at(self) -> datetime:
@@ -126,6 +147,22 @@ def _one(result: BulkResult) -> bool:
     return result.moved == 1
 
 
+@dataclass(frozen=True, slots=True)
+class SetPage:
+    """
+    One page of a sorted set.
+
+    Args:
+        entries: Those that fit.
+        next: Where the next page begins; None at the end of the set.
+        looked_at: How many entries were looked at.
+    """
+
+    entries: tuple[SortedEntry, ...]
+    next: Place | None
+    looked_at: int
+
+
 class JobSet:
     """
     A sorted set of jobs. Iterating goes from the highest score down, `reversed()` from the lowest up.
@@ -181,6 +218,114 @@ class JobSet:
         for member, score in job_sets.scan(self._pool, self.name, pattern, count):
             yield SortedEntry(self, member, score)
 
+    def at_rank(self, start: int, count: int, *, latest_first: bool = False) -> tuple[list[SortedEntry], int]:
+        """
+        The entries from one place on, counted from 0; and how many there are in all. One round trip.
+
+        Args:
+            start: The place of the first.
+            count: How many.
+            latest_first: Places count from the highest score down.
+        """
+        members, size = job_sets.at_rank(self._pool, self.name, start, count, downward=latest_first)
+        return [SortedEntry(self, member, score) for member, score in members], size
+
+    def find_keys(self, wanted: Iterable[str]) -> dict[str, SortedEntry]:
+        """
+        The entries with these keys (`SortedEntry.key`), as far as they are still there with the same score and bytes.
+
+        One round trip, unless more than a thousand entries share a score.
+        """
+        by_score: dict[str, set[str]] = {}
+        for key in wanted:
+            score, _, digest = key.rpartition("-")
+            if _SCORE.fullmatch(score):
+                by_score.setdefault(score, set()).add(digest)
+        found: dict[str, SortedEntry] = {}
+        start = 0
+        while by_score:
+            pages = job_sets.pages_at(self._pool, self.name, list(by_score), start, _SCAN_COUNT)
+            for (score, digests), page in zip(list(by_score.items()), pages, strict=True):
+                for member, score_reply in page:
+                    digest = _digest(member)
+                    if digest in digests:
+                        found[f"{score}-{digest}"] = SortedEntry(self, member, score_reply)
+                        digests.discard(digest)
+                if not digests or len(page) < _SCAN_COUNT:
+                    del by_score[score]
+            start += _SCAN_COUNT
+        return found
+
+    def find(
+        self,
+        wanted: JobFilter,
+        *,
+        latest_first: bool = False,
+        looked_at: Progress | None = None,
+        stop: Stop | None = None,
+    ) -> Iterator[SortedEntry]:
+        """
+        The entries that fit, those that are due first, or died first, in front. With a `text` Redis looks for it, which
+        is much faster in a large set, and they come in no order.
+
+        Args:
+            latest_first: The other way round.
+            looked_at: Told now and then how many entries were looked at, of `size_between` of the filter's times.
+            stop: Asked as often; where it says True, no more come.
+        """
+        number = 0
+        for number, entry in enumerate(self._candidates(wanted, latest_first, looked_at), 1):
+            if number % _LOOKED_AT_AT_ONCE == 0:
+                if looked_at is not None and wanted.text is None:
+                    looked_at(number)
+                if stop is not None and stop():
+                    return
+            if wanted.fits(entry, entry.score):
+                yield entry
+        if looked_at is not None and wanted.text is None:
+            looked_at(number)
+
+    def page(
+        self,
+        limit: int,
+        *,
+        after: Place | None = None,
+        wanted: JobFilter | None = None,
+        latest_first: bool = False,
+        look_at: int = 10_000,
+    ) -> SetPage:
+        """
+        The next entries behind a place, also if entries came and went since it was told.
+
+        Args:
+            limit: At most so many.
+            after: `SetPage.next` of the page before, or an entry's `place`; None to begin.
+            wanted: Only those that fit.
+            latest_first: From the highest score down.
+            look_at: After so many entries the page ends, so that a search in a large set can show how far it is.
+        """
+        wanted = wanted or JobFilter()
+        found: list[SortedEntry] = []
+        number = 0
+        for number, entry in enumerate(self._between(wanted, latest_first, after), 1):
+            if wanted.fits(entry, entry.score):
+                found.append(entry)
+            if len(found) == limit or number == look_at:
+                return SetPage(tuple(found), entry.place, number)
+        return SetPage(tuple(found), None, number)
+
+    def count(self, wanted: JobFilter, *, looked_at: Progress | None = None, stop: Stop | None = None) -> int:
+        """How many entries fit. Each is looked at, unless only times are asked for; *looked_at* as of `find`."""
+        if wanted.has_only_times:
+            return self.size_between(wanted.earliest, wanted.latest)
+        return sum(1 for _ in self.find(wanted, looked_at=looked_at, stop=stop))
+
+    def size_between(self, after: float | None, before: float | None) -> int:
+        """How many entries have a score (epoch s) not below *after* and below *before*."""
+        low = "-inf" if after is None else _bound(after)
+        high = "+inf" if before is None else f"({_bound(before)}"
+        return job_sets.size_between(self._pool, self.name, low, high)
+
     def find_job(self, jid: str) -> SortedEntry | None:
         """The entry with this id. Redis looks through the whole set, so this is for people, not for programs."""
         # What JSON may spell in more than one way is compared after parsing.
@@ -232,10 +377,12 @@ class JobSet:
         done = job_sets.reschedule(self._pool, self.name, entry.value, score=score_text(score), spelling=spelling)
         if done:
             # The same object can be moved on.
-            entry.value, entry.score = spelling, score
+            entry.value, entry.score, entry._score_text = spelling, score, score_text(score).encode()
         return done
 
-    def retry_all(self, progress: Progress | None = None, *, per_second: float | None = None) -> BulkResult:
+    def retry_all(
+        self, progress: Progress | None = None, *, per_second: float | None = None, stop: Stop | None = None
+    ) -> BulkResult:
         """
         Put every entry into its queue, those with the lowest score first. What is added meanwhile stays.
 
@@ -243,36 +390,56 @@ class JobSet:
 
         Args:
             per_second: No more in a second, so that workers keep up with them; None for as fast as it goes.
+            stop: Asked between two round trips; where it says True, the entries that are left stay.
         """
-        return self.retry_many(self._snapshot(), progress, per_second=per_second)
+        return self.retry_many(self._snapshot(), progress, per_second=per_second, stop=stop)
 
     def kill_all(
-        self, progress: Progress | None = None, *, notify_failure: bool = False, per_second: float | None = None
+        self,
+        progress: Progress | None = None,
+        *,
+        notify_failure: bool = False,
+        per_second: float | None = None,
+        stop: Stop | None = None,
     ) -> BulkResult:
         """
         Move every entry to the dead set. What is added meanwhile stays.
 
         Args:
             notify_failure: Call the death handlers for each; Ruby does not when all are killed at once.
-            per_second: As of `retry_all`.
+            per_second, stop: As of `retry_all`.
         """
-        return self.kill_many(self._snapshot(), progress, notify_failure=notify_failure, per_second=per_second)
+        return self.kill_many(
+            self._snapshot(), progress, notify_failure=notify_failure, per_second=per_second, stop=stop
+        )
 
-    def add_all_to_queue(self, progress: Progress | None = None, *, per_second: float | None = None) -> BulkResult:
+    def add_all_to_queue(
+        self, progress: Progress | None = None, *, per_second: float | None = None, stop: Stop | None = None
+    ) -> BulkResult:
         """As `retry_all`, but nothing in the jobs changes but `enqueued_at`."""
-        return self.add_many_to_queue(self._snapshot(), progress, per_second=per_second)
+        return self.add_many_to_queue(self._snapshot(), progress, per_second=per_second, stop=stop)
 
     def retry_many(
-        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, per_second: float | None = None
+        self,
+        entries: Iterable[SortedEntry],
+        progress: Progress | None = None,
+        *,
+        per_second: float | None = None,
+        stop: Stop | None = None,
     ) -> BulkResult:
-        """`retry` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
-        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=True), progress, per_second)
+        """`retry` for many entries of this set, a hundred in a round trip; the rest as of `retry_all`."""
+        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=True), progress, per_second, stop)
 
     def add_many_to_queue(
-        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, per_second: float | None = None
+        self,
+        entries: Iterable[SortedEntry],
+        progress: Progress | None = None,
+        *,
+        per_second: float | None = None,
+        stop: Stop | None = None,
     ) -> BulkResult:
-        """`add_to_queue` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
-        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=False), progress, per_second)
+        """`add_to_queue` for many entries of this set, a hundred in a round trip; the rest as of `retry_all`."""
+        return self._move_many(entries, lambda entry: self._to_queue(entry, is_retry=False), progress, per_second, stop)
 
     def kill_many(
         self,
@@ -281,8 +448,9 @@ class JobSet:
         *,
         notify_failure: bool = True,
         per_second: float | None = None,
+        stop: Stop | None = None,
     ) -> BulkResult:
-        """`kill` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
+        """`kill` for many entries of this set, a hundred in a round trip; the rest as of `retry_all`."""
         if self.name == keys.DEAD:
             raise SidekiqError("entries of the dead set are dead already; retry or delete them")
         after = _announce_death if notify_failure else None
@@ -290,14 +458,19 @@ class JobSet:
         def plan(entry: SortedEntry) -> Move:
             return Move(entry.value, "dead", effects=ends_of_extensions(entry, "dead", self._dialect()))
 
-        return self._move_many(entries, plan, progress, per_second, after)
+        return self._move_many(entries, plan, progress, per_second, stop, after)
 
     def delete_many(
-        self, entries: Iterable[SortedEntry], progress: Progress | None = None, *, per_second: float | None = None
+        self,
+        entries: Iterable[SortedEntry],
+        progress: Progress | None = None,
+        *,
+        per_second: float | None = None,
+        stop: Stop | None = None,
     ) -> BulkResult:
-        """`delete` for many entries of this set, a hundred in a round trip; *per_second* as of `retry_all`."""
+        """`delete` for many entries of this set, a hundred in a round trip; the rest as of `retry_all`."""
         tally = Tally(progress)
-        for part in slices(entries, per_second):
+        for part in slices(entries, per_second, stop):
             removed = self._delete_slice(part)
             tally.moved += removed
             tally.gone += len(part) - removed
@@ -313,12 +486,33 @@ class JobSet:
         removed = job_sets.remove(self._pool, self.name, plain) if plain else 0
         return removed + sum(result.done for result in moved)
 
-    def _walk(self, *, downward: bool) -> Iterator[SortedEntry]:
-        after = None
+    def _walk(self, *, downward: bool, after: Place | None = None) -> Iterator[SortedEntry]:
         while page := job_sets.page(self._pool, self.name, _PAGE_JOBS, after=after, downward=downward):
             for member, score in page:
                 yield SortedEntry(self, member, score)
             after = page[-1]
+
+    def _candidates(self, wanted: JobFilter, latest_first: bool, looked_at: Progress | None) -> Iterator[SortedEntry]:
+        """What may fit, with little effort for Redis and this side."""
+        if wanted.text is None:
+            yield from self._between(wanted, latest_first, None)
+            return
+        pattern = f"*{literal(wanted.text)}*"
+        for member, score in job_sets.scan(self._pool, self.name, pattern, _SCAN_COUNT, looked_at):
+            yield SortedEntry(self, member, score)
+
+    def _between(self, wanted: JobFilter, downward: bool, after: Place | None) -> Iterator[SortedEntry]:
+        """Those of the filter's times, in order."""
+        start = wanted.latest if downward else wanted.earliest
+        if after is None and start is not None:
+            # In front of all members of that score going up, behind all of them going down.
+            after = b"", _bound(start).encode()
+        for entry in self._walk(downward=downward, after=after):
+            if downward and wanted.earliest is not None and entry.score < wanted.earliest:
+                return
+            if not downward and wanted.latest is not None and entry.score >= wanted.latest:
+                return
+            yield entry
 
     def _snapshot(self) -> Iterator[SortedEntry]:
         """As many entries as there are now: one that fails again at once and comes back is not taken twice for ever."""
@@ -330,10 +524,11 @@ class JobSet:
         plan: Callable[[SortedEntry], Move],
         progress: Progress | None,
         per_second: float | None,
+        stop: Stop | None,
         after: Callable[[SortedEntry], None] | None = None,
     ) -> BulkResult:
         tally = Tally(progress)
-        for part in slices(entries, per_second):
+        for part in slices(entries, per_second, stop):
             by_member = {entry.value: entry for entry in part}
             moves = []
             for entry in by_member.values():
@@ -447,6 +642,10 @@ def _epoch(at: float | datetime) -> float:
     if not is_finite(at):
         raise ValueError(f"{shown(at)} is no time; give epoch seconds or an aware datetime")
     return float(at)
+
+
+def _digest(member: bytes) -> str:
+    return hashlib.sha256(member).hexdigest()[:20]
 
 
 def _bound(score: float) -> str:

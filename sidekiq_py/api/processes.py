@@ -1,13 +1,15 @@
 """The processes that work on this Redis, Ruby's and Python's, and what they run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.api.filters import JobFilter
+from sidekiq_py.api.job_record import JobRecord, moment
 from sidekiq_py.api.source import pool_for
 from sidekiq_py.client.sync_client import Client
+from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import process_set
@@ -227,17 +229,21 @@ class ProcessSet:
         """The process with this identity."""
         return next(iter(self._read([identity])), None)
 
+    def serving(self, queue: str) -> list[Process]:
+        """The processes that fetch from this queue, those that are quiet left out."""
+        return [process for process in self if queue in process.queues and not process.is_stopping]
+
     def cleanup(self) -> int:
         """Take processes that were not heard for a minute out of the registry; how many. At most once a minute."""
         return process_set.prune(self._pool)
 
     def _read(self, identities: list[str]) -> list[Process]:
-        found = []
-        for beat in process_set.beats(self._pool, identities):
-            info = parse_info(beat.info)
-            if info is not None:
-                found.append(Process(beat, info, self._pool))
-        return found
+        return processes_of(process_set.beats(self._pool, identities), self._pool)
+
+
+def processes_of(beats: Iterable[Beat], pool: Pool) -> list[Process]:
+    """The processes whose heartbeats can be read."""
+    return [Process(beat, info, pool) for beat in beats if (info := parse_info(beat.info)) is not None]
 
 
 class Work:
@@ -267,6 +273,11 @@ class Work:
         """The job."""
         return JobRecord(self.payload, self.queue)
 
+    @property
+    def elapsed_seconds(self) -> float | None:
+        """How long it has been running, by this machine's clock; None where the process does not say."""
+        return None if self.run_at is None else max(0.0, now_seconds() - self.run_at.timestamp())
+
 
 class WorkSet:
     """
@@ -293,15 +304,16 @@ class WorkSet:
         return True
 
     def __iter__(self) -> Iterator[tuple[str, str, Work]]:
-        found = []
-        for identity, thread, raw in process_set.running(self._pool, process_set.identities(self._pool)):
-            entry = parse_work(raw)
-            if entry is not None:
-                run_at = None if entry.run_at is None else datetime.fromtimestamp(entry.run_at, UTC)
-                work = Work(identity, thread, queue=entry.queue, run_at=run_at, payload=entry.payload)
-                found.append((identity, thread, work))
-        found.sort(key=lambda row: row[2].run_at or datetime.min.replace(tzinfo=UTC))
-        return iter(found)
+        running = process_set.running(self._pool, process_set.identities(self._pool))
+        return ((work.process_id, work.thread_id, work) for work in works_of(running))
+
+    def find(self, wanted: JobFilter) -> list[Work]:
+        """What runs and fits, the longest first. A job's time is when it started."""
+        return [
+            work
+            for _, _, work in self
+            if wanted.fits(work.job, None if work.run_at is None else work.run_at.timestamp())
+        ]
 
     @property
     def size(self) -> int:
@@ -311,6 +323,17 @@ class WorkSet:
     def find_work(self, jid: str) -> Work | None:
         """What runs the job with this id."""
         return next((work for _, _, work in self if work.job.jid == jid), None)
+
+
+def works_of(running: Iterable[tuple[str, str, bytes]]) -> list[Work]:
+    """The entries that can be read, the longest running first."""
+    found = []
+    for identity, thread, raw in running:
+        entry = parse_work(raw)
+        if entry is not None:
+            run_at = moment(entry.run_at)
+            found.append(Work(identity, thread, queue=entry.queue, run_at=run_at, payload=entry.payload))
+    return sorted(found, key=lambda work: work.run_at or datetime.min.replace(tzinfo=UTC))
 
 
 def _number(text: bytes | None) -> float:

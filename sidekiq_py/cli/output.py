@@ -1,6 +1,5 @@
 """What commands print: tables, times and JSON."""
 
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,22 +9,12 @@ from typing import Any
 
 import click
 
-from sidekiq_py.wire.json_loose import loosen
-from sidekiq_py.wire.json_writer import write_for_display
+from sidekiq_py.wire.json_loose import json_text
 
 # A column is not cut shorter to fit the terminal.
 _NARROWEST = 8
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-
-
-def json_text(value: Any) -> str:
-    """As JSON, what has no JSON as its text."""
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except ValueError:
-        # An integer of more than 4,300 digits.
-        return write_for_display(loosen(value))
 
 
 def echo_json(value: Any) -> None:
@@ -100,7 +89,8 @@ def progress(label: str, length: int, *, hidden: bool) -> Iterator[Callable[[int
         yield lambda done: None
         return
     with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
-        yield lambda done: bar.update(done - bar.pos)
+        # A search inside Redis tells only about how far it is.
+        yield lambda done: bar.update(max(0, min(done, length) - bar.pos))
 
 
 def _fit(widths: list[int], elastic: Sequence[int], room: int) -> None:

@@ -17,6 +17,7 @@ from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import recover as left_behind
+from sidekiq_py.redis_access.reads import in_flight_counts
 
 
 @click.command()
@@ -34,7 +35,8 @@ def recover(everything: bool, as_json: bool) -> None:
     Give jobs of dead workers back to their queues.
 
     An owner is dead if its process is gone from this machine, or if its lease has run out (30 seconds after its last
-    word, unless workers are told otherwise). Workers do this by themselves; the command is for when none is left, or
+    word, unless workers are told otherwise). Jobs of one whose lease still stands are named with the time at which it
+    ends. Workers do this by themselves; the command is for when none is left, or
     when the registry of owners was lost: it also finds those that have jobs in flight and are not in it.
     """
     settings = program.settings().redis
@@ -59,10 +61,19 @@ def recover(everything: bool, as_json: bool) -> None:
             Wakeable().wait(2 * config.lease_beat_seconds + 0.1)
             moved += recovery.look()
     alive = list(left_behind.owners(link))
+    waiting = _waiting(pool, link)
     if as_json:
-        click.echo(json.dumps({"recovered": moved, "alive": alive}))
+        entries = [
+            {"owner": owner, "jobs": jobs, "lease_ends_in": round(seconds, 3)} for owner, jobs, seconds in waiting
+        ]
+        click.echo(json.dumps({"recovered": moved, "alive": alive, "waiting": entries}))
         return
     click.echo(f"{counted(moved, 'job')} went back to the queues.")
+    for owner, jobs, seconds in waiting:
+        click.echo(
+            f"{counted(jobs, 'job')} in flight at {owner}, whose lease still stands: it ends in {seconds:.0f} s, "
+            "unless its process lives and renews it. If the process is gone, run this again then."
+        )
     if alive:
         verbs = "is alive and keeps its jobs" if len(alive) == 1 else "are alive and keep their jobs"
         click.echo(f"{counted(len(alive), 'owner')} {verbs}: {', '.join(alive)}")
@@ -84,6 +95,15 @@ def _enter_lost_owners(link: Link, *, with_lease: bool) -> None:
     for name, queues in lost.items():
         if left_behind.enter_lost(link, name, queues, with_lease=with_lease):
             click.echo(f"{name} has jobs in flight and was in no registry; it was entered again.", err=True)
+
+
+def _waiting(pool: Pool, link: Link) -> list[tuple[str, int, float]]:
+    """Owners with jobs in flight and a lease that stands: name, jobs, and seconds until it ends."""
+    jobs: dict[str, int] = {}
+    for entry in in_flight_counts.counts(pool):
+        jobs[entry.owner] = jobs.get(entry.owner, 0) + entry.count
+    found = [(owner, count, left_behind.lease_seconds(link, owner)) for owner, count in jobs.items()]
+    return [(owner, count, seconds) for owner, count, seconds in found if seconds is not None]
 
 
 def _has_silent_owners(link: Link) -> bool:

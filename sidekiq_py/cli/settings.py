@@ -35,6 +35,8 @@ _PLAIN_OPTIONS: dict[str, tuple[str, Any]] = {
     "lease_seconds": ("lease_seconds", values.positive_number),
     "processes": ("processes", values.positive_integer),
     "max_memory_mb": ("max_memory_mb", values.positive_integer),
+    "probe_port": ("probe_port", values.positive_integer),
+    "stall_seconds": ("stall_seconds", values.positive_number),
 }
 _OTHER_OPTIONS = frozenset(
     (

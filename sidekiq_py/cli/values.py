@@ -1,9 +1,18 @@
 """Single values of flags, files and variables, checked; each message names the option and what it may be."""
 
+import re
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
+import click
+
+from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ConfigError
+
+_UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhd]?)+", re.ASCII)
+_SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 
 
 def whole_number(value: Any, name: str) -> int:
@@ -48,6 +57,36 @@ def texts(value: Any, name: str) -> tuple[str, ...]:
     if any(isinstance(entry, list | tuple | dict) or entry is None for entry in entries):
         raise ConfigError(f"{name} is {value!r}; it must be a list of names")
     return tuple(str(entry) for entry in entries)
+
+
+def span_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+    """Seconds of `90`, `5m`, `1h30m`, `2d`."""
+    if text is None:
+        return None
+    if not _SPAN.fullmatch(text):
+        raise click.BadParameter(f"{text!r} is no span of time; write seconds, or 5m, 1h30m, 2d")
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _SPAN_PART.findall(text))
+
+
+def epoch_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+    """Epoch seconds of themselves, or of ISO 8601 with a zone."""
+    if text is None or re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
+        return None if text is None else float(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no time; write 2030-01-31T08:00:00Z, or epoch seconds") from None
+    if moment.tzinfo is None:
+        raise click.BadParameter(f"{text!r} names no zone; add Z for UTC, or +01:00")
+    return moment.timestamp()
+
+
+def moment_seconds(ctx: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Epoch seconds of what `epoch_seconds` takes, of `2h`, which is that long ago, or of `+2h`, that long from now."""
+    if text is None or not re.fullmatch(r"\+.*|\d.*[smhd]", text, re.ASCII):
+        return epoch_seconds(ctx, parameter, text)
+    seconds = span_seconds(ctx, parameter, text.removeprefix("+")) or 0.0
+    return now_seconds() + (seconds if text.startswith("+") else -seconds)
 
 
 def _integer(value: Any) -> int | None:

@@ -4,9 +4,10 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -17,6 +18,9 @@ from sidekiq_py.cli.version import show_version
 from sidekiq_py.config import Config
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.logs import FORMAT_NAMES
+
+if TYPE_CHECKING:
+    from sidekiq_py.probes.worker import WorkerProbes  # an HTTP server, which most workers do without
 
 _GONE = {
     "daemon": "-d was removed in Sidekiq 6: let systemd, a container or another supervisor keep the worker",
@@ -53,6 +57,7 @@ _GONE = {
 @click.option("--namespace", metavar="NAME", help="Before every key, as by redis-namespace (SIDEKIQ_NAMESPACE).")
 @click.option("--processes", type=int, metavar="N", help="Keep N child processes at work.")
 @click.option("--max-memory-mb", type=int, metavar="MB", help="Replace a child that holds more than this.")
+@click.option("--probe-port", type=int, metavar="PORT", help="Answer /live, /ready and /metrics by HTTP there.")
 @click.option("--async-concurrency", type=int, metavar="N", help="async def jobs that run at once in a process (100).")
 @click.option("--fetcher", type=click.Choice(FETCHERS), help="reliable keeps a job in Redis until it is settled.")
 @click.option("--lease-seconds", type=float, metavar="SECONDS", help="After this long unheard of, jobs come back (30).")
@@ -65,9 +70,11 @@ _GONE = {
     metavar="KEY=POLICY",
     help="Jobs with this key of Pro, Enterprise or a gem: refuse, run or bury them; may be given many times.",
 )
+@click.option("--schedule", metavar="FILE", help="Periodic jobs in sidekiq-cron's format (config/schedule.yml).")
 @click.option("--no-job-log", "skip_default_job_logging", is_flag=True, default=None, help="No start and done lines.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warn, error or fatal (info).")
 @click.option("--log-format", type=click.Choice(FORMAT_NAMES), help="As Ruby's formats of these names.")
+@click.option("--watch", is_flag=True, help="Restart when code changes, for development (extra `watch`).")
 @click.argument("stray", nargs=-1, metavar="")
 @click.option("-d", "--daemon", is_flag=True, default=None, hidden=True)
 @click.option("-L", "--logfile", hidden=True)
@@ -94,11 +101,25 @@ def worker(**given: Any) -> NoReturn:
             f"{shlex.join(stray)}: a worker takes no arguments; modules that declare jobs are named by -r: "
             f"sidekiq-py worker -r {shlex.quote(stray[0])}"
         )
+    is_watched = given.pop("watch")
     flags = {name: value for name, value in given.items() if value not in (None, ())}
     for name, advice in _GONE.items():
         if name in flags:
             raise click.UsageError(advice)
+    if is_watched:
+        sys.exit(_watch(flags))
     sys.exit(run(read_all(flags, variables=os.environ, directory=Path.cwd())))
+
+
+def _watch(flags: dict[str, Any]) -> int:
+    from sidekiq_py.cli import watch
+
+    # What is unusable is told before anything is started.
+    make_config(read_all(flags, variables=os.environ, directory=Path.cwd()))
+    named = [Path(name) for name in (*flags.get("require", ()), flags.get("config_file")) if name]
+    # The same interpreter, program and flags.
+    command = [sys.executable, *(word for word in sys.orig_argv[1:] if word != "--watch")]
+    return watch.run(command, [Path.cwd(), *(path.resolve() for path in named if path.exists())])
 
 
 def run(options: Options) -> int:
@@ -109,18 +130,34 @@ def run(options: Options) -> int:
         # What a job prints shows when it is printed, not kilobytes later.
         sys.stdout.reconfigure(line_buffering=True)
     if config.processes is None:
-        _work(options)
+        _work(options, config)
     return _supervise(options, config)
 
 
-def _work(options: Options) -> NoReturn:
+def _work(options: Options, config: Config) -> NoReturn:
     from sidekiq_py.cli.boot import make_launcher
     from sidekiq_py.engine.prefork.memory import settle_memory
     from sidekiq_py.engine.prefork.process_end import end_process
 
+    probes = None if config.probe_port is None else _start_probes(config.probe_port)
     launcher = make_launcher(options)
+    if probes is not None:
+        probes.launcher = launcher
     settle_memory()
     end_process(launcher.run())
+
+
+def _start_probes(port: int) -> "WorkerProbes":
+    """Answer from now on: the program may take its time to be imported."""
+    from sidekiq_py.metrics.job_metrics import JobMetrics
+    from sidekiq_py.probes.server import ProbeServer
+    from sidekiq_py.probes.worker import WorkerProbes
+
+    counts = JobMetrics()
+    counts.attach()
+    probes = WorkerProbes(counts)
+    ProbeServer(port, probes).start()
+    return probes
 
 
 def _supervise(options: Options, config: Config) -> int:
@@ -129,6 +166,13 @@ def _supervise(options: Options, config: Config) -> int:
     from sidekiq_py.engine.prefork.supervisor import Supervisor
 
     is_first = _first_of_forked()
+    companion = None
+    if config.probe_port is not None:
+        from sidekiq_py.probes import prefork
+        from sidekiq_py.probes.server import check_port
+
+        check_port(config.probe_port)
+        companion = prefork.role(config.probe_port)
 
     def be_child(parent: Parent) -> int:
         # The program may set up logging itself, as in a worker without a parent.
@@ -136,7 +180,8 @@ def _supervise(options: Options, config: Config) -> int:
         try:
             from sidekiq_py.cli.boot import make_launcher
 
-            return run_child(parent, lambda on_epoch: make_launcher(options, on_epoch, is_first))
+            make = partial(make_launcher, options, is_first=is_first)
+            return run_child(parent, make) if companion is None else run_child(parent, make, prefork.in_child(parent))
         except click.ClickException as error:
             error.show()
             return error.exit_code
@@ -151,7 +196,7 @@ def _supervise(options: Options, config: Config) -> int:
         environment=options.variables,
     )
     limit_kb = None if config.max_memory_mb is None else config.max_memory_mb * 1024
-    return Supervisor(config, config.processes or 1, be_child, limit_kb).run()
+    return Supervisor(config, config.processes or 1, be_child, limit_kb, companion=companion).run()
 
 
 def _first_of_forked() -> Callable[[], bool]:

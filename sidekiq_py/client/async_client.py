@@ -188,6 +188,7 @@ class AsyncClient:
             await self._pool.push(portion.commands(self._twin.pool.key_prefix))
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(portion.jids, error) from error
+        portion.tell_pushed()
 
     async def _infos(self) -> list[bytes]:
         [identities] = await self._pool.batch([versions.IDENTITIES])

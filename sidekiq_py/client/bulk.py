@@ -22,12 +22,14 @@ from sidekiq_py.client.outgoing import (
     options_of,
     order_of_item,
     span_seconds,
+    tell_pushed,
     through,
 )
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.job_path import push as redis_push
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.registry import JobDefinition
+from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dump_args_many
@@ -68,6 +70,11 @@ class Portion(NamedTuple):
             Outgoing(jid, self.queue, score, raw)
             for jid, score, raw in zip(self.jids, scores, self.payloads, strict=True)
         ]
+
+    def tell_pushed(self) -> None:
+        """They stand in Redis."""
+        if PUSH.handlers:
+            tell_pushed(self.queue, self.jids, self.payloads, is_scheduled=self.scores is not None)
 
 
 class Slice(NamedTuple):

@@ -18,6 +18,7 @@ from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, ConfigError
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.registry import JobDefinition, Payload
+from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire import payload as payloads
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import check_args, dump_args, loads
@@ -252,6 +253,11 @@ def as_outgoing(payload: Payload, dialect: Dialect, now: float) -> Outgoing:
     except (ArgumentTypeError, ArgumentValueError):
         check_args(payload["args"])  # names the argument's place rather than the payload's
         raise
+
+
+def tell_pushed(queue: str, jids: list[str], raws: list[bytes], *, is_scheduled: bool) -> None:
+    """Jobs stand in Redis. Called only where somebody listens: `if PUSH.handlers: …`."""
+    PUSH.emit({"queue": None if is_scheduled else queue, "jids": jids, "payloads": raws, "is_scheduled": is_scheduled})
 
 
 def apply_strictness(payload: Payload) -> None:

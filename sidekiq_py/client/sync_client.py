@@ -26,6 +26,7 @@ from sidekiq_py.redis_access.job_path import push as redis_push
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import JobDefinition, Payload
+from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_dialect import dump_args
 from sidekiq_py.wire.payload import absolute_at
@@ -121,10 +122,13 @@ class Client:
         args_json = dump_args(args, dialect.float_text)
         jid = new_jid()
         stamp = int(now * 1000) if stencil.millisecond_times else now
+        raw = stencil.render(args_json, jid, stamp, stamp)
         try:
-            redis_push.push_one(self.pool, stencil.queue, stencil.render(args_json, jid, stamp, stamp))
+            redis_push.push_one(self.pool, stencil.queue, raw)
         except ReplyLostError as error:
             raise PushOutcomeUnknownError([jid], error) from error
+        if PUSH.handlers:
+            outgoing.tell_pushed(stencil.queue, [jid], [raw], is_scheduled=False)
         return jid
 
     def push_call(
@@ -204,6 +208,7 @@ class Client:
 
         jids: Jids = []
         in_doubt: list[str] = []
+        sent: bulk.Portion | None = None
         try:
             with redis_push.Stream(self.pool) as stream:
                 for one in bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit):
@@ -221,10 +226,15 @@ class Client:
                             continue
                         commands = portion.commands(self.pool.key_prefix)
                         stream.settle()
+                        if sent is not None:
+                            sent.tell_pushed()
+                        sent = portion
                         in_doubt = portion.jids
                         stream.send(commands)
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(in_doubt, error) from error
+        if sent is not None:
+            sent.tell_pushed()
         return jids
 
     def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:
@@ -337,6 +347,9 @@ class Client:
                 redis_push.execute(self.pool, redis_push.schedule_command([entry], prefix=self.pool.key_prefix))
         except ReplyLostError as error:
             raise PushOutcomeUnknownError([ready.jid], error) from error
+        if PUSH.handlers:
+            is_scheduled = ready.score is not None
+            outgoing.tell_pushed(ready.queue, [ready.jid], [ready.payload], is_scheduled=is_scheduled)
 
 
 _via: ContextVar[Client | None] = ContextVar("sidekiq_via", default=None)

@@ -19,7 +19,6 @@ from sidekiq_py.doctor.owners import Owners
 from sidekiq_py.doctor.sampling import QueueFacts, Sample
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import server_info
-from sidekiq_py.redis_access.connection.namespace import prefix_of
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.server_info import ServerInfo
 from sidekiq_py.redis_access.processes import process_set
@@ -30,7 +29,6 @@ from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.extensions import extension_keys_of
 
 # No key of Sidekiq's or of ours begins so.
-_AWAY = "misplaced:"
 
 
 class Facts:
@@ -60,13 +58,11 @@ class Facts:
     def __repr__(self) -> str:
         return f"<Facts of {self._pool!r}>"
 
-    def key(self, name: str) -> str:
-        """What redis-cli, which knows of no namespace, has to call a key."""
-        return prefix_of(self._pool.settings.namespace) + name
-
-    def rename_command(self, name: str) -> str:
-        """What moves a key of a wrong type away and keeps it."""
-        return f"redis-cli RENAMENX {for_shell(self.key(name))} {for_shell(self.key(_AWAY + name))}"
+    def command(self, *words: str) -> str:
+        """A command line of `sidekiq-py` for this Redis's namespace."""
+        namespace = self._pool.settings.namespace
+        rest = ["--namespace", namespace] if namespace else []
+        return " ".join(["sidekiq-py", *map(for_shell, [*words, *rest])])
 
     @cached_property
     def server(self) -> ServerInfo:

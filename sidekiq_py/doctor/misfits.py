@@ -69,6 +69,7 @@ _PREFIXES = {
     keys.newest(""): _Kind("string", "Jobs of Python processes that died there may come back late"),
     keys.declared(""): _Kind("string", "What the Python process of that name can run is not told"),
 }
+_QUEUE = _Kind("list", "Pushes to that queue are refused")
 _BEAT = _Kind("hash", "The process of that name cannot beat, and is taken for dead")
 _SIGNALS = _Kind("list", "The process of that name cannot be quieted or stopped from the Web UI")
 
@@ -99,6 +100,14 @@ def gather(pool: Pool, identities: Iterable[str], names: Iterable[str], now: flo
         for name, kind in expected.items()
         if name in no_numbers or kinds[name] not in ("none", "string" if kind.name == _NUMBER else kind.name)
     )
+
+
+def of_key(pool: Pool, key: str, identities: Iterable[str], now: float) -> Misfit | None:
+    """The one key, if it holds another type than it should; arguments as of `gather`."""
+    if not key.startswith(keys.queue("")):
+        return next((found for found in gather(pool, identities, [key], now) if found.key == key), None)
+    kind = survey.kinds(pool, [key])[key]
+    return None if kind in ("list", "none") else Misfit(key, _seen(key, kind, _QUEUE.name), _QUEUE.broken)
 
 
 def _of_days(now: float) -> dict[str, _Kind]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from sidekiq_py.clock import monotonic as clock_monotonic
 from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.telemetry import REDIS_OUTAGE
 
 _log = logging.getLogger("sidekiq")
 
@@ -52,7 +53,9 @@ class Downtime:
             if is_first:
                 self._began = self._monotonic()
             self._failing.add(work if isinstance(error, RedisReplyError) else _ALL_WORK)
-            return is_first
+        if is_first and REDIS_OUTAGE.handlers:
+            REDIS_OUTAGE.emit({"is_over": False, "seconds": 0.0, "error": error})
+        return is_first
 
     def works(self, work: str) -> None:
         """Note that *work* succeeded; once nothing is left that fails, the log says how long it took."""
@@ -62,5 +65,9 @@ class Downtime:
             if not self._failing:
                 return
             self._failing -= {_ALL_WORK, work}
-            if not self._failing:
-                _log.info("Redis is online, %.1f sec downtime", self._monotonic() - self._began)
+            if self._failing:
+                return
+            seconds = self._monotonic() - self._began
+            _log.info("Redis is online, %.1f sec downtime", seconds)
+        if REDIS_OUTAGE.handlers:
+            REDIS_OUTAGE.emit({"is_over": True, "seconds": seconds, "error": None})

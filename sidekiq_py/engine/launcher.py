@@ -34,6 +34,7 @@ from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.reconfiguration import Reconfiguration
+from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.report.job_logger import JobLogger
 from sidekiq_py.engine.report.log_files import reopen_log_files
 from sidekiq_py.engine.report.systemd import ServiceNotifier
@@ -62,6 +63,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.processes import extension_keys
 from sidekiq_py.registry import Registry
+from sidekiq_py.telemetry import RECOVER
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
@@ -78,6 +80,8 @@ _GRACE_SECONDS = 3.0
 # Two signals within this time ask for one stop.
 _ONE_STOP_SECONDS = 1.0
 _LEARN_EVERY_SECONDS = 60.0
+# How often one turn of a loop may wait in vain for a Redis that hangs.
+_TIMEOUTS_IN_A_TURN = 3
 # For handlers of the program that are still to be called.
 _HANDLERS_SECONDS = 3.0
 
@@ -121,6 +125,8 @@ class Launcher:
         self._pool = Pool(config.redis)
         self._state = WorkState()
         self._limits = SoftLimits()
+        self._context = JobContext()
+        self._job_logger = JobLogger(self._context, self.identity)
         self._aside = CallbackThread()
         self._downtime = Downtime()
         self.signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
@@ -128,6 +134,7 @@ class Launcher:
         self._is_stopping = False
         self._is_quiet = False
         self._is_leaving = False
+        self._has_started = False
         self._stop_once = threading.Lock()
         self._left: list[UnitOfWork] = []
         self._quiet_once = threading.Lock()
@@ -265,7 +272,11 @@ class Launcher:
         """
         check_redis(self._pool, keeps_in_flight=self.config.fetcher == "reliable")
         self._learn_of_extensions()
+        for extension in self._extensions:
+            extension.start(self._pool, self.config)
         self._hooks.fire("startup", reraise=True)
+        if self.config.job_log:
+            self._job_logger.attach()
         if self._loop is not None:
             self._loop.start()
         if self.config.fetcher == "reliable":
@@ -280,6 +291,50 @@ class Launcher:
                 manager.start()
         self._poller.start()
         self._maintenance.start()
+        self._has_started = True
+
+    def stalled_loops(self) -> list[str]:
+        """
+        Those of this process's own loops that have not turned for too long; none while it leaves. Asks nobody.
+
+        How long a job runs is not looked at. The loops that run code of the program's are, too: without the heartbeat
+        the process vanishes from the Web UI, without the poller due jobs may wait.
+        """
+        if self._is_leaving:
+            return []
+        loops = {
+            "lease": self._lease.pulse,
+            "housekeeper": self._housekeeper.pulse,
+            "heartbeat": self._heartbeat.pulse,
+            "poller": self._poller.pulse,
+        }
+        # A Redis that hangs holds a loop up for so long.
+        patience = self.config.stall_seconds + _TIMEOUTS_IN_A_TURN * self._pool.settings.socket_timeout_seconds
+        if self._is_stopping:
+            # It ends when the process takes no more jobs.
+            del loops["poller"]
+        return [name for name, pulse in loops.items() if pulse.overdue_seconds > patience]
+
+    def why_not_fetching(self) -> str | None:
+        """Why this process takes no jobs now, or None. Asks nobody."""
+        if not self._has_started:
+            return "starting"
+        if self._is_stopping:
+            return "it takes no more jobs"
+        return "Redis is out of reach, or refuses what a worker needs" if self._downtime.is_on else None
+
+    def ping(self, *, within_seconds: float) -> None:
+        """
+        Ask Redis for a sign of life.
+
+        Raises:
+            RedisError: It gives none.
+        """
+        link = self._pool.new_link(timeout_seconds=within_seconds)
+        try:
+            link.command("PING")
+        finally:
+            link.close()
 
     def quiet(self) -> None:
         """Fetch no more; give back what has not started. Idempotent."""
@@ -332,6 +387,7 @@ class Launcher:
                     _log.warning("a job that runs at most once was cut off, and will not run again: %s", unit)
             self._hooks.fire("exit")
             self._aside.stop(_HANDLERS_SECONDS)
+            self._job_logger.detach()
             for manager in self._managers:
                 manager.fetcher.close()
             # Not earlier: what would not end still runs, and the program's exit handlers may take longer than a lease.
@@ -441,7 +497,8 @@ class Launcher:
             hooks=self._hooks,
             state=self._state,
             metrics=self._metrics,
-            logger=JobLogger(is_on=self.config.job_log),
+            context=self._context,
+            identity=self.identity,
             dialect=self.dialect,
             repush=self._client.repush,
             foreign=ForeignFeatures(
@@ -464,6 +521,7 @@ class Launcher:
             dialect=self.dialect,
             extensions=self._extensions,
             on_dead_lettered=self._announce_dead_lettered,
+            on_recovered=self._tell_recovered,
         )
         return Housekeeper(
             link, self._ownership, recovery, self.config.lease_beat_seconds, self._report_on_callback_thread
@@ -550,7 +608,8 @@ class Launcher:
     def _learn_of_extensions(self) -> None:
         """Tell others which payload keys the extensions here own, and hear of theirs."""
         self._learn_at = monotonic() + _LEARN_EVERY_SECONDS
-        own = {key: text for extension in self._extensions for key, text in extension.payload_keys.items()}
+        owned = {key: text for extension in self._extensions for key, text in extension.payload_keys.items()}
+        own = {key: text for key, text in owned.items() if text}
         try:
             announced = extension_keys.exchange(self._pool, own)
         except RedisReplyError as error:
@@ -569,6 +628,10 @@ class Launcher:
 
     def _warn_aside(self, text: str) -> None:
         self._aside.call(lambda: _log.warning("%s", text))
+
+    def _tell_recovered(self, owner: str, count: int, dead: int) -> None:
+        if RECOVER.handlers:
+            self._aside.call(lambda: RECOVER.emit({"owner": owner, "count": count, "dead": dead}))
 
     def _announce_dead_lettered(self, raw: bytes, error: BaseException) -> None:
         try:

@@ -15,7 +15,7 @@ from sidekiq_py.registry import JobDefinition, Payload, never_stopping
 
 ServerChain = Chain[ServerMiddleware]
 
-# Payload, queue and deadline; the object for users (`current_job.py`) is made when somebody asks.
+# Payload, queue and deadline; the object for users (`running_job.py`) is made when somebody asks.
 _current: ContextVar[tuple[Payload, str, float | None] | None] = ContextVar("sidekiq_current_job", default=None)
 
 

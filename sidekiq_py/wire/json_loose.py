@@ -1,8 +1,11 @@
-"""What becomes of arguments that JSON lacks when the strict check is off or only warns."""
+"""What becomes of arguments that JSON lacks: when the strict check is off or only warns, and where people read them."""
 
 import enum
+import json
 from collections.abc import Mapping
 from typing import Any
+
+from sidekiq_py.wire.json_writer import write_for_display
 
 
 def loosen(value: Any) -> Any:
@@ -17,6 +20,15 @@ def loosen(value: Any) -> Any:
         value: The arguments.
     """
     return _loosen(value, ())
+
+
+def json_text(value: Any) -> str:
+    """As JSON for people and programs that only read it; what has no JSON as its text."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except ValueError:
+        # An integer of more than 4,300 digits.
+        return write_for_display(loosen(value))
 
 
 def _loosen(value: Any, holders: tuple[int, ...]) -> Any:

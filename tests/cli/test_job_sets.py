@@ -93,6 +93,47 @@ def test_a_list_can_be_narrowed(run, put):
     assert listed("--match", "[ab]") == []
 
 
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--error", "readtimeout"], ["b"]),
+        (["--arg", '["c"]'], ["c"]),
+        (["--after", "2096-10-02T07:06:41Z"], ["b", "c"]),
+        (["--before", str(LATER + 1)], ["a"]),
+        (["--before", "+1h"], []),
+        (["--match", "note", "--error", "readtimeout"], ["b"]),
+    ],
+)
+def test_filters_choose_alike_in_lists_dry_runs_and_actions(run, put, redis_client, options, found):
+    """By error, argument and time, alone or together."""
+    put("retry", "a", note="x")
+    redis_client.zadd(
+        "retry", {b'{"class":"Boom","args":["b"],"jid":"b","note":"x","error_class":"Net::ReadTimeout"}': LATER + 1}
+    )
+    redis_client.zadd("retry", {b'{"class":"Boom","args":["c"],"jid":"c"}': LATER + 2})
+
+    listed = [entry["jid"] for entry in json.loads(run("retries", "list", "--json", *options).output)]
+    counted = json.loads(run("retries", "delete", "--dry-run", "--json", *options).output)["count"]
+    deleted = json.loads(run("retries", "delete", "--yes", "--json", *options).output)["moved"]
+
+    assert (listed, counted, deleted) == (found, len(found), len(found))
+    assert set(jids(redis_client, "retry")) == {"a", "b", "c"} - set(found)
+
+
+def test_a_queue_that_is_nearly_spelled_like_another_is_told(run, put, redis_client):
+    """A job may be scheduled for a queue that does not exist yet, so it is no error."""
+    redis_client.sadd("queues", "mailers")
+    put("schedule", "a", queue="mailers")
+
+    listed = run("scheduled", "list", "--queue", "mailer")
+    deleted = run("scheduled", "delete", "--queue", "mailer", "--yes")
+
+    for result in (listed, deleted, run("jobs", "--queue", "mailer")):
+        assert (result.exit_code, result.stderr) == (0, "There is no queue mailer. Did you mean mailers?\n")
+    assert run("scheduled", "list", "--queue", "mailers").stderr == ""
+    assert jids(redis_client, "schedule") == ["a"]
+
+
 def test_raw_text_is_listed_without_what_a_terminal_would_obey(run, redis_client):
     """A payload may come from anywhere."""
     redis_client.zadd("dead", {b"\x1b[2Jnot json\x07": 1})

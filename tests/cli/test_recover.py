@@ -27,7 +27,7 @@ def test_the_jobs_of_a_dead_worker_go_back_to_their_queue(
 
     result = run("recover", flag, redis_url, "--all", "--json")
 
-    assert (result.exit_code, result.output) == (0, '{"recovered": 1, "alive": []}\n')
+    assert (result.exit_code, result.output) == (0, '{"recovered": 1, "alive": [], "waiting": []}\n')
     [raw] = redis_client.lrange("queue:default", 0, -1)
     assert json.loads(raw)["jid"] == "a1"
 
@@ -52,7 +52,7 @@ def test_what_an_owner_in_no_registry_has_goes_back(
     result = run("recover", "--all", "--json")
 
     assert result.exit_code == 0
-    assert json.loads(result.stdout) == {"recovered": 2, "alive": []}
+    assert json.loads(result.stdout) == {"recovered": 2, "alive": [], "waiting": []}
     assert f"{OWNER} has jobs in flight and was in no registry" in result.stderr
     assert redis_client.lrange("queue:default", 0, -1) == [b"in flight"]
     assert redis_client.lrange("queue:a:queue", 0, -1) == [b"in the inbox"]
@@ -62,7 +62,7 @@ def test_an_owner_in_no_registry_that_was_heard_of_lately_keeps_its_jobs(
     run: Callable[..., Result], lost: str, redis_client: redis.Redis
 ) -> None:
     """Its process may run them still, and would run them twice."""
-    assert json.loads(run("recover", "--json").stdout) == {"recovered": 0, "alive": []}
+    assert json.loads(run("recover", "--json").stdout)["recovered"] == 0
 
     assert redis_client.hlen(f"sidekiq_py:inflight:{OWNER}") == 1
 
@@ -95,3 +95,23 @@ def test_a_user_who_may_not_scan_is_told(
     redis_client.execute_command("ACL", "DELUSER", "worker")
     assert json.loads(result.stdout)["recovered"] == 1
     assert "Give it +scan" in result.stderr
+
+
+def test_jobs_that_wait_for_a_lease_are_named_with_its_end(
+    run: Callable[..., Result], redis_url: str, redis_client: redis.Redis
+) -> None:
+    """Else nobody would know why nothing came back, and when it will."""
+    push(redis_client, "first", "second")
+    pool = Pool(RedisSettings(redis_url))
+    with pool.link() as link:
+        assert len(fetch(link, max_jobs=2, batch=2)) == 2
+    pool.close()
+
+    shown = run("recover").stdout
+    [waiting] = json.loads(run("recover", "--json").stdout)["waiting"]
+
+    assert f"2 jobs in flight at {OWNER}, whose lease still stands: it ends in " in shown
+    assert "run this again then" in shown
+    assert (waiting["owner"], waiting["jobs"]) == (OWNER, 2)
+    assert 0 < waiting["lease_ends_in"] <= 30
+    assert redis_client.hlen(f"sidekiq_py:inflight:{OWNER}") == 2

@@ -57,6 +57,18 @@ def test_a_long_operation_shows_a_bar(redis_url, redis_client):
     assert "100%" in shown
 
 
+def test_a_search_inside_redis_shows_a_bar(redis_url, redis_client):
+    """While the jobs that fit are counted, and while they are moved."""
+    fill(redis_client, 5000)
+
+    code, output, shown = on_terminal(redis_url, ["retries", "delete", "--match", '"jid": "77"'], typed="y\n")
+
+    assert (code, output.strip()) == (0, "1 job deleted.")
+    assert "Look through" in shown
+    assert "Delete 1 retry that fits? [y/N]" in shown
+    assert shown.count("100%") >= 2
+
+
 def test_deleting_many_asks_first(redis_url, redis_client):
     """No means no."""
     fill(redis_client, 3)

@@ -75,20 +75,6 @@ def test_a_program_adds_a_command(commands: dict[str, click.Command]) -> None:
         assert CliRunner().invoke(celery, ["greet"]).output == "hello\n"
 
 
-def test_bootsteps_are_never_started(app: Celery, worker: TaskWorker) -> None:
-    """A class that is put there is left alone."""
-
-    class Step:
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            raise AssertionError("it was made")
-
-    app.steps["worker"].add(Step)
-
-    worker.start()
-
-    assert app.steps["worker"] == {Step}
-
-
 def test_a_task_that_has_started_says_so(app: Celery, worker: TaskWorker) -> None:
     """By its option or the setting; and who ignores results, may keep errors."""
     app.conf.task_track_started = True

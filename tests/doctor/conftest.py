@@ -1,14 +1,18 @@
 """The doctor on the emptied server, and short ways to bring about what it is to find."""
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner, Result
 
 from sidekiq_py import program
+from sidekiq_py.cli import main
+from sidekiq_py.client import sync_client
 from sidekiq_py.doctor import Finding, Level, Report, examine
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -114,3 +118,15 @@ def python_process(
     if classes is not None:
         client.set(f"sidekiq_py:declared:{identity}", json.dumps(classes), ex=60)
     return identity
+
+
+def run_advice(advice: str, redis_url: str, *more: str) -> Result:
+    """Run the command that stands behind the colon of an advice, as somebody who copies it to a shell."""
+    name, *words = shlex.split(advice.rpartition(": ")[2])
+    assert name == "sidekiq-py"
+    program.reset()
+    result = CliRunner().invoke(main, [*words, "-u", redis_url, *more])
+    sync_client.current().close()
+    program.reset()
+    assert result.exit_code == 0, result.output
+    return result

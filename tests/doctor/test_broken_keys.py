@@ -1,7 +1,6 @@
 """Keys that hold something else than Sidekiq and Python keep there, and names that are no UTF-8."""
 
 import json
-import shlex
 import subprocess
 
 import pytest
@@ -13,7 +12,7 @@ from sidekiq_py.doctor import Level, examine
 from sidekiq_py.doctor.finding import for_shell, span
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from tests.doctor.conftest import Look, payload, push, python_process, ruby_process
+from tests.doctor.conftest import Look, payload, push, python_process, ruby_process, run_advice
 
 OWNER = "app:9:ba9876543210:1"
 
@@ -35,7 +34,7 @@ OWNER = "app:9:ba9876543210:1"
     ],
 )
 def test_a_key_of_a_wrong_type_is_a_problem_that_names_it(
-    look: Look, redis_client: redis.Redis, key: str, expected: str
+    look: Look, redis_url: str, redis_client: redis.Redis, key: str, expected: str
 ) -> None:
     """With its type, the right one, and the command that moves it away."""
     redis_client.set(key, "x")
@@ -46,9 +45,9 @@ def test_a_key_of_a_wrong_type_is_a_problem_that_names_it(
     assert (found.level, found.subjects) == ("problem", (key,))
     assert found.seen.startswith(f"The key `{key}` is a string and not a {expected}. ")
     assert not diagnosis.report.is_healthy()
-    [_, *command] = shlex.split(found.advice.partition(": ")[2])
-    redis_client.execute_command(*command)
+    run_advice(found.advice, redis_url, "--yes")
     assert look()["key-types"] == []
+    assert redis_client.get(f"misplaced:{key}") == b"x"
 
 
 @pytest.mark.parametrize(
@@ -158,23 +157,24 @@ def test_a_name_that_is_no_utf_8_is_found_again_by_the_printed_command() -> None
     assert for_shell("a b") == "'a b'"
 
 
-def test_a_key_that_is_no_list_is_moved_away_by_the_printed_command(look: Look, redis_client: redis.Redis) -> None:
+def test_a_key_that_is_no_list_is_moved_away_by_the_printed_command(
+    look: Look, redis_url: str, redis_client: redis.Redis
+) -> None:
     """Also where its name has a blank."""
     push(redis_client)
     redis_client.sadd("queues", "a b")
     redis_client.set("queue:a b", "x")
 
     found = look().the("unlisted-queues")
-    [_, *command] = shlex.split(found.advice.partition(": ")[2])
-    redis_client.execute_command(*command)
+    run_advice(found.advice, redis_url, "--yes")
 
     assert found.seen.startswith("The key `queue:a b` is a string and not a list")
     assert look()["unlisted-queues"] == []
 
 
 @pytest.mark.parametrize("namespace", ["myapp", "a*b"])
-def test_under_a_namespace_commands_name_whole_keys(redis_url: str, redis_client: redis.Redis, namespace: str) -> None:
-    """As redis-cli knows of none; keys of another namespace are not meant."""
+def test_under_a_namespace_commands_name_it(redis_url: str, redis_client: redis.Redis, namespace: str) -> None:
+    """Keys of another namespace are not meant."""
     redis_client.mset({f"{namespace}:schedule": "x", f"{namespace}:queue:low": "x", "aXb:queue:high": "x"})
     pool = Pool(RedisSettings(redis_url, namespace=namespace))
 
@@ -183,8 +183,9 @@ def test_under_a_namespace_commands_name_whole_keys(redis_url: str, redis_client
 
     assert [finding.subjects for finding in found] == [("schedule",), ("low",)]
     for finding, key in zip(found, ("schedule", "queue:low"), strict=True):
-        [*_, source, target] = shlex.split(finding.advice)
-        assert (source, target) == (f"{namespace}:{key}", f"{namespace}:misplaced:{key}")
+        run_advice(finding.advice, redis_url, "--yes")
+        assert redis_client.get(f"{namespace}:misplaced:{key}") == b"x"
+    assert redis_client.exists("aXb:queue:high")
 
 
 def test_a_job_that_waits_for_all_eternity(look: Look, redis_client: redis.Redis) -> None:

@@ -11,7 +11,7 @@ from sidekiq_py.active_job.declared import forget_active_jobs
 from sidekiq_py.jobs import decorators
 from sidekiq_py.registry import FunctionDefinition, Registry
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
-from tests.doctor.conftest import Look, payload, push, python_process, ruby_process
+from tests.doctor.conftest import Look, payload, push, python_process, ruby_process, run_advice
 
 
 def program_with(*names: str, **options: object) -> Registry:
@@ -66,7 +66,7 @@ def test_where_retries_will_go_is_looked_at(look: Look, redis_client: redis.Redi
     assert (found.level, found.subjects) == ("warning", ("gone",))
 
 
-def test_a_paused_queue_is_a_note(look: Look, redis_client: redis.Redis) -> None:
+def test_a_paused_queue_is_a_note(look: Look, redis_url: str, redis_client: redis.Redis) -> None:
     """Sidekiq without Pro knows nothing of it."""
     ruby_process(redis_client)
     push(redis_client)
@@ -76,6 +76,8 @@ def test_a_paused_queue_is_a_note(look: Look, redis_client: redis.Redis) -> None
 
     assert (found.level, found.subjects) == ("note", ("default",))
     assert "Paused is `default` (1 job)" in found.seen
+    run_advice(found.advice, redis_url)
+    assert look()["paused"] == []
 
 
 def test_jobs_that_have_waited_for_long(look: Look, redis_client: redis.Redis) -> None:
@@ -90,7 +92,7 @@ def test_jobs_that_have_waited_for_long(look: Look, redis_client: redis.Redis) -
     assert "have waited up to 60 min; 1 process works that queue (5 jobs at a time)" in found.seen
 
 
-def test_jobs_that_are_overdue(look: Look, redis_client: redis.Redis) -> None:
+def test_jobs_that_are_overdue(look: Look, redis_url: str, redis_client: redis.Redis) -> None:
     """Nobody moves them."""
     redis_client.zadd("schedule", {json.dumps(payload()): time.time() - 600})
     redis_client.zadd("retry", {json.dumps(payload()): time.time() + 600})
@@ -99,9 +101,11 @@ def test_jobs_that_are_overdue(look: Look, redis_client: redis.Redis) -> None:
 
     assert (found.level, found.subjects) == ("problem", ("schedule",))
     assert "for 10 min" in found.seen
+    assert run_advice(found.advice, redis_url).output == "1 job enqueued.\n"
+    assert redis_client.zcard("schedule") == 0
 
 
-def test_a_queue_that_is_not_in_the_set_of_queues(look: Look, redis_client: redis.Redis) -> None:
+def test_a_queue_that_is_not_in_the_set_of_queues(look: Look, redis_url: str, redis_client: redis.Redis) -> None:
     """As a hand-made producer leaves it."""
     ruby_process(redis_client)
     redis_client.lpush("queue:default", json.dumps(payload()))
@@ -109,7 +113,8 @@ def test_a_queue_that_is_not_in_the_set_of_queues(look: Look, redis_client: redi
     found = look().the("unlisted-queues")
 
     assert "`default` (1 job) is not in the set `queues`" in found.seen
-    assert found.advice.endswith("redis-cli SADD queues default")
+    run_advice(found.advice, redis_url)
+    assert look()["unlisted-queues"] == []
 
 
 def test_a_key_that_is_no_queue(look: Look, redis_client: redis.Redis) -> None:

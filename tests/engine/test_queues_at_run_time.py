@@ -96,9 +96,9 @@ def test_what_was_fetched_ahead_from_a_queue_that_is_left_goes_back(
 ) -> None:
     """At once, and in its order."""
     push(redis_client, "h1", "h2", queue="high")
-    with fetcher._fetch_lock:
-        fetcher._refill(2)
-        for unit in fetcher._jobs:
+    with fetcher._buffer.fetching:
+        fetcher._buffer.refill(2)
+        for unit in fetcher._buffer.jobs:
             unit.fetched_at += 60
 
     fetcher.serve({"low": 0})
@@ -141,7 +141,7 @@ def test_more_queues_than_connections_are_served_all_the_same(
 def test_idle_processors_can_be_let_go(fetcher: ReliableFetcher, take: Take, redis_client: redis.Redis) -> None:
     """One stays for the next job."""
     everybody = [take() for _ in range(3)]
-    eventually(lambda: fetcher._idle == 3)
+    eventually(lambda: fetcher._leader.idle == 3)
 
     fetcher.release(2)
     eventually(lambda: sum(taken == [None] for taken in everybody) == 2)

@@ -11,8 +11,8 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.extension import (
-    Bury,
     Command,
+    DeadLetter,
     Drop,
     Effect,
     Extension,
@@ -57,7 +57,7 @@ class Tally(Extension):
         self.pushed = 0
         self.is_on = True
         self.stops: set[str] = set()
-        self.admits: Callable[[FetchedJob], Postpone | Drop | Bury | None] = lambda job: None
+        self.admits: Callable[[FetchedJob], Postpone | Drop | DeadLetter | None] = lambda job: None
         self.ends: list[JobEnd] = []
         self.at_end: Callable[[JobEnd], Iterable[Effect]] = lambda end: [("HINCRBY", self.key, end.kind, 1)]
         self.wrapped: list[str] = []
@@ -75,7 +75,7 @@ class Tally(Extension):
             job.add("tally", self.pushed)
         jobs.write((COUNT.name, self.key, "pushed", len(jobs)))
 
-    def admit(self, job: FetchedJob) -> Postpone | Drop | Bury | None:
+    def admit(self, job: FetchedJob) -> Postpone | Drop | DeadLetter | None:
         return self.admits(job)
 
     def around(self) -> ServerMiddleware | None:

@@ -12,7 +12,7 @@ from sidekiq_py.api import DeadSet, Queue, RetrySet, ScheduledSet
 from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.extension import Bury, Drop, Extension, FetchedJob, JobEnd, Postpone
+from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
 from sidekiq_py.testing import fake
 from tests.extension.conftest import Tally, TallyClosed, Worker
 from tests.support.waiting import eventually
@@ -251,11 +251,11 @@ class TestAdmit:
 
     def test_a_buried_job_is_dead(self, redis_client, redis_url, tally: Tally, worker: Worker):
         """With its bytes and the reason in the report."""
-        tally.admits = lambda job: Bury("it has expired")
+        tally.admits = lambda job: DeadLetter("it has expired")
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 
-        eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1} and bool(worker.reported))
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1} and worker.reported)
         assert "it has expired" in str(worker.reported[0][0])
 
     def test_where_the_hook_raises_the_job_waits(self, redis_client, redis_url, tally: Tally, worker: Worker):
@@ -268,7 +268,7 @@ class TestAdmit:
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 
-        eventually(lambda: redis_client.zcard("schedule") == 1)
+        eventually(lambda: redis_client.zcard("schedule") == 1 and worker.reported)
         assert "the extension 'tally' failed in admit" in str(worker.reported[0][0])
 
 

@@ -280,7 +280,21 @@ def test_commands_look_under_the_namespace(guarded: Guarded) -> None:
     assert "Fail" in guarded.run("scheduled", "list").output
     assert guarded.run("scheduled", "kill", "--all", "--yes").exit_code == 0
     assert guarded.run("dead", "delete", "--all", "--yes").exit_code == 0
-    assert json.loads(guarded.run("recover", "--json").output) == {"recovered": 0, "alive": []}
+    assert json.loads(guarded.run("recover", "--json").output) == {"recovered": 0, "alive": [], "waiting": []}
+    guarded.client.set("myapp:queue:odd", "x")
+    for words in (
+        ["queues", "move", "default", "other", "--create", "--yes"],
+        ["queues", "move", "other", "default", "--class", "Note", "--yes"],
+        ["queues", "pause", "default"],
+        ["processes", "quiet", "ruby:1:abc"],
+        ["set-aside", "queue:odd", "--yes"],
+        ["top", "--once", "--sample", "0"],
+    ):
+        assert guarded.run(*words).exit_code == 0
+    assert guarded.client.smembers("myapp:queues") == {b"default", b"other"}
+    assert guarded.client.smembers("myapp:paused") == {b"default"}
+    assert guarded.client.lrange("myapp:ruby:1:abc-signals", 0, -1) == [b"TSTP"]
+    assert guarded.client.get("myapp:misplaced:queue:odd") == b"x"
 
 
 def test_an_embedded_worker_works_under_the_namespace(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,6 +285,24 @@ def test_commands(confined: Confined) -> None:
     assert confined.command("dead", "delete", "--all", "--yes")
     assert json.loads(confined.command("recover", "--json"))["recovered"] == 0
 
+    assert confined.command("push", "Note", '["moved"]', "-q", "from")
+    confined.client.set("queue:odd", "x")
+    confined.client.lpush("queue:unlisted", "{}")
+    assert confined.command("queues", "show", "from")
+    assert confined.command("queues", "move", "from", "to", "--create", "--yes")
+    assert confined.command("queues", "move", "to", "from", "--class", "Note", "--yes")
+    assert confined.command("queues", "pause", "from")
+    assert confined.command("queues", "unpause", "from")
+    assert confined.command("queues", "clear", "from", "--yes")
+    assert confined.command("queues", "delete", "from", "--yes")
+    assert confined.command("queues", "add", "unlisted")
+    assert confined.command("jobs")
+    assert confined.command("processes", "dump", "--all")
+    assert confined.command("processes", "quiet", "--all", "--yes")
+    assert confined.command("top", "--once", "--sample", "0")
+    assert confined.command("set-aside", "queue:odd", "--yes")
+    assert confined.command("dead", "list", "--match", "x", "--after", "1h", "--error", "y")
+
     doctor = CliRunner().invoke(main, ["doctor", "--json", "-u", confined.users.url("operator")])
 
     assert doctor.exit_code in (0, 1), doctor.output

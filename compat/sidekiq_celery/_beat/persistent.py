@@ -8,10 +8,10 @@ what was due while no beat ran is sent once when one starts.
 
 import json
 import time
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sidekiq_celery._beat import as_data, turns
+from sidekiq_celery._beat import as_data, listing, turns
 from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, logger
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery.schedules import schedstate, schedule
@@ -25,15 +25,12 @@ __all__ = ("PersistentScheduler", "Runs", "place_of", "read_runs")
 # less than three hours, so that they do not run twice.
 _PATIENCE_SECONDS = 3 * 3600
 _LEAST_PATIENCE_SECONDS = 60
+_SHOW_EVERY_SECONDS = 3600
 
 
 def place_of(app: Any) -> turns.Place:
     """Where the state of an app's beats is kept."""
-    return turns.place_of(_name_of(app))
-
-
-def _name_of(app: Any) -> str:
-    return app.main or "default"
+    return turns.Place(f"sidekiq_py:beat:{app.main or 'default'}")
 
 
 class Runs(NamedTuple):
@@ -62,13 +59,13 @@ class Runs(NamedTuple):
         return json.dumps([counted_from, self.total] if is_implied else [counted_from, self.total, sent]).encode()
 
 
-def read_runs(zone: tzinfo, text: bytes) -> Runs:
-    """What `Runs.text` has written; times in *zone*."""
+def read_runs(app: Any, text: bytes) -> Runs:
+    """What `Runs.text` has written; times in the app's zone."""
     seconds, count, *more = json.loads(text)
     sent = more[0] if more else seconds if count else None
 
     def in_zone(moment: float) -> datetime:
-        return datetime.fromtimestamp(moment, UTC).astimezone(zone)
+        return datetime.fromtimestamp(moment, UTC).astimezone(app.timezone)
 
     return Runs(in_zone(seconds), int(count), None if sent is None else in_zone(sent))
 
@@ -90,6 +87,8 @@ class PersistentScheduler(Scheduler):
         self._paused: set[str] = set()
         self._described: set[str] = set()
         self._refreshed_at: float | None = None
+        self._shown: dict[str, tuple[str, str]] | None = None
+        self._shown_at = 0.0
         super().__init__(*args, **kwargs)
 
     @property
@@ -99,7 +98,6 @@ class PersistentScheduler(Scheduler):
 
     def setup_schedule(self) -> None:
         """Read the entries and their state; what nobody describes any more is forgotten."""
-        turns.enter(self._pool, _name_of(self.app))
         values, _, added = turns.read(self._pool, self._place)
         self.refresh()
         gone = values.keys() - self._described - added.keys()
@@ -124,6 +122,14 @@ class PersistentScheduler(Scheduler):
             self._mind_the_clock(entry)
         self._heap = None
         self._refreshed_at = time.monotonic()
+        self._show()
+
+    def _show(self) -> None:
+        """Let listings know what is sent when; again from time to time, as they forget it after a day."""
+        shown = {name: (entry.task, as_data.schedule_text(entry.schedule)) for name, entry in self.schedule.items()}
+        if shown != self._shown or time.monotonic() - self._shown_at > _SHOW_EVERY_SECONDS:
+            listing.write(self._pool, self.app.main or "default", shown)
+            self._shown, self._shown_at = shown, time.monotonic()
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Ask the entry whose time has come, and send it if it is due; returns the seconds to sleep."""
@@ -192,12 +198,12 @@ class PersistentScheduler(Scheduler):
 
     def _sent_at(self, name: str) -> datetime | None:
         value = self._seen.get(name)
-        return read_runs(self.app.timezone, value).sent_at if value else None
+        return read_runs(self.app, value).sent_at if value else None
 
     def _adopt(self, entry: Any, value: bytes) -> None:
         self._seen[entry.name] = value
         if value:
-            entry.last_run_at, entry.total_run_count, _ = read_runs(self.app.timezone, value)
+            entry.last_run_at, entry.total_run_count, _ = read_runs(self.app, value)
 
     def _mind_the_clock(self, entry: Any) -> None:
         """A last run far ahead of the clock was written before that was set back: count from now."""

@@ -11,9 +11,7 @@ from sidekiq_celery._send.locks import IS_LOCKED
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Effect, Pool, Verb, verbs, write
 
-__all__ = (
-    "Place", "add", "apps", "enter", "hold", "place_of", "read", "read_one", "release", "remove", "start", "take",
-)  # fmt: skip
+__all__ = ("Place", "add", "hold", "read", "read_one", "release", "remove", "start", "take")
 
 _IS_ANOTHER = "SIDEKIQCELERYTURN"
 
@@ -46,24 +44,6 @@ class Place:
         self.turns = key
         self.held = f"{key}:held"
         self.added = f"{key}:added"
-
-
-_APPS = "sidekiq_py:beats"
-
-
-def place_of(app: str) -> Place:
-    """Where the turns of an app's beats are kept."""
-    return Place(f"sidekiq_py:beat:{app}")
-
-
-def enter(pool: Pool, app: str) -> None:
-    """Let others know that beats of *app* run here."""
-    pool.command("SADD", _APPS, app)
-
-
-def apps(pool: Pool) -> list[str]:
-    """The names of the apps whose beats have run here, in order."""
-    return sorted(name.decode(errors="replace") for name in pool.command("SMEMBERS", _APPS))
 
 
 def take(pool: Pool, place: Place, field: str, seen: bytes, value: bytes, effects: Sequence[Effect]) -> bool:

@@ -14,7 +14,7 @@ logger = logging.getLogger("celery.app.effects")
 
 _OTHER_SERVICES = (
     *("arangodb_", "azureblockblob_", "cassandra_", "cosmosdbsql_", "couchbase_", "elasticsearch_", "gcs_", "mongodb_"),
-    *("database_", "s3_", "security_"),
+    *("s3_", "security_", "database_short_lived_sessions"),
 )
 _REASONS = {
     "a job stays in Redis until its end is written, and comes back when its process dies": (

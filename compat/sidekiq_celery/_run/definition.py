@@ -17,9 +17,11 @@ from sidekiq_celery._admission.revokes import keep_less_long
 from sidekiq_celery._run import task_log
 from sidekiq_celery._run.failed_tasks import FailedTasks
 from sidekiq_celery._run.outcome import verdict
-from sidekiq_celery._run.plan import Plan
+from sidekiq_celery._run.received import message_of, request_of
 from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._run.time_limits import seconds_of
+from sidekiq_celery._run.tracer import Traced, call_through
+from sidekiq_celery._run.unknown_tasks import UnknownTask
 from sidekiq_celery._send import flow_store, unique
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._send.header_checks import are_limits, sorted_out
@@ -30,7 +32,7 @@ from sidekiq_celery._wire.payload import EMBEDS, KEY, arguments_of, marks_of, re
 from sidekiq_celery._wire.priorities import base_queue
 from sidekiq_celery._workflow import flow
 from sidekiq_celery.contract import App
-from sidekiq_celery.exceptions import Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
+from sidekiq_celery.exceptions import NotRegistered, Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from sidekiq_py.errors import HardTimeLimitError, TerminatedError
 from sidekiq_py.extension import Attempt, JobDefinition, Outcome
 
@@ -63,6 +65,8 @@ class JobRun(TaskRun):
         self.payload = payload
         self.refusal: Exception | None = None
         request = self._request_of(payload.get("args") or [])
+        if isinstance(definition.task, UnknownTask):
+            self.refusal = definition.task.not_registered()
         super().__init__(definition.plan, request)
 
     @property
@@ -70,11 +74,17 @@ class JobRun(TaskRun):
         """The end sets something off."""
         return self.sets_off
 
+    @property
+    def is_unknown(self) -> bool:
+        """Nobody has registered the task: it has no hooks, and only `task_unknown` is sent."""
+        return isinstance(self.definition.task, UnknownTask)
+
     def __call__(self, *args: Any) -> Any:
         """Run the task; what the engine calls."""
         if not self._may_start(args):
             return None
-        return self.call()
+        tracer = self.definition.tracer
+        return self.call() if tracer is None else call_through(tracer, self)
 
     async def on_loop(self, *args: Any) -> Any:
         """The same, on the event loop."""
@@ -85,12 +95,30 @@ class JobRun(TaskRun):
     def prepare(self) -> None:
         """What comes before the call; nothing where the job cannot be read."""
         if self.refusal is not None:
+            self._tell_refused(self.refusal)
             raise self.refusal
         lock = self.lock
         if lock is not None and unique.is_until_start(lock):
             pool = client_of(self.definition.app).pool
             self._guarded(lambda: unique.release(pool, lock, self.task_id), "releasing its lock")
         super().prepare()
+
+    def _tell_refused(self, error: Exception) -> None:
+        consumer = self.definition.consumer
+        if isinstance(error, NotRegistered):
+            name, task_id = self.plan.task.name, self.task_id
+            signals.task_unknown.send(sender=consumer, message=message_of(self), exc=error, name=name, id=task_id)
+        elif signals.task_rejected.receivers:
+            signals.task_rejected.send(sender=consumer, message=message_of(self), exc=error)
+
+    def fail(self, error: BaseException, *, calls_hook: bool = True) -> None:
+        """The task has failed for good by *error*; one that nobody has registered has no hooks."""
+        super().fail(error, calls_hook=calls_hook and not self.is_unknown)
+
+    def after(self) -> None:
+        """What comes after the end."""
+        if not self.is_unknown:
+            super().after()
 
     def end_from_outside(self, error: BaseException) -> None:
         """
@@ -177,7 +205,7 @@ class JobRun(TaskRun):
             self._read_again(list(args))
         task_log.log_received(self.plan.task, self.request)
         if signals.task_received.receivers:
-            signals.task_received.send(sender=self.plan.task, request=self.request)
+            self._guarded(self._tell_received, "telling of its receipt")
         events = self.definition.told_events
         if events is not None:
             events.received(self)
@@ -194,8 +222,12 @@ class JobRun(TaskRun):
             events.started(self)
         return reason is None
 
+    def _tell_received(self) -> None:
+        signals.task_received.send(sender=self.definition.consumer, request=request_of(self))
+
     def _read_again(self, raw_args: list[Any]) -> None:
-        self.refusal = None
+        if not self.is_unknown:
+            self.refusal = None
         self.request = self._request_of(raw_args)
         self.args, self.kwargs = self.request.args, self.request.kwargs
 
@@ -206,28 +238,34 @@ class TaskDefinition(JobDefinition):
 
     Args:
         task: Made and bound.
-        hostname: The worker's name.
+        traced: What `celery.app.trace.build_tracer`, or what somebody has put in its place, has made of it.
         has_hard_limits: The worker runs one task a process, which can be killed.
         events: Where monitors are told of its runs.
+        consumer: What sends the signals of a job that is received; of a worker of Celery's names.
     """
 
     __slots__ = (
-        *("_limited", "app", "events", "failed_tasks", "gate", "has_hard_limits", "orders_priorities", "plan", "task"),
+        *("_limited", "app", "consumer", "events", "failed_tasks", "gate", "has_hard_limits", "orders_priorities"),
+        *("plan", "task", "traced", "tracer"),
     )
 
     def __init__(
         self,
         task: Any,
         failed_tasks: FailedTasks,
+        traced: Traced,
         *,
-        hostname: str | None = None,
         has_hard_limits: bool = False,
         gate: Gate | None = None,
         events: "TaskEvents | None" = None,
+        consumer: Any = None,
     ) -> None:
         self.task = task
+        self.consumer = consumer
         self.app: App = task.app
-        self.plan = Plan(task, hostname, client_of(task.app).pool.settings)
+        self.traced = traced
+        self.plan, self.tracer = traced
+        self.plan.broker = client_of(task.app).pool.settings
         super().__init__(task.name, {}, task, origin=f"{type(task).__qualname__}", is_async=self.plan.is_async)
         self.failed_tasks = failed_tasks
         self.gate = gate
@@ -283,10 +321,11 @@ class TaskDefinition(JobDefinition):
         limited = TaskDefinition(
             self.task,
             self.failed_tasks,
-            hostname=self.plan.hostname,
+            self.traced,
             has_hard_limits=self.has_hard_limits,
             gate=self.gate,
             events=self.events,
+            consumer=self.consumer,
         )
         limited._limit(hard or self.task.time_limit, soft or self.task.soft_time_limit)
         return limited

@@ -1,15 +1,15 @@
 """Running a task in the caller's process: `Task.apply`, and `apply_async` where `task_always_eager` is set."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import states
-from sidekiq_celery._run.plan import Plan
 from sidekiq_celery._run.task_run import TaskRun
+from sidekiq_celery._run.tracer import BuildTracer, call_through, made_by
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._state import _task_stack
@@ -52,13 +52,15 @@ class EagerRun(TaskRun):
         """Store here and now."""
         self.plan.task.backend.store_result(self.task_id, result, state, traceback=traceback, request=self.request)
 
-    def run(self) -> None:
-        """Run it, also an `async def` one."""
+    def run(self, tracer: Callable[..., Any] | None) -> None:
+        """Run it, also an `async def` one; the others through *tracer*."""
         try:
             if self.plan.is_async:
                 _wait_for(self.acall())
-            else:
+            elif tracer is None:
                 self.call()
+            else:
+                call_through(tracer, self)
         except Exception:
             if self.state != states.FAILURE:
                 raise
@@ -83,6 +85,7 @@ def apply(
     loglevel: Any,
     headers: Any,
     options: dict[str, Any],
+    build_tracer: BuildTracer,
 ) -> "EagerResult[Any]":
     """Run a task here and now, as `Task.apply` says."""
     from sidekiq_celery.result import EagerResult
@@ -117,10 +120,11 @@ def apply(
         **_lineage(task_id),
         **_stamps(options),
     }
-    run = EagerRun(Plan(known), Context(fields), propagate=throw)
+    plan, tracer = made_by(build_tracer, known, eager=True, propagate=throw)
+    run = EagerRun(plan, Context(fields), propagate=throw)
     # What a worker's run gathers is not to take in what is sent here.
     with pipeline_buffer.sending():
-        run.run()
+        run.run(tracer)
     if isinstance(run.retval, Retry) and run.retval.sig is not None:
         again: EagerResult[Any] = run.retval.sig.apply(retries=(retries or 0) + 1)
         return again

@@ -9,7 +9,7 @@ __all__ = ("tell_end", "tell_failure", "tell_internal_error")
 
 def tell_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
     """The task has failed for good."""
-    if signals.task_failure.receivers:
+    if signals.task_failure.receivers and not run.is_unknown:
         signals.task_failure.send(
             sender=run.plan.task,
             task_id=run.task_id,
@@ -38,7 +38,7 @@ def tell_internal_error(run: RunDetails, error: BaseException, einfo: ExceptionI
 
 def tell_end(run: RunDetails) -> None:
     """The run is over, however it has ended."""
-    if signals.task_postrun.receivers:
+    if signals.task_postrun.receivers and not run.is_unknown:
         signals.task_postrun.send(
             sender=run.plan.task,
             task_id=run.task_id,

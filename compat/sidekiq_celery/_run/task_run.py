@@ -258,6 +258,11 @@ class TaskRun:
     # ---- what the end writes
 
     @property
+    def is_unknown(self) -> bool:
+        """Nobody has registered the task."""
+        return False
+
+    @property
     def ignores_result(self) -> bool:
         """The result is not to be stored."""
         return bool(get_actual_ignore_result(self.plan.task, self.request))

@@ -9,15 +9,30 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from sidekiq_celery import signals
 from sidekiq_celery._wire.payload import KEY
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered
 from sidekiq_py.extension import JobDefinition
 
-__all__ = ("unknown_tasks",)
+__all__ = ("UnknownTask", "unknown_tasks")
 
 _MOST_NAMES = 256
+
+
+class UnknownTask:
+    """Stands for a task that nobody has registered; it is never run."""
+
+    name: str
+
+    def not_registered(self) -> NotRegistered:
+        """By what it fails."""
+        error = NotRegistered(self.name)
+        # Programs look for the name in the error, as in Celery; the log and Ruby's page show the note.
+        error.add_note(
+            f"{self.name} is the name of no task here: add its module to imports or include, or name it by -I, then "
+            "retry it from the dead set"
+        )
+        return error
 
 
 def unknown_tasks(
@@ -53,19 +68,7 @@ def unknown_tasks(
 
 
 def _unknown(app: App, name: str) -> Any:
-    """A task that fails."""
-
-    def run(self: Any, *args: Any, **kwargs: Any) -> None:
-        error = NotRegistered(name)
-        # Programs look for the name in the error, as in Celery; the log and Ruby's page show the note.
-        error.add_note(
-            f"{name} is the name of no task here: add its module to imports or include, or name it by -I, then retry "
-            "it from the dead set"
-        )
-        signals.task_unknown.send(sender=None, message=self.request, exc=error, name=name, id=self.request.id)
-        raise error
-
-    attributes = {"name": name, "run": run, "typing": False, "__module__": __name__}
-    task = type("UnknownTask", (app.Task,), attributes)()
+    attributes = {"name": name, "typing": False, "__module__": __name__}
+    task = type("UnknownTask", (UnknownTask, app.Task), attributes)()
     task.bind(app)
     return task

@@ -81,6 +81,13 @@ class crontab(BaseSchedule):
         now = self.maybe_make_aware(self.now()).astimezone(zone)
         return last, ffwd(**self._step(last), second=0, microsecond=0), now
 
+    def _delta_to_next(self, last_run_at: datetime, next_hour: int, next_minute: int) -> Any:
+        """For subclasses: what to add for the next day of a run, at that time."""
+        day = next(self._days_after(last_run_at.date()))
+        return ffwd(
+            year=day.year, month=day.month, day=day.day, hour=next_hour, minute=next_minute, second=0, microsecond=0
+        )
+
     def remaining_estimate(self, last_run_at: datetime, ffwd: type[ffwd] = ffwd) -> timedelta:
         """How long it is until the next run after *last_run_at*; negative if that is past."""
         return remaining(*self.remaining_delta(last_run_at, ffwd=ffwd))

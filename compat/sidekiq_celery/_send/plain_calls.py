@@ -139,7 +139,7 @@ def send(app: App, task: Any, args: Any, kwargs: Any, place: Place, options: dic
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or nobody knows.
     """
-    if signals.before_task_publish.receivers or signals.after_task_publish.receivers or not program.is_plain:
+    if signals.are_publishes_heard() or not program.is_plain:
         return None
     parent = app.current_worker_task
     conf = app.conf

@@ -133,7 +133,7 @@ def send_task(
 
 def create_message(app: App, *args: Any, **kwargs: Any) -> TaskMessage:
     """The message of a call; the arguments' texts are made where somebody looks at them."""
-    is_seen = bool(signals.before_task_publish.receivers or signals.after_task_publish.receivers)
+    is_seen = signals.are_publishes_heard()
     return as_task_v2(app, *args, **{"shows_arguments": is_seen, **kwargs})
 
 
@@ -205,6 +205,17 @@ def send_message(
             return there
     if signals.after_task_publish.receivers:
         signals.after_task_publish.send(sender=name, body=message.body, headers=message.headers, **place)
+    if signals.task_sent.receivers:
+        args, kwargs, _ = message.body
+        signals.task_sent.send(
+            sender=name,
+            task_id=item["jid"],
+            task=name,
+            args=args,
+            kwargs=kwargs,
+            eta=message.headers["eta"],
+            taskset=message.headers["group"],
+        )
     if message.sent_event:
         with app.events.default_dispatcher() as dispatcher:
             dispatcher.send("task-sent", queue=queue, **place, **message.sent_event)

@@ -53,6 +53,10 @@ class RunDetails(Protocol):
     again: list[Outgoing]
 
     @property
+    def is_unknown(self) -> bool:
+        """Nobody has registered the task."""
+
+    @property
     def plan(self) -> _Plan:
         """Of the task."""
 

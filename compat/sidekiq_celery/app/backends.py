@@ -10,9 +10,12 @@ from sidekiq_celery.utils.imports import symbol_by_name
 __all__ = ("by_name", "by_url")
 
 _REDIS = "sidekiq_celery.backends.redis:RedisBackend"
+_DATABASE = "sidekiq_celery.backends.database:DatabaseBackend"
 
 BACKEND_ALIASES = {
     "cache": "sidekiq_celery.backends.cache:CacheBackend",
+    "database": _DATABASE,
+    "db": _DATABASE,
     "disabled": "sidekiq_celery.backends.base:DisabledBackend",
     "redis": _REDIS,
     "rediss": _REDIS,
@@ -23,8 +26,8 @@ BACKEND_ALIASES = {
 }
 
 _ABSENT = {
-    *("amqp", "arangodb", "azureblockblob", "cassandra", "consul", "cosmosdbsql", "couchbase", "couchdb", "database"),
-    *("db", "dynamodb", "elasticsearch", "file", "gs", "mongodb", "riak", "rpc", "s3"),
+    *("amqp", "arangodb", "azureblockblob", "cassandra", "consul", "cosmosdbsql", "couchbase", "couchdb"),
+    *("dynamodb", "elasticsearch", "file", "gs", "mongodb", "riak", "rpc", "s3"),
 }
 """Those of Celery that are not here."""
 

@@ -332,9 +332,22 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
             options: As for `apply_async`; what only concerns sending has no effect.
         """
         from sidekiq_celery._run import eager
+        from sidekiq_celery.app import trace
 
         return eager.apply(
-            self, args, kwargs, link, link_error, task_id, retries, throw, logfile, loglevel, headers, options
+            self,
+            args,
+            kwargs,
+            link,
+            link_error,
+            task_id,
+            retries,
+            throw,
+            logfile,
+            loglevel,
+            headers,
+            options,
+            trace.build_tracer,
         )
 
     @overload

@@ -4,45 +4,31 @@ Celery's names for the running of tasks; the run itself is in `_run.task_run`.
 `task_has_custom` and `build_tracer` are what error trackers patch.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from sidekiq_celery import states
-from sidekiq_celery._run.plan import Plan, task_has_custom
+from sidekiq_celery._run.plan import task_has_custom
 from sidekiq_celery._run.task_run import TaskRun
-from sidekiq_celery._wire.context import Context
+from sidekiq_celery._run.tracer import Tracer, trace_ok_t
 
 __all__ = ("TaskRun", "build_tracer", "task_has_custom", "trace_ok_t")
 
 
-class trace_ok_t(NamedTuple):
-    """What a tracer returns: the result or the error, how it ended if not well, seconds, the result's text."""
-
-    retval: Any
-    info: Any
-    runtime: float | None
-    retstr: str | None
-
-
 def build_tracer(
-    name: str, task: Any, *args: Any, eager: bool = False, propagate: bool = False, **options: Any
-) -> Callable[..., trace_ok_t]:
+    name: str,
+    task: Any,
+    loader: Any = None,
+    hostname: str | None = None,
+    store_errors: bool = True,
+    Info: Any = None,
+    eager: bool = False,
+    propagate: bool = False,
+    app: Any = None,
+    **options: Any,
+) -> Tracer:
     """
     A function that runs a task: `(id, args, kwargs, request)`.
 
-    Error trackers put their own in its place, to wrap `task.run` when a worker makes its tasks ready: a worker calls it
-    once for each task, and then runs the task by itself.
+    Error trackers put their own in its place. A worker and `Task.apply` look it up here for each task, hand it the
+    task, and run the task through what it returns; an `async def` task directly.
     """
-
-    def trace_task(uuid: str, args: Any, kwargs: Any, request: Any = None) -> trace_ok_t:
-        fields = {**(request or {}), "id": uuid, "args": args, "kwargs": kwargs, "called_directly": False}
-        run = TaskRun(Plan(task), Context(fields), propagate=propagate)
-        try:
-            run.call()
-        except Exception:
-            if run.state != states.FAILURE:
-                raise
-        returned = run.retval if run.einfo is None else run.einfo
-        return trace_ok_t(returned, None if run.state == states.SUCCESS else run, run.runtime, repr(returned))
-
-    return trace_task
+    return Tracer(task, hostname=hostname, propagate=propagate)

@@ -209,10 +209,23 @@ class Awaiting(_Base):
         self._listener.watch([key], tell)
         return result
 
+    def add_pending_results(self, results: Any, weak: bool = False) -> list[Any]:
+        """The same for many."""
+        return [self.add_pending_result(result, weak=weak) for result in results]
+
     def remove_pending_result(self, result: Any) -> Any:
         """*result* need not be fulfilled any more."""
         self._stop_awaiting(id(result))
         return result
+
+    def forget(self, task_id: str) -> None:
+        """Remove a result; nobody is told of it any more, by whichever handle they wait."""
+        key = self.get_key_for_task(task_id)
+        with self._awaited_lock:
+            waiting = [identity for identity, (awaited, _) in self._awaited.items() if awaited == key]
+        for identity in waiting:
+            self._stop_awaiting(identity)
+        super().forget(task_id)
 
     def _stop_awaiting(self, identity: int) -> bool:
         with self._awaited_lock:

@@ -21,6 +21,8 @@ from sidekiq_celery.backends.retrying import Retrying
 from sidekiq_celery.backends.values import Values
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import BackendGetMetaError, BackendStoreError, TaskRevokedError, TimeoutError
+from sidekiq_celery.utils.functional import maybe_list
+from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.extension import Effect, RedisSettings
 
 __all__ = ("Backend", "unpickle_backend")
@@ -351,6 +353,22 @@ class Backend(Values, Retrying):
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
         """For backends of one's own that keep chords."""
+
+    def apply_chord(self, header_result_args: Any, body: Any, **kwargs: Any) -> None:
+        """Chords are kept by the engine; nothing is to be done here."""
+
+    def fallback_chord_unlock(self, header_result: Any, body: Any, countdown: float = 1, **kwargs: Any) -> None:
+        """Chords are kept by the engine; nothing is to be done here."""
+
+    def chord_error_from_stack(self, callback: Any, exc: BaseException | None = None) -> Any:
+        """
+        For backends of one's own that keep chords: the body *callback* has failed by *exc*, else by what is being
+        handled here. Its errbacks are called; returns the exception with its traceback.
+        """
+        task_id = callback.id or callback.options.setdefault("task_id", uuid())
+        for errback in maybe_list(callback.options.get("link_error")) or ():
+            self.app.signature(errback).apply_async((task_id,))
+        return self.fail_from_current_stack(task_id, exc)
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         """Chords are kept by the engine; nothing is to be done here."""

@@ -35,12 +35,19 @@ class BaseKeyValueStoreBackend(Backend):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._add_global_keyprefix()
+        self._encode_prefixes()
+
+    def _add_global_keyprefix(self) -> None:
         own = (self.app.conf.result_backend_transport_options or {}).get("global_keyprefix") or ""
         if own and own[-1] not in ":_-.":
             own += "_"
-        self.task_keyprefix = self.key_t(own + self.task_keyprefix)
-        self.group_keyprefix = self.key_t(own + self.group_keyprefix)
-        self.chord_keyprefix = self.key_t(own + self.chord_keyprefix)
+        for name in ("task_keyprefix", "group_keyprefix", "chord_keyprefix"):
+            setattr(self, name, f"{own}{getattr(self, name)}")
+
+    def _encode_prefixes(self) -> None:
+        for name in ("task_keyprefix", "group_keyprefix", "chord_keyprefix"):
+            setattr(self, name, self.key_t(getattr(self, name)))
 
     def get(self, key: Any) -> Any:
         """The text under *key*, or None."""

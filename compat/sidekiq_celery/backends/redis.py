@@ -87,6 +87,18 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
     def _transport_options(self) -> Mapping[str, Any]:
         return self.app.conf.result_backend_transport_options or {}
 
+    @property
+    def max_connections(self) -> int | None:
+        """The setting `redis_max_connections`."""
+        limit: int | None = self.app.conf.redis_max_connections
+        return limit
+
+    def on_connection_error(self, max_retries: int | None, exc: BaseException, intervals: Any, retries: int) -> Any:
+        """Log that Redis was lost; returns the next of *intervals*, seconds to wait."""
+        pause = next(intervals)
+        logger.error("Connection to Redis lost: Retry (%s/%s) in %.2f seconds.", retries, max_retries or "Inf", pause)
+        return pause
+
     @cached_property
     def client(self) -> Any:
         """redis-py's client, for programs that use it; nothing here does."""

@@ -3,6 +3,7 @@
 import os
 import runpy
 import sys
+import warnings
 
 import click
 
@@ -28,10 +29,9 @@ def run(is_module: bool, program: str, args: tuple[str, ...]) -> None:
     if is_module:
         sys.path.insert(0, os.getcwd())
         sys.argv = [program, *args]
-        module = own_name(program)
         # `run -m celery`: the module is loaded, as this very program started from it, and runpy warns of that.
-        sys.modules.pop(f"{module}.__main__", None)
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        warnings.filterwarnings("ignore", message=".* found in sys.modules", category=RuntimeWarning, module="runpy")
+        runpy.run_module(own_name(program), run_name="__main__", alter_sys=True)
         return
     if not os.path.exists(program):
         raise click.UsageError(f"there is no file {program!r}; name a script, or a module by -m")

@@ -17,6 +17,7 @@ from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery._send.clients import client_of
+from sidekiq_celery.concurrency import prefork
 from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.platforms import isatty
 from sidekiq_celery.worker import remote_control_host
@@ -27,6 +28,7 @@ from sidekiq_celery.worker.scaling import ThreadScaler, scaling_policy
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.worker import (
     Config,
+    Hooks,
     Launcher,
     Parent,
     Supervisor,
@@ -37,7 +39,7 @@ from sidekiq_py.worker import (
 )
 from sidekiq_py.worker import hooks as program_hooks
 
-__all__ = ("restart_on_hup", "run_here", "run_prefork")
+__all__ = ("be_process_of_tasks", "restart_on_hup", "run_here", "run_prefork")
 
 logger = logging.getLogger("celery.worker")
 
@@ -52,6 +54,7 @@ def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] =
         has_hard_limits=config.is_single_slot_child,
         events=worker.events,
         claims_all=True,
+        consumer=worker.consumer,
     )
     launcher = Launcher(
         config,
@@ -72,8 +75,7 @@ def run_here(worker: Any, config: Config) -> int:
     Does not return where a task did not heed `Shutdown`.
     """
     if worker.pool_name == "solo":
-        start_process(worker)
-        program_hooks.on("exit")(end_process)
+        be_process_of_tasks(worker, program_hooks)
     program_hooks.on("exit")(worker.on_stopped)
     launcher = make_launcher(worker, config)
     start_steward = remote_control_host.beside(worker, launcher)
@@ -106,8 +108,7 @@ def run_prefork(worker: Any, config: Config) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         multiprocessing.current_process().name = f"ForkPoolWorker-{forks}"
         be_number(number, worker)
-        start_process(worker)
-        program_hooks.on("exit")(end_process)
+        be_process_of_tasks(worker, program_hooks)
 
         def make(on_epoch: Callable[[str], None]) -> Launcher:
             launcher = make_launcher(worker, config, on_epoch)
@@ -166,18 +167,11 @@ def restart_on_hup() -> Callable[[], None]:
     return restart
 
 
-def start_process(worker: Any) -> None:
-    """Tell the program that a process which runs tasks has started."""
-    app = worker.app
-    app.set_default()
-    app.set_current()
-    app.loader.init_worker_process()
-    _send(signals.worker_process_init, sender=None)
-
-
-def end_process() -> None:
-    """Tell the program that it ends."""
-    _send(signals.worker_process_shutdown, sender=None, pid=os.getpid(), exitcode=0)
+def be_process_of_tasks(worker: Any, hooks: Hooks) -> None:
+    """Tell the program that this process runs tasks, and when it ends."""
+    # Looked up at their times, as tools replace them.
+    prefork.process_initializer(worker.app, worker.hostname)
+    hooks.on("exit")(lambda: prefork.process_destructor(os.getpid(), 0))
 
 
 def _send(which: Any, **about: Any) -> None:

@@ -10,6 +10,7 @@ from sidekiq_celery._admission.rate_limits import RateLimits, limit_all
 from sidekiq_celery._admission.worker_copy import StandingOrders
 from sidekiq_celery._run.failed_tasks import FailedTasks
 from sidekiq_celery._run.too_large import refusal_of
+from sidekiq_celery._run.tracer import made_by
 from sidekiq_celery._run.unknown_tasks import unknown_tasks
 from sidekiq_celery.app import trace
 from sidekiq_celery.app.task import BaseTask
@@ -40,6 +41,7 @@ def register_tasks(
     gate: Gate | None = None,
     events: "TaskEvents | None" = None,
     claims_all: bool = False,
+    consumer: Any = None,
 ) -> None:
     """
     Let a worker run the tasks of *app*, which is finalized by that.
@@ -51,6 +53,7 @@ def register_tasks(
         has_hard_limits: The worker runs one task a process; without it `time_limit` has no effect, which is told once.
         gate: Asked before each task; by default about revokes.
         events: Where monitors are told of runs.
+        consumer: What sends the signals of a job that is received.
         claims_all: The worker is this app's alone: jobs that nobody declares are unknown tasks, whoever enqueued them.
     """
     from sidekiq_celery._run.lost_workers import fail_lost_tasks
@@ -67,14 +70,14 @@ def register_tasks(
         return TaskDefinition(
             task,
             failed_tasks,
-            hostname=hostname,
+            made_by(trace.build_tracer, task, hostname),
             has_hard_limits=has_hard_limits,
             gate=gate or orders.gate,
             events=events,
+            consumer=consumer,
         )
 
     for task in app.tasks.values():
-        trace.build_tracer(task.name, task, app=app)
         registry.remove(task.name)
         definition = define(task)
         definitions.append(definition)

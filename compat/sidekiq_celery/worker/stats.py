@@ -1,5 +1,6 @@
 """What a worker has done and what it takes: `inspect stats`, `memsample` and `memdump`."""
 
+import logging
 import os
 import resource
 from collections import Counter
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from sidekiq_celery.worker.remote_control import Steward
 
 __all__ = ("facts_of_parent", "memory_report", "memory_text", "stats_of")
+
+logger = logging.getLogger("celery.worker.control")
 
 _USAGE = (
     *("utime", "stime", "maxrss", "ixrss", "idrss", "isrss", "minflt", "majflt", "nswap", "inblock", "oublock"),
@@ -42,6 +45,7 @@ def stats_of(steward: "Steward") -> dict[str, Any]:
         "prefetch_count": steward.worker.concurrency,
         "rusage": facts.get("rusage", {}),
         **({"autoscaler": facts["autoscaler"]} if facts.get("autoscaler") else {}),
+        **facts.get("steps", {}),
     }
 
 
@@ -78,6 +82,18 @@ def _broker(connection: Any) -> Any:
     return plain(about)
 
 
+def _told_by_steps(worker: Any) -> dict[str, Any]:
+    """What the program's bootsteps tell of themselves."""
+    try:
+        told: dict[str, Any] = plain(
+            {**worker.blueprint.info(worker), **worker.consumer.blueprint.info(worker.consumer)}
+        )
+    except Exception:
+        logger.exception("a bootstep could not tell of itself")
+        return {}
+    return told
+
+
 def memory_text(steward: "Steward") -> str:
     """Of all processes that run tasks; remembered for `memory_report`."""
     kilobytes = sum(answer.value or 0 for answer in steward.ask_children("memory"))
@@ -98,6 +114,7 @@ def parent_facts(place: Place) -> dict[str, Any]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     facts: dict[str, Any] = {"pid": os.getpid(), "rusage": {name: getattr(usage, f"ru_{name}") for name in _USAGE}}
     facts["autoscaler"] = scaling_facts(place)
+    facts["steps"] = _told_by_steps(place.worker)
     if place.supervisor is not None:
         children = [child for child in place.supervisor.children if child.is_staying]
         facts["processes"] = [child.pid for child in children]

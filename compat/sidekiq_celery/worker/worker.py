@@ -1,18 +1,22 @@
 """`WorkController`: what a worker is told, and its life from start to stop."""
 
 import logging
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sidekiq_celery import signals
+from sidekiq_celery import bootsteps, signals
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.log import mlevel
 from sidekiq_celery.utils.nodenames import default_nodename, worker_direct
 from sidekiq_celery.utils.pidfile import write_pidfile
 from sidekiq_celery.utils.text import str_to_list
+from sidekiq_celery.worker.consumer import Consumer
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import autoscale_range, cpu_count, pool_name, slots
+from sidekiq_celery.worker.timer import Timer
 from sidekiq_py.errors import SidekiqError
 
 if TYPE_CHECKING:
@@ -69,6 +73,8 @@ class WorkController:
         concurrency: How many tasks run at once; it may change.
         thread_policy: Of a worker of threads that grows and shrinks by itself.
         events: In a process that runs tasks, where monitors are told of them.
+        steps: The program's bootsteps that are started once the worker is at work, and stopped with it.
+        timer: For these.
     """
 
     app: ClassVar[Any] = None
@@ -77,6 +83,7 @@ class WorkController:
         self.app: Any = app or type(self).app  # type: ignore[misc]
         self.hostname = default_nodename(hostname)
         self.exitcode: int | None = None
+        self._has_failed = False
         self.thread_policy: ScalingPolicy | None = None
         self.events: TaskEvents | None = None
         self.app.loader.init_worker()
@@ -148,6 +155,10 @@ class WorkController:
         self._options = kwargs
         signals.worker_init.send(sender=self)
         self.on_init_blueprint()
+        self.steps: list[Any] = []
+        self.timer = Timer()
+        self.blueprint = bootsteps.Blueprint(self.app.steps["worker"], name="Worker").apply(self, **kwargs)
+        self.consumer = Consumer(self, **kwargs)
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:
         """
@@ -205,7 +216,7 @@ class WorkController:
         run = run_prefork if chosen.processes else run_here
         restart = restart_on_hup()
         try:
-            self.exitcode = run(self, config)
+            self.exitcode = run(self, config) or int(self._has_failed)
         except SidekiqError as error:
             logger.critical("the worker cannot start: %s", error)
             self.exitcode = 1
@@ -218,8 +229,20 @@ class WorkController:
             self._remove_pidfile = write_pidfile(self.pidfile)
 
     def on_ready(self) -> None:
-        """Called once all processes fetch."""
-        self.ready_callback(self)
+        """Called once all processes fetch. A bootstep that cannot start ends the worker."""
+        try:
+            self.blueprint.start(self)
+            self.consumer.blueprint.start(self.consumer)
+        except Exception as error:  # noqa: BLE001 - told there, with its traceback
+            self.on_failed_step(error)
+            return
+        self.ready_callback(self.consumer)
+
+    def on_failed_step(self, error: Exception) -> None:
+        """Called when a bootstep has raised *error* at its start."""
+        logger.critical("Unrecoverable error: a bootstep has not started: %r", error, exc_info=error)
+        self._has_failed = True
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def on_consumer_ready(self, consumer: Any) -> None:
         """The same, unless a callback was given."""
@@ -228,10 +251,15 @@ class WorkController:
         """Called when a signal asks it to stop."""
         how = "Cold" if name == "QUIT" else "Warm"
         signals.worker_shutting_down.send(sender=self.hostname, sig=f"SIG{name}", how=how, exitcode=0)
+        self.blueprint.close(self)
+        self.consumer.blueprint.stop(self.consumer)
         logger.info("%s shutdown: %s", how, self.hostname)
 
     def on_stopped(self) -> None:
         """Called when nothing runs any more."""
+        self.consumer.blueprint.stop(self.consumer)
+        self.blueprint.stop(self)
+        self.timer.stop()
         if self._beat is not None:
             self._beat.stop()
         self.app.loader.shutdown_worker()

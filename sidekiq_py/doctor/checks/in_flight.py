@@ -1,12 +1,11 @@
 """Jobs that left their queue and were not settled: does somebody look after each of them?"""
 
-import json
 import re
 from collections.abc import Iterator
 
 from sidekiq_py.doctor import families
 from sidekiq_py.doctor.facts import Facts
-from sidekiq_py.doctor.finding import Finding, counted, for_shell, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, verb, warning
 from sidekiq_py.doctor.owners import OwnerFacts
 from sidekiq_py.wire import keys
 
@@ -37,7 +36,7 @@ def orphans(facts: Facts) -> Iterator[Finding]:
             advice = f"A Python worker lives and brings them back, within about {_RECOVERED_WITHIN_SECONDS} s."
             yield warning(seen, advice, names)
         else:
-            yield problem(seen, "No Python worker lives to bring them back: sidekiq-py recover", names)
+            yield problem(seen, f"No running Python worker can recover them: {facts.command('recover')}", names)
     if waking:
         yield note(
             f"{_listed(waking)} beats and holds no lease at this moment, as after an outage of Redis.",
@@ -52,13 +51,10 @@ def orphans(facts: Facts) -> Iterator[Finding]:
 def unentered(facts: Facts) -> Iterator[Finding]:
     """In-flight hashes and inboxes that no registry names, as after the loss of a part of the data."""
     for owner in facts.owners.unentered:
-        about = {"boot": "", "pidns": "", "pid": 0, "start": 0, "queues": list(owner.queues)}
-        text = json.dumps(about, separators=(",", ":"))
-        enter = " ".join(map(for_shell, ["redis-cli", "HSET", facts.key(keys.OWNERS), owner.name, text]))
         yield problem(
             f"{counted(owner.jobs, 'job stands', 'jobs stand')} in flight under {owner.name}, which is not in "
             f"{keys.OWNERS}: nobody looks after {verb(owner.jobs, 'it', 'them')}.",
-            f"Enter it again, and what it holds goes back: {enter} && sidekiq-py recover",
+            f"Enter it again, and what it holds goes back: {facts.command('recover')}",
             [owner.name],
         )
     if not facts.owners.unentered:

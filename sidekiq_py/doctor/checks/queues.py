@@ -25,6 +25,7 @@ LATENCY_SECONDS = 300.0
 OVERDUE_SECONDS = 60.0
 # So many names stand in one command.
 _AT_ONCE = 20
+_COMMANDS = {keys.SCHEDULE: "scheduled", keys.RETRY: "retries"}
 
 
 def unworked(facts: Facts) -> Iterator[Finding]:
@@ -38,7 +39,12 @@ def unworked(facts: Facts) -> Iterator[Finding]:
         names = listed(f"{queue.name} ({queue.size:,})" for queue in idle)
         yield problem(
             f"{counted(jobs, 'job waits', 'jobs wait')} and no process is at work: {names}.",
-            " ".join(["Start a worker.", *_only_for_ruby(_marked_keys([queue.name for queue in idle], facts))]),
+            " ".join(
+                [
+                    "Start a worker: sidekiq-py worker -r MODULE.",
+                    *_only_for_ruby(_marked_keys([queue.name for queue in idle], facts)),
+                ]
+            ),
             (queue.name for queue in idle),
         )
     else:
@@ -67,6 +73,7 @@ def due_elsewhere(facts: Facts) -> Iterator[Finding]:
 
 def paused(facts: Facts) -> Iterator[Finding]:
     """Queues that are put on hold."""
+    paused_names = [queue.name for queue in facts.queues if queue.is_paused]
     names = [f"`{queue.name}` ({counted(queue.size, 'job')})" for queue in facts.queues if queue.is_paused]
     if not names:
         yield ok("No queue is paused.")
@@ -74,8 +81,8 @@ def paused(facts: Facts) -> Iterator[Finding]:
     yield note(
         f"{verb(len(names), 'Paused is', 'Paused are')} {listed(names)}: Python processes and Sidekiq Pro's leave "
         f"{verb(len(names), 'it', 'them')} alone, Ruby processes without Pro do not.",
-        f"To go on: Queue#unpause! in Ruby, or redis-cli SREM {facts.key(keys.PAUSED)} <queue>",
-        (queue.name for queue in facts.queues if queue.is_paused),
+        f"To go on: {facts.command('queues', 'unpause', *paused_names[:_AT_ONCE])}",
+        paused_names,
     )
 
 
@@ -94,7 +101,8 @@ def late(facts: Facts) -> Iterator[Finding]:
         of_them = f" ({counted(at_once, 'job')} at a time)" if at_once else ""
         yield warning(
             f"Jobs of `{name}` have waited up to {minutes(age)}; {workers} that queue{of_them}.",
-            "Give it more processes or threads, or a higher weight; look at `sidekiq-py processes` for jobs that hang.",
+            "Give it more processes or threads, or a higher weight; look for jobs that hang: "
+            f"{facts.command('jobs', '--queue', name)}",
             [name],
         )
     if not slow:
@@ -110,9 +118,11 @@ def overdue(facts: Facts) -> Iterator[Finding]:
         yield ok("No scheduled job and no retry is overdue.")
         return
     named = " and ".join(f"in `{name}` for {minutes(age)}" for name, age in sorted(late_sets.items()))
+    by_hand = [facts.command(_COMMANDS[name], "retry", "--before", "0s") for name in sorted(late_sets)]
     yield problem(
         f"Due jobs are not moved to their queues: the first has been due {named}.",
-        "Every worker process moves due jobs: start one, or look for errors of the poller in the logs.",
+        "Every worker process moves due jobs: start one, or look for errors of the poller in the logs. To enqueue by "
+        f"hand what is due: {' && '.join(by_hand)}",
         sorted(late_sets),
     )
 
@@ -123,20 +133,19 @@ def unlisted(facts: Facts) -> Iterator[Finding]:
     foreign = [queue for queue in facts.queues if queue.kind not in ("list", "none")]
     if hidden:
         names = [queue.name for queue in hidden]
-        words = " ".join(map(for_shell, names[:_AT_ONCE]))
         with_sizes = listed(f"`{queue.name}` ({counted(queue.size, 'job')})" for queue in hidden)
         yield warning(
             f"{with_sizes} {verb(len(hidden), 'is', 'are')} not in the set `queues`, so that no Web UI shows "
             f"{verb(len(hidden), 'it', 'them')}.",
-            f"What pushes there must SADD the name, as every Sidekiq does. redis-cli SADD "
-            f"{for_shell(facts.key(keys.QUEUES))} {words}"
+            "What pushes there must SADD the name, as every Sidekiq does. To add it: "
+            + facts.command("queues", "add", *names[:_AT_ONCE])
             + (f", and {len(names) - _AT_ONCE:,} more" if len(names) > _AT_ONCE else ""),
             names,
         )
     for queue in foreign:
         yield problem(
             f"The key `{keys.queue(queue.name)}` is a {queue.kind} and not a list: pushes to that queue are refused.",
-            f"Rename or delete the key: {facts.rename_command(keys.queue(queue.name))}",
+            f"Find out what wrote it, and rename it: {facts.command('set-aside', keys.queue(queue.name))}",
             [queue.name],
         )
     if not (hidden or foreign):
@@ -153,7 +162,7 @@ def unreadable(facts: Facts) -> Iterator[Finding]:
     yield warning(
         f"Of {facts.sample.extent} some are no JSON object with a class: {named}. Fetched by Python they go to `dead` "
         "as they are; Ruby loses those that are JSON of another shape.",
-        "Look at what pushes them. `sidekiq-py dead` lists what went there.",
+        f"Look at what pushes them. What went to `dead`: {facts.command('dead', 'list')}",
         sorted(places),
     )
 
@@ -163,7 +172,11 @@ def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
     leaving = f" {listed(quiet)} would, but takes no more jobs." if quiet else ""
     waiting = counted(queue.size, "job waits", "jobs wait")
     seen = f"{waiting} in `{queue.name}`, and no process works that queue.{leaving}"
-    return problem(seen, _start(queue.name, _marked_keys([queue.name], facts)), [queue.name])
+    marked = _marked_keys([queue.name], facts)
+    advice = _start(queue.name, marked)
+    if not marked and is_writable(queue.name):
+        advice += f" Or give its jobs to a queue that is worked: {facts.command('queues', 'move', queue.name)} TO"
+    return problem(seen, advice, [queue.name])
 
 
 def _marked_keys(names: Collection[str], facts: Facts) -> list[str]:

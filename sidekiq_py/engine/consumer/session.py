@@ -20,13 +20,12 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.consumer.ends import Ends
-from sidekiq_py.engine.fetch.fetcher import listed_among
 from sidekiq_py.engine.fetch.settle import done_commands, settled, utc_day
 from sidekiq_py.engine.notices import Notices
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.identity import new_identity
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, listed_among
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError

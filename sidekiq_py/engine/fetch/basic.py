@@ -15,6 +15,7 @@ from typing import Any
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine.fetch.deferred import Deferred
+from sidekiq_py.engine.fetch.fetcher import note_fetched
 from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
@@ -236,6 +237,7 @@ class BasicFetcher:
         if queue in self._unserved or self._stopping.is_set():
             self.requeue([unit])
             return None
+        note_fetched((unit,))
         return unit
 
     def _open_queues(self, link: Link) -> list[str]:

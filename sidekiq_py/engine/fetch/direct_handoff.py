@@ -53,8 +53,8 @@ def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str,
         return None
     field = f"{batch}.0:{name}".encode()
     take = in_flight.Take(key, job, field, owner.name, tuple(queues))
-    listed = ended.raw if ended.is_listed else None
-    call = in_flight.settle_call(owner.name, ended.field, [*vital[:at], take, *vital[at + 1 :]], counters, listed)
+    effects = [*vital[:at], take, *vital[at + 1 :]]
+    call = in_flight.settle_call(owner.name, ended.field, effects, counters, ended.listed)
     return DirectHandoff(call, UnitOfWork(job, name, owner, field, False, fetched_at=0.0))
 
 

@@ -7,14 +7,14 @@ no other is to be had, does even without a fetch (`direct_handoff`).
 
 import logging
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.direct_handoff import succession
 from sidekiq_py.engine.fetch.fetcher import claimed
-from sidekiq_py.engine.fetch.settle import Settler, done_commands, end_call, forget, sliced
+from sidekiq_py.engine.fetch.settle import Acknowledgements, Settler, end_call, forget
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Question
@@ -44,7 +44,6 @@ class Exchange:
     Args:
         queue_names: All that are served.
         max_bytes: Of jobs in one fetch.
-        on_refused: Called when acknowledgements are to be handed in once more.
         on_notices: Handed the orders that come along with jobs; see `fetch.lua`.
 
     Attributes:
@@ -60,14 +59,12 @@ class Exchange:
         queue_names: Collection[str],
         *,
         max_bytes: int,
-        on_refused: Callable[[], None],
         on_notices: OnNotices | None,
     ) -> None:
         self._link = link
         self._settler = settler
         self._ownership = ownership
         self._max_bytes = max_bytes
-        self._on_refused = on_refused
         self._on_notices = on_notices
         # By how fields, and how commands, name them. A queue that is served no more may still be named by a field.
         self._by_field = {name.encode(): name for name in queue_names}
@@ -79,7 +76,6 @@ class Exchange:
         self._next_jobs_at = 0.0
         # Before that no job is taken by a plain move.
         self._singles_at = 0.0
-        self._plan: in_flight.TakePlan | None = None
         # Bytes of the longest job that came last: plain moves ask for no sizes.
         self._longest = 0
 
@@ -180,10 +176,8 @@ class Exchange:
     def _taken_singly(
         self, owner: Owner, gathered: Gathered, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
     ) -> list[UnitOfWork]:
-        names = [name for name, _ in queues]
-        plan = self._plan
-        if plan is None or plan.owner != owner.name or plan.queue_names != names:
-            plan = self._plan = in_flight.TakePlan(owner.name, names, wants_notices=self._on_notices is not None)
+        names = tuple([name for name, _ in queues])
+        plan = in_flight.take_plan(owner.name, names, wants_notices=self._on_notices is not None)
         orders = [_drawn_order(queues) for _ in range(wanted)]
         batch = owner.open_batch()
         units: list[UnitOfWork] = []
@@ -267,35 +261,26 @@ class Exchange:
     def _handed_in(self, gathered: Gathered, fetch: Sequence[Command]) -> list[Any]:
         """Ends and fetch in one round trip; the fetch's replies. What is not taken is kept for later."""
         ended = [unit for units in gathered.values() for unit in units if unit.end is not None]
-        done = [
-            (owner, part, done_commands(owner, part))
-            for owner, units in gathered.items()
-            for part in sliced([unit for unit in units if unit.end is None])
-        ]
+        done = Acknowledgements(
+            self._settler, {owner: [unit for unit in units if unit.end is None] for owner, units in gathered.items()}
+        )
         questions = [unit.question for unit in ended if unit.question is not None]
         commands: list[Command] = [end_call(unit) for unit in ended]
-        for _, _, acknowledgements in done:
-            commands += acknowledgements
-        commands += [*fetch, *[question.command for question in questions]]
+        commands += [*done.commands, *fetch, *[question.command for question in questions]]
         # Of a few ends what they push is fetched here before one who waits is served: going on costs less than
         # waking him.
         together = 0 < len(ended) <= _MOST_ENDS_IN_A_TURN
         replies = self._link.transaction(commands) if together else self._link.batch(commands)
         rest = iter(replies)
         ended_replies = list(islice(rest, len(ended)))
-        done_replies = [list(islice(rest, len(acknowledgements))) for _, _, acknowledgements in done]
+        done_replies = list(islice(rest, len(done.commands)))
         fetched = list(islice(rest, len(fetch)))
         for question, answer in zip(questions, rest, strict=True):
             _tell(question, answer)
         if ended:
             self._settler.note_ends(self._link, ended, ended_replies)
-        for (owner, units, _), answers in zip(done, done_replies, strict=True):
-            if any(isinstance(answer, RedisReplyError) for answer in answers):
-                # The settler hands them in by itself; the fetch beside them may have brought jobs.
-                self._settler.restore({owner: units})
-                self._on_refused()
-            else:
-                self._settler.note_done(owner, units, answers)
+        # What is refused is handed in by itself; the fetch beside it may have brought jobs.
+        done.note(done_replies)
         gathered.clear()
         return fetched
 

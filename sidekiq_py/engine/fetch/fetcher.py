@@ -4,7 +4,8 @@ What a fetcher is, and what it hands to a processor.
 `ReliableFetcher` (`reliable.py`) keeps a job in Redis until it is settled; `BasicFetcher` (`basic.py`) is Ruby's BRPOP.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from sidekiq_py.clock import monotonic
@@ -14,6 +15,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.in_flight import Effect
 from sidekiq_py.registry import OnNotices
+from sidekiq_py.telemetry import FETCH
 
 
 def claimed(
@@ -25,7 +27,7 @@ def claimed(
     Returns:
         None if it went back to its queue. One that must run alone does: the fetch script takes it.
     """
-    reply = in_flight.claim(link, owner.name, number, queue, raw, may_take_marked=False)
+    reply = in_flight.claim(link, owner.name, number, queue, raw)
     if reply is None:
         return None
     field, raw, notices = reply
@@ -34,9 +36,10 @@ def claimed(
     return UnitOfWork(raw, queue, owner, field, in_flight.split_field(field)[1], monotonic())
 
 
-def listed_among(units: Iterable[UnitOfWork]) -> dict[bytes, bytes]:
-    """The bytes of those that stand in inboxes, by field."""
-    return {unit.field: unit.raw for unit in units if unit.is_listed}
+def note_fetched(units: Collection[UnitOfWork]) -> None:
+    """One round trip has brought these."""
+    if FETCH.handlers and units:
+        FETCH.emit({"count": len(units), "queues": dict(Counter(unit.queue for unit in units))})
 
 
 def strike_off(units: Iterable[UnitOfWork]) -> None:

@@ -16,12 +16,38 @@ TICK_SECONDS = 0.005
 RETRY_SECONDS = 0.5
 
 
+class Alarm:
+    """Tells the flusher that there is something to look after. From any thread."""
+
+    __slots__ = ("_event", "is_armed")
+
+    def __init__(self) -> None:
+        self.is_armed = False
+        self._event = threading.Event()
+
+    def arm(self) -> None:
+        """There is something to look after. Costs next to nothing where that is known already."""
+        if not self.is_armed:
+            self.is_armed = True
+            self._event.set()
+
+    def ring(self) -> None:
+        """Let who waits look, whether it is armed or not."""
+        self._event.set()
+
+    def wait(self) -> None:
+        """Until it is armed."""
+        self._event.wait()
+        self._event.clear()
+
+
 class Flusher:
     """
     Calls `tick` while it is needed. Stopping twice is fine.
 
     Args:
         name: Of the thread.
+        alarm: Wakes it.
         tick: Looks after whatever there is.
         is_needed: There is something to look after.
         on_offline: Told when Redis was out of reach in a tick.
@@ -31,6 +57,7 @@ class Flusher:
     def __init__(
         self,
         name: str,
+        alarm: Alarm,
         tick: Callable[[], None],
         is_needed: Callable[[], bool],
         *,
@@ -41,8 +68,7 @@ class Flusher:
         self._is_needed = is_needed
         self._on_offline = on_offline
         self._report = report
-        self._is_armed = False
-        self._armed = threading.Event()
+        self._alarm = alarm
         self._is_stopped = False
         self._thread = background_thread(name, self._run)
 
@@ -50,36 +76,29 @@ class Flusher:
         """Start the thread."""
         self._thread.start()
 
-    def arm(self) -> None:
-        """There is something to look after. Costs next to nothing where that is known already."""
-        if not self._is_armed:
-            self._is_armed = True
-            self._armed.set()
-
     def stop(self) -> None:
         """End the thread; one that waits for Redis is not waited for."""
         self._is_stopped = True
-        self._armed.set()
+        self._alarm.ring()
         if self._thread.is_alive():
             self._thread.join(timeout=1)
 
     def _run(self) -> None:
         pause = threading.Event()
-        if self._is_armed:
+        if self._alarm.is_armed:
             # It was, when this thread failed.
-            self._armed.set()
+            self._alarm.ring()
         while not self._is_stopped:
-            self._armed.wait()
-            self._armed.clear()
+            self._alarm.wait()
             while not self._is_stopped:
                 pause.wait(TICK_SECONDS)
                 if not self._tick_safely():
                     pause.wait(RETRY_SECONDS)
                 if not self._is_needed():
-                    self._is_armed = False
+                    self._alarm.is_armed = False
                     # What came between the look and the flag would go unseen.
                     if self._is_needed():
-                        self.arm()
+                        self._alarm.arm()
                     break
 
     def _tick_safely(self) -> bool:

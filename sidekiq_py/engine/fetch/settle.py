@@ -13,8 +13,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
@@ -55,7 +56,6 @@ class Settler:
         on_pending: Called when something has been gathered that nobody has yet promised to hand in.
         on_trouble: Called after a lost connection.
         count: Takes how many jobs have succeeded.
-        is_given_up: Says that the process leaves: nothing is tried again any more.
     """
 
     def __init__(
@@ -65,7 +65,6 @@ class Settler:
         on_pending: Callable[[], None],
         on_trouble: Callable[[], None],
         count: Callable[[int], None],
-        is_given_up: Callable[[], bool],
     ) -> None:
         self._link = link
         self._lock = threading.Lock()
@@ -73,8 +72,8 @@ class Settler:
         self._on_pending = on_pending
         self._on_trouble = on_trouble
         self._count = count
-        self._is_given_up = is_given_up
-        self._deferred = Deferred(is_given_up)
+        self._is_given_up = False
+        self._deferred = Deferred(lambda: self._is_given_up)
         # Of which refusals the log has spoken, until an end goes through.
         self._told: set[str] = set()
         self.flushed_at = monotonic()
@@ -108,6 +107,23 @@ class Settler:
         self.flushed_at = monotonic()
         return gathered
 
+    @property
+    def has_plain_pending(self) -> bool:
+        """Successes wait to be handed in, and none of them has anything to write."""
+        pending = list(self._done)
+        return bool(pending) and all(unit.end is None for unit in pending)
+
+    def drain_plain(self) -> "Acknowledgements | None":
+        """Everything gathered, to be sent along with something else; None if there is nothing, or an end to write."""
+        if not self.has_plain_pending:
+            return None
+        gathered = self.drain()
+        if any(unit.end is not None for units in gathered.values() for unit in units):
+            # It came just now.
+            self.restore(gathered)
+            return None
+        return Acknowledgements(self, gathered)
+
     def restore(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
         """What was drained could not be handed in: keep it for the next time, so that it can be."""
         for units in gathered.values():
@@ -116,6 +132,11 @@ class Settler:
                 if unit.end is not None:
                     self._make_sendable(unit)
             self._done.extend(units)
+
+    def take_back(self, gathered: dict[Owner, list[UnitOfWork]]) -> None:
+        """As `restore`, where nobody is about to hand in anything else."""
+        self.restore(gathered)
+        self._on_pending()
 
     def flush(self) -> None:
         """
@@ -157,7 +178,7 @@ class Settler:
                 was_ours = end()
                 break
             except RedisError as error:
-                if self._is_given_up():
+                if self._is_given_up:
                     raise
                 if tries == 0:
                     _log.warning("could not settle a job, trying again until it works: %s", error)
@@ -190,6 +211,10 @@ class Settler:
         except (ReplyLostError, RedisConnectionError):
             self._on_trouble()
             raise
+
+    def give_up(self) -> None:
+        """The process leaves: nothing is tried again any more."""
+        self._is_given_up = True
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -294,12 +319,48 @@ class Settler:
         return None
 
 
+class Acknowledgements:
+    """
+    Plain successes that are sent along with something else.
+
+    Args:
+        settler: Where they were gathered.
+        gathered: By owner.
+
+    Attributes:
+        commands: What to send.
+    """
+
+    __slots__ = ("_parts", "_settler", "commands")
+
+    def __init__(self, settler: Settler, gathered: Mapping[Owner, list[UnitOfWork]]) -> None:
+        self._settler = settler
+        self._parts = [
+            (owner, part, done_commands(owner, part)) for owner, units in gathered.items() for part in sliced(units)
+        ]
+        self.commands = [command for _, _, commands in self._parts for command in commands]
+
+    def note(self, replies: Iterable[Any]) -> None:
+        """They were handed in, and these are the replies. What Redis refuses is tried again."""
+        rest = iter(replies)
+        for owner, units, commands in self._parts:
+            answers = list(islice(rest, len(commands)))
+            if any(isinstance(answer, RedisReplyError) for answer in answers):
+                self._settler.take_back({owner: units})
+            else:
+                self._settler.note_done(owner, units, answers)
+
+    def take_back(self) -> None:
+        """Nobody knows what became of them."""
+        for owner, units, _ in self._parts:
+            self._settler.take_back({owner: units})
+
+
 def settled(link: Link, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
     """End a job that this process holds in one atomic step; False if it was not ours any more."""
     owner = unit.owner
     assert owner is not None
-    listed = unit.raw if unit.is_listed else None
-    return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters, listed=listed)
+    return in_flight.settle(link, owner.name, unit.field, vital=vital, counters=counters, listed=unit.listed)
 
 
 def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
@@ -307,7 +368,7 @@ def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
     owner = unit.owner
     assert owner is not None
     assert unit.end is not None
-    return in_flight.settle_call(owner.name, unit.field, *unit.end, unit.raw if unit.is_listed else None)
+    return in_flight.settle_call(owner.name, unit.field, *unit.end, unit.listed)
 
 
 def done_commands(owner: Owner, units: Iterable[UnitOfWork]) -> Sequence[Command]:

@@ -3,9 +3,12 @@ Waiting for jobs on several queues at once, without losing any.
 
 Redis has no blocking pop over several lists that also moves, so each queue has a connection of its own with a
 blocking move in it. The move puts the job into this owner's inbox, where it stays in flight until it is settled.
-Behind it
-stands one look at what rarely is there (`in_flight.TakePlan`); only if there is something, a script has to claim the
-job.
+Behind it stands one look at what rarely is there (`in_flight.TakePlan`); only if there is something, a script has to
+claim the job.
+
+Where jobs come one by one, a queue has more connections than one. The one that has brought a job is used again when
+that job has ended: acknowledgement and next move are one packet then. Meanwhile another one waits, so no job is kept
+waiting for it. For a job that comes alone Redis mostly wakes up and reads a socket; so it does that once less.
 """
 
 import select
@@ -14,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.fetcher import claimed, strike_off
+from sidekiq_py.engine.fetch.settle import Acknowledgements, Settler
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.link import Link
@@ -22,14 +26,18 @@ from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.registry import OnNotices
 
 # Ends each blocking move, so that a connection that died unnoticed is found and a quiet process soon holds none.
-# Shorter than any lease, so a process that was recovered has no move open. Ruby's BRPOP waits as long.
-BLOCK_SECONDS = 2
+# Shorter than an ordinary lease, so a process that was recovered has no move open. Ruby's BRPOP waits 2 s; but what all
+# threads of a process of Ruby's ask costs a Redis at rest one waking, and so does each of ours.
+BLOCK_SECONDS = 5
+# One waits while the jobs of the others run. With two, at 100 jobs a second of 5 ms for a process, every third
+# acknowledgement found none that it could go along with.
+_MOST_PER_QUEUE = 3
 
 
 class Waiter:
-    """One queue's connection."""
+    """A connection that waits for one queue."""
 
-    __slots__ = ("batch", "cool_until", "link", "overdue_at", "owner", "plan", "queue")
+    __slots__ = ("acknowledgements", "batch", "cool_until", "link", "overdue_at", "owner", "plan", "queue")
 
     def __init__(self, link: Link, queue: str) -> None:
         self.link = link
@@ -37,6 +45,8 @@ class Waiter:
         self.owner: Owner | None = None
         self.plan: in_flight.TakePlan | None = None
         self.batch = 0
+        # Sent before the move, and not answered yet.
+        self.acknowledgements: Acknowledgements | None = None
         # When the reply must have come; a network that is gone without a word closes no connection.
         self.overdue_at = 0.0
         # A queue whose job could not be claimed (paused, or kept for later) is not waited on until then.
@@ -47,23 +57,33 @@ class Waiter:
         """A move was sent and its reply has not been read."""
         return self.owner is not None
 
-    def send(self, owner: Owner, *, wants_notices: bool) -> None:
-        """Send the move, and the look behind it."""
-        plan = self.plan
-        if plan is None or plan.owner != owner.name or plan.queue_names != [self.queue]:
-            plan = self.plan = in_flight.TakePlan(owner.name, [self.queue], wants_notices=wants_notices)
+    def send(self, owner: Owner, acknowledgements: Acknowledgements | None, *, wants_notices: bool) -> None:
+        """Send the move, and the look behind it; the acknowledgements go before it."""
+        self.acknowledgements = acknowledgements
+        plan = self.plan = in_flight.take_plan(owner.name, (self.queue,), wants_notices=wants_notices)
         self.owner, self.batch = owner, owner.open_batch()
         # Redis closes a connection that was idle while every processor was busy (its setting `timeout`).
         self.link.drop_if_idle()
         self.overdue_at = monotonic() + self.link.timeout_seconds
-        self.link.send(self.link.pack(plan.wait(self.queue, BLOCK_SECONDS)))
+        before = acknowledgements.commands if acknowledgements is not None else []
+        self.link.send(self.link.pack([*before, *plan.wait(self.queue, BLOCK_SECONDS)]))
 
     def receive(self, cool_seconds: float, on_notices: OnNotices | None = None) -> UnitOfWork | None:
-        """The job that came, or None: the time ran out, or it went back to its queue."""
+        """
+        The job that came, or None: the time ran out, or it went back to its queue; or only the acknowledgements were
+        answered, and the move is still open.
+        """
         owner, plan = self.owner, self.plan
         assert owner is not None
         assert plan is not None
+        is_answered = True
         try:
+            if self.acknowledgements is not None:
+                self.acknowledgements.note(self.link.receive_all(len(self.acknowledgements.commands)))
+                self.acknowledgements = None
+                is_answered = self.link.has_unread
+            if not is_answered:
+                return None
             raw, *look = self.link.receive_all(1 + len(plan.look))
             if isinstance(raw, RedisReplyError):
                 raise raw
@@ -83,7 +103,8 @@ class Waiter:
             owner.units[unit.field] = unit
             return unit
         finally:
-            self.close_batch()
+            if is_answered:
+                self.close_batch()
 
     def give_up(self) -> None:
         """Wait no longer for a reply that is overdue."""
@@ -91,7 +112,13 @@ class Waiter:
         self.close_batch()
 
     def close_batch(self) -> None:
-        """Nothing is awaited any more; what may come all the same counts as a stranger."""
+        """
+        Nothing is awaited any more; a job that may come all the same counts as a stranger, and what was acknowledged is
+        handed in once more.
+        """
+        if self.acknowledgements is not None:
+            acknowledgements, self.acknowledgements = self.acknowledgements, None
+            acknowledgements.take_back()
         if self.owner is not None:
             self.owner.close_batch(self.batch)
             self.owner = None
@@ -102,10 +129,11 @@ class Waiters:
     The waiters of one capsule. Used by one thread at a time: the leader, or the keeper while there is none.
 
     Args:
-        queues: Each gets a connection.
+        queues: Each gets a connection, and up to two more while jobs come one by one.
         cool_seconds: For how long a queue is left alone after a job there could not be claimed.
         on_trouble: Called after a lost connection: what it carried may have been done.
         on_notices: Handed the orders that come along with jobs; see `fetch.lua`.
+        settler: Has the successes that go along with a move.
     """
 
     def __init__(
@@ -116,6 +144,7 @@ class Waiters:
         cool_seconds: float,
         on_trouble: Callable[[], None] = lambda: None,
         on_notices: OnNotices | None = None,
+        settler: Settler | None = None,
     ) -> None:
         self._pool = pool
         self._waiters = [self._new_waiter(name) for name in queues]
@@ -123,6 +152,9 @@ class Waiters:
         self._cool_seconds = cool_seconds
         self._on_trouble = on_trouble
         self._on_notices = on_notices
+        self._settler = settler
+        # The queue of the last job that came.
+        self._served = ""
         self._ended: set[str] = set()
         self._opening = threading.Lock()
 
@@ -152,8 +184,8 @@ class Waiters:
 
     @property
     def closed(self) -> int:
-        """How many moves are not open."""
-        return sum(not waiter.is_open for waiter in self._waiters)
+        """On how many queues no move is open."""
+        return len({waiter.queue for waiter in self._waiters} - self._open_queues())
 
     @property
     def any_open(self) -> bool:
@@ -167,13 +199,14 @@ class Waiters:
 
     def open(self, paused: Iterable[str]) -> None:
         """
-        Wait for every queue that is neither paused nor left alone for now.
+        Wait for every queue that is neither paused nor left alone for now; plain successes that are due go along.
 
         Raises:
             RedisError: Redis is out of reach.
         """
         now = monotonic()
-        shut = set(paused)
+        shut = {*paused, *[waiter.queue for waiter in self._waiters if now < waiter.cool_until]}
+        awaited = self._open_queues()
         for waiter in self._waiters:
             if waiter.is_open or now < waiter.cool_until:
                 continue
@@ -181,12 +214,32 @@ class Waiters:
             with self._opening:
                 if waiter.queue in self._ended:
                     waiter.link.close()
-                elif waiter.queue not in shut:
+                elif waiter.queue not in shut and waiter.queue not in awaited:
+                    awaited.add(waiter.queue)
                     self._send(waiter)
+        if self._settler is not None and self._settler.has_plain_pending and self._served not in shut:
+            self._open_another(self._served)
+
+    def _open_another(self, queue: str) -> None:
+        """One more move on a queue, for what is sent along with it."""
+        with self._opening:
+            here = [waiter for waiter in self._waiters if waiter.queue == queue]
+            closed = [waiter for waiter in here if not waiter.is_open]
+            if queue in self._ended or not here:
+                return
+            if not closed and len(here) < _MOST_PER_QUEUE:
+                closed = [self._new_waiter(queue)]
+                self._waiters = [*self._waiters, *closed]
+            if closed:
+                self._send(closed[0])
+
+    def _open_queues(self) -> set[str]:
+        return {waiter.queue for waiter in self._waiters if waiter.is_open}
 
     def _send(self, waiter: Waiter) -> None:
+        along = self._settler.drain_plain() if self._settler is not None else None
         try:
-            waiter.send(self._ownership.current, wants_notices=self._on_notices is not None)
+            waiter.send(self._ownership.current, along, wants_notices=self._on_notices is not None)
         except BaseException:
             waiter.close_batch()
             raise
@@ -232,6 +285,7 @@ class Waiters:
                 trouble = error
                 continue
             if unit is not None:
+                self._served = unit.queue
                 units.append(unit)
         for waiter in others:
             if monotonic() >= waiter.overdue_at:

@@ -18,6 +18,7 @@ from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.ownership.lookout import Lookout
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.ownership.recovery import Recovery
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 
@@ -33,6 +34,9 @@ class Housekeeper:
         link: The recovery's, which this thread alone uses.
         report: Told of errors; it must not wait for handlers of the program, nor must the recovery's
         `on_dead_lettered`.
+
+    Attributes:
+        pulse: Of the thread.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Housekeeper:
         self._report = report
         self._known_dead: deque[str] = deque()
         self._pause = Wakeable()
+        self.pulse = Pulse()
         self._is_stopped = False
         self._is_refused = False
         self._thread = background_thread("sidekiq.custodian", self._run)
@@ -73,8 +78,9 @@ class Housekeeper:
         self._pause.wake()
 
     def _run(self) -> None:
+        self.pulse.waits(0.0)
         while not self._is_stopped:
-            self._pause.wait(self._turn())
+            self._pause.wait(self.pulse.waits(self._turn()))
             if not self._is_stopped:
                 self._pause.rearm()
         with suppress(RedisError):
@@ -108,8 +114,9 @@ class Housekeeper:
             self._recovery.bury(*dead, within_seconds=_PASS_SECONDS)
             for _ in dead:
                 self._known_dead.popleft()
-        self._ownership.give_back_orphans(self._link)
-        is_turn = self._lookout.must_walk(self._recovery.neighbours)
+        self._lookout.announce()
+        answer = self._ownership.give_back_orphans_and_ask(self._link, self._lookout.question)
+        is_turn = self._lookout.must_walk(self._recovery.neighbours, answer)
         if is_turn or self._recovery.has_more:
             self._recovery.look(_PASS_SECONDS)
             self._lookout.has_walked()

@@ -20,6 +20,7 @@ from sidekiq_py.clock import Wakeable, monotonic
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 
@@ -37,6 +38,9 @@ class LeaseKeeper:
         beat_seconds: From one renewal to the next.
         aside: Where *report* is called, and the log written.
         report: Told of errors.
+
+    Attributes:
+        pulse: Of the thread.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class LeaseKeeper:
         self._report = report
         self._is_offline = False
         self._end = Wakeable()
+        self.pulse = Pulse()
         self._thread = background_thread("sidekiq.lease", self._run)
 
     def start(self) -> None:
@@ -74,7 +79,7 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         due, cpu_seconds = monotonic(), time.process_time()
-        while not self._end.wait(max(0.0, due - monotonic())):
+        while not self._end.wait(self.pulse.waits(max(0.0, due - monotonic()))):
             asked_at = monotonic()
             self._note_delay(asked_at - due, time.process_time() - cpu_seconds)
             is_renewed = self._renew()

@@ -16,11 +16,11 @@ for them in /proc, which costs Redis nothing, and walks the registry
 Two lookouts at a time, as after a pause of the first, do no harm: each owner is shut out once, each job moved once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sidekiq_py.engine.ownership.host import ProcessPlace
 from sidekiq_py.engine.ownership.owner import Ownership
-from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.job_path import lookout
 
 # Half of an ordinary lease of an owner: a lookout that died with its machine is replaced before any lease of that
@@ -52,19 +52,24 @@ class Lookout:
     def __repr__(self) -> str:
         return f"<Lookout of {self._ownership.identity}{' holds' if self.is_holder else ''}>"
 
-    def must_walk(self, neighbours: Iterable[ProcessPlace]) -> bool:
+    @property
+    def question(self) -> Command:
+        """To be sent once a beat, for `must_walk`."""
+        return lookout.question(self._machine)
+
+    def must_walk(self, neighbours: Iterable[ProcessPlace], answer: Sequence[bytes | None]) -> bool:
         """
-        Ask whether it is this process's turn; once a beat.
+        Say whether it is this process's turn; once a beat.
 
         Args:
             neighbours: The owners of this machine that the last walk has found.
+            answer: To the question.
 
         Raises:
             RedisError: Redis did not say.
         """
         self.is_holder = False
-        self._announce()
-        holder, newest = lookout.look(self._link, self._machine)
+        holder, newest = answer
         # A name that has expired says nothing new.
         self._newest = newest or self._newest
         identity = self._ownership.identity
@@ -95,7 +100,7 @@ class Lookout:
             self.is_holder = False
             lookout.leave(self._link, self._ownership.identity)
 
-    def _announce(self) -> None:
+    def announce(self) -> None:
         """Tell the others of this machine of a new owner here, once it stands in the registry."""
         owner = self._ownership.current
         if owner.is_registered and not self.has_announced:

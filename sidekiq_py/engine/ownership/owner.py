@@ -11,12 +11,13 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.host import ProcessPlace, registration
 from sidekiq_py.logs import counted
 from sidekiq_py.outcome import Question
-from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.in_flight import Effect
@@ -187,17 +188,25 @@ class Ownership:
         Returns:
             How many jobs went back.
         """
+        return self._compared(link, ())[0]
+
+    def give_back_orphans_and_ask(self, link: Link, question: Command) -> Any:
+        """As `give_back_orphans`, with a question in the same round trip; returns the answer to it."""
+        return self._compared(link, [question])[1][0]
+
+    def _compared(self, link: Link, questions: Sequence[Command]) -> tuple[int, list[Any]]:
+        """How many jobs went back, and the answers."""
         owner = self.current
         if not owner.is_registered:
-            return 0
+            return 0, raise_first(link.batch(questions))
         queues = list(self._queues)
-        fields, inboxes = in_flight.held(link, owner.name, queues)
+        fields, inboxes, answers = in_flight.held(link, owner.name, queues, questions)
         orphans = owner.orphans(fields)
         moved = in_flight.give_back(link, owner.name, orphans) if orphans else 0
         moved += self._give_back_listed(link, owner, self._listed_strangers(owner, queues, raise_first(inboxes)))
         if moved:
             _log.info("gave back %s whose fetch had lost its reply", counted(moved, "job"))
-        return moved
+        return moved, raise_first(answers)
 
     def leave(self, link: Link, now: float, *, but: Collection["UnitOfWork"] = ()) -> None:
         """
@@ -219,8 +228,8 @@ class Ownership:
     def let_go(self, link: Link, units: Sequence["UnitOfWork"]) -> None:
         """Give jobs back as this process ends, which must be at once, and they with it."""
         if units:
-            listed = {unit.field: unit.raw for unit in units if unit.is_listed}
-            in_flight.give_back_at_process_end(link, self.current.name, [unit.field for unit in units], listed)
+            fields = [unit.field for unit in units]
+            in_flight.give_back_at_process_end(link, self.current.name, fields, listed_among(units))
 
     def _listed_strangers(
         self, owner: Owner, queues: Sequence[str], found: Sequence[list[bytes]]
@@ -334,3 +343,13 @@ class UnitOfWork:
 
     def __repr__(self) -> str:
         return f"<UnitOfWork {self.field!r} queue={self.queue} bytes={len(self.raw)}>"
+
+    @property
+    def listed(self) -> bytes | None:
+        """What names it in flight beside its field: its bytes, where it stands in an inbox."""
+        return self.raw if self.is_listed else None
+
+
+def listed_among(units: Iterable[UnitOfWork]) -> dict[bytes, bytes]:
+    """What `UnitOfWork.listed` says of those that stand in inboxes, by field."""
+    return {unit.field: unit.raw for unit in units if unit.is_listed}

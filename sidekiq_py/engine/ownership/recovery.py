@@ -55,7 +55,7 @@ DEATHS_WINDOW_SECONDS = 72 * 3600
 # No call keeps Python's lock for as long; a process that lives on without its worker (an embedded one) may.
 _LONGEST_GRIP_SECONDS = 3600
 _FORGET_SUSPECTS_EVERY_SECONDS = 3600
-# A blocking move is open for two seconds at most; after this nothing can come into an inbox any more.
+# A blocking move is open for five seconds at most; after this nothing can come into an inbox any more.
 _AFTERCARE_SECONDS = 60
 # Asked about, or fenced, in one round trip.
 _OWNERS_PER_PAGE = 200
@@ -112,6 +112,8 @@ class Recovery:
         dialect: Gives the release to write for.
         extensions: Told of each job that goes to `dead`.
         on_dead_lettered: Called with the bytes of each job that went to `dead`.
+        on_recovered: Called with an owner's name, how many of its jobs are no longer in flight, and how many of these
+            went to `dead`.
 
     Attributes:
         has_more: The last look was cut short.
@@ -126,6 +128,7 @@ class Recovery:
         dialect: Callable[[], Dialect],
         extensions: LoadedExtensions | None = None,
         on_dead_lettered: Callable[[bytes, BaseException], Any] = lambda raw, error: None,
+        on_recovered: Callable[[str, int, int], Any] = lambda owner, count, dead: None,
     ) -> None:
         self._config = config
         self._link = link
@@ -133,6 +136,7 @@ class Recovery:
         self._dialect = dialect
         self._extensions = LoadedExtensions() if extensions is None else extensions
         self._on_dead_lettered = on_dead_lettered
+        self._on_recovered = on_recovered
         self._missing: dict[str, _Missing] = {}
         self._neighbours: list[ProcessPlace] = []
         self._under_way: dict[str, _Round] = {}
@@ -297,9 +301,11 @@ class Recovery:
         others = [fate for fate in fates if fate not in minded]
         done = recover.move(self._link, name, others, now=now_seconds(), dead=self._dead_limits())
         done += [fate.entry.field for fate in minded if self._bury_with_ends(name, fate)]
-        for fate in fates:
-            if fate.is_dead and fate.entry.field in done:
-                self._announce(fate.entry.raw)
+        dead = [fate for fate in fates if fate.is_dead and fate.entry.field in done]
+        for fate in dead:
+            self._announce(fate.entry.raw)
+        if done:
+            self._on_recovered(name, len(done), len(dead))
         return len(done)
 
     def _bury_with_ends(self, name: str, fate: recover.Fate) -> bool:

@@ -87,7 +87,7 @@ class _Watch:
     def _say(self, word: str, limit: str, unit: UnitOfWork) -> None:
         owner = unit.owner.name if unit.owner is not None else unit.kept_by
         if owner:
-            field = in_flight.public_field(unit.field, unit.raw if unit.is_listed and unit.owner is not None else None)
+            field = in_flight.public_field(unit.field, unit.listed if unit.owner is not None else None)
             self._parent.say(word, limit, owner, field.decode(errors="surrogateescape"))
 
     def end(self) -> None:

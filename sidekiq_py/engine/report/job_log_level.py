@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from contextvars import ContextVar
 
+JOB_LOGGER_NAME = "sidekiq.job"
+
 _own_level: ContextVar[int | None] = ContextVar("sidekiq_job_log_level", default=None)
 
 
@@ -70,3 +72,28 @@ class LevelGate(logging.Filter):
     def _open(self) -> None:
         for logger, _, effective in self._usual:
             logger.setLevel(min(effective, *self._wanted))
+
+
+def chain_of(logger: logging.Logger) -> list[logging.Logger]:
+    """*logger* and those above it whose handlers see what it logs."""
+    chain = [logger]
+    while chain[-1].propagate and chain[-1].parent is not None:
+        chain.append(chain[-1].parent)
+    return chain
+
+
+def find_gate() -> LevelGate | None:
+    """The gate that what the job log says comes to; None if there is none yet."""
+    logger = logging.getLogger(JOB_LOGGER_NAME)
+    handlers = [handler for link in chain_of(logger) for handler in link.handlers]
+    gates = [gate for place in (logger, *handlers) for gate in place.filters if isinstance(gate, LevelGate)]
+    return gates[0] if gates else None
+
+
+def new_gate() -> LevelGate:
+    """A gate before our own loggers, for a program that set up its logging itself."""
+    ours, jobs = logging.getLogger("sidekiq"), logging.getLogger(JOB_LOGGER_NAME)
+    gate = LevelGate([ours, jobs])
+    ours.addFilter(gate)
+    jobs.addFilter(gate)
+    return gate

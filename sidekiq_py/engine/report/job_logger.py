@@ -15,66 +15,56 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from sidekiq_py.engine.report.job_log_level import LevelGate
+from sidekiq_py import telemetry
+from sidekiq_py.engine.report.job_context import JobContext
+from sidekiq_py.engine.report.job_log_level import JOB_LOGGER_NAME, LevelGate, chain_of, find_gate
 from sidekiq_py.engine.report.line_handler import LineHandler
-from sidekiq_py.logs import job_fields, level_number, running_payload
+from sidekiq_py.logs import job_fields
+from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements
 
-JOB_LOGGER_NAME = "sidekiq.job"
-
-_log = logging.getLogger("sidekiq")
+_MESSAGES = {JOB_START.name: "start", JOB_STOP.name: "done", JOB_EXCEPTION.name: "fail"}
 
 
 class JobLogger:
     """
-    Says when a job starts and ends, and lets every line in between say whose it is.
-
-    One run: `start`, then `done` or `fail`, and `leave` when nothing more will be said about the job. All four belong
-    to the thread or the asyncio task that runs it.
+    Says when a job of one worker starts and ends. A handler of telemetry events like any other.
 
     Args:
-        is_on: False: no lines, only the context and the job's own level.
+        context: Of that worker.
+        identity: Its name; jobs of another worker in this process are that one's to log.
     """
 
-    def __init__(self, *, is_on: bool = True) -> None:
-        self._is_on = is_on
+    def __init__(self, context: JobContext, identity: str) -> None:
+        self._context = context
+        self._identity = identity
         self._logger = logging.getLogger(JOB_LOGGER_NAME)
         self._handler: LineHandler | None = None
-        self._gate: LevelGate | None = None
         self._looked_at = -1
 
-    def start(self, payload: Mapping[str, Any]) -> None:
-        """The job *payload* starts in this thread or task."""
-        running_payload.set(payload)
-        if "log_level" in payload:
-            self._use_level(payload["log_level"])
-        if self._is_heard:
-            self._say("start", payload, None)
+    def attach(self) -> None:
+        """Log from now on."""
+        telemetry.attach(self._id, _MESSAGES, self)
 
-    def done(self, elapsed_seconds: float) -> None:
-        """It ended well."""
-        if self._is_heard:
-            self._say("done", running_payload.get() or {}, round(elapsed_seconds, 3))
-
-    def fail(self, elapsed_seconds: float) -> None:
-        """It raised, or was cut off."""
-        if self._is_heard:
-            self._say("fail", running_payload.get() or {}, round(elapsed_seconds, 3))
+    def detach(self) -> None:
+        """Log no more; nothing happens if it does not."""
+        telemetry.detach(self._id)
 
     @property
-    def _is_heard(self) -> bool:
-        return self._is_on and self._logger.isEnabledFor(logging.INFO)
+    def _id(self) -> str:
+        return f"sidekiq.job_log {self._identity}"
 
-    def leave(self) -> None:
-        """The thread or task has nothing to do with the job any more."""
-        running_payload.set(None)
-        if self._gate is not None:
-            self._gate.leave()
+    def __call__(self, name: str, measurements: Measurements) -> None:
+        """A job has started or ended."""
+        if measurements["identity"] == self._identity and self._logger.isEnabledFor(logging.INFO):
+            seconds = measurements.get("seconds")
+            self._say(_MESSAGES[name], measurements["payload"], None if seconds is None else round(seconds, 3))
 
     def _say(self, message: str, payload: Mapping[str, Any], elapsed: float | None) -> None:
         now = time.time()
         if int(now) != self._looked_at:
             self._look(int(now))
-        if self._gate is not None and not self._gate.allows(logging.INFO):
+        gate = self._context.gate
+        if gate is not None and not gate.allows(logging.INFO):
             return
         handler = self._handler
         if handler is None:
@@ -94,27 +84,12 @@ class JobLogger:
     def _look(self, second: int) -> None:
         self._looked_at = second
         self._handler = _only_line_handler(self._logger)
-        self._gate = _find_gate(self._logger)
-
-    def _use_level(self, name: object) -> None:
-        level = level_number(name)
-        if level is None:
-            _log.warning("Invalid log level: %r", name)
-            return
-        self._gate = _find_gate(self._logger) or _new_gate(self._logger)
-        self._gate.enter(level)
-
-
-def _chain_of(logger: logging.Logger) -> list[logging.Logger]:
-    chain = [logger]
-    while chain[-1].propagate and chain[-1].parent is not None:
-        chain.append(chain[-1].parent)
-    return chain
+        self._context.gate = find_gate()
 
 
 def _only_line_handler(logger: logging.Logger) -> LineHandler | None:
     """The handler that alone sees what *logger* logs, if that is ours and nobody looks over its shoulder."""
-    handlers = [handler for link in _chain_of(logger) for handler in link.handlers]
+    handlers = [handler for link in chain_of(logger) for handler in link.handlers]
     if len(handlers) != 1 or type(handlers[0]) is not LineHandler or handlers[0].level > logging.INFO:
         return None
     filters = [*logger.filters, *handlers[0].filters]
@@ -125,17 +100,3 @@ def _only_line_handler(logger: logging.Logger) -> LineHandler | None:
         for method in (logging.Logger.handle, logging.Logger.callHandlers, logging.Logger.makeRecord)
     )
     return None if patched else handlers[0]
-
-
-def _find_gate(logger: logging.Logger) -> LevelGate | None:
-    handlers = [handler for link in _chain_of(logger) for handler in link.handlers]
-    gates = [gate for place in (logger, *handlers) for gate in place.filters if isinstance(gate, LevelGate)]
-    return gates[0] if gates else None
-
-
-def _new_gate(logger: logging.Logger) -> LevelGate:
-    """A gate before our own loggers, for a program that set up its logging itself."""
-    gate = LevelGate([_log, logger])
-    _log.addFilter(gate)
-    logger.addFilter(gate)
-    return gate

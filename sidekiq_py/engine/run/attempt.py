@@ -16,12 +16,13 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.report.job_logger import JobLogger
+from sidekiq_py.engine.report import job_events
+from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run import retry
 from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.engine.run.work_state import WorkState
-from sidekiq_py.errors import ExtensionError, JobTooLargeError, PayloadError, RedisError, SidekiqError
+from sidekiq_py.errors import ExtensionError, JobTooLargeError, PayloadError, RedisError, SidekiqError, Stopped
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.jobs.iterable import Interrupted
@@ -32,6 +33,7 @@ from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.registry import JobDefinition, Registry
+from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, SETTLE
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job, score_text
@@ -76,7 +78,8 @@ class Surroundings:
     hooks: Hooks
     state: WorkState
     metrics: ExecutionMetrics
-    logger: JobLogger
+    context: JobContext
+    identity: str
     dialect: Callable[[], Dialect]
     repush: Repush
     foreign: ForeignFeatures
@@ -85,7 +88,7 @@ class Surroundings:
 
     def chain_for(self, payload: Payload) -> Chain[ServerMiddleware]:
         """What wraps the run of a job: the program's middleware, and outside of it that of extensions that mind it."""
-        if self.extensions.keys.isdisjoint(payload):
+        if not self.extensions.minds(payload):
             return self.chain
         chain = self.chain.copy()
         for middleware in reversed(self.extensions.around(payload)):
@@ -112,7 +115,7 @@ class Surroundings:
             ExtensionError: One of them fails after a success.
         """
         kind = outcome.end or _END_KINDS.get(outcome.kind)
-        if kind is None or self.extensions.keys.isdisjoint(payload):
+        if kind is None or not self.extensions.minds(payload):
             return outcome
         end = JobEnd(kind, payload, raw, queue, now, self.dialect(), error, seconds, outcome.member, outcome.score)
         try:
@@ -122,6 +125,23 @@ class Surroundings:
                 raise
             self.hooks.report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
             return retry.dead_letter_untouched(raw, payload, self.config, now)
+
+    def enter(self, payload: Payload, queue: str) -> None:
+        """A job is about to run in this thread or task."""
+        self.context.enter(payload)
+        if JOB_START.handlers:
+            JOB_START.emit({"payload": payload, "queue": queue, "identity": self.identity})
+
+    def tell_stopped(self, payload: Payload, queue: str, seconds: float) -> None:
+        """It ended well, and its end has been handed in."""
+        if JOB_STOP.handlers:
+            JOB_STOP.emit({"payload": payload, "queue": queue, "identity": self.identity, "seconds": seconds})
+
+    def tell_raised(self, payload: Payload, queue: str, seconds: float, error: BaseException) -> None:
+        """It raised, or was cut off; what becomes of it is decided next."""
+        if JOB_EXCEPTION.handlers:
+            is_failure = not (is_success(error) or retry.is_caused_by_shutdown(error))
+            job_events.raised(payload, queue, self.identity, seconds, error, is_failure=is_failure)
 
     def after_failure(
         self, raw: bytes, queue: str, error: BaseException, definition: JobDefinition | None, now: float
@@ -200,6 +220,8 @@ class AttemptEnd:
         """
         if isinstance(error, Interrupted):
             self._interrupted(unit, payload, definition, seconds)
+        elif isinstance(error, Stopped):
+            self._succeed(unit, payload, definition, Outcome("done", payload), seconds)
         else:
             self._fail(unit, payload, definition, error, seconds)
 
@@ -233,8 +255,22 @@ class AttemptEnd:
             except Exception as error:  # noqa: BLE001 — a job whose end cannot be decided has not ended
                 self._fail(unit, payload, None, error, seconds)
                 return
+        self._succeed(unit, payload, definition, outcome, seconds, may_wait=may_wait)
+
+    def _succeed(
+        self,
+        unit: UnitOfWork,
+        payload: Payload,
+        definition: JobDefinition | None,
+        outcome: Outcome | None,
+        seconds: float,
+        *,
+        may_wait: bool = False,
+    ) -> None:
+        around = self._around
+        now = now_seconds()
         # Of any other outcome `_carry_out` tells them.
-        if (outcome is None or outcome.kind == "done") and not around.extensions.keys.isdisjoint(payload):
+        if (outcome is None or outcome.kind == "done") and around.extensions.minds(payload):
             try:
                 outcome = around.with_ends_of_extensions(
                     outcome or Outcome("done", payload),
@@ -251,15 +287,23 @@ class AttemptEnd:
         if may_wait:
             seconds = 0.0
         if outcome is None:
-            self._fetcher.acknowledge(unit, seconds)
+            self.acknowledge(unit, payload, seconds)
         elif outcome.kind == "done" and outcome.afterwards is None:
             # Like any success it may wait a moment for others, as nobody waits for word of it.
             counters: Sequence[in_flight.Effect] = in_flight.count_commands(utc_day(now), failed=False)
             if outcome.trims:
                 counters = [*outcome.trims, *counters]
             self._fetcher.finish(unit, outcome.vital, counters, seconds, outcome.question)
+            if SETTLE.handlers:
+                job_events.settled("done", payload, unit.raw, unit.queue)
         else:
             self._carry_out(unit, payload, None, outcome, now)
+
+    def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
+        """The attempt succeeded, and that is all there is to write."""
+        self._fetcher.acknowledge(unit, seconds)
+        if SETTLE.handlers:
+            job_events.settled("done", payload, unit.raw, unit.queue)
 
     def rescued(self, unit: UnitOfWork, error: BaseException) -> None:
         """Something went wrong beside the job, so it has failed. Where not even this can be written, it is dead."""
@@ -304,6 +348,8 @@ class AttemptEnd:
         """Settle the job as *outcome* says, and tell the handlers of the *error*."""
         if outcome.kind == "requeue":
             self._requeue(unit, error, outcome.vital)
+            if SETTLE.handlers:
+                job_events.settled("requeue", payload, unit.raw, unit.queue)
             return
         around = self._around
         if outcome.kind != "done":
@@ -316,6 +362,8 @@ class AttemptEnd:
         if not was_ours:
             _log.info("a job ended that was given to somebody else meanwhile; nothing was written: %s", unit)
             return
+        if SETTLE.handlers:
+            job_events.settled(outcome.kind, payload, unit.raw, unit.queue)
         if payload and has_failed and error is not None:
             # What is no job at all has been reported as such on the way here.
             tell = around.hooks.tell if outcome.is_logged else around.hooks.report
@@ -358,10 +406,12 @@ class AttemptEnd:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
         # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
         self._fetcher.settle(unit, [*vital, *ends], in_flight.count_commands(utc_day(now_seconds()), failed=True))
+        if SETTLE.handlers:
+            job_events.settled("interrupted", payload, unit.raw, unit.queue)
 
     def _ends_of_interrupted(self, unit: UnitOfWork, payload: Payload, seconds: float) -> Sequence[in_flight.Effect]:
         around = self._around
-        if around.extensions.keys.isdisjoint(payload):
+        if not around.extensions.minds(payload):
             return ()
         now = now_seconds()
         end = JobEnd("interrupted", payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
@@ -380,8 +430,8 @@ def _push_back(unit: UnitOfWork) -> list[in_flight.Effect]:
 
 
 def is_success(failure: BaseException | None) -> bool:
-    """For the metrics: an interrupted iterable job has done its part, as in Ruby."""
-    return failure is None or isinstance(failure, Interrupted)
+    """For the metrics: an interrupted iterable job has done its part, as in Ruby, and so has one that was stopped."""
+    return failure is None or isinstance(failure, Interrupted | Stopped)
 
 
 def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:

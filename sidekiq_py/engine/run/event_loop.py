@@ -259,11 +259,12 @@ class EventLoop:
             if failure is None:
                 await self._acknowledge(run, seconds)
                 run.has_ended = True
-                around.logger.done(seconds)
+                around.tell_stopped(run.payload, run.unit.queue, seconds)
             else:
+                # Before its end is written, as in a thread: the line `fail` stands before what is said of the error.
+                around.tell_raised(run.payload, run.unit.queue, seconds, failure)
                 await self._settle(run, failure, seconds)
                 run.has_ended = True
-                around.logger.fail(seconds)
         except asyncio.CancelledError:
             # Beside the job, which has not ended: it goes back.
             pass
@@ -272,7 +273,7 @@ class EventLoop:
             if not run.has_ended:
                 await self._rescue(run, error)
         finally:
-            around.logger.leave()
+            around.context.leave()
             around.state.running.pop(name, None)
 
     async def _perform(self, run: _Run) -> BaseException | None:
@@ -281,7 +282,7 @@ class EventLoop:
         deadline = None if limit is None else now_seconds() + limit
         scope = asyncio.timeout(limit)
         try:
-            around.logger.start(run.payload)
+            around.enter(run.payload, run.unit.queue)
             run.is_performing = True
             async with scope:
                 run.result = await arun(
@@ -327,7 +328,7 @@ class EventLoop:
 
         def acknowledge() -> None:
             # Never by this thread: 0 seconds says that the acknowledgement may wait for others.
-            run.fetcher.acknowledge(run.unit, 0.0)
+            run.ending.acknowledge(run.unit, run.payload, 0.0)
 
         if run.unit.is_marked or run.definition.is_acknowledged_early:
             # Their ends are scripts of their own.

@@ -8,12 +8,14 @@ not recovered as the job of a dead owner, which would run it again at once.
 
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.fetch.settle import utc_day
+from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError, SidekiqError, TerminatedError
 from sidekiq_py.logs import log_context
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.telemetry import SETTLE
 from sidekiq_py.wire.payload import parse_job
 
 BY_SIGNAL = "signal:"
@@ -39,6 +41,7 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
     raw, field, listed = found
     now = now_seconds()
     error = _error_of(limit)
+    queue = in_flight.split_field(field)[2]
     try:
         payload = parse_job(raw)
         definition = around.registry.find(payload["class"])
@@ -47,7 +50,6 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
     except PayloadError:
         payload, definition = {}, None
     with log_context(payload):
-        queue = in_flight.split_field(field)[2]
         outcome = around.after_failure(raw, queue, error, definition, now)
         outcome = around.with_ends_of_extensions(outcome, payload, raw, queue, error=error, seconds=0.0, now=now)
     has_failed = outcome.kind != "done"
@@ -64,6 +66,8 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
         was_in_flight = True
     if not was_in_flight:
         return False
+    if SETTLE.handlers:
+        job_events.settled(outcome.kind, payload, raw, queue)
     if not has_failed:
         return True
     with log_context(payload):

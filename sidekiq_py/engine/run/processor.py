@@ -21,7 +21,7 @@ from sidekiq_py.engine.run.attempt import AttemptEnd, HardLimitWatch, Payload, S
 from sidekiq_py.engine.run.forked import leave_if_forked
 from sidekiq_py.engine.run.held_up import HeldUp
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
-from sidekiq_py.errors import BuriedError, ExtensionError, JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.errors import DeadLetteredError, ExtensionError, JobNotFoundError, PayloadError, RedisError
 from sidekiq_py.extension import Drop, FetchedJob, Postpone
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
@@ -196,7 +196,7 @@ class Processor:
             return
         if not self._foreign.watched.isdisjoint(payload) and self._is_turned_away(unit, payload):
             return
-        if not self._extensions.keys.isdisjoint(payload) and self._is_held_up(unit, payload):
+        if self._extensions.minds(payload) and self._is_held_up(unit, payload):
             return
         definition = self._around.registry.find(payload["class"])
         if definition is not None and definition.resolve is not None:
@@ -247,7 +247,7 @@ class Processor:
             self._settle(unit, lambda: self._ending.invalidated(unit, payload, reason))
         else:
             reason = verdict.reason
-            self._settle(unit, lambda: self._ending.buried(unit, payload, BuriedError(reason)))
+            self._settle(unit, lambda: self._ending.buried(unit, payload, DeadLetteredError(reason)))
         return True
 
     def _is_rescheduled(self, unit: UnitOfWork, payload: Payload, admit: Admit) -> bool:
@@ -267,11 +267,11 @@ class Processor:
     def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:
         """Nobody declared it. As in Ruby, it starts and fails like any other."""
         missing = JobNotFoundError(display_text(payload.get("wrapped") or payload["class"]))
-        logger = self._around.logger
-        logger.start(payload)
-        logger.fail(monotonic() - started)
+        around = self._around
+        around.enter(payload, unit.queue)
+        around.tell_raised(payload, unit.queue, monotonic() - started, missing)
         self._settle(unit, lambda: self._ending.failed(unit, payload, None, missing))
-        logger.leave()
+        around.context.leave()
 
     def _run_here(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float) -> None:
         watch = self._watch if definition.hard_timeout_seconds is not None else None
@@ -282,8 +282,7 @@ class Processor:
         around = self._around
         running = around.state.running
         running[self._tid] = (unit, started)
-        logger = around.logger
-        logger.start(payload)
+        around.enter(payload, unit.queue)
         if watch is not None:
             watch.begin(unit, definition.hard_timeout_seconds or 0.0)
         failure = self._perform(unit, payload, definition)
@@ -292,17 +291,17 @@ class Processor:
         seconds = monotonic() - started
         if failure is None:
             self._succeed(unit, payload, definition, seconds)
-            logger.done(seconds)
+            around.tell_stopped(payload, unit.queue, seconds)
         else:
-            logger.fail(seconds)
+            around.tell_raised(payload, unit.queue, seconds, failure)
             self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
-        logger.leave()
+        around.context.leave()
         del running[self._tid]
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
-        if definition.conclude is None and self._extensions.keys.isdisjoint(payload):
-            self._settle(unit, lambda: self._fetcher.acknowledge(unit, seconds))
+        if definition.conclude is None and not self._extensions.minds(payload):
+            self._settle(unit, lambda: self._ending.acknowledge(unit, payload, seconds))
             return
         result, self._result = self._result, None
         self._settle(unit, lambda: self._ending.succeeded(unit, payload, definition, result, seconds))

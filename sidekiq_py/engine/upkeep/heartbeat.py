@@ -19,6 +19,7 @@ from dataclasses import replace
 from sidekiq_py import clock
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.downtime import Downtime
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.run.work_state import RunningJob
 from sidekiq_py.engine.upkeep.backoff import Outage
 from sidekiq_py.errors import RedisError
@@ -51,6 +52,9 @@ class Heartbeat:
         period_seconds: Between two beats; `None` for the release's own.
         now: Seconds since the epoch.
         downtime: Of the process, which other parts note as well.
+
+    Attributes:
+        pulse: Of the thread.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class Heartbeat:
         self._changing = threading.Lock()
         self._pause = clock.Wakeable()
         self._is_ended = False
+        self.pulse = Pulse()
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
@@ -151,8 +156,9 @@ class Heartbeat:
             self._on_signal(reply.signal)
 
     def _run(self) -> None:
+        self.pulse.waits(0.0)
         while not self._is_ended:
-            self._pause.wait(self._turn())
+            self._pause.wait(self.pulse.waits(self._turn()))
             # Woken by `stop`, the flag is set already; woken by `beat_soon`, the next wait must wait again.
             self._pause.rearm()
 

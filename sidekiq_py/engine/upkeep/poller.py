@@ -6,9 +6,10 @@ Moves due jobs from `retry` and `schedule` to their queues.
 3. Swap them in one script, each only if it is still in the set. So any number of pollers, Ruby's too, may work at once.
 
 One process holds the lease `sidekiq_py:poller`. It looks every 100 ms whether anything comes due before the next look,
-and every 50 ms while something does. So a job that waits for longer than that is moved on time, for half of the
-round trips: a Redis with nothing else to do wakes up for each, which costs it 0.1 ms. The others keep Sidekiq's
-interval, which grows with the number of processes, and try for the lease every two seconds.
+and every 50 ms while something does; when nothing has come due for five seconds it looks ahead for half a second, twice
+a second. So a job that waits for longer than that is moved on time, with few round trips: a Redis with nothing else to
+do wakes up for each, which costs it 0.1 ms. The others keep Sidekiq's interval, which grows with the number of
+processes, and so do their tries for the lease: all of them together try twice a second at most.
 
 No job is lost on the way, where Ruby loses some: a member that is no job goes to `dead`, one whose middleware raises or
 that Redis refuses stays where it is and is tried again, and neither stops those behind it. However many stay: each has
@@ -26,6 +27,7 @@ from typing import Any
 from sidekiq_py import clock
 from sidekiq_py.config import Config
 from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.upkeep.backoff import Backoffs, Outage
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.extension import JobEnd
@@ -37,6 +39,7 @@ from sidekiq_py.redis_access.job_path.in_flight import Effect
 from sidekiq_py.redis_access.job_path.promote import Move, Moved
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.processes import process_set
+from sidekiq_py.telemetry import PROMOTE
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 
@@ -45,6 +48,11 @@ Report = Callable[[BaseException, dict[str, Any]], None]
 
 LEASE_SECONDS = 3.0
 LEASE_TRY_SECONDS = 2.0
+# Tries of all processes together. With one of each process every two seconds, those of 20 were a fifth of what Redis
+# did at rest.
+MOST_LEASE_TRIES_PER_SECOND = 2
+# Where the lease lapsed and few of many processes are ours, Sidekiq's own interval has passed by then.
+LONGEST_LEASE_TRY_SECONDS = 30.0
 INITIAL_WAIT_SECONDS = 10
 # From so many processes on, their draws spread evenly by themselves.
 MANY_PROCESSES = 10
@@ -55,6 +63,9 @@ MOST_STAYING = 1000
 PASS_SECONDS = 1.0
 # The quick poller looks so many times more rarely while nothing comes due before the next look.
 LOOK_AHEAD = 2
+# And so many times once nothing has come due for so long.
+LOOK_AHEAD_AT_REST = 10
+AT_REST_AFTER_SECONDS = 5.0
 REST_SECONDS = 2.0
 
 _log = logging.getLogger("sidekiq")
@@ -124,6 +135,9 @@ class Poller:
         now: Seconds since the epoch.
         monotonic: Seconds that never go back.
         draw: From [0, 1).
+
+    Attributes:
+        pulse: Of the thread.
     """
 
     def __init__(
@@ -152,6 +166,7 @@ class Poller:
         self._draw = draw
         self._limits = DeadLimits(config.dead_max_jobs, config.dead_timeout_seconds)
         self._end = clock.Wakeable()
+        self.pulse = Pulse()
         self._thread: threading.Thread | None = None
         self._backoffs = Backoffs(report)
         self._scans = [_Scan(set_key) for set_key in promote.WAITING_SETS]
@@ -159,6 +174,10 @@ class Poller:
         # The sets that cannot be read, once that was reported.
         self._unreadable: set[str] = set()
         self._lease_at = self._look_at = self._clean_at = 0.0
+        # When something was due, or came due.
+        self._used_at = -math.inf
+        # Of the fleet, when it was asked for the lease.
+        self._processes = 1
         self.is_quick = False
         self.moved = 0
         self.stopped = 0
@@ -230,7 +249,7 @@ class Poller:
 
     def _run(self) -> None:
         pause = 0.0
-        while not self._end.wait(pause):
+        while not self._end.wait(self.pulse.waits(pause)):
             pause = self._turn()
         self._leave()
 
@@ -253,9 +272,9 @@ class Poller:
         if at < self._lease_at or self._thread is None:
             return
         was_quick = self.is_quick
-        self.is_quick = promote.hold_poller(self._pool, self._identity, int(LEASE_SECONDS * 1000))
+        self.is_quick = self._holds_lease()
         # A third leaves room for two attempts that fail before another process takes over.
-        self._lease_at = at + (LEASE_SECONDS / 3 if self.is_quick else LEASE_TRY_SECONDS)
+        self._lease_at = at + (LEASE_SECONDS / 3 if self.is_quick else self._lease_try_seconds())
         if self.is_quick and not was_quick:
             self._look_at = at
         elif was_quick and not self.is_quick:
@@ -269,11 +288,14 @@ class Poller:
             self.move_due()
             pause = self._interval()
         else:
-            ahead_seconds = pause * LOOK_AHEAD
+            is_at_rest = self._monotonic() - self._used_at > AT_REST_AFTER_SECONDS
+            ahead_seconds = pause * (LOOK_AHEAD_AT_REST if is_at_rest else LOOK_AHEAD)
             is_due, comes_due = promote.what_is_due(self._pool, self._now(), ahead_seconds)
             if is_due:
                 self.move_due()
-            elif not comes_due:
+            if is_due or comes_due:
+                self._used_at = self._monotonic()
+            else:
                 pause = ahead_seconds
         at = self._monotonic()
         for scan in self._scans:
@@ -284,6 +306,19 @@ class Poller:
     def _interval(self) -> float:
         count = max(1, process_set.count(self._pool))
         return poll_interval_seconds(count, self._draw(), config=self._config, dialect=self._dialect())
+
+    def _holds_lease(self) -> bool:
+        """Take it or renew it; False if another process has it."""
+        if not self.is_quick:
+            holder, self._processes = promote.look_at_poller(self._pool)
+            if holder not in (None, self._identity.encode()):
+                return False
+        return promote.hold_poller(self._pool, self._identity, int(LEASE_SECONDS * 1000))
+
+    def _lease_try_seconds(self) -> float:
+        """Drawn, so that the tries of processes that were started together spread."""
+        average = max(LEASE_TRY_SECONDS, self._processes / MOST_LEASE_TRIES_PER_SECOND)
+        return min(average, LONGEST_LEASE_TRY_SECONDS) * (0.5 + self._draw())
 
     def _clean(self) -> None:
         """Once: the number of processes decides how often each one looks, so the dead should not count."""
@@ -336,9 +371,13 @@ class Poller:
             step = self._plan(set_key, member, refusals)
             if step is not None:
                 moves.append(step)
+        before = self.moved, self.stopped, self.unusable
         moved = promote.move(self._pool, set_key, moves, now=self._now(), limits=self._limits)
         for result in moved:
             self._note(set_key, result, refusals)
+        if PROMOTE.handlers and before != (self.moved, self.stopped, self.unusable):
+            counts = self.moved - before[0], self.stopped - before[1], self.unusable - before[2]
+            PROMOTE.emit({"set": set_key, **dict(zip(("moved", "stopped", "unusable"), counts, strict=True))})
         return looked_at, looked_at - sum(result.refusal is None for result in moved)
 
     def _plan(self, set_key: str, member: bytes, refusals: dict[bytes, BaseException]) -> Move | None:
@@ -364,7 +403,7 @@ class Poller:
         return promote.move_to(member, pushed.queue, pushed.payload, pushed.score)
 
     def _ends_of_stopped(self, payload: dict[str, Any], member: bytes) -> tuple[Effect, ...]:
-        if self._extensions.keys.isdisjoint(payload):
+        if not self._extensions.minds(payload):
             return ()
         return self._extensions.end_effects(JobEnd("stopped", payload, member, "", self._now(), self._dialect()))
 

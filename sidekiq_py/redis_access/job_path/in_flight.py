@@ -227,7 +227,13 @@ class TakePlan:
         return [look[1] or b""]
 
 
-def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, may_take_marked: bool) -> Any:
+@lru_cache(maxsize=64)
+def take_plan(owner: str, queue_names: tuple[str, ...], *, wants_notices: bool) -> TakePlan:
+    """The plan, put together once."""
+    return TakePlan(owner, queue_names, wants_notices=wants_notices)
+
+
+def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> Any:
     """
     Take a job from an inbox into the in-flight hash, as a fetch would have.
 
@@ -235,7 +241,8 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, m
         number: `<batch>.<n>`, with which its field is to begin.
 
     Returns:
-        Its field, its bytes and the notices; None: it went back to its queue, or is gone.
+        Its field, its bytes and the notices; None: it went back to its queue, or is gone. A suspect that already bears
+        a death goes back: the fetch script takes it, which knows whether it may come.
     """
     names = [
         keys.in_flight(owner),
@@ -247,7 +254,7 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes, *, m
         keys.REVOKED,
         keys.ORDERS,
     ]
-    return CLAIM.run(link, names, [owner, number, queue_name, "1" if may_take_marked else "0", raw])
+    return CLAIM.run(link, names, [owner, number, queue_name, raw])
 
 
 def acknowledge_commands(owner: str, fields: Sequence[bytes], listed: Iterable[tuple[str, bytes]]) -> list[Command]:
@@ -643,14 +650,16 @@ def fields(link: Link, owner: str) -> list[bytes]:
     return found
 
 
-def held(link: Link, owner: str, queue_names: Sequence[str]) -> tuple[list[bytes], list[Any]]:
+def held(
+    link: Link, owner: str, queue_names: Sequence[str], questions: Sequence[Sequence[Any]] = ()
+) -> tuple[list[bytes], list[Any], list[Any]]:
     """
     All that an owner has in flight, in one round trip: its fields, and for each queue what stands in the owner's inbox,
-    or why that cannot be read.
+    or why that cannot be read; then the replies to *questions*, which go along.
     """
     asked = [("HKEYS", keys.in_flight(owner)), *(("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names)]
-    found, *inboxes = link.batch(asked)
-    return raise_first([found])[0], inboxes
+    found, *replies = link.batch([*asked, *questions])
+    return raise_first([found])[0], replies[: len(queue_names)], replies[len(queue_names) :]
 
 
 def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[bytes]]:

@@ -1,8 +1,6 @@
 """The lease of the process that looks after the whole registry of owners, and who has entered it last on a machine."""
 
-from typing import cast
-
-from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.job_path.promote import HOLD_POLLER, LEAVE_POLLER
 from sidekiq_py.wire import keys
 
@@ -10,9 +8,9 @@ from sidekiq_py.wire import keys
 _NEWEST_TTL_SECONDS = 3600
 
 
-def look(link: Link, machine: str) -> tuple[bytes | None, bytes | None]:
-    """The identity of the lookout, and the name of the owner that was announced last on *machine*."""
-    return cast("tuple[bytes | None, bytes | None]", link.command("MGET", keys.LOOKOUT_LEASE, keys.newest(machine)))
+def question(machine: str) -> Command:
+    """Asks for the identity of the lookout, and for the name of the owner that was announced last on *machine*."""
+    return ("MGET", keys.LOOKOUT_LEASE, keys.newest(machine))
 
 
 def announce(link: Link, machine: str, owner: str) -> None:

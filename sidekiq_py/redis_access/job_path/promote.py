@@ -13,7 +13,7 @@ from typing import Any, Literal
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pcall_error
+from sidekiq_py.redis_access.connection.replies import pcall_error, raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
@@ -149,14 +149,18 @@ def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limit
     return [_moved(step, reply) for step, reply in zip(part, replies, strict=True)]
 
 
-def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
+def look_at_poller(pool: Pool) -> tuple[bytes | None, int]:
     """
-    Take or renew the lease of the quick poller; False if another process has it.
+    The identity of the quick poller, and how many processes there are.
 
-    That is asked by a plain command first: all processes but one ask in vain, and a script costs Redis ten times that.
+    By plain commands: all processes but one ask for the lease in vain, and a script costs Redis ten times that.
     """
-    if pool.command("GET", keys.POLLER_LEASE) not in (None, identity.encode()):
-        return False
+    holder, processes = raise_first(pool.batch([("GET", keys.POLLER_LEASE), ("SCARD", keys.PROCESSES)]))
+    return holder, int(processes)
+
+
+def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
+    """Take or renew the lease of the quick poller; False if another process has it."""
     return bool(pool.run(lambda link: HOLD_POLLER.run(link, [keys.POLLER_LEASE], [identity, ttl_ms])))
 
 

@@ -133,6 +133,12 @@ def has_lease(link: Link, owner: str) -> bool:
     return bool(link.command("EXISTS", keys.lease(owner)))
 
 
+def lease_seconds(link: Link, owner: str) -> float | None:
+    """How long the owner's lease still stands; None where it has none."""
+    left = int(link.command("PTTL", keys.lease(owner)))
+    return None if left < 0 else left / 1000
+
+
 def leased(link: Link, owner_names: Sequence[str]) -> set[str]:
     """Those of the owners that were heard of lately. One command: every process asks this about every other."""
     if not owner_names:

@@ -5,11 +5,11 @@
 -- KEYS[4] list  the queue   KEYS[5] hash  suspects   KEYS[6] set  names of paused queues
 -- KEYS[7] zset  ids of revoked jobs   KEYS[8] string  the number of the standing orders
 -- ARGV[1] owner   ARGV[2] "<batch>.<n>"   ARGV[3] the queue's name
--- ARGV[4] "1": a suspect that already bears a death may be taken   ARGV[5] the job's bytes
+-- ARGV[4] the job's bytes
 --
 -- Reply: {field, the job's bytes, orders}, or false: it was not there any more, or went back. Orders: see fetch.lua.
 
-local job = ARGV[5]
+local job = ARGV[4]
 if not redis.call('LPOS', KEYS[3], job) then return false end
 
 -- Removes nothing. A script that has written is not refused for want of memory any more.
@@ -25,7 +25,8 @@ local mark = ':'
 if redis.call('EXISTS', KEYS[5]) == 1 then
   local deaths = redis.call('HGET', KEYS[5], redis.sha1hex(job))
   if deaths then
-    if string.sub(deaths, 1, 2) ~= '0:' and ARGV[4] ~= '1' then
+    if string.sub(deaths, 1, 2) ~= '0:' then
+      -- It may have to wait until this process is free of another such job: the fetch knows.
       redis.call('LPUSH', KEYS[4], job)
       redis.call('LREM', KEYS[3], 1, job)
       return false

@@ -6,7 +6,9 @@ A process is a member of the set `processes` with a hash at its identity that ex
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
@@ -120,15 +122,34 @@ def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
     """
     if not names:
         return []
+    size = len(_WORK_SUFFIXES)
     commands = [("HGETALL", keys.work(name, suffix=suffix)) for name in names for suffix in _WORK_SUFFIXES]
-    alive = [("EXISTS", name) for name in names]
-    replies = pool.batch([*alive, *commands])
-    found: dict[tuple[str, str], bytes] = {}
-    for index, name in enumerate(names):
-        if not replies[index]:
-            continue
-        first = len(names) + index * len(_WORK_SUFFIXES)
-        for flat in replies[first : first + len(_WORK_SUFFIXES)]:
-            for thread, entry in zip(flat[::2], flat[1::2], strict=True):
-                found.setdefault((name, thread.decode(errors="replace")), entry)
-    return [(name, thread, entry) for (name, thread), entry in found.items()]
+    replies = pool.batch([*(("EXISTS", name) for name in names), *commands])
+    alive, hashes = replies[: len(names)], replies[len(names) :]
+    return [
+        row
+        for index, name in enumerate(names)
+        if alive[index]
+        for row in _rows(name, hashes[index * size : (index + 1) * size])
+    ]
+
+
+def commands_of(name: str) -> list[Command]:
+    """What reads the heartbeat of one process and what it runs; for those who read more in the same round trip."""
+    return [("HMGET", name, *_BEAT_FIELDS), *(("HGETALL", keys.work(name, suffix=one)) for one in _WORK_SUFFIXES)]
+
+
+def read_reply(name: str, replies: Sequence[Any]) -> tuple[Beat | None, list[tuple[str, str, bytes]]]:
+    """The heartbeat, if there is one, and what runs, from the replies to `commands_of`; None stands for an error."""
+    fields, *hashes = replies
+    if not fields or fields[0] is None:
+        return None, []
+    return Beat(name, *fields), _rows(name, hashes)
+
+
+def _rows(name: str, hashes: Sequence[list[bytes] | None]) -> list[tuple[str, str, bytes]]:
+    found: dict[str, bytes] = {}
+    for flat in hashes:
+        for thread, entry in zip((flat or [])[::2], (flat or [])[1::2], strict=True):
+            found.setdefault(thread.decode(errors="replace"), entry)
+    return [(name, thread, entry) for thread, entry in found.items()]

@@ -5,7 +5,7 @@ A member is found by its exact bytes, never by its score, as two jobs may be due
 and to the dead set are those of `promote.py`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -26,6 +26,11 @@ def size(pool: Pool, key: str) -> int:
     return int(pool.command("ZCARD", key))
 
 
+def size_between(pool: Pool, key: str, low: str, high: str) -> int:
+    """How many members have scores from *low* to *high*, each as ZCOUNT takes it."""
+    return int(pool.command("ZCOUNT", key, low, high))
+
+
 def page(pool: Pool, key: str, count: int, *, after: ScoredMember | None, downward: bool) -> list[ScoredMember]:
     """
     The next *count* members after a place, whatever was added or removed since it was read.
@@ -40,14 +45,29 @@ def page(pool: Pool, key: str, count: int, *, after: ScoredMember | None, downwa
     return _pairs(pool.run(lambda link: PAGE_MEMBERS.run(link, [key], arguments)))
 
 
+def at_rank(pool: Pool, key: str, start: int, count: int, *, downward: bool) -> tuple[list[ScoredMember], int]:
+    """The members from one place on, and how many there are in all."""
+    read = "ZREVRANGE" if downward else "ZRANGE"
+    flat, length = pool.batch([(read, key, start, start + count - 1, "WITHSCORES"), ("ZCARD", key)])
+    return _pairs(flat), length
+
+
+def pages_at(pool: Pool, key: str, scores: Sequence[str], start: int, count: int) -> list[list[ScoredMember]]:
+    """For each score, some of the members that have it, from one place among them on."""
+    commands = [("ZRANGEBYSCORE", key, score, score, "WITHSCORES", "LIMIT", start, count) for score in scores]
+    return [_pairs(flat) for flat in pool.batch(commands)] if commands else []
+
+
 def between(pool: Pool, key: str, low: str, high: str) -> list[ScoredMember]:
     """The members with scores from *low* to *high*, lowest first."""
     return _pairs(pool.command("ZRANGEBYSCORE", key, low, high, "WITHSCORES"))
 
 
-def scan(pool: Pool, key: str, match: str | None, count: int) -> Iterator[ScoredMember]:
+def scan(
+    pool: Pool, key: str, match: str | None, count: int, looked_at: Callable[[int], None] | None = None
+) -> Iterator[ScoredMember]:
     """Members that match a glob, in no order; see `scan.scored_members`."""
-    return scanning.scored_members(pool, key, match, count)
+    return scanning.scored_members(pool, key, match, count, looked_at)
 
 
 def add(pool: Pool, key: str, score: str, member: bytes) -> None:

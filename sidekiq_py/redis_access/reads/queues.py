@@ -5,18 +5,27 @@ A queue is a list: newest job at the head, next to run at the tail. Jobs that a 
 process's in-flight hash (`in_flight.py`), where Ruby's UI cannot see them.
 """
 
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.in_flight import Effect
 from sidekiq_py.redis_access.reads import scan
 from sidekiq_py.wire import keys
 
+MOVE_TAIL = Script("move_tail")
+TAKE_JOBS = Script("take_jobs")
+
 _PART = 1000
+
+PlacedJob = tuple[bytes, int]
+"""A job's bytes, and how many jobs run before it, or more; -1 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +102,71 @@ def is_paused(pool: Pool, name: str) -> bool:
     return bool(pool.command("SISMEMBER", keys.PAUSED, name))
 
 
-def page(pool: Pool, name: str, start: int, count: int) -> tuple[list[bytes], int]:
-    """Up to *count* jobs from place *start*, counted from the newest; and the length of the queue at that instant."""
+def pause(pool: Pool, name: str) -> bool:
+    """Put the queue's name into the set `paused`; False if it was there. Sidekiq Pro's `Queue#pause!` does this."""
+    return bool(pool.command("SADD", keys.PAUSED, name))
+
+
+def unpause(pool: Pool, name: str) -> bool:
+    """Take the queue's name out of the set `paused`; False if it was not there."""
+    return bool(pool.command("SREM", keys.PAUSED, name))
+
+
+def paused(pool: Pool) -> list[str]:
+    """The names in the set `paused`, sorted."""
+    return scan.members(pool, keys.PAUSED)
+
+
+def enter(pool: Pool, name: str) -> bool:
+    """Put the queue's name into the set `queues`, as a push does; False if it was there."""
+    return bool(pool.command("SADD", keys.QUEUES, name))
+
+
+def page(pool: Pool, name: str, start: int, count: int, *, oldest_first: bool = False) -> tuple[list[bytes], int]:
+    """
+    Up to *count* jobs from place *start*, counted from the newest, or with *oldest_first* from the oldest; and the
+    length of the queue at that instant.
+    """
     key = keys.queue(name)
-    jobs, length = transact(pool, [("LRANGE", key, start, start + count - 1), ("LLEN", key)])
-    return jobs, length
+    window = (-start - count, -start - 1) if oldest_first else (start, start + count - 1)
+    jobs, length = transact(pool, [("LRANGE", key, *window), ("LLEN", key)])
+    return jobs[::-1] if oldest_first else jobs, length
 
 
-def places(pool: Pool, name: str, jobs: Sequence[bytes]) -> list[int | None]:
-    """Where each job stands, counted from the newest; None if it is gone. Redis walks the list for each."""
-    return pool.batch([("LPOS", keys.queue(name), job) for job in jobs])
+def places(pool: Pool, name: str, jobs: Sequence[bytes], *, oldest_first: bool = False) -> list[int | None]:
+    """Where each job stands, counted as by `page`; None if it is gone. Redis walks the list for each."""
+    key = keys.queue(name)
+    if not oldest_first:
+        return pool.batch([("LPOS", key, job) for job in jobs])
+    length, *found = transact(pool, [("LLEN", key), *(("LPOS", key, job, "RANK", -1) for job in jobs)])
+    return [None if place is None else length - 1 - place for place in found]
+
+
+def move_tail(pool: Pool, name: str, target: str, count: int) -> int:
+    """
+    Move up to *count* jobs, those that run next first, behind all that wait in *target*, in one step.
+
+    Returns:
+        How many. After a lost reply it is done once more, and those of the first time are not counted.
+    """
+    names = [keys.queue(name), keys.queue(target), keys.QUEUES]
+    return int(pool.run(lambda link: MOVE_TAIL.run(link, names, [count])))
+
+
+def take_jobs(pool: Pool, name: str, jobs: Sequence[PlacedJob], *, target: str | None) -> list[bool]:
+    """
+    Take chosen jobs out of a queue, in one step: behind all that wait in *target*, or for good. For each whether it was
+    found, with no more jobs before it than was told.
+
+    Raises:
+        ReplyLostError: They may have been taken. It is not tried again, as other jobs of the same bytes would go.
+    """
+    names = [keys.queue(name), keys.QUEUES, *([] if target is None else [keys.queue(target)])]
+    arguments: list[Any] = [uuid.uuid4().hex]
+    for job, before in jobs:
+        arguments += [job, before]
+    done = pool.run(lambda link: TAKE_JOBS.run(link, names, arguments), idempotent=False)
+    return [one == 1 for one in done]
 
 
 def remove(pool: Pool, name: str, job: bytes) -> bool:
@@ -123,10 +187,24 @@ def remove_with(pool: Pool, name: str, job: bytes, effects: Sequence[Effect]) ->
     )
 
 
-def clear(pool: Pool, name: str) -> int:
-    """Remove the queue and its name; how many jobs it held."""
+def clear(pool: Pool, name: str, *, keep_name: bool = False, unpause: bool = False) -> int:
+    """
+    Remove the queue and its name; how many jobs it held.
+
+    Args:
+        keep_name: Leave the name in the set of queues.
+        unpause: Take it out of the set of paused queues, too.
+    """
     key = keys.queue(name)
-    length, *_ = transact(pool, [("LLEN", key), ("UNLINK", key), ("SREM", keys.QUEUES, name)])
+    length, *_ = transact(
+        pool,
+        [
+            ("LLEN", key),
+            ("UNLINK", key),
+            *([] if keep_name else [("SREM", keys.QUEUES, name)]),
+            *([("SREM", keys.PAUSED, name)] if unpause else []),
+        ],
+    )
     return int(length)
 
 

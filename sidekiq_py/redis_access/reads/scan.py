@@ -1,6 +1,6 @@
 """Walks over keys that may be large: SSCAN and ZSCAN as iterators."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sidekiq_py.redis_access.connection.pool import Pool
 
@@ -18,7 +18,9 @@ def members(pool: Pool, key: str) -> list[str]:
             return sorted(member.decode(errors="replace") for member in found)
 
 
-def scored_members(pool: Pool, key: str, match: str | bytes | None, count: int) -> Iterator[tuple[bytes, bytes]]:
+def scored_members(
+    pool: Pool, key: str, match: str | bytes | None, count: int, looked_at: Callable[[int], None] | None = None
+) -> Iterator[tuple[bytes, bytes]]:
     """
     The members of a sorted set with their scores, in no order.
 
@@ -28,11 +30,16 @@ def scored_members(pool: Pool, key: str, match: str | bytes | None, count: int) 
     Args:
         match: A glob, as of KEYS; None for all.
         count: How many are looked at in one round trip.
+        looked_at: Told after each round trip about how many Redis has looked at.
     """
     pattern = () if match is None else ("MATCH", match)
     cursor = b"0"
+    number = 0
     while True:
         cursor, flat = pool.command("ZSCAN", key, cursor, *pattern, "COUNT", count)
+        number += count
+        if looked_at is not None:
+            looked_at(number)
         yield from zip(flat[::2], flat[1::2], strict=True)
         if cursor == b"0":
             return

@@ -1,9 +1,9 @@
 """
 Bounded looks at a Redis of any size, for who wants to know what is there: pages of a queue, names of keys, clocks.
 
-Nothing here writes. A command that this user may not use raises `RedisReplyError`; a key of another type counts as
-empty, and is told by `kinds`. Names are any bytes: what is no UTF-8 in them stands in the texts here as Python's
-`surrogateescape` has it, and is found again by them.
+Nothing here writes but `rename`. A command that this user may not use raises `RedisReplyError`; a key of another type
+counts as empty, and is told by `kinds`. Names are any bytes: what is no UTF-8 in them stands in the texts here as
+Python's `surrogateescape` has it, and is found again by them.
 """
 
 import math
@@ -207,6 +207,11 @@ def hash_of(pool: Pool, key: str) -> dict[str, bytes]:
     """All fields of a small hash."""
     flat = _batch(pool, [("HGETALL", key)])[0] or []
     return {_name(name): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def rename(pool: Pool, key: str, name: str) -> bool:
+    """Rename a key, unless there is one of that name; False if there is."""
+    return bool(pool.command("RENAMENX", _bytes(key), _bytes(name), idempotent=False))
 
 
 def _spread(size: int, pages: int) -> list[int]:

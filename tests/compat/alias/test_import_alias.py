@@ -42,6 +42,17 @@ print(celery.__version__ >= "5.7", celery.VERSION >= (5, 7))
     assert printed(run("-c", program)) == ["True True"]
 
 
+def test_nothing_is_patched_for_a_pool(run: Run) -> None:
+    """Airflow asks for it before it starts a worker."""
+    program = f"""
+{INSTALL}
+from celery import maybe_patch_concurrency
+maybe_patch_concurrency(["-P", "prefork"])
+"""
+
+    assert printed(run("-c", program)) == []
+
+
 def test_what_is_pickled_under_one_name_is_read_under_the_other(run: Run) -> None:
     """A pickle that names `celery.exceptions` gives this package's class."""
     program = f"""
@@ -175,3 +186,40 @@ def test_run_says_when_there_is_no_such_script(run: Run) -> None:
 
     assert done.returncode == 2
     assert "there is no file 'nowhere.py'; name a script, or a module by -m" in done.stderr
+
+
+def test_run_of_a_module_that_is_loaded_already_warns_of_nothing(run: Run) -> None:
+    """The command line consists of such modules; Python would warn of each, and fail where warnings are errors."""
+    done = run("-W", "error", "-m", "sidekiq_celery", "run", "-m", "celery.bin.celery")
+
+    assert printed(done) == []
+    assert done.stderr == ""
+
+
+def test_run_of_pytest_from_an_installed_wheel_collects_where_warnings_are_errors(run: Run, tmp_path: Path) -> None:
+    """The package brings a plug-in, whose asserts pytest would rewrite, and it warns of modules loaded already."""
+    here = tmp_path / "here"
+    here.mkdir()
+    _install(here)
+    (here / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (here / "test_celery.py").write_text(
+        "def test_it():\n    import celery, sidekiq_celery\n    assert celery is sidekiq_celery\n"
+    )
+
+    done = run("-m", "sidekiq_celery", "run", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_celery.py")
+
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def _install(folder: Path) -> None:
+    """What pip writes of a wheel into *folder*; the files themselves are found in the source tree."""
+    about = folder / "sidekiq_py-0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: sidekiq-py\nVersion: 0\n")
+    (about / "entry_points.txt").write_text("[pytest11]\nsidekiq_py = sidekiq_py.pytest_plugin\n")
+    files = [
+        path.relative_to(root)
+        for root, package in ((ROOT, "sidekiq_py"), (ROOT / "compat", "sidekiq_celery"))
+        for path in (root / package).rglob("*.py")
+    ]
+    (about / "RECORD").write_text("".join(f"{path},,\n" for path in files))

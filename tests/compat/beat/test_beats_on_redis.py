@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import redis
-from sidekiq_celery import Celery, beat_state, signals
-from sidekiq_celery._extension import CeleryExtension
+from sidekiq_celery import Celery, signals
 from sidekiq_celery.beat import BeatLazyFunc, PersistentScheduler, SchedulingError
 from sidekiq_celery.schedules import crontab
 
@@ -348,31 +347,3 @@ def test_what_beats_send_passes_extensions(
     assert [job["seal"] for job in jobs(redis_client)] == [1] * sent
     assert redis_client.get("seals") == str(sent).encode()
     assert json.loads(redis_client.hget(STATE, "tick"))[1] == 3
-
-
-def test_the_entries_of_beats_are_listed_with_those_of_sidekiq_py(
-    make_app: Callable[[], Celery], clock: Clock, redis_url: str, redis_client: redis.Redis
-) -> None:
-    """Of the settings' own with their names and runs, of those that were added with the rest as well."""
-    app = make_app()
-    beat_state.add(app, "added", "proj.added", crontab(minute="30"))
-    beat_state.pause(app, "added")
-    beat = beat_of(app, tick=TICK)
-    clock.advance(10)
-    run_due(beat)
-    program.configure(redis_url)
-    try:
-        tick, added = (
-            {key: entry[key] for key in ("cron", "class", "next", "by", "total_run_count")}
-            for entry in sorted(CeleryExtension().entries("cron"), key=lambda entry: entry["name"], reverse=True)
-            if entry["name"] in ("tick", "added")
-        )
-    finally:
-        program.reset()
-
-    assert tick == {"cron": "in its settings", "class": "", "next": "", "by": "beat of proj", "total_run_count": 1}
-    assert added == {
-        **{"cron": "30 * * * *", "class": "proj.added", "next": "paused"},
-        **{"by": "beat of proj", "total_run_count": 0},
-    }
-    assert list(CeleryExtension().entries("other")) == []

@@ -73,7 +73,7 @@ def test_other_brokers_are_refused_with_advice(url: str) -> None:
         app_with(broker_url=url).send_task("any")
 
 
-@pytest.mark.parametrize("url", ["db+sqlite:///results.db", "mongodb://localhost", "s3", "rpc://", "file:///tmp"])
+@pytest.mark.parametrize("url", ["elasticsearch://host/index", "mongodb://localhost", "s3", "rpc://", "file:///tmp"])
 def test_other_result_backends_are_refused_with_advice(url: str) -> None:
     """Sections of the other back ends."""
     with pytest.raises(ImproperlyConfigured, match=re.compile("redis", re.IGNORECASE)):

@@ -6,6 +6,7 @@ values as they come, `group` prints the members of a saved group.
 """
 
 import json
+import os
 import sys
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -15,7 +16,7 @@ from celery.app.task import Context
 from celery.exceptions import MaxRetriesExceededError, SoftTimeLimitExceeded
 
 url, what, *ids = sys.argv[1:]
-app = Celery("real", broker=url, backend=url)
+app = Celery("real", broker=url, backend=os.environ.get("RESULT_BACKEND", url))
 app.conf.result_extended = True
 
 

@@ -78,7 +78,7 @@ def test_settings_fill_in_for_a_url(make_app: MakeApp) -> None:
     ("url", "message"),
     [
         ("rpc://", "Keep results in Redis"),
-        ("db+sqlite:///results.db", "Keep results in Redis"),
+        ("elasticsearch://host/index", "Keep results in Redis"),
         ("mongodb://host/db", "Keep results in Redis"),
         ("cache+memcached://host", r"cache\+memory://"),
         ("sentinel://host:26379", "master_name"),

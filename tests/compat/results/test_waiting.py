@@ -300,3 +300,17 @@ def test_waiting_goes_on_when_redis_comes_back(
         app.backend.mark_as_done("a", 42)
 
         assert waiting.result() == 42
+
+
+def test_a_forgotten_result_is_not_listened_for_any_more(app: Celery, redis_client: redis.Redis) -> None:
+    """By whichever handle it is forgotten; Redis shows the channel as long as somebody listens."""
+    told: list[Any] = []
+    channel = b"celery-task-meta-forgotten"
+    app.AsyncResult("forgotten").then(told.append)
+    eventually(lambda: channel in redis_client.pubsub_channels())
+
+    app.AsyncResult("forgotten").forget()
+
+    eventually(lambda: channel not in redis_client.pubsub_channels())
+    app.backend.mark_as_done("forgotten", 1)
+    assert told == []

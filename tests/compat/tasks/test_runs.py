@@ -14,8 +14,9 @@ from sidekiq_celery._run.coroutine_limits import within_limits
 from sidekiq_celery._run.failed_tasks import INDEX
 from sidekiq_celery.app import trace
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
+from sidekiq_celery.worker.request import Request
 
-from sidekiq_py.current_job import current_job
+from sidekiq_py.running_job import current_job
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import push_jobs
@@ -710,23 +711,100 @@ def test_a_task_that_nobody_has_registered_fails_at_once(
     """It is kept, with its result; where the worker is not the app's alone, Ruby's jobs go by Sidekiq's rules."""
     told: list[Any] = []
 
-    def listen(name: str = "", id: str = "", **_: Any) -> None:
-        told.append((name, id))
+    def listen(name: str = "", id: str = "", message: Any = None, exc: Any = None, **_: Any) -> None:
+        told.append((name, id, message.properties["correlation_id"], message.headers["task"], type(exc).__name__))
+
+    def others(**_: Any) -> None:
+        told.append("as of a task that is known")
 
     worker.start()
     signals.task_unknown.connect(listen)
+    known = (signals.task_prerun, signals.task_postrun, signals.task_failure)
+    for signal in known:
+        signal.connect(others)
     try:
         result = app.send_task("proj.nowhere")
         eventually(lambda: state_of(redis_client, result.id) == "FAILURE")
     finally:
         signals.task_unknown.disconnect(listen)
+        for signal in known:
+            signal.disconnect(others)
     push_jobs(redis_client, ['{"class":"Nowhere","args":[],"jid":"j","queue":"celery","retry":true}'], queue="celery")
 
     assert stored(redis_client, result.id)["result"]["exc_type"] == "NotRegistered"
-    assert told == [("proj.nowhere", result.id)]
+    assert told == [("proj.nowhere", result.id, result.id, "proj.nowhere", "NotRegistered")]
     assert redis_client.zcard("dead") == 1
     [retried] = eventually(lambda: redis_client.zrange("retry", 0, -1))
     assert json.loads(retried)["class"] == "Nowhere"
+
+
+def test_who_listens_to_receipts_is_given_celery_s_request(app: Celery, worker: TaskWorker) -> None:
+    """With the attributes that monitors read, before the task has started."""
+    seen: list[Any] = []
+
+    def listen(sender: Any = None, request: Any = None, **_: Any) -> None:
+        seen.append((sender, request))
+
+    @app.task(name="proj.seen")
+    def task(x: int, y: int = 0) -> int:
+        return x + y
+
+    sender = object()
+    signals.task_received.connect(listen)
+    try:
+        worker.start(hostname="w@here", consumer=sender)
+        sent = task.apply_async((1,), {"y": 2}, expires=600, headers={"trace": "t"}, time_limit=50, shadow="shown")
+        assert sent.get(timeout=10) == 3
+    finally:
+        signals.task_received.disconnect(listen)
+
+    [(seen_sender, request)] = seen
+    assert seen_sender is sender
+    assert isinstance(request, Request)
+    assert (request.id, request.task_id, request.name, request.task_name) == (sent.id, sent.id, "shown", "shown")
+    assert (request.type, request.args, request.kwargs, request.hostname) == ("proj.seen", [1], {"y": 2}, "w@here")
+    assert (request.task, request.app, request.root_id, request.parent_id) == (task, app, sent.id, None)
+    assert (request.time_limits, request.acknowledged, request.utc) == ([50, None], False, True)
+    assert request.expires.tzinfo is not None
+    assert request.request_dict["trace"] == "t"
+    assert json.loads(request.body)[:2] == [[1], {"y": 2}]
+    assert str(request).startswith(f"shown[{sent.id}]   expires:[")
+    assert repr(request) == f"<Request: shown[{sent.id}] [1] {{'y': 2}}>"
+    assert request.info() == {
+        "id": sent.id,
+        "name": "shown",
+        "args": [1],
+        "kwargs": {"y": 2},
+        "type": "proj.seen",
+        "hostname": "w@here",
+        "time_start": None,
+        "acknowledged": False,
+        "delivery_info": {"exchange": "", "routing_key": "celery", "priority": 0, "redelivered": False},
+        "worker_pid": None,
+    }
+    assert request.info(safe=True)["args"] == "[1]"
+    with pytest.raises(AttributeError, match="a request has no 'on_ack' here"):
+        _ = request.on_ack
+
+
+def test_who_listens_to_sent_tasks_is_told_of_each(app: Celery) -> None:
+    """By the old signal that some monitors still use; of the call that goes the short way, too."""
+    seen: list[Any] = []
+
+    def listen(sender: Any = None, task_id: str = "", args: Any = None, kwargs: Any = None, **_: Any) -> None:
+        seen.append((sender, task_id, list(args), kwargs))
+
+    @app.task(name="proj.sent")
+    def task(x: int) -> int:
+        return x
+
+    signals.task_sent.connect(listen)
+    try:
+        sent = task.delay(1)
+    finally:
+        signals.task_sent.disconnect(listen)
+
+    assert seen == [("proj.sent", sent.id, [1], {})]
 
 
 def test_a_worker_of_an_app_alone_takes_any_unknown_job_for_a_task(
@@ -778,6 +856,91 @@ def test_an_error_tracker_may_wrap_what_a_task_runs(
     tracked.delay()
 
     eventually(lambda: caught == ["ValueError('boom')"])
+
+
+@pytest.mark.parametrize("way", ["a worker", "eagerly"])
+def test_what_is_put_around_a_tracer_is_called_for_each_run(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """It sees the call and how that has ended, may change the request, and the task ends as it would without it."""
+    seen: list[Any] = []
+    original = trace.build_tracer
+
+    def build_tracer(name: str, task: Any, *args: Any, **kwargs: Any) -> Any:
+        tracer = original(name, task, *args, **kwargs)
+
+        def around(uuid: str, args: Any, kwargs: Any, request: Any = None) -> Any:
+            request["headers"] = {"added": 1}
+            ended = tracer(uuid, args, kwargs, request)
+            seen.append((name, uuid, list(args), request["id"], getattr(ended.info, "state", ended.retval)))
+            return ended
+
+        return around
+
+    @app.task(name="proj.divided", bind=True, max_retries=1)
+    def divided(self: Any, x: int) -> Any:
+        try:
+            return [1 // x, self.request.headers]
+        except ZeroDivisionError as error:
+            raise self.retry(countdown=0, exc=error) from None
+
+    monkeypatch.setattr(trace, "build_tracer", build_tracer)
+    if way == "a worker":
+        worker.start()
+        sent = [divided.apply_async((x,), task_id=f"d{x}") for x in (1, 0)]
+    else:
+        sent = [divided.apply((x,), task_id=f"d{x}") for x in (1, 0)]
+
+    assert sent[0].get(timeout=10) == [1, {"added": 1}]
+    with pytest.raises(ZeroDivisionError):
+        sent[1].get(timeout=10)
+    assert sorted(map(str, seen)) == sorted(
+        map(
+            str,
+            [
+                ("proj.divided", "d1", [1], "d1", [1, {"added": 1}]),
+                ("proj.divided", "d0", [0], "d0", "RETRY"),
+                ("proj.divided", "d0", [0], "d0", "FAILURE"),
+            ],
+        )
+    )
+
+
+def test_what_is_put_around_a_task_for_its_tracer_is_called(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As New Relic does: the tracer is made of another object, which passes on to the task; `async def` or not."""
+    called: list[str] = []
+    original = trace.build_tracer
+
+    class Around:
+        def __init__(self, task: Any) -> None:
+            self.__dict__["task"] = task
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.task, name)
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            called.append(self.task.name)
+            return self.task.run(*args, **kwargs)
+
+    def build_tracer(name: str, task: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(name, Around(task), *args, **kwargs)
+
+    @app.task(name="proj.plain", bind=True)
+    def plain(self: Any) -> Any:
+        return self.request.id
+
+    @app.task(name="proj.awaited")
+    async def awaited() -> str:
+        return "awaited"
+
+    monkeypatch.setattr(trace, "build_tracer", build_tracer)
+    worker.start()
+
+    assert plain.apply_async(task_id="p").get(timeout=10) == "p"
+    assert awaited.delay().get(timeout=10) == "awaited"
+    assert called == ["proj.plain", "proj.awaited"]
 
 
 def test_a_tracer_runs_a_task(app: Celery) -> None:

@@ -1,5 +1,9 @@
 """Test apps and test workers: real queues, in threads of this process."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from sidekiq_celery import Celery, chord, current_app, shared_task, signals
 from sidekiq_celery._send.clients import client_of
@@ -15,6 +19,7 @@ from sidekiq_celery.contrib.testing.worker import (
 )
 from sidekiq_celery.exceptions import CeleryWarning, ImproperlyConfigured, TaskRevokedError
 
+from tests.support.celery_program import environment
 from tests.support.waiting import eventually
 
 
@@ -213,3 +218,21 @@ def test_a_mock_of_a_context_gives_itself():
 
     with pytest.raises(ValueError, match="on purpose"):
         fail_within()
+
+
+def test_importing_the_module_registers_no_task() -> None:
+    """`celery.ping` is a task of those who import `contrib.testing.tasks`, or start a worker that is pinged."""
+    program = (
+        "from sidekiq_celery import Celery; import sidekiq_celery.contrib.testing.worker; app = Celery('proj')\n"
+        "print('celery.ping' in app.tasks)\n"
+        "import sidekiq_celery.contrib.testing.tasks; print('celery.ping' in app.tasks)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment()},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.split() == ["False", "True"]

@@ -37,10 +37,27 @@ def note(key: str, text: Any) -> None:
 def _noting(name: str) -> None:
     def receive(**about: Any) -> None:
         note("signals", f"{name} {os.getpid()}")
+        note("senders", f"{name} {getattr(about['sender'], 'hostname', about['sender'])}")
         if name == "worker_shutting_down":
             note("how", f"{about['sig']} {about['how']}")
 
     getattr(signals, name).connect(receive, weak=False)
+
+
+if "REPLACED_INITIALIZER" in os.environ:
+    from sidekiq_celery.concurrency import prefork
+
+    _initialize, _destruct = prefork.process_initializer, prefork.process_destructor
+
+    def _replaced_initializer(app: Any, hostname: str) -> None:
+        note("initialized", hostname)
+        _initialize(app, hostname)
+
+    def _replaced_destructor(pid: int, exitcode: int) -> None:
+        note("destructed", pid == os.getpid())
+        _destruct(pid, exitcode)
+
+    prefork.process_initializer, prefork.process_destructor = _replaced_initializer, _replaced_destructor
 
 
 for _name in (

@@ -57,6 +57,21 @@ def test_a_child_tells_once_that_it_starts_and_ends(
     assert noted(redis_client, "how") == ["SIGTERM Warm"]
 
 
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_a_tool_may_replace_what_begins_and_ends_a_process(
+    start: StartWorker, redis_client: redis.Redis, project: ModuleType, pool: str
+) -> None:
+    """As New Relic does, to connect in each process that runs tasks; both tell their receivers the worker's name."""
+    worker = start("-c", "1", "-P", pool, "-n", "w1@here", REPLACED_INITIALIZER="1")
+    assert worker.stop() == 0
+
+    assert noted(redis_client, "initialized") == ["w1@here"]
+    assert noted(redis_client, "destructed") == ["True"]
+    senders = noted(redis_client, "senders")
+    assert "worker_process_init w1@here" in senders
+    assert "worker_process_shutdown w1@here" in senders
+
+
 def test_the_log_shows_what_tasks_print_and_log(start: StartWorker, project: ModuleType) -> None:
     """The banner, lines of tasks with their ids, and what was printed as warnings."""
     worker = start("-c", "1", "-l", "INFO", "--without-gossip")

@@ -34,11 +34,9 @@ def fetch(
     return list(zip(reply[2::2], reply[3::2], strict=True))
 
 
-def claim(
-    link: Link, raw: bytes, *, owner: str = OWNER, number: str = "7.0", queue: str = "default", may: bool = False
-) -> bytes | None:
+def claim(link: Link, raw: bytes, *, owner: str = OWNER, number: str = "7.0", queue: str = "default") -> bytes | None:
     """Run `claim.lua` for a job in an inbox; the field of what was claimed."""
-    reply: list[bytes] | None = in_flight.claim(link, owner, number, queue, raw, may_take_marked=may)
+    reply: list[bytes] | None = in_flight.claim(link, owner, number, queue, raw)
     return reply[0] if reply is not None else None
 
 

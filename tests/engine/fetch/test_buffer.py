@@ -27,8 +27,8 @@ def fetcher(pool: Pool) -> Iterator[ReliableFetcher]:
 
 def fetch(fetcher: ReliableFetcher, count: int) -> None:
     """Fill the buffer."""
-    with fetcher._fetch_lock:
-        fetcher._refill(count)
+    with fetcher._buffer.fetching:
+        fetcher._buffer.refill(count)
 
 
 def test_a_late_job_does_not_leave_less_urgent_ones_before_it(
@@ -38,13 +38,13 @@ def test_a_late_job_does_not_leave_less_urgent_ones_before_it(
     push(redis_client, "h1", "h2", queue="high")
     push(redis_client, "l1", "l2", "l3", queue="low")
     fetch(fetcher, 2)
-    for unit in fetcher._jobs:
+    for unit in fetcher._buffer.jobs:
         unit.fetched_at -= 1
     fetch(fetcher, 4)
 
-    fetcher._give_back_buffer(LATE_SECONDS)
+    fetcher._buffer.give_back(LATE_SECONDS)
 
-    assert list(fetcher._jobs) == []
+    assert list(fetcher._buffer.jobs) == []
     assert redis_client.rpop("queue:high", 9) == [b"h1", b"h2"]
     assert redis_client.rpop("queue:low", 9) == [b"l1", b"l2", b"l3"]
 
@@ -54,11 +54,11 @@ def test_a_job_that_arrived_late_goes_back_alone(fetcher: ReliableFetcher, redis
     push(redis_client, "h1", queue="high")
     push(redis_client, "l1", queue="low")
     fetch(fetcher, 2)
-    fetcher._jobs[-1].fetched_at -= 1
+    fetcher._buffer.jobs[-1].fetched_at -= 1
 
-    fetcher._give_back_buffer(LATE_SECONDS)
+    fetcher._buffer.give_back(LATE_SECONDS)
 
-    assert [unit.raw for unit in fetcher._jobs] == [b"h1"]
+    assert [unit.raw for unit in fetcher._buffer.jobs] == [b"h1"]
     assert redis_client.lrange("queue:low", 0, -1) == [b"l1"]
 
 
@@ -67,8 +67,8 @@ def test_what_is_in_time_stays(fetcher: ReliableFetcher, redis_client: redis.Red
     push(redis_client, "h1", "h2", queue="high")
     fetch(fetcher, 2)
 
-    fetcher._give_back_buffer(LATE_SECONDS)
-    assert len(fetcher._jobs) == 2
-    fetcher._give_back_buffer(None)
-    assert len(fetcher._jobs) == 0
+    fetcher._buffer.give_back(LATE_SECONDS)
+    assert len(fetcher._buffer.jobs) == 2
+    fetcher._buffer.give_back(None)
+    assert len(fetcher._buffer.jobs) == 0
     assert redis_client.rpop("queue:high", 9) == [b"h1", b"h2"]

@@ -26,10 +26,10 @@ def new_fetcher(pool: Pool) -> ReliableFetcher:
 
 def refill(fetcher: ReliableFetcher) -> list[UnitOfWork]:
     """What a fetch for one idle processor brings."""
-    with fetcher._fetch_lock:
-        fetcher._refill(1)
-    units = list(fetcher._jobs)
-    fetcher._jobs.clear()
+    with fetcher._buffer.fetching:
+        fetcher._buffer.refill(1)
+    units = list(fetcher._buffer.jobs)
+    fetcher._buffer.jobs.clear()
     return units
 
 

@@ -519,6 +519,6 @@ def test_a_claim_tells_it_too(link: Link, redis_client: redis.Redis) -> None:
     redis_client.zadd("sidekiq_py:revoked", {"a": 9e9})
     redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", '{"jid":"a"}')
 
-    reply = in_flight.claim(link, OWNER, "7.0", "default", b'{"jid":"a"}', may_take_marked=False)
+    reply = in_flight.claim(link, OWNER, "7.0", "default", b'{"jid":"a"}')
 
     assert reply == [b"7.0:default", b'{"jid":"a"}', [b"", b"a"]]

@@ -16,9 +16,12 @@ import redis
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.fetch import waiters
 from sidekiq_py.engine.fetch.basic import BasicFetcher
+from sidekiq_py.engine.fetch.buffer import Buffer
 from sidekiq_py.engine.fetch.exchange import Exchange
+from sidekiq_py.engine.fetch.leader import Leader
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.fetch.settle import Settler
+from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.run import processor
@@ -95,24 +98,26 @@ def fetcher(pool: Pool) -> Iterator[ReliableFetcher]:
 
 def fill(fetcher: ReliableFetcher, count: int) -> None:
     """Fetch so many jobs into the buffer."""
-    with fetcher._fetch_lock:
-        fetcher._refill(count)
+    with fetcher._buffer.fetching:
+        fetcher._buffer.refill(count)
 
 
-@pytest.mark.parametrize("step", ["_refill", "_confirm", "_hear_again"])
+@pytest.mark.parametrize(
+    ("part", "step"), [(Buffer, "refill"), (SideChannel, "confirm"), (SideChannel, "hear_again")], ids=str
+)
 @pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), ValueError("odd")], ids=repr)
 def test_a_job_that_is_about_to_start_is_kept_whatever_is_raised(
-    fetcher: ReliableFetcher, redis_client: redis.Redis, faults: Faults, step: str, error: BaseException
+    fetcher: ReliableFetcher, redis_client: redis.Redis, faults: Faults, part: type, step: str, error: BaseException
 ) -> None:
     """It has left the buffer by then; it is the next one, if it is not taken all the same."""
     push(redis_client, "a", "b")
     fill(fetcher, 2)
-    first = fetcher._jobs[0]
-    fetcher._low_water = 9
+    first = fetcher._buffer.jobs[0]
+    fetcher._buffer.low_water = 9
     first.fetched_at = 0.0
-    if step == "_confirm":
+    if step == "confirm":
         fetcher._ownership.current.confirmed_at = 0.0
-    faults.put(ReliableFetcher, step, error)
+    faults.put(part, step, error)
 
     taken = None
     with suppress(type(error)):
@@ -134,7 +139,8 @@ def test_a_quiet_worker_does_not_keep_a_job_that_it_cannot_ask_redis_about(
         fill(fetcher, 1)
         proxy.swallow(True)
         ownership.current.confirmed_at = 0.0
-        fetcher._is_quiet = True
+        fetcher._side.quiet()
+        fetcher._leader.quiet()
 
         assert fetcher.take() is None
 
@@ -177,7 +183,7 @@ def test_acknowledgements_survive_a_fetch_that_fails_before_it_is_sent(
     """They have left the list of what is to be handed in by then."""
     push(redis_client, "a", "b")
     fill(fetcher, 1)
-    unit = fetcher._jobs.popleft()
+    unit = fetcher._buffer.jobs.popleft()
     fetcher._settler.acknowledge(unit)
     faults.put(Exchange, "_handed_in", MemoryError())
 
@@ -276,7 +282,7 @@ def test_a_success_that_was_gathered_is_handed_in_though_the_first_try_fails(
     fill(fetcher, 1)
     faults.put(Settler, "flush", MemoryError())
 
-    fetcher.acknowledge(fetcher._jobs.popleft(), 1.0)
+    fetcher.acknowledge(fetcher._buffer.jobs.popleft(), 1.0)
 
     assert faults.raised == ["flush"]
     fetcher._settler.flush()
@@ -301,7 +307,7 @@ def test_a_thread_that_fails_beyond_measure_begins_anew(
 
     monkeypatch.setattr("sidekiq_py.engine.background._PAUSE_SECONDS", 0.01)
     worker.hooks.clear()
-    faults.put(ReliableFetcher, "_wait", MemoryError())
+    faults.put(Leader, "wait", MemoryError())
     log = logging.getLogger("sidekiq")
     leaving = Leaving()
     log.addHandler(leaving)

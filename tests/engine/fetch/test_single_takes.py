@@ -49,10 +49,10 @@ def make_fetcher(pool: Pool) -> Iterator[MakeFetcher]:
 
 def refill(fetcher: ReliableFetcher, count: int) -> list[UnitOfWork]:
     """What a fetch for so many idle processors brings."""
-    with fetcher._fetch_lock:
-        fetcher._refill(count)
-    units = list(fetcher._jobs)
-    fetcher._jobs.clear()
+    with fetcher._buffer.fetching:
+        fetcher._buffer.refill(count)
+    units = list(fetcher._buffer.jobs)
+    fetcher._buffer.jobs.clear()
     return units
 
 
@@ -196,7 +196,7 @@ def test_weights_hold(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> N
     push(redis_client, *map(str, range(2000)), queue="often")
     push(redis_client, *map(str, range(2000)), queue="rarely")
     drawn: Counter[str] = Counter()
-    fetcher._size.ran(0.050)
+    fetcher._buffer.size.ran(0.050)
 
     for _ in range(250):
         for unit in refill(fetcher, 4):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -122,3 +123,125 @@ def test_a_queue_that_is_ended_brings_what_is_under_way_and_is_waited_for_no_mor
     group.open(())
     assert (group.awaits("default"), group.awaits("low")) == (False, True)
     group.close()
+
+
+class Counted:
+    """A settler, and how many successes it has counted."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.count = 0
+        self.settler = Settler(
+            pool.new_link(),
+            on_pending=lambda: None,
+            on_trouble=lambda: None,
+            count=self.add,
+        )
+
+    def add(self, count: int) -> None:
+        """So many more."""
+        self.count += count
+
+
+@pytest.fixture
+def counted(pool: Pool) -> Iterator[Counted]:
+    """Of the group under test."""
+    made = Counted(pool)
+    yield made
+    made.settler.close()
+
+
+@pytest.fixture
+def group(pool: Pool, ownership: Ownership, counted: Counted, redis_client: redis.Redis) -> Iterator[Waiters]:
+    """Waits on one queue, under a lease, and takes along what the settler has."""
+    redis_client.set(keys.lease(ownership.current.name), "1")
+    waiters = Waiters(pool, ownership, ["default"], 0.05, settler=counted.settler)
+    yield waiters
+    waiters.close()
+
+
+def test_what_has_succeeded_goes_along_with_the_next_move(
+    group: Waiters, counted: Counted, redis_client: redis.Redis
+) -> None:
+    """In the same packet, before the move: by itself it costs Redis nearly as much as the job's push."""
+    group.open(())
+    redis_client.lpush(keys.queue("default"), b'{"jid":"a"}')
+    [unit] = collected(group)
+    counted.settler.acknowledge(unit)
+    reads = redis_client.info("stats")["total_reads_processed"]
+
+    group.open(())
+    eventually(lambda: group.collect(None, 1) and counted.count, within_seconds=10)
+
+    # This one, and that of the question itself.
+    assert redis_client.info("stats")["total_reads_processed"] - reads == 2
+    assert jobs_in_flight(redis_client) == []
+    assert group.awaits("default")
+    assert not unit.owner.units
+
+
+def test_while_a_job_runs_another_move_is_open(group: Waiters, counted: Counted, redis_client: redis.Redis) -> None:
+    """The connection that brought the job waits for its end."""
+    for number in range(3):
+        group.open(())
+        redis_client.lpush(keys.queue("default"), b'{"jid":"%d"}' % number)
+        [unit] = collected(group)
+        group.open(())
+        assert group.awaits("default")
+        counted.settler.acknowledge(unit)
+        group.open(())
+
+    eventually(lambda: open_moves(redis_client) == 2)
+    assert len(redis_client.client_list()) == 3
+
+
+def test_a_queue_has_three_connections_and_no_more(group: Waiters, counted: Counted, redis_client: redis.Redis) -> None:
+    """What finds none is handed in by itself."""
+    owner = group._ownership.current
+    units = [UnitOfWork(b"%d" % one, "default", owner, b"1.0@default", False, 0.0, is_listed=True) for one in range(4)]
+    group._served = "default"
+    group.open(())
+    for unit in units:
+        counted.settler.acknowledge(unit)
+        group.open(())
+
+    eventually(lambda: open_moves(redis_client) == 3)
+    assert counted.settler.has_pending
+
+
+def test_a_success_whose_answer_was_lost_is_handed_in_once_more_and_counted_once(
+    group: Waiters, counted: Counted, redis_client: redis.Redis
+) -> None:
+    """Redis has done what was sent; the second time it finds nothing to remove."""
+    group.open(())
+    redis_client.lpush(keys.queue("default"), b'{"jid":"a"}')
+    [unit] = collected(group)
+    counted.settler.acknowledge(unit)
+    group.open(())
+    eventually(lambda: jobs_in_flight(redis_client) == [])
+
+    group.close()
+
+    assert counted.settler.has_pending
+    counted.settler.flush()
+    assert (counted.count, unit.owner.units) == (1, {})
+
+
+def test_a_success_that_was_refused_beside_a_move_is_handed_in_by_itself(
+    group: Waiters, counted: Counted, redis_client: redis.Redis
+) -> None:
+    """The move stays open."""
+    group.open(())
+    redis_client.lpush(keys.queue("default"), b'{"jid":"a"}')
+    [unit] = collected(group)
+    counted.settler.acknowledge(unit)
+    inbox = keys.inbox(unit.owner.name, "default")
+    redis_client.rename(inbox, "aside")
+    redis_client.set(inbox, "of another type")
+
+    group.open(())
+    eventually(lambda: group.collect(None, 0.1) and counted.settler.has_pending)
+
+    assert group.awaits("default")
+    redis_client.rename("aside", inbox)
+    counted.settler.flush()
+    assert (counted.count, jobs_in_flight(redis_client)) == (1, [])

@@ -49,10 +49,16 @@ def start(link: Link) -> Start:
 
 def walks(lookout: Lookout, *neighbours: ProcessPlace) -> bool:
     """One beat: it asks, and walks if it must."""
-    must = lookout.must_walk(neighbours)
+    must = asked(lookout, *neighbours)
     if must:
         lookout.has_walked()
     return must
+
+
+def asked(lookout: Lookout, *neighbours: ProcessPlace) -> bool:
+    """Whether it must walk."""
+    lookout.announce()
+    return lookout.must_walk(neighbours, lookout._link.command(*lookout.question))
 
 
 def settled(start: Start, *identities: str) -> list[Lookout]:
@@ -130,7 +136,7 @@ def test_a_walk_that_failed_is_made_again(start: Start) -> None:
     _, other = settled(start, "a:1:x", "b:2:x")
     walks(start("new:3:x")[0])
 
-    assert other.must_walk([])
+    assert asked(other)
     assert walks(other)
     assert not walks(other)
 

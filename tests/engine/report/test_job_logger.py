@@ -10,6 +10,7 @@ import pytest
 
 from sidekiq_py import tid
 from sidekiq_py.cli.log_setup import pick_format, set_up_logging
+from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.report.job_logger import JobLogger
 from sidekiq_py.engine.report.line_handler import LineHandler
 from sidekiq_py.logs import PlainFormatter, running_payload
@@ -28,6 +29,31 @@ def own_logging() -> Iterator[None]:
     for logger, level, handlers, filters in before:
         logger.setLevel(level)
         logger.handlers[:], logger.filters[:] = handlers, filters
+
+
+class Runs:
+    """What a worker says of its runs; *is_on*: with the job log."""
+
+    def __init__(self, *, is_on: bool = True) -> None:
+        self._context = JobContext()
+        self._log = JobLogger(self._context, "me:1:abc") if is_on else None
+
+    def start(self, payload: dict[str, object]) -> None:
+        self._context.enter(payload)
+        self._tell("sidekiq.job.start", payload=payload)
+
+    def done(self, seconds: float) -> None:
+        self._tell("sidekiq.job.stop", payload=running_payload.get(), seconds=seconds)
+
+    def fail(self, seconds: float) -> None:
+        self._tell("sidekiq.job.exception", payload=running_payload.get(), seconds=seconds)
+
+    def leave(self) -> None:
+        self._context.leave()
+
+    def _tell(self, name: str, **measurements: object) -> None:
+        if self._log is not None:
+            self._log(name, {"identity": "me:1:abc", **measurements})
 
 
 def forget_pytests_handlers() -> None:
@@ -52,7 +78,7 @@ def set_up() -> SetUp:
 def test_a_run_is_told_in_two_lines(set_up: SetUp) -> None:
     """The second has the seconds it took, to the millisecond."""
     log = set_up()
-    logger = JobLogger()
+    logger = Runs()
 
     logger.start(PAYLOAD)
     logger.done(0.12349)
@@ -66,7 +92,7 @@ def test_a_run_is_told_in_two_lines(set_up: SetUp) -> None:
 def test_a_failure_and_what_is_said_about_it_bear_the_job(set_up: SetUp) -> None:
     """Up to `leave` every line belongs to the job."""
     log = set_up()
-    logger = JobLogger()
+    logger = Runs()
 
     logger.start(PAYLOAD)
     logger.fail(1.0)
@@ -83,7 +109,7 @@ def test_a_failure_and_what_is_said_about_it_bear_the_job(set_up: SetUp) -> None
 def test_without_job_log_the_programs_lines_still_name_the_job(set_up: SetUp) -> None:
     """`--no-job-log` takes away two lines, not the context."""
     log = set_up()
-    logger = JobLogger(is_on=False)
+    logger = Runs(is_on=False)
 
     logger.start(PAYLOAD)
     logging.getLogger("app").info("working")
@@ -93,10 +119,22 @@ def test_without_job_log_the_programs_lines_still_name_the_job(set_up: SetUp) ->
     assert line.endswith("class=HardWorker jid=7 INFO: working")
 
 
+def test_jobs_of_another_worker_in_this_process_are_not_logged(set_up: SetUp) -> None:
+    """Two embedded workers hear each other's events, and each job has its two lines once."""
+    log = set_up()
+    mine = JobLogger(JobContext(), "me:1:abc")
+
+    for identity in ("me:1:abc", "other:1:def"):
+        mine("sidekiq.job.start", {"payload": {**PAYLOAD, "jid": identity}, "identity": identity})
+
+    [line] = log.getvalue().splitlines()
+    assert "jid=me:1:abc" in line
+
+
 def test_tasks_on_one_event_loop_log_as_themselves(set_up: SetUp) -> None:
     """Each asyncio task has a job and a tid of its own."""
     log = set_up()
-    logger = JobLogger()
+    logger = Runs()
 
     async def run(slot: int) -> None:
         tid.take_slot(slot)
@@ -121,7 +159,7 @@ def test_a_handler_of_the_program_gets_records(set_up: SetUp) -> None:
     listener = logging.Handler()
     listener.emit = heard.append  # type: ignore[method-assign]
     logging.getLogger().addHandler(listener)
-    logger = JobLogger()
+    logger = Runs()
 
     logger.start(PAYLOAD)
     logger.done(0.5)
@@ -140,7 +178,7 @@ def test_a_program_that_set_up_logging_keeps_it() -> None:
     logging.basicConfig(stream=own, format="%(name)s|%(message)s")
 
     handler = set_up_logging(format_name=None, level=logging.INFO, generation=7, environment={})
-    JobLogger().start(PAYLOAD)
+    Runs().start(PAYLOAD)
 
     assert handler is None
     assert own.getvalue() == "sidekiq.job|start class=HardWorker jid=7\n"
@@ -163,7 +201,7 @@ def test_a_quieter_logger_says_nothing(set_up: SetUp) -> None:
     log = set_up()
     logging.getLogger("sidekiq.job").setLevel(logging.WARNING)
 
-    JobLogger().start(PAYLOAD)
+    Runs().start(PAYLOAD)
 
     assert log.getvalue() == ""
 
@@ -171,7 +209,7 @@ def test_a_quieter_logger_says_nothing(set_up: SetUp) -> None:
 def test_a_job_with_a_level_of_its_own_says_more_than_others(set_up: SetUp) -> None:
     """`log_level: debug` opens this job's lines alone, and only while it runs."""
     log = set_up(level=logging.WARNING)
-    logger, app = JobLogger(), logging.getLogger("app")
+    logger, app = Runs(), logging.getLogger("app")
 
     logger.start({**PAYLOAD, "log_level": "debug"})
     app.debug("mine")
@@ -192,7 +230,7 @@ def test_a_job_with_a_level_of_its_own_says_more_than_others(set_up: SetUp) -> N
 def test_a_job_with_a_higher_level_says_less(set_up: SetUp) -> None:
     """`log_level: error` silences even start and done."""
     log = set_up()
-    logger = JobLogger()
+    logger = Runs()
 
     logger.start({**PAYLOAD, "log_level": 3})
     logging.getLogger("app").warning("unheard")
@@ -208,7 +246,7 @@ def test_an_unknown_level_is_named_and_ignored(set_up: SetUp) -> None:
     """A mistyped level costs a line, not the job."""
     log = set_up()
 
-    JobLogger().start({**PAYLOAD, "log_level": "loud"})
+    Runs().start({**PAYLOAD, "log_level": "loud"})
 
     warning, started = log.getvalue().splitlines()
     assert warning.endswith("WARN: Invalid log level: 'loud'")
@@ -220,7 +258,7 @@ def test_a_level_works_in_a_program_with_its_own_logging() -> None:
     own = io.StringIO()
     forget_pytests_handlers()
     logging.basicConfig(stream=own, format="%(message)s", level=logging.WARNING)
-    logger = JobLogger()
+    logger = Runs()
 
     logger.start({**PAYLOAD, "log_level": "debug"})
     logging.getLogger("sidekiq").debug("ours")
@@ -254,7 +292,7 @@ def test_the_short_way_is_left_when_logging_is_patched(set_up: SetUp, monkeypatc
     seen: list[str] = []
     monkeypatch.setattr(logging.Logger, "callHandlers", lambda _, record: seen.append(record.getMessage()))
 
-    JobLogger().start(PAYLOAD)
+    Runs().start(PAYLOAD)
 
     assert seen == ["start class=HardWorker jid=7"]
 
@@ -275,6 +313,6 @@ def test_only_a_line_handler_of_ours_is_written_to_directly() -> None:
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
 
-    JobLogger().start(PAYLOAD)
+    Runs().start(PAYLOAD)
 
     assert handler.count == 1

@@ -206,17 +206,17 @@ def test_an_async_job_that_exits_behind_a_plain_middleware_fails_alone(
 def test_a_slot_comes_free_whatever_fails_beside_the_job(
     program: Program, start: Start, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A filter of the program's logging that raises is a failure of the job, and not the end of its slot."""
+    """What fails between the engine and the job is a failure of the job, and not the end of its slot."""
     launcher = start(async_concurrency=1)
-    logger = launcher._surroundings.logger
+    context = launcher._surroundings.context
     lines: list[float] = []
 
     def refuse_once(payload: Any) -> None:
         lines.append(time.monotonic())
         if len(lines) == 1:
-            raise RuntimeError("a filter failed")
+            raise RuntimeError("something failed")
 
-    monkeypatch.setattr(logger, "start", refuse_once)
+    monkeypatch.setattr(context, "enter", refuse_once)
     push(redis_client, "anote", 1)
     eventually(lambda: redis_client.zcard("retry") == 1)
     push(redis_client, "anote", 2)

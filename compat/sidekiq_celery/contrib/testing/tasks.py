@@ -1,15 +1,11 @@
-"""The task by which `start_worker` sees that a worker works."""
+"""The task by which tests see that a worker works."""
 
 from sidekiq_celery import shared_task
 
-__all__ = ("PING", "ping", "pong")
-
-PING = "celery.ping"
+__all__ = ("ping",)
 
 
-def pong() -> str:
+@shared_task(name="celery.ping")
+def ping() -> str:
     """Say `pong`."""
     return "pong"
-
-
-ping = shared_task(name=PING)(pong)

@@ -11,7 +11,6 @@ from typing import Any
 
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contrib.testing import private_broker
-from sidekiq_celery.contrib.testing.tasks import PING, pong
 from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.exceptions import CeleryWarning
 from sidekiq_celery.result import _set_task_join_will_block, allow_join_result
@@ -20,7 +19,7 @@ from sidekiq_celery.utils.nodenames import anon_nodename
 from sidekiq_celery.worker import WorkController, remote_control_host
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import slots
-from sidekiq_celery.worker.processes import end_process, start_process
+from sidekiq_celery.worker.processes import be_process_of_tasks
 from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_py.extension import JobDefinition
 from sidekiq_py.worker import Hooks, Launcher, Registry, server_middleware
@@ -34,6 +33,8 @@ __all__ = (
     "test_worker_stopped",
 )
 
+# As in `contrib.testing.tasks`, which registers it with every app; a worker gives it to its own alone.
+_PING = "celery.ping"
 WORKER_LOGLEVEL = os.environ.get("WORKER_LOGLEVEL", "error")
 
 test_worker_starting = Signal(name="test_worker_starting", providing_args={})
@@ -86,6 +87,12 @@ class TestWorkController(WorkController):
         self.on_ready()
         self._wanted_end.wait()
 
+    def on_failed_step(self, error: Exception) -> None:
+        """Have `ensure_started` raise it."""
+        self._failure = error
+        self.stop(0.0)
+        self._on_started.set()
+
     def on_consumer_ready(self, consumer: Any) -> None:
         """Let `ensure_started` return."""
         self._on_started.set()
@@ -112,8 +119,6 @@ class TestWorkController(WorkController):
         launcher, self._launcher = self._launcher, None
         stubborn = launcher.stop(timeout_seconds=timeout_seconds) if launcher is not None else []
         if launcher is not None:
-            if self.pool_name == "solo":
-                end_process()
             self.on_stopped()
         self._wanted_end.set()
         if stubborn:
@@ -137,7 +142,7 @@ class TestWorkController(WorkController):
         self._limit_tasks()
         self.on_start()
         if self.pool_name == "solo":
-            start_process(self)
+            be_process_of_tasks(self, self._hooks)
         self.events = TaskEvents(self.app, self.hostname, is_on=bool(self.task_events))
         self._hooks.on("exit")(self.events.close)
         self._registry.fall_back(self._of_a_later_task)
@@ -156,7 +161,13 @@ class TestWorkController(WorkController):
 
     def _register(self, hooks: Hooks) -> None:
         register_tasks(
-            self.app, self._registry, hooks=hooks, hostname=self.hostname, events=self.events, claims_all=True
+            self.app,
+            self._registry,
+            hooks=hooks,
+            hostname=self.hostname,
+            events=self.events,
+            claims_all=True,
+            consumer=self.consumer,
         )
 
     def _of_a_later_task(self, class_name: str) -> JobDefinition | None:
@@ -205,8 +216,8 @@ def start_worker(
         ) as worker:
             if perform_ping_check:
                 with allow_join_result():
-                    answer = app.tasks[PING].delay().get(timeout=ping_task_timeout)
-                assert answer == "pong", f"{PING} gave {answer!r}"
+                    answer = app.tasks[_PING].delay().get(timeout=ping_task_timeout)
+                assert answer == "pong", f"{_PING} gave {answer!r}"
             yield worker
     finally:
         test_worker_stopped.send(sender=app, worker=worker)
@@ -225,8 +236,8 @@ def _start_worker_thread(
     **kwargs: Any,
 ) -> Iterator[Any]:
     setup_app_for_worker(app, loglevel, logfile)
-    if perform_ping_check and PING not in app.tasks:
-        app.task(name=PING)(pong)
+    if perform_ping_check and _PING not in app.tasks:
+        app.task(name=_PING)(lambda: "pong")
     worker = WorkController(
         app=app,
         concurrency=concurrency,

@@ -1,0 +1,68 @@
+"""
+Beat's entries in `sidekiq-py cron list`, for looking only.
+
+A beat writes down what it sends and when, as the settings of an app are nowhere in Redis. A listing reads that without
+any app.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sidekiq_py.extension import Pool
+
+__all__ = ("BEATS", "entries", "write")
+
+BEATS = "sidekiq_py:beats"
+"""Hash: name of the app → JSON, `{"at": epoch seconds, "entries": {name: [task, schedule as text]}}`."""
+
+# What no beat has confirmed for a day is shown no more.
+_KEPT_SECONDS = 24 * 3600
+
+
+def write(pool: Pool, app_name: str, entries: Mapping[str, tuple[str, str]]) -> None:
+    """
+    Write down what an app's beat sends.
+
+    Args:
+        entries: By name the task and its schedule, for people.
+    """
+    pool.command("HSET", BEATS, app_name, json.dumps({"at": int(time.time()), "entries": entries}))
+
+
+def entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
+    """One mapping for each entry that a beat has confirmed within a day."""
+    for app_name, text in _pairs(pool.command("HGETALL", BEATS)):
+        try:
+            told = json.loads(text)
+            known, at = dict(told["entries"]), float(told["at"])
+        except (ValueError, TypeError, KeyError):
+            continue
+        if time.time() - at > _KEPT_SECONDS:
+            continue
+        runs = dict(_pairs(pool.command("HGETALL", f"sidekiq_py:beat:{app_name}")))
+        for name, (task, schedule) in sorted(known.items()):
+            yield {
+                "name": name,
+                "cron": schedule,
+                "class": task,
+                "by": f"celery beat {app_name}",
+                "last_enqueue_time": _last_run(runs.get(name)),
+            }
+
+
+def _pairs(reply: Any) -> Iterable[tuple[str, bytes]]:
+    found = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return [(key.decode(errors="replace"), value) for key, value in found]
+
+
+def _last_run(text: bytes | None) -> str | None:
+    """When an entry was sent last, of what `persistent.Runs` has written."""
+    try:
+        seconds, count, *more = json.loads(text or b"")
+        sent = more[0] if more else seconds if count else None
+        return None if sent is None else datetime.fromtimestamp(sent, UTC).isoformat()
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,284 @@
+"""
+Bootsteps: what a program adds to the start and the stop of a worker.
+
+    class Probe(bootsteps.StartStopStep):
+        requires = {"celery.worker.components:Timer"}
+
+        def start(self, worker): ...
+
+    app.steps["worker"].add(Probe)
+
+A worker here does not consist of such steps, so those of Celery's own are names to be required, and order nothing
+(`worker.components`, `worker.consumer`). What is not here cannot be required: the worker does not start, and says so.
+"""
+
+from collections.abc import Callable, Iterable
+from threading import Event
+from typing import Any
+
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.graph import DependencyGraph
+from sidekiq_celery.utils.imports import symbol_by_name
+from sidekiq_celery.utils.log import get_logger
+
+__all__ = ("Blueprint", "ConsumerStep", "StartStopStep", "Step")
+
+RUN, CLOSE, TERMINATE = 1, 2, 3
+
+logger = get_logger(__name__)
+
+
+class StepType(type):
+    """Gives each class of steps a name."""
+
+    name: str
+    requires: Any
+
+    def __new__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> Any:
+        path = f"{attrs.get('__module__')}.{name}"
+        return super().__new__(cls, name, bases, {**attrs, "name": attrs.get("name") or path, "__qualname__": path})
+
+    def __str__(cls) -> str:
+        return cls.name
+
+    def __repr__(cls) -> str:
+        return f"step:{cls.name}{{{cls.requires!r}}}"
+
+
+class Step(metaclass=StepType):
+    """
+    A step that is made with a worker, and neither started nor stopped.
+
+    Attributes:
+        requires: Steps, or their paths, that come before it in the same blueprint.
+        enabled: Whether `create` is called.
+        last: It comes after all others.
+    """
+
+    name: Any = None
+    label: str | None = None
+    conditional = False
+    requires: Any = ()
+    last = False
+    enabled = True
+
+    def __init__(self, parent: Any, **kwargs: Any) -> None:
+        pass
+
+    def include_if(self, parent: Any) -> Any:
+        """Whether it belongs to *parent*."""
+        return self.enabled
+
+    def instantiate(self, name: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call what *name* says."""
+        return symbol_by_name(name)(*args, **kwargs)
+
+    def include(self, parent: Any) -> bool:
+        """Have it created, if it belongs to *parent*."""
+        return self._included(parent)[0]
+
+    def create(self, parent: Any) -> Any:
+        """What the step adds to *parent*."""
+
+    def info(self, obj: Any) -> Any:
+        """What `inspect stats` shows of it."""
+
+    @property
+    def alias(self) -> str:
+        """Its short name."""
+        return self.label or str(self.name).rpartition(".")[2]
+
+    def _included(self, parent: Any) -> tuple[bool, Any]:
+        return (True, self.create(parent)) if self.include_if(parent) else (False, None)
+
+    def __repr__(self) -> str:
+        return f"<step: {self.alias}>"
+
+
+class StartStopStep(Step):
+    """A step that is started and stopped; by default what `create` returned is."""
+
+    obj: Any = None
+
+    def start(self, parent: Any) -> Any:
+        """The worker starts."""
+        return self.obj.start() if self.obj else None
+
+    def stop(self, parent: Any) -> Any:
+        """The worker has stopped."""
+        return self.obj.stop() if self.obj else None
+
+    def close(self, parent: Any) -> Any:
+        """The worker begins to stop."""
+
+    def terminate(self, parent: Any) -> Any:
+        """In place of `stop`, where nothing is waited for."""
+        return getattr(self.obj, "terminate", self.obj.stop)() if self.obj else None
+
+    def include(self, parent: Any) -> bool:
+        """Have it created, and started later."""
+        is_included, self.obj = self._included(parent)
+        if is_included:
+            parent.steps.append(self)
+        return is_included
+
+
+class ConsumerStep(StartStopStep):
+    """
+    A step that consumes messages of its own in a worker, for which there is no connection here.
+
+    Raises:
+        ImproperlyConfigured: One is made.
+    """
+
+    requires: Any = ("celery.worker.consumer:Connection",)
+    consumers: Any = None
+
+    def __init__(self, parent: Any, **kwargs: Any) -> None:
+        super().__init__(parent, **kwargs)
+        raise ImproperlyConfigured(
+            f"the bootstep {self.name} is a ConsumerStep, which consumes messages of its own: a worker has no "
+            "connection for that here. Run it in a program of its own, by kombu.mixins.ConsumerMixin"
+        )
+
+    def get_consumers(self, channel: Any) -> Any:
+        """The consumers of messages."""
+        raise NotImplementedError("missing get_consumers")
+
+
+class Blueprint:
+    """
+    Steps, in their order.
+
+    Args:
+        steps: Classes, or their paths.
+        on_start, on_close, on_stopped: Called before the start, before the stop, and after it.
+    """
+
+    name: str | None = None
+    default_steps: Iterable[Any] = ()
+
+    def __init__(
+        self,
+        steps: Iterable[Any] | None = None,
+        name: str | None = None,
+        on_start: Callable[[], Any] | None = None,
+        on_close: Callable[[], Any] | None = None,
+        on_stopped: Callable[[], Any] | None = None,
+    ) -> None:
+        self.name = name or self.name or type(self).__qualname__
+        self.types = {*(steps or ()), *self.default_steps}
+        self.on_start, self.on_close, self.on_stopped = on_start, on_close, on_stopped
+        self.state: int | None = None
+        self.started = 0
+        self.steps: dict[str, Any] = {}
+        self.order: list[Any] = []
+        self.shutdown_complete = Event()
+
+    def apply(self, parent: Any, **kwargs: Any) -> "Blueprint":
+        """
+        Make the steps, and let each include itself in *parent*.
+
+        Raises:
+            ImproperlyConfigured: A step cannot be had here.
+        """
+        for step in _in_order(self.types):
+            made = step(parent, **kwargs)
+            self.steps[step.name] = made
+            self.order.append(made)
+        for made in self.order:
+            made.include(parent)
+        return self
+
+    def start(self, parent: Any) -> None:
+        """Start the steps of *parent*."""
+        self.state = RUN
+        if self.on_start:
+            self.on_start()
+        for step in parent.steps:
+            logger.debug("| %s: Starting %s", self.name, step.alias)
+            self.started += 1
+            step.start(parent)
+
+    def close(self, parent: Any) -> None:
+        """Tell the steps that a stop begins."""
+        if self.state == RUN:
+            if self.on_close:
+                self.on_close()
+            self.state = CLOSE
+            self.send_all(parent, "close", reverse=False, propagate=False)
+
+    def stop(self, parent: Any, close: bool = True, terminate: bool = False) -> None:
+        """Stop the steps that have been started, the last one first; an error of one does not keep the others."""
+        if self.state in (RUN, CLOSE):
+            self.close(parent)
+            self.send_all(parent, "terminate" if terminate else "stop", propagate=False)
+            if self.on_stopped:
+                self.on_stopped()
+        self.state = TERMINATE
+        self.shutdown_complete.set()
+
+    def send_all(
+        self,
+        parent: Any,
+        method: str,
+        description: str | None = None,
+        reverse: bool = True,
+        propagate: bool = True,
+        args: Any = (),
+    ) -> None:
+        """Call *method* of all steps that have it and were started."""
+        steps = parent.steps[: self.started]
+        for step in reversed(steps) if reverse else steps:
+            call = getattr(step, method, None)
+            if call is None:
+                continue
+            try:
+                call(parent, *args)
+            except Exception as error:
+                if propagate:
+                    raise
+                logger.exception("Error on %s %s: %r", description or method, step.alias, error)
+
+    def info(self, parent: Any) -> dict[str, Any]:
+        """What the steps tell of themselves."""
+        told: dict[str, Any] = {}
+        for step in parent.steps:
+            told |= step.info(parent) or {}
+        return told
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has stopped."""
+        self.shutdown_complete.wait(timeout)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.steps[name]
+
+
+def _in_order(types: Iterable[Any]) -> list[Any]:
+    """The classes of steps, and those that they require, each behind what it requires."""
+    graph = DependencyGraph()
+    waiting = [_found(step, None) for step in types]
+    required: dict[Any, list[Any]] = {}
+    while waiting:
+        step = waiting.pop()
+        if step not in required:
+            required[step] = [_found(path, step) for path in step.requires]
+            waiting += required[step]
+            graph.add_arc(step)
+    for step, before in required.items():
+        for one in before:
+            graph.add_edge(step, one)
+    ordered = graph.topsort()
+    return sorted(ordered, key=lambda step: step.last)
+
+
+def _found(path: Any, wanted_by: Any) -> Any:
+    try:
+        return symbol_by_name(path)
+    except (ImportError, AttributeError) as error:
+        asking = f"the bootstep {wanted_by.name} requires {path}" if wanted_by else f"there is no bootstep {path}"
+        raise ImproperlyConfigured(
+            f"{asking}, which a worker does not have here: {error}. Leave it out, or use the signals worker_init, "
+            "worker_ready and worker_shutdown"
+        ) from error

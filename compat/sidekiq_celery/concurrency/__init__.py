@@ -1,0 +1,1 @@
+"""What runs in the processes of a worker; the pools themselves are the engine's."""

@@ -1,0 +1,13 @@
+"""A name for bootsteps that require it."""
+
+from sidekiq_celery import bootsteps
+
+__all__ = ("Heart",)
+
+
+class Heart(bootsteps.StartStopStep):
+    """The worker's heartbeat to monitors."""
+
+    def include_if(self, parent: object) -> bool:
+        """Nothing of it is to be started."""
+        return False

@@ -1,0 +1,13 @@
+"""A name for bootsteps that require it."""
+
+from sidekiq_celery import bootsteps
+
+__all__ = ("Tasks",)
+
+
+class Tasks(bootsteps.StartStopStep):
+    """Tasks are fetched."""
+
+    def include_if(self, parent: object) -> bool:
+        """Nothing of it is to be started."""
+        return False

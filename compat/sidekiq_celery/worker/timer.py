@@ -1,0 +1,119 @@
+"""A thread of a worker that calls functions at their times, for bootsteps: `worker.timer.call_repeatedly(…)`."""
+
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+__all__ = ("Timer",)
+
+logger = logging.getLogger("celery.worker")
+
+
+class Entry:
+    """A call that is to come."""
+
+    def __init__(self, call: Callable[[], Any], repeats_after: float | None = None) -> None:
+        self.call = call
+        self.repeats_after = repeats_after
+        self.canceled = False
+
+    def cancel(self) -> None:
+        """Do not call it again."""
+        self.canceled = True
+
+
+class Timer:
+    """The thread starts with the first call that is asked for. An error of a call is logged."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, Entry]] = []
+        self._numbers = count()
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    def call_after(
+        self,
+        secs: float,
+        fun: Callable[..., Any],
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
+        priority: int = 0,
+    ) -> Entry:
+        """Call *fun* once, in *secs* seconds."""
+        return self._enter(secs, Entry(lambda: fun(*args, **(kwargs or {}))))
+
+    def call_at(
+        self,
+        eta: float | datetime,
+        fun: Callable[..., Any],
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
+        priority: int = 0,
+    ) -> Entry:
+        """Call *fun* once, at *eta*: a moment, or a number of seconds since the epoch."""
+        at = eta.timestamp() if isinstance(eta, datetime) else eta
+        return self.call_after(at - time.time(), fun, args, kwargs)
+
+    def call_repeatedly(
+        self,
+        secs: float,
+        fun: Callable[..., Any],
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
+        priority: int = 0,
+    ) -> Entry:
+        """Call *fun* every *secs* seconds."""
+        return self._enter(secs, Entry(lambda: fun(*args, **(kwargs or {})), repeats_after=secs))
+
+    def cancel(self, tref: Entry) -> None:
+        """Do not call that again."""
+        tref.cancel()
+
+    def clear(self) -> None:
+        """Call nothing of what has been asked for."""
+        with self._changed:
+            self._due.clear()
+
+    def stop(self) -> None:
+        """Call nothing more, and wait for a call that is under way."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _enter(self, seconds: float, entry: Entry) -> Entry:
+        with self._changed:
+            heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), entry))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="celery.timer", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return entry
+
+    def _run(self) -> None:
+        while (entry := self._next()) is not None:
+            if entry.canceled:
+                continue
+            try:
+                entry.call()
+            except Exception as error:
+                logger.error("Timer error: %r", error, exc_info=error)
+            if entry.repeats_after is not None and not self._is_stopped:
+                self._enter(entry.repeats_after, entry)
+
+    def _next(self) -> Entry | None:
+        with self._changed:
+            while not self._is_stopped:
+                left = self._due[0][0] - time.monotonic() if self._due else None
+                if left is not None and left <= 0:
+                    return heapq.heappop(self._due)[2]
+                self._changed.wait(left)
+        return None

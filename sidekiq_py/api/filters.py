@@ -1,0 +1,100 @@
+"""Which jobs are meant: a filter as a value, for lists, bulk actions, the command line and the dashboard."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.wire.json_loose import json_text
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """
+    Jobs that fit everything that is given; without anything, all.
+
+        RetrySet().find(JobFilter(job_class="HardWorker", error="Timeout"))
+
+    Args:
+        job_class: The class, as the payload names it or as it is shown: for Active Job the job's own or its wrapper.
+        queue: The queue's name.
+        argument: A text in the arguments, written as JSON and as they are shown.
+        text: A text in the payload, byte for byte.
+        error: A text in `Class: message` of the last error, in upper or lower case.
+        after: Not earlier than this: an aware time, or epoch s. A job's time is when it is due (in the dead set when it
+            died, in a queue when it was enqueued, of a running job when it started).
+        before: Earlier than this.
+
+    Raises:
+        ValueError: A time has no zone.
+    """
+
+    job_class: str | None = None
+    queue: str | None = None
+    argument: str | None = None
+    text: str | None = None
+    error: str | None = None
+    after: float | datetime | None = None
+    before: float | datetime | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("after", "before"):
+            value = getattr(self, name)
+            if isinstance(value, datetime):
+                if value.tzinfo is None:
+                    raise ValueError(
+                        f"{name} is {value!r}, which has no time zone; give an aware time or epoch seconds"
+                    )
+                object.__setattr__(self, name, value.timestamp())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every job fits."""
+        return self == JobFilter()
+
+    @property
+    def has_only_times(self) -> bool:
+        """Whether a sorted set can be counted without a look at its jobs."""
+        return self == JobFilter(after=self.after, before=self.before)
+
+    @property
+    def earliest(self) -> float | None:
+        """`after` in epoch s."""
+        return self.after  # type: ignore[return-value]
+
+    @property
+    def latest(self) -> float | None:
+        """`before` in epoch s."""
+        return self.before  # type: ignore[return-value]
+
+    def fits(self, job: JobRecord, at: float | None) -> bool:
+        """
+        Whether *job* is meant.
+
+        Args:
+            at: The job's time, epoch s; one without a time fits no filter that asks for one.
+        """
+        return (
+            self._fits_time(at)
+            and (self.queue is None or job.queue == self.queue)
+            and (self.job_class is None or self.job_class in (job.klass, job.display_class))
+            and (self.text is None or self._text_bytes in job.value)
+            and (self.error is None or self._has_error(job, self.error))
+            and (self.argument is None or self.argument in json_text(job.display_args))
+        )
+
+    @cached_property
+    def _text_bytes(self) -> bytes:
+        return (self.text or "").encode(errors="surrogateescape")
+
+    def _fits_time(self, at: float | None) -> bool:
+        if self.earliest is None and self.latest is None:
+            return True
+        if at is None:
+            return False
+        return (self.earliest is None or at >= self.earliest) and (self.latest is None or at < self.latest)
+
+    def _has_error(self, job: JobRecord, wanted: str) -> bool:
+        if job.error_class is None and job.error_message is None:
+            return False
+        return wanted.casefold() in f"{job.error_class}: {job.error_message}".casefold()

@@ -1,0 +1,233 @@
+"""`sidekiq-py processes`: list, quiet, stop and dump, for processes of both languages."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from sidekiq_py import program
+from sidekiq_py.api import Process, ProcessSet, Stats
+from sidekiq_py.cli.choosing import COULD_NOT, ask, counted, unknown, yes_option
+from sidekiq_py.cli.connection import reads_redis
+from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.errors import RedisError, SidekiqError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.processes import process_set
+
+_COMPLETION_SECONDS = 1.0
+
+
+def complete_process(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The identities of processes, asked of Redis; none where it does not answer quickly."""
+    try:
+        usual = program.settings().redis
+        with closing(
+            Pool(replace(usual, socket_timeout_seconds=_COMPLETION_SECONDS, connect_timeout_seconds=1.0))
+        ) as pool:
+            return [CompletionItem(name) for name in process_set.identities(pool) if name.startswith(incomplete)]
+    except SidekiqError:
+        return []
+
+
+@click.group(invoke_without_command=True)
+@reads_redis
+@click.pass_context
+def processes(ctx: click.Context, as_json: bool) -> None:
+    """
+    List, quiet and stop worker processes, Ruby's and Python's.
+
+    Without a command they are listed.
+    """
+    if ctx.invoked_subcommand is None:
+        _list(as_json)
+
+
+@processes.command("list")
+@reads_redis
+def list_processes(as_json: bool) -> None:
+    """
+    Show worker processes, Ruby's and Python's.
+
+    BUSY are the jobs that run, as of the last heartbeat, and how many can. IN FLIGHT are jobs that a Python process has
+    taken and not settled.
+    """
+    _list(as_json)
+
+
+def _list(as_json: bool) -> None:
+    taken: dict[str, int] = {}
+    for entry in Stats().in_flight:
+        taken[entry.identity] = taken.get(entry.identity, 0) + entry.count
+    found = list(ProcessSet())
+    if as_json:
+        echo_json_array(process_as_json(process, taken.pop(process.identity, 0)) for process in found)
+        return
+    now = now_seconds()
+    rows = [
+        (
+            process.identity,
+            process.tag or "-",
+            relative(process.started_at, now),
+            f"{process.busy}/{process.concurrency}",
+            taken.pop(process.identity, 0) if process.is_python else "-",
+            f"{process.rss_kb // 1024} MB",
+            ",".join(process.queues),
+            " ".join(part for part in (process.version, "python" if process.is_python else None) if part) or "ruby",
+            "quiet" if process.is_stopping else "",
+        )
+        for process in found
+    ]
+    if rows:
+        headings = ("IDENTITY", "TAG", "STARTED", "BUSY", "IN FLIGHT", "RSS", "QUEUES", "VERSION", "")
+        echo_table(headings, rows, right=("BUSY", "IN FLIGHT", "RSS"))
+    else:
+        click.echo("No process is at work. Start one: sidekiq-py worker -r myapp.jobs")
+    if taken:
+        count = sum(taken.values())
+        jobs = "1 job is" if count == 1 else f"{count:,} jobs are"
+        click.echo(
+            f"{jobs} in flight at processes without a heartbeat; `sidekiq-py recover` gives back what they hold."
+        )
+
+
+def process_as_json(process: Process, in_flight: int) -> dict[str, Any]:
+    """One process, as `processes --json` and `top --once --json` show it."""
+    return {
+        "identity": process.identity,
+        "hostname": process.hostname,
+        "pid": process.pid,
+        "tag": process.tag,
+        "labels": process.labels,
+        "queues": process.queues,
+        "concurrency": process.concurrency,
+        "busy": process.busy,
+        "in_flight": in_flight,
+        "quiet": process.is_stopping,
+        "rss_kb": process.rss_kb,
+        "rtt_us": process.rtt_us,
+        "version": process.version,
+        "is_python": process.is_python,
+        "started_at": None if process.started_at is None else process.started_at.isoformat(),
+        "beat_at": process.beat_at.astimezone(UTC).isoformat(),
+    }
+
+
+def chosen(names: Sequence[str], found: Sequence[Process]) -> list[Process]:
+    """
+    The processes of these identities, or whose identities begin with one of these texts up to a colon.
+
+    Raises:
+        UsageError: There is none.
+    """
+    wanted = []
+    for name in names:
+        fitting = [one for one in found if one.identity == name or one.identity.startswith(f"{name.rstrip(':')}:")]
+        if not fitting:
+            known = [process.identity for process in found]
+            raise unknown("process", name, known, "sidekiq-py processes lists them.")
+        wanted += [process for process in fitting if process not in wanted]
+    return wanted
+
+
+def _takes_processes(command: Callable[..., Any]) -> Callable[..., Any]:
+    for decorate in (
+        reads_redis,
+        yes_option,
+        click.option("--all", "everything", is_flag=True, help="All processes, of both languages."),
+        click.argument("identities", metavar="[IDENTITY]...", nargs=-1, shell_complete=complete_process),
+    ):
+        command = decorate(command)
+    return command
+
+
+@processes.command()
+@_takes_processes
+def quiet(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool) -> None:
+    """
+    Let processes fetch no more jobs.
+
+    They finish what runs and stay; only a restart lets them fetch again. Give identities, a host, host:pid, or --all. A
+    process hears of it at its next heartbeat, within ten seconds.
+    """
+    wanted = _wanted("quiet", identities, everything)
+    if everything and wanted and not yes:
+        ask(lambda: _question("Quiet", wanted), what="quiet of all processes")
+    told = "{identity} will fetch no more jobs, within ten seconds."
+    _send(wanted, Process.quiet, told, as_json=as_json)
+
+
+@processes.command()
+@_takes_processes
+def stop(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool) -> None:
+    """
+    Stop processes.
+
+    They finish what runs, or give it back when their time is over (-t of the worker), and end. What supervises them
+    (systemd, Kubernetes) may start them again. Give identities, a host, host:pid, or --all. A process hears of it at
+    its next heartbeat, within ten seconds.
+    """
+    wanted = _wanted("stop", identities, everything)
+    if wanted and not yes:
+        ask(lambda: _question("Stop", wanted), what="stop")
+    told = "{identity} will stop, within ten seconds and the time that its jobs are given."
+    _send(wanted, Process.stop, told, as_json=as_json)
+
+
+@processes.command()
+@_takes_processes
+def dump(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool) -> None:
+    """
+    Ask processes what each of their threads does.
+
+    Each writes the backtraces of its threads to its own log, at its next heartbeat, within ten seconds. Give
+    identities, a host, host:pid, or --all.
+    """
+    told = (
+        "{identity} writes its threads to its log, within ten seconds: on {hostname}, where process {pid} writes its "
+        "standard output (a file, journalctl _PID={pid}, kubectl logs {hostname})."
+    )
+    _send(_wanted("dump", identities, everything), Process.dump_threads, told, as_json=as_json)
+
+
+def _wanted(command: str, identities: Sequence[str], everything: bool) -> list[Process]:
+    if bool(identities) == everything:
+        raise click.UsageError(f"which processes? Give identities, or --all: sidekiq-py processes {command} --all")
+    found = list(ProcessSet())
+    return found if everything else chosen(identities, found)
+
+
+def _question(question: str, wanted: Sequence[Process]) -> str:
+    busy = sum(process.busy for process in wanted)
+    who = wanted[0].identity if len(wanted) == 1 else counted(len(wanted), "process", "processes")
+    return f"{question} {who} ({counted(busy, 'job')} running)"
+
+
+def _send(wanted: Sequence[Process], signal: Callable[[Process], None], told: str, *, as_json: bool) -> None:
+    sent: list[Process] = []
+    refused: list[tuple[Process, str]] = []
+    for process in wanted:
+        try:
+            signal(process)
+            sent.append(process)
+        except SidekiqError as error:
+            if isinstance(error, RedisError):
+                raise
+            refused.append((process, str(error)))
+    if as_json:
+        errors = [{"identity": process.identity, "error": reason} for process, reason in refused]
+        echo_json({"sent": [process.identity for process in sent], "refused": errors})
+    else:
+        for process in sent:
+            host = process.hostname or "its host"
+            click.echo(told.format(identity=process.identity, hostname=host, pid=process.pid))
+        for _, reason in refused:
+            click.echo(reason, err=True)
+        if not wanted:
+            click.echo("No process is at work.")
+    if refused:
+        click.get_current_context().exit(COULD_NOT)

@@ -1,0 +1,360 @@
+"""`sidekiq-py queues`: list, show, clear, delete, pause, unpause, move and add."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+import click
+
+from sidekiq_py.api import BulkResult, JobFilter, ProcessSet, Queue, QueuedJob, Stats
+from sidekiq_py.cli.choosing import (
+    ask,
+    counted,
+    dry_run_option,
+    filter_options,
+    rate_option,
+    stopped_by_ctrl_c,
+    take_filter,
+    tell_count,
+    tell_result,
+    unknown,
+    yes_option,
+)
+from sidekiq_py.cli.connection import complete_queue, reads_redis
+from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, progress, relative, shortened
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.options import unseen_in
+from sidekiq_py.wire.json_loose import json_text
+
+_LISTED = 25
+_ARGS_WIDTH = 60
+
+
+class _Queues(click.Group):
+    """A name where a command should stand is told how to show that queue."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's."""
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            names = ", ".join(self.list_commands(ctx))
+            raise click.UsageError(
+                f"No such command {args[0]!r}; there are {names}. To show a queue: sidekiq-py queues show {args[0]}",
+                ctx,
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Queues, invoke_without_command=True)
+@reads_redis
+@click.pass_context
+def queues(ctx: click.Context, as_json: bool) -> None:
+    """
+    List, show, clear, delete, pause and move queues.
+
+    Without a command the queues are listed.
+    """
+    if ctx.invoked_subcommand is None:
+        _list(as_json)
+
+
+@queues.command("list")
+@reads_redis
+def list_queues(as_json: bool) -> None:
+    """
+    Show all queues: size, latency, jobs in flight.
+
+    LATENCY is the age in seconds of the job that runs next. IN FLIGHT are jobs that Python workers have taken and not
+    settled; they are safe in Redis, and Ruby's Web UI does not show them.
+    """
+    _list(as_json)
+
+
+def _list(as_json: bool) -> None:
+    summaries = Stats().queue_summaries
+    if as_json:
+        echo_json_array({**asdict(summary), "latency": round(summary.latency, 3)} for summary in summaries)
+        return
+    if not summaries:
+        click.echo("There are no queues: nothing was ever pushed to this Redis.")
+        return
+    rows = [(q.name, q.size, f"{q.latency:.2f}", q.in_flight, "paused" if q.paused else "") for q in summaries]
+    echo_table(("NAME", "SIZE", "LATENCY", "IN FLIGHT", ""), rows, right=("SIZE", "LATENCY", "IN FLIGHT"))
+
+
+@queues.command("show")
+@click.argument("name", shell_complete=complete_queue)
+@filter_options(queue=False, time="were enqueued")
+@click.option("-n", "--limit", default=_LISTED, show_default=True, help="How many; 0 shows all.")
+@reads_redis
+def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
+    """
+    Show the jobs of a queue, the newest first.
+
+    The job that runs next is the last of them.
+    """
+    queue = _known(name)
+    wanted = take_filter(options)
+    with progress("Look through", queue.size, hidden=as_json or wanted.is_empty) as report:
+        found = queue.find(wanted, looked_at=report)
+        shown = islice(found, limit) if limit > 0 else found
+        if as_json:
+            echo_json_array(map(_job_as_json, shown))
+            return
+        jobs = list(shown)
+    if not jobs:
+        click.echo("There are none." if not wanted.is_empty else f"{name} is empty.")
+    else:
+        now = now_seconds()
+        rows = [
+            (
+                job.jid or "-",
+                relative(job.enqueued_at, now),
+                shortened(job.display_class or "-", 40),
+                shortened(json_text(job.display_args), _ARGS_WIDTH),
+            )
+            for job in jobs
+        ]
+        echo_table(("JID", "ENQUEUED", "CLASS", "ARGS"), rows, elastic=("CLASS", "ARGS"))
+        size = queue.size
+        if len(jobs) == limit and size > limit:
+            click.echo(f"{limit} of {size:,} shown; --limit 0 shows all.")
+    if queue.paused:
+        click.echo(f"{name} is paused. To go on: sidekiq-py queues unpause {name}")
+
+
+@queues.command("clear")
+@click.argument("name", shell_complete=complete_queue)
+@filter_options(queue=False, time="were enqueued")
+@yes_option
+@dry_run_option
+@rate_option
+@reads_redis
+def clear(name: str, yes: bool, dry_run: bool, rate: float | None, as_json: bool, **options: Any) -> None:
+    """
+    Delete jobs of a queue.
+
+    All of them, or those that filters choose. The queue itself stays, with its pause. Jobs that workers have taken
+    already are not touched.
+    """
+    queue = _known(name)
+    wanted = take_filter(options)
+    if dry_run:
+        tell_count(_count(queue, wanted), "deleted", as_json=as_json)
+        return
+    if not yes:
+        ask(lambda: f"Delete {_jobs_of(queue, wanted)}", what="clear")
+    if wanted.is_empty and rate is None:
+        result = BulkResult(queue.clear(keep_name=True), 0, 0, ())
+        tell_result(result, "deleted", as_json=as_json)
+        return
+
+    def delete(jobs: Iterator[QueuedJob], report: Callable[[int], None], stop: Callable[[], bool]) -> BulkResult:
+        return queue.delete_many(jobs, report, per_second=rate, stop=stop)
+
+    _act(queue, wanted, delete, "Delete", "deleted", as_json=as_json)
+
+
+@queues.command("delete")
+@click.argument("name", shell_complete=complete_queue)
+@yes_option
+@dry_run_option
+@reads_redis
+def delete(name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """
+    Delete a queue: its jobs, its name and its pause.
+
+    A later push begins it anew. Jobs that workers have taken already are not touched.
+    """
+    queue = _known(name)
+    if dry_run:
+        tell_count(queue.size, "deleted", as_json=as_json)
+        return
+    if not yes:
+        ask(lambda: f"Delete the queue {name} with {_jobs_of(queue, JobFilter())}", what="delete")
+    deleted = queue.delete()
+    if as_json:
+        echo_json({"queue": name, "deleted": deleted})
+    else:
+        click.echo(f"{name} deleted, with {counted(deleted, 'job')}.")
+
+
+@queues.command("pause")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_queue)
+@reads_redis
+def pause(names: tuple[str, ...], as_json: bool) -> None:
+    """
+    Let workers leave queues alone.
+
+    Pushes go on. Python workers obey within moments, and so do Ruby's with Sidekiq Pro, whose set `paused` this is;
+    open-source Ruby processes go on fetching, and are named.
+    """
+    done = []
+    for queue in [_known(name) for name in names]:
+        was_running = queue.pause()
+        # A quiet process fetches from no queue.
+        ruby = [process.identity for process in ProcessSet().serving(queue.name) if not process.is_python]
+        done.append({"queue": queue.name, "paused": True, "changed": was_running, "ruby_processes": ruby})
+        if as_json:
+            continue
+        click.echo(f"{queue.name} is paused." if was_running else f"{queue.name} was paused already.")
+        if ruby:
+            goes = "this Ruby process goes" if len(ruby) == 1 else "these Ruby processes go"
+            click.echo(
+                f"Without Sidekiq Pro {goes} on fetching from it: {', '.join(ruby)}\n"
+                f"To end all fetching there: sidekiq-py processes quiet {' '.join(ruby)}"
+            )
+    if as_json:
+        echo_json_array(done)
+
+
+@queues.command("unpause")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_queue)
+@reads_redis
+def unpause(names: tuple[str, ...], as_json: bool) -> None:
+    """Let workers fetch from paused queues again."""
+    done = []
+    for queue in [_known(name) for name in names]:
+        was_paused = queue.unpause()
+        done.append({"queue": queue.name, "paused": False, "changed": was_paused})
+        if not as_json:
+            click.echo(f"{queue.name} goes on." if was_paused else f"{queue.name} was not paused.")
+    if as_json:
+        echo_json_array(done)
+
+
+@queues.command("move")
+@click.argument("source", metavar="FROM", shell_complete=complete_queue)
+@click.argument("target", metavar="TO", shell_complete=complete_queue)
+@filter_options(queue=False, time="were enqueued")
+@click.option("--create", is_flag=True, help="TO may be a queue that does not exist yet.")
+@yes_option
+@dry_run_option
+@rate_option
+@reads_redis
+def move(
+    source: str,
+    target: str,
+    create: bool,
+    yes: bool,
+    dry_run: bool,
+    rate: float | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """
+    Move jobs to another queue.
+
+    All of them, or those that filters choose. They line up behind the jobs that wait there, in their order, each byte
+    for byte as it is. Each round trip moves a hundred jobs in one step: however this command ends, each job is in one
+    of the two queues, once.
+    """
+    if source == target:
+        raise click.UsageError("FROM and TO are the same queue")
+    queue = _known(source)
+    _check_target(target, create)
+    wanted = take_filter(options)
+    if dry_run:
+        tell_count(_count(queue, wanted), f"moved to {target}", as_json=as_json)
+        return
+    if not yes:
+        ask(lambda: f"Move {_jobs_of(queue, wanted)} to {target}", what="move")
+
+    def move(jobs: Iterator[QueuedJob], report: Callable[[int], None], stop: Callable[[], bool]) -> BulkResult:
+        chosen = None if wanted.is_empty else jobs
+        return queue.move_to(target, chosen, report, per_second=rate, stop=stop)
+
+    _act(queue, wanted, move, "Move", f"moved to {target}", as_json=as_json)
+
+
+@queues.command("add")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@reads_redis
+def add(names: tuple[str, ...], as_json: bool) -> None:
+    """
+    Enter queues in the list of queues.
+
+    So that every Web UI shows them: for queues whose jobs were pushed by something that did not enter them itself.
+    """
+    for name in names:
+        if not Queue(name).size:
+            raise unknown("queue with jobs", name, _names(), "Check the name; case matters.")
+    added = [name for name in names if Queue(name).enter()]
+    if as_json:
+        echo_json({"added": added})
+    else:
+        click.echo(f"Added: {', '.join(added)}." if added else "They are in the list already.")
+
+
+def _act(
+    queue: Queue,
+    wanted: JobFilter,
+    act: Callable[[Iterator[QueuedJob], Callable[[int], None], Callable[[], bool]], BulkResult],
+    label: str,
+    done: str,
+    *,
+    as_json: bool,
+) -> None:
+    size = queue.size
+    with stopped_by_ctrl_c() as is_stopped, progress(label, size, hidden=as_json) as report:
+        looked_at, dealt_with = (None, report) if wanted.is_empty else (report, lambda number: None)
+        jobs = islice(queue.find(wanted, oldest_first=True, looked_at=looked_at, stop=is_stopped), size)
+        result = act(jobs, dealt_with, is_stopped)
+        stopped = is_stopped()
+    tell_result(result, done, as_json=as_json, stopped=stopped)
+
+
+def _count(queue: Queue, wanted: JobFilter) -> int:
+    if wanted.is_empty:
+        return queue.size
+    with progress("Look through", queue.size, hidden=False) as report:
+        return sum(1 for _ in queue.find(wanted, looked_at=report))
+
+
+def _jobs_of(queue: Queue, wanted: JobFilter) -> str:
+    count = _count(queue, wanted)
+    fitting = "" if wanted.is_empty else (" that fits" if count == 1 else " that fit")
+    return f"{counted(count, 'job')} of {queue.name}{fitting}"
+
+
+def _known(name: str) -> Queue:
+    queue = Queue(name)
+    names = _names()
+    if name not in names and not queue.size:
+        raise unknown("queue", name, names, "sidekiq-py queues lists them.")
+    return queue
+
+
+def _names() -> list[str]:
+    """Queues that exist in any way: pushed to, paused, with jobs in flight, or served by a process."""
+    found = {summary.name for summary in Stats().queue_summaries} | set(Queue.paused_names())
+    return sorted(found.union(*(process.queues for process in ProcessSet())))
+
+
+def _check_target(name: str, create: bool) -> None:
+    names = _names()
+    if name in names:
+        return
+    if not create:
+        raise unknown("queue", name, names, "To move jobs to a new queue, add --create.")
+    if (unseen := unseen_in(name)) is not None:
+        raise click.UsageError(
+            f"{name!r} has the character {unseen}; names of queues have no white space or control characters"
+        )
+
+
+def _job_as_json(job: QueuedJob) -> dict[str, Any]:
+    return {
+        "jid": job.jid,
+        "queue": job.queue,
+        "class": job.display_class,
+        "args": job.display_args,
+        "enqueued_at": None if job.enqueued_at is None else job.enqueued_at.isoformat(),
+        "latency": round(job.latency, 3),
+        "retry_count": job.retry_count,
+        "error_class": job.error_class,
+        "error_message": job.error_message,
+        "payload": job.item or None,
+    }

@@ -1,0 +1,85 @@
+"""`sidekiq-py jobs`: what runs now."""
+
+from typing import Any
+
+import click
+
+from sidekiq_py.api import Process, ProcessSet, Work, WorkSet
+from sidekiq_py.cli.choosing import filter_options, take_filter, warn_of_queue
+from sidekiq_py.cli.connection import reads_redis
+from sidekiq_py.cli.output import echo_json_array, echo_table, shortened, span
+from sidekiq_py.cli.processes import chosen, complete_process
+from sidekiq_py.wire.json_loose import json_text
+
+_ARGS_WIDTH = 60
+
+
+@click.command()
+@filter_options(error=False, time="started")
+@click.option(
+    "--process",
+    "process_name",
+    metavar="IDENTITY",
+    shell_complete=complete_process,
+    help="Only jobs of this process, or of those whose identity begins so: a host, host:pid.",
+)
+@reads_redis
+def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
+    """
+    Show what runs now, for how long and where.
+
+    As of each process's last heartbeat, which is up to ten seconds old: jobs that took less may never be seen here. The
+    longest running comes first.
+    """
+    processes = {process.identity: process for process in ProcessSet()}
+    wanted = take_filter(options)
+    warn_of_queue(wanted)
+    works = WorkSet().find(wanted)
+    if process_name is not None:
+        names = {process.identity for process in chosen([process_name], list(processes.values()))}
+        works = [work for work in works if work.process_id in names]
+    if as_json:
+        echo_json_array(work_as_json(work, processes.get(work.process_id)) for work in works)
+        return
+    if not works:
+        said = "No such job runs" if not wanted.is_empty or process_name else "No job runs"
+        click.echo(f"{said}, as of the last heartbeats ({len(processes)} processes).")
+        return
+    rows = [
+        (
+            "-" if work.elapsed_seconds is None else span(work.elapsed_seconds),
+            work.queue,
+            shortened(work.job.display_class or "-", 40),
+            shortened(json_text(work.job.display_args), _ARGS_WIDTH),
+            work.job.jid or "-",
+            work.process_id,
+            language(processes.get(work.process_id)),
+        )
+        for work in works
+    ]
+    headings = ("RUNNING", "QUEUE", "CLASS", "ARGS", "JID", "PROCESS", "")
+    echo_table(headings, rows, right=("RUNNING",), elastic=("CLASS", "ARGS"))
+
+
+def language(process: Process | None) -> str:
+    """`python` or `ruby`; empty for a process that has gone since."""
+    if process is None:
+        return ""
+    return "python" if process.is_python else "ruby"
+
+
+def work_as_json(work: Work, process: Process | None) -> dict[str, Any]:
+    """One running job, as `jobs --json` and `top --once --json` show it."""
+    elapsed = work.elapsed_seconds
+    return {
+        "jid": work.job.jid,
+        "class": work.job.display_class,
+        "args": work.job.display_args,
+        "queue": work.queue,
+        "process": work.process_id,
+        "thread": work.thread_id,
+        "language": language(process) or None,
+        "run_at": None if work.run_at is None else work.run_at.isoformat(),
+        "elapsed": None if elapsed is None else round(elapsed, 3),
+        "payload": work.job.item or None,
+    }

@@ -1,0 +1,56 @@
+"""`sidekiq-py set-aside`: keys of a wrong type are renamed, so that right ones can be made."""
+
+import click
+
+from sidekiq_py import program
+from sidekiq_py.cli.choosing import COULD_NOT, ask, yes_option
+from sidekiq_py.cli.connection import reads_redis
+from sidekiq_py.cli.output import echo_json, plain
+from sidekiq_py.client import sync_client
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.doctor import misfits
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.processes import process_set
+from sidekiq_py.redis_access.reads import survey
+
+_AWAY = "misplaced:"
+
+
+@click.command()
+@click.argument("key")
+@yes_option
+@reads_redis
+@click.pass_context
+def set_aside(ctx: click.Context, key: str, yes: bool, as_json: bool) -> None:
+    """
+    Rename a key of a wrong type out of the way.
+
+    For keys that `doctor` names: something else wrote them, and pushes or workers fail because of them. What KEY holds
+    is kept under misplaced:KEY; a right one is made when it is needed. A key that is as it should be is left alone.
+    """
+    pool = sync_client.current().pool
+    namespace = program.settings().redis.namespace
+    try:
+        identities = process_set.identities(pool)
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
+        # It is the registry itself that is in the way.
+        identities = []
+    misfit = misfits.of_key(pool, key, identities, now_seconds())
+    if misfit is None:
+        hint = f" Give it without the namespace {namespace}." if namespace and key.startswith(f"{namespace}:") else ""
+        raise click.UsageError(
+            f"{plain(key)} is not a key of Sidekiq's that holds a wrong type; nothing is renamed.{hint} "
+            "sidekiq-py doctor names those that do."
+        )
+    if not yes:
+        ask(lambda: f"{misfit.seen[0].upper()}{misfit.seen[1:]}. Rename it to {_AWAY}{plain(key)}", what="set-aside")
+    done = survey.rename(pool, key, _AWAY + key)
+    if as_json:
+        echo_json({"key": key, "renamed_to": _AWAY + key if done else None})
+    elif done:
+        click.echo(f"{plain(key)} is now {_AWAY}{plain(key)}.")
+    if not done:
+        click.echo(f"Nothing was renamed: there is a {_AWAY}{plain(key)} already. Delete that one first.", err=True)
+        ctx.exit(COULD_NOT)

@@ -1,0 +1,99 @@
+"""`sidekiq-py top`: processes, queues and running jobs of both languages, live or once."""
+
+import shutil
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from sidekiq_py.api import Overview, OverviewReader
+from sidekiq_py.cli import top_view
+from sidekiq_py.cli.connection import reads_redis
+from sidekiq_py.cli.output import echo_json
+from sidekiq_py.cli.processes import process_as_json
+from sidekiq_py.cli.running import work_as_json
+from sidekiq_py.clock import Wakeable
+
+# What is piped is not cut to a terminal.
+_UNBOUND = 10_000
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Print it and exit.")
+@click.option(
+    "--sample",
+    type=click.FloatRange(0),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --once: count rates over so long; 0 leaves them out.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(0.1),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Read Redis so often.",
+)
+@reads_redis
+def top(once: bool, sample: float, every: float, as_json: bool) -> None:
+    """
+    Watch processes, queues and running jobs live.
+
+    Ruby's and Python's alike. Keys quiet and stop processes, pause queues and retry what failed; ? shows them all.
+    Redis is read once a second, in one round trip.
+    """
+    if as_json and not once:
+        raise click.UsageError("--json goes with --once")
+    if once:
+        overview = _read_once(sample)
+        if as_json:
+            echo_json(_document(overview))
+        else:
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _UNBOUND
+            for line in top_view.report(overview, width):
+                click.echo(line)
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("top needs a terminal; without one: sidekiq-py top --once")
+    try:
+        # Only for a full screen: Python may be built without it.
+        from sidekiq_py.cli import top_screen
+    except ImportError as error:
+        raise click.ClickException(
+            f"this Python has no curses ({error}), which a full screen needs; use sidekiq-py top --once"
+        ) from error
+    # An unreachable Redis is told before the screen is taken.
+    reader = OverviewReader()
+    top_screen.run(reader, reader.read(), every)
+
+
+def _read_once(sample: float) -> Overview:
+    reader = OverviewReader()
+    overview = reader.read()
+    if sample:
+        Wakeable().wait(sample)
+        overview = reader.read()
+    return overview
+
+
+def _document(overview: Overview) -> dict[str, Any]:
+    processes = {process.identity: process for process in overview.processes}
+    return {
+        "at": round(overview.at, 3),
+        "processed": overview.processed,
+        "failed": overview.failed,
+        "enqueued": overview.enqueued,
+        "in_flight": sum(entry.count for entry in overview.in_flight),
+        "scheduled": overview.scheduled,
+        "retries": overview.retries,
+        "dead": overview.dead,
+        "busy": sum(process.busy for process in overview.processes),
+        "concurrency": overview.concurrency,
+        "rates": None if overview.rates is None else asdict(overview.rates),
+        "queues": [{**asdict(queue), "latency": round(queue.latency, 3)} for queue in overview.queues],
+        "processes": [process_as_json(one, overview.in_flight_of(one.identity)) for one in overview.processes],
+        "jobs": [work_as_json(work, processes.get(work.process_id)) for work in overview.works],
+    }

@@ -1,0 +1,303 @@
+"""
+`top` on a terminal: curses paints, one thread reads Redis, one at a time does what a key asked for.
+
+curses compares what is to be shown with what is, and sends the difference, so nothing flickers.
+"""
+
+import curses
+import locale
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+import click
+
+from sidekiq_py.api import Overview, OverviewReader, Process, ProcessSet, Queue, RetrySet
+from sidekiq_py.cli.top_view import Line, State, Style, screen
+from sidekiq_py.clock import Wakeable
+from sidekiq_py.errors import SidekiqError
+
+_LOOK_MS = 100
+_ESCAPE = 27
+_KEYS_OF_HELP = {ord("?"), ord("h")}
+
+
+def run(reader: OverviewReader, first: Overview, every_seconds: float) -> None:
+    """
+    Show it until somebody quits.
+
+    Args:
+        first: What was read already.
+        every_seconds: Read Redis so often.
+
+    Raises:
+        ClickException: The terminal cannot show a full screen.
+    """
+    locale.setlocale(locale.LC_ALL, "")
+    feed = _Feed(reader, first, every_seconds)
+    # Left to its default, TERM would leave the terminal as curses has set it.
+    before = signal.signal(signal.SIGTERM, _leave)
+    window = _open()
+    try:
+        feed.start()
+        _Screen(window, feed).loop()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        feed.stop()
+        curses.endwin()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _open() -> curses.window:
+    os.environ.setdefault("ESCDELAY", "25")
+    try:
+        curses.setupterm()
+        if not curses.tigetstr("cup"):
+            raise curses.error("it has no way to place the cursor")
+        window = curses.initscr()
+    except curses.error as error:
+        name = os.environ.get("TERM") or "not set"
+        raise click.ClickException(
+            f"this terminal (TERM is {name}) cannot show a full screen: {error}. Use sidekiq-py top --once"
+        ) from error
+    curses.noecho()
+    curses.cbreak()
+    window.keypad(True)
+    window.timeout(_LOOK_MS)
+    try:
+        curses.curs_set(0)
+    except curses.error:
+        # Some terminals cannot hide it.
+        pass
+    return window
+
+
+class _Feed:
+    """Reads Redis again and again, in a thread: one that hangs must not hold up the keys."""
+
+    def __init__(self, reader: OverviewReader, first: Overview, every_seconds: float) -> None:
+        self.overview = first
+        self.trouble = ""
+        self.version = 0
+        self._reader = reader
+        self._every_seconds = every_seconds
+        self._stopped = Wakeable()
+        self._thread = threading.Thread(target=self._run, name="sidekiq.top/feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more; a read that is under way is not waited for."""
+        self._stopped.wake()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every_seconds):
+            try:
+                self.overview, self.trouble = self._reader.read(), ""
+            except SidekiqError as error:
+                self.trouble = f"{error} Trying again."
+            self.version += 1
+
+
+class _Work:
+    """What a key asked for, in a thread; one at a time."""
+
+    def __init__(self) -> None:
+        self.message = ""
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is not done yet."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, act: Callable[[], str]) -> None:
+        """Do it; *act* returns what to say of it."""
+        if self.is_busy:
+            self.message = "Wait until the last command is done, or press x to end it."
+            return
+        self._is_stopped = False
+
+        def run() -> None:
+            try:
+                self.message = act()
+            except SidekiqError as error:
+                self.message = str(error)
+
+        self._thread = threading.Thread(target=run, name="sidekiq.top/command", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let a long one end between two round trips."""
+        self._is_stopped = True
+
+    def is_stopped(self) -> bool:
+        """Whether it is to end."""
+        return self._is_stopped
+
+    def report(self, done: int) -> None:
+        """How far it is."""
+        self.message = f"{done:,} retries looked at. x ends it."
+
+
+class _Screen:
+    """The loop of keys and pictures."""
+
+    def __init__(self, window: curses.window, feed: _Feed) -> None:
+        self._window = window
+        self._feed = feed
+        self._work = _Work()
+        self._state = State()
+        self._question: tuple[str, Callable[[], str]] | None = None
+        self._styles = _styles()
+
+    def loop(self) -> None:
+        """Until somebody quits."""
+        shown: object = None
+        while True:
+            key = self._window.getch()
+            if key == ord("q") and self._question is None:
+                return
+            if key != -1:
+                self._press(key)
+            picture = (self._feed.version, self._work.message, self._question)
+            if key != -1 or picture != shown:
+                shown = picture
+                self._paint()
+
+    def _press(self, key: int) -> None:
+        if key == curses.KEY_RESIZE:
+            return
+        if self._question is not None:
+            (_, act), self._question = self._question, None
+            self._work.message = ""
+            if key in (ord("y"), ord("Y")):
+                self._work.start(act)
+            return
+        state, overview = self._state, self._feed.overview
+        self._work.message = "" if not self._work.is_busy else self._work.message
+        if key in _KEYS_OF_HELP or (state.has_help and key == _ESCAPE):
+            state.has_help = not state.has_help
+        elif key in (ord("\t"), curses.KEY_RIGHT):
+            state.turn(1)
+        elif key in (curses.KEY_BTAB, curses.KEY_LEFT):
+            state.turn(-1)
+        elif key in (curses.KEY_DOWN, ord("j")):
+            state.move(overview, 1)
+        elif key in (curses.KEY_UP, ord("k")):
+            state.move(overview, -1)
+        elif key == ord("x"):
+            self._work.stop()
+        elif key == ord("r"):
+            self._retry(overview)
+        elif key == ord("p"):
+            self._pause(overview)
+        elif key in (ord("u"), ord("s"), ord("d")):
+            self._signal(chr(key), overview)
+
+    def _retry(self, overview: Overview) -> None:
+        if not overview.retries:
+            self._work.message = "The retry set is empty."
+            return
+
+        def retry() -> str:
+            result = RetrySet().retry_all(self._work.report, stop=self._work.is_stopped)
+            refused = f", {result.refused:,} could not be" if result.refused else ""
+            return f"{result.moved:,} retries enqueued{refused}."
+
+        self._question = (f"Retry all {overview.retries:,} retries now? y/n", retry)
+
+    def _pause(self, overview: Overview) -> None:
+        # Not one that nobody has looked at.
+        name = self._state.chosen(overview, "queues") if self._state.section == "queues" else None
+        if name is None:
+            self._work.message = "Select a queue first: Tab goes to the queues."
+            return
+
+        def pause() -> str:
+            queue = Queue(name)
+            if queue.unpause():
+                return f"{name} goes on."
+            queue.pause()
+            ruby = [process.identity for process in ProcessSet().serving(name) if not process.is_python]
+            others = f" Without Sidekiq Pro these Ruby processes go on: {', '.join(ruby)}" if ruby else ""
+            return f"{name} is paused.{others}"
+
+        self._work.start(pause)
+
+    def _signal(self, key: str, overview: Overview) -> None:
+        identity = self._state.chosen_process(overview)
+        process = next((one for one in overview.processes if one.identity == identity), None)
+        if process is None:
+            self._work.message = "Select a process, or a job that it runs, first: Tab goes to the next section."
+        elif key == "d":
+            told = f"{process.identity} writes its threads to its log on {process.hostname}, within ten seconds."
+            self._work.start(_telling(Process.dump_threads, process, told))
+        elif key == "u":
+            told = f"{process.identity} will fetch no more jobs, within ten seconds."
+            self._question = (f"Quiet {process.identity}? y/n", _telling(Process.quiet, process, told))
+        else:
+            told = f"{process.identity} will stop, within ten seconds and the time that its jobs are given."
+            self._question = (f"Stop {process.identity}? y/n", _telling(Process.stop, process, told))
+
+    def _paint(self) -> None:
+        height, width = self._window.getmaxyx()
+        self._state.trouble = self._feed.trouble
+        self._state.message = self._question[0] if self._question else self._work.message
+        # The last column is left free: a character there would scroll some terminals.
+        lines = screen(self._feed.overview, self._state, width - 1, height)
+        self._window.erase()
+        for row, line in enumerate(lines):
+            self._put(row, line, width)
+        self._window.refresh()
+
+    def _put(self, row: int, line: Line, width: int) -> None:
+        text = line.text.ljust(width - 1) if line.style == "selected" else line.text
+        encoding = locale.getpreferredencoding(False)
+        try:
+            text = text.encode(encoding, "replace").decode(encoding)
+            self._window.addnstr(row, 0, text, width - 1, self._styles[line.style])
+        except curses.error:
+            # The terminal became smaller a moment ago; the next picture fits.
+            pass
+
+
+def _telling(signal_to: Callable[[Process], None], process: Process, told: str) -> Callable[[], str]:
+    def tell() -> str:
+        signal_to(process)
+        return told
+
+    return tell
+
+
+def _styles() -> dict[Style, int]:
+    styles: dict[Style, int] = {
+        "": curses.A_NORMAL,
+        "title": curses.A_BOLD,
+        "heading": curses.A_BOLD | curses.A_UNDERLINE,
+        "selected": curses.A_REVERSE,
+        "warning": curses.A_BOLD,
+        "dim": curses.A_DIM,
+    }
+    # https://no-color.org
+    if not os.environ.get("NO_COLOR"):
+        try:
+            curses.start_color()
+            curses.use_default_colors()
+            curses.init_pair(1, curses.COLOR_YELLOW, -1)
+            curses.init_pair(2, curses.COLOR_CYAN, -1)
+            styles["warning"] = curses.color_pair(1)
+            styles["heading"] = curses.color_pair(2) | curses.A_BOLD
+        except curses.error:
+            pass
+    return styles

@@ -1,0 +1,308 @@
+"""What `top` shows, as lines of text: for any size of a terminal, and for none."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sidekiq_py.api import Overview, Process, QueueSummary, Work
+from sidekiq_py.cli.output import plain, shortened, span
+from sidekiq_py.cli.running import language
+from sidekiq_py.wire.json_loose import json_text
+
+Style = Literal["", "title", "heading", "selected", "warning", "dim"]
+
+SECTIONS = ("processes", "queues", "jobs")
+_NARROWEST = 6
+# Below this a screen has room for one section only.
+_LEAST_ROWS = 12
+_SILENT_SECONDS = 25
+_ARGS_WIDTH = 200
+_GAP = 2
+
+HELP = (
+    "Tab, Shift-Tab   the next section, the one before",
+    "Up, Down, j, k   select a row",
+    "u                quiet the selected process, or that of the selected job: it fetches no more",
+    "s                stop it",
+    "d                let it write its threads to its log",
+    "p                pause the selected queue, or let it go on",
+    "r                retry all jobs in the retry set now",
+    "x                end what r has begun; the other retries stay",
+    "?                show this, and go back",
+    "q                quit",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the screen."""
+
+    text: str
+    style: Style = ""
+
+
+@dataclass(slots=True)
+class State:
+    """
+    What somebody has chosen.
+
+    Args:
+        section: Of `SECTIONS`.
+        selected: In each section the name of the selected row: an identity, a queue, a process and its thread.
+        has_help: The keys are shown instead.
+        message: For the last line.
+        trouble: Why Redis could not be read.
+    """
+
+    section: str = SECTIONS[0]
+    selected: dict[str, str] = field(default_factory=dict)
+    has_help: bool = False
+    message: str = ""
+    trouble: str = ""
+
+    def move(self, overview: Overview, step: int) -> None:
+        """Select another row of the section."""
+        names = row_names(overview, self.section)
+        if names:
+            place = names.index(self.chosen(overview, self.section) or names[0])
+            self.selected[self.section] = names[max(0, min(len(names) - 1, place + step))]
+
+    def turn(self, step: int) -> None:
+        """Go to another section."""
+        self.section = SECTIONS[(SECTIONS.index(self.section) + step) % len(SECTIONS)]
+
+    def chosen(self, overview: Overview, section: str) -> str | None:
+        """The selected row's name; the first one's where it has gone, None where there is none."""
+        names = row_names(overview, section)
+        name = self.selected.get(section)
+        return name if name in names else next(iter(names), None)
+
+    def chosen_process(self, overview: Overview) -> str | None:
+        """The identity of the selected process, or of the one that runs the selected job."""
+        if self.section == "queues":
+            return None
+        name = self.chosen(overview, self.section)
+        return name.rpartition("/")[0] if name is not None and self.section == "jobs" else name
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """
+    A column.
+
+    Args:
+        keep: Where there is no room, those with the lowest number go first.
+        is_elastic: It may be cut.
+    """
+
+    heading: str
+    cell: Callable[[Any], Any]
+    keep: int
+    is_right: bool = False
+    is_elastic: bool = False
+
+
+def row_names(overview: Overview, section: str) -> list[str]:
+    """What the rows of a section are called."""
+    if section == "processes":
+        return [process.identity for process in overview.processes]
+    if section == "queues":
+        return [queue.name for queue in overview.queues]
+    return [f"{work.process_id}/{work.thread_id}" for work in overview.works]
+
+
+def report(overview: Overview, width: int) -> Iterator[str]:
+    """All of it, for `--once`."""
+    yield from (line.text for line in _head(overview, width, is_live=False))
+    for section in SECTIONS:
+        yield ""
+        yield from (line.text for line in _table(overview, section, width))
+
+
+def screen(overview: Overview, state: State, width: int, height: int) -> list[Line]:
+    """Exactly *height* lines of at most *width* characters."""
+    head = _head(overview, width, is_live=True)
+    if state.trouble:
+        head = [Line(shortened(state.trouble, width), "warning"), *head[1:]]
+    if state.has_help:
+        body = [Line(""), *(Line(_cut(text, width)) for text in HELP)]
+    else:
+        body = _body(overview, state, width, max(0, height - len(head) - 1))
+    rows = max(0, height - 1)
+    lines = [*head, *body][:rows]
+    lines += [Line("")] * (rows - len(lines))
+    keys = state.message or "? keys  Tab section  u quiet  s stop  d dump  p pause  r retry  q quit"
+    return [*lines, Line(shortened(keys, width), "warning" if state.message else "dim")][:height]
+
+
+def _head(overview: Overview, width: int, *, is_live: bool) -> list[Line]:
+    rates = overview.rates
+    busy = sum(process.busy for process in overview.processes)
+    clock = datetime.fromtimestamp(overview.at, UTC).astimezone().strftime("%H:%M:%S")
+    speed = "" if rates is None else f"  {rates.processed:,.1f}/s processed  {rates.failed:,.1f}/s failed"
+    in_flight = sum(entry.count for entry in overview.in_flight)
+    numbers = [
+        f"{busy:,} of {overview.concurrency:,} busy",
+        f"{overview.enqueued:,} enqueued",
+        f"{overview.retries:,} retries",
+        f"{overview.dead:,} dead",
+        f"{overview.scheduled:,} scheduled",
+        f"{in_flight:,} in flight",
+        f"{overview.processed:,} processed",
+        f"{overview.failed:,} failed",
+    ]
+    while len(numbers) > 1 and len("  ".join(numbers)) > width:
+        numbers.pop()
+    title = f"sidekiq-py top  {clock}{speed}" if is_live else f"{clock}{speed}"
+    return [Line(_cut(title, width), "title"), Line(_cut("  ".join(numbers), width))]
+
+
+def _body(overview: Overview, state: State, width: int, height: int) -> list[Line]:
+    sections = SECTIONS if height >= _LEAST_ROWS else (state.section,)
+    wanted = {section: max(1, len(row_names(overview, section))) for section in sections}
+    # A blank line and the headings of each.
+    rooms = _shares(wanted, max(0, height - 2 * len(sections)))
+    lines: list[Line] = []
+    for section in sections:
+        table = _table(overview, section, width)
+        lines += [Line(""), table[0]]
+        lines += _window(table[1:], overview, state, section, rooms[section])
+    return lines
+
+
+def _window(rows: Sequence[Line], overview: Overview, state: State, section: str, room: int) -> list[Line]:
+    """The rows around the selected one."""
+    names = row_names(overview, section)
+    if not names:
+        return list(rows[:room])
+    chosen = state.chosen(overview, section)
+    place = names.index(chosen) if chosen is not None else 0
+    start = max(0, min(place - room // 2, len(rows) - room))
+    shown = list(rows[start : start + room])
+    if section == state.section and 0 <= place - start < len(shown):
+        shown[place - start] = Line(shown[place - start].text, "selected")
+    return shown
+
+
+def _shares(wanted: dict[str, int], room: int) -> dict[str, int]:
+    """How many rows each gets: alike, and what one does not need goes to the others."""
+    shares = dict.fromkeys(wanted, 0)
+    while room > 0 and (open_ones := [name for name in wanted if shares[name] < wanted[name]]):
+        for name in open_ones[:room]:
+            shares[name] += 1
+        room -= len(open_ones[:room])
+    return shares
+
+
+def _table(overview: Overview, section: str, width: int) -> list[Line]:
+    rows, columns = _columns(overview, section)
+    heading = f"{columns[0].heading} ({len(rows):,})"
+    cells = [
+        [heading, *(column.heading for column in columns[1:])],
+        *([_text(column, row) for column in columns] for row in rows),
+    ]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
+    left = sorted(range(len(columns)), key=lambda index: columns[index].keep, reverse=True)
+    while len(left) > 1 and _least(widths, columns, left) > width:
+        left.pop()
+    left.sort()
+    while _total(widths, left) > width:
+        elastic = [index for index in left if columns[index].is_elastic] or left
+        widest = max(elastic, key=widths.__getitem__)
+        if widths[widest] <= _NARROWEST:
+            break
+        widths[widest] -= 1
+    lines = []
+    for number, row in enumerate(cells):
+        parts = [
+            _cut(row[index], widths[index]).rjust(widths[index])
+            if columns[index].is_right
+            else _cut(row[index], widths[index]).ljust(widths[index])
+            for index in left
+        ]
+        style: Style = "heading" if number == 0 else _style(rows[number - 1], overview)
+        lines.append(Line(_cut((" " * _GAP).join(parts).rstrip(), width), style))
+    if not rows:
+        lines.append(Line(_cut(_NONE[section], width), "dim"))
+    return lines
+
+
+_NONE = {
+    "processes": "No process is at work.",
+    "queues": "Nothing was ever pushed to this Redis.",
+    "jobs": "No job runs.",
+}
+
+
+def _columns(overview: Overview, section: str) -> tuple[Sequence[Any], list[_Column]]:
+    if section == "processes":
+        return overview.processes, [
+            _Column("PROCESS", lambda one: one.identity, 9, is_elastic=True),
+            _Column("", language, 7),
+            _Column("VERSION", lambda one: one.version or "", 2),
+            _Column("BUSY", lambda one: f"{one.busy}/{one.concurrency}", 8, is_right=True),
+            _Column(
+                "IN FLIGHT",
+                lambda one: overview.in_flight_of(one.identity) if one.is_python else "-",
+                4,
+                is_right=True,
+            ),
+            _Column("RSS", lambda one: f"{one.rss_kb // 1024} MB", 3, is_right=True),
+            _Column("STATE", lambda one: _state(one, overview.at), 6),
+            _Column("QUEUES", lambda one: ",".join(one.queues), 5, is_elastic=True),
+        ]
+    if section == "queues":
+        return overview.queues, [
+            _Column("QUEUE", lambda one: one.name, 9, is_elastic=True),
+            _Column("SIZE", lambda one: f"{one.size:,}", 8, is_right=True),
+            _Column("LATENCY", lambda one: span(one.latency), 7, is_right=True),
+            _Column("IN FLIGHT", lambda one: f"{one.in_flight:,}", 4, is_right=True),
+            _Column("STATE", lambda one: "paused" if one.paused else "", 6),
+        ]
+    processes = {process.identity: process for process in overview.processes}
+    return overview.works, [
+        _Column("RUNNING", lambda one: _age(one, overview.at), 9, is_right=True),
+        _Column("CLASS", lambda one: one.job.display_class or "-", 8, is_elastic=True),
+        _Column("", lambda one: language(processes.get(one.process_id)), 4),
+        _Column("QUEUE", lambda one: one.queue, 7, is_elastic=True),
+        _Column("ARGS", lambda one: json_text(one.job.display_args), 6, is_elastic=True),
+        _Column("JID", lambda one: one.job.jid or "-", 2),
+        _Column("PROCESS", lambda one: one.process_id, 5, is_elastic=True),
+    ]
+
+
+def _text(column: _Column, row: Any) -> str:
+    text = str(column.cell(row))
+    return shortened(text, _ARGS_WIDTH) if column.is_elastic else plain(text)
+
+
+def _least(widths: Sequence[int], columns: Sequence[_Column], left: Sequence[int]) -> int:
+    """The room that these columns need once those that may be cut are."""
+    return sum(
+        min(widths[index], 3 * _NARROWEST) if columns[index].is_elastic else widths[index] for index in left
+    ) + _GAP * (len(left) - 1)
+
+
+def _total(widths: Sequence[int], left: Sequence[int]) -> int:
+    return sum(widths[index] for index in left) + _GAP * (len(left) - 1)
+
+
+def _state(process: Process, now: float) -> str:
+    if now - process.beat_at.timestamp() > _SILENT_SECONDS:
+        return "silent"
+    return "quiet" if process.is_stopping else ""
+
+
+def _age(work: Work, now: float) -> str:
+    return "-" if work.run_at is None else span(max(0.0, now - work.run_at.timestamp()))
+
+
+def _style(row: Any, overview: Overview) -> Style:
+    if isinstance(row, Process):
+        return "warning" if _state(row, overview.at) else ""
+    return "warning" if isinstance(row, QueueSummary) and row.paused else ""
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…" if width > 0 else ""

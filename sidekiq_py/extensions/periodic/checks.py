@@ -1,0 +1,120 @@
+"""What the doctor says of the timetable."""
+
+from collections.abc import Iterator
+
+from sidekiq_py.api import ProcessSet
+from sidekiq_py.doctor.finding import Finding, counted, listed, note, ok, problem, warning
+from sidekiq_py.extension import DoctorCheck
+from sidekiq_py.extensions.periodic import store
+from sidekiq_py.extensions.periodic.layout import tick_text
+from sidekiq_py.extensions.periodic.store import StoredJob
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.processes import declared_classes
+
+_CLOCK_SECONDS = 120.0
+# Each job takes four reads.
+_MOST_LOOKED_AT = 200
+
+
+def timetable(pool: Pool) -> Iterator[Finding]:
+    """Periodic jobs that cannot fire, or not as their author thinks."""
+    jobs = store.read_all(pool)
+    if not jobs:
+        return
+    now = store.redis_now(pool)
+    bad = [job for job in jobs if job.problem]
+    for job in bad:
+        yield problem(
+            f"The periodic job `{job.name}` never fires: {job.problem}.",
+            f"Repair it where it is declared, or remove it: sidekiq-py cron remove {job.name}.",
+            (job.name,),
+        )
+    yield from _two_layouts(jobs)
+    yield from _zoneless(jobs)
+    yield from _clock(jobs, now)
+    yield from _lost(pool, jobs, now)
+    yield from _vanished(pool, jobs)
+    yield from _undeclared(pool, jobs)
+    off = [job for job in jobs if job.entry is not None and not job.entry.is_enabled]
+    if off:
+        names = listed(f"{job.name} ({job.own.reason})" if job.own.reason else job.name for job in off)
+        yield note(f"{counted(len(off), 'periodic job is', 'periodic jobs are')} disabled: {names}.")
+    if not bad:
+        yield ok(f"{counted(len(jobs), 'periodic job')} can be read.")
+
+
+def _two_layouts(jobs: list[StoredJob]) -> Iterator[Finding]:
+    kinds = {job.layout.has_namespaces for job in jobs if not job.own.is_ours}
+    if len(kinds) > 1:
+        yield problem(
+            "Releases 1.x and 2.x of sidekiq-cron both have jobs in this Redis: they use other keys, and fire twice "
+            "between themselves.",
+            "Run one of them; 2.x takes over what 1.x has stored when it starts.",
+        )
+
+
+def _zoneless(jobs: list[StoredJob]) -> Iterator[Finding]:
+    names = [job.name for job in jobs if job.cron is not None and job.cron.zone is None]
+    if names:
+        yield warning(
+            f"{counted(len(names), 'periodic job names', 'periodic jobs name')} no time zone: {listed(names)}. Each "
+            "Ruby process reads such a text in the zone of its own TZ or of Rails.",
+            "Write the zone at the end of the text, as in `0 9 * * * Europe/Berlin`.",
+            names,
+        )
+
+
+def _clock(jobs: list[StoredJob], now: float) -> Iterator[Finding]:
+    ahead = [job for job in jobs if job.own.fired > now + _CLOCK_SECONDS]
+    if ahead:
+        worst = max(job.own.fired for job in ahead) - now
+        yield warning(
+            f"{counted(len(ahead), 'periodic job has', 'periodic jobs have')} fired ticks that lie "
+            f"{worst / 60:,.0f} min ahead: {listed(job.name for job in ahead)}. The clock of Redis's machine has gone "
+            "back.",
+            "Nothing fires twice: their ticks begin again where they left off. Keep the clock in step (NTP).",
+            (job.name for job in ahead),
+        )
+
+
+def _lost(pool: Pool, jobs: list[StoredJob], now: float) -> Iterator[Finding]:
+    for job in jobs[:_MOST_LOOKED_AT]:
+        lost = store.lost_ticks(pool, job, now) if job.cron is not None else []
+        if lost:
+            last = tick_text(lost[-1])
+            yield warning(
+                f"{counted(len(lost), 'tick')} of the periodic job `{job.name}` was taken by a Ruby process and never "
+                f"pushed, the last one of {last}: that process was killed in between.",
+                f"Run it by hand if it is needed: sidekiq-py cron run {job.name}.",
+                (job.name,),
+            )
+
+
+def _vanished(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
+    gone = sorted(store.declared_keys(pool) - {job.key for job in jobs})
+    names = [key for key, own in zip(gone, store.own_states(pool, gone), strict=True) if own.by]
+    if names:
+        yield warning(
+            f"{counted(len(names), 'declared periodic job is', 'declared periodic jobs are')} gone from the gem's "
+            "keys: "
+            f"{listed(names)}. sidekiq-cron 1.10 and 1.11 delete at each start whatever is not in their own file.",
+            "A Python worker writes them again within a minute; move to another release of the gem.",
+            names,
+        )
+
+
+def _undeclared(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
+    identities = [process.identity for process in ProcessSet(pool=pool, clean=False) if process.is_python]
+    told = [classes for classes in declared_classes.read(pool, identities).values() if classes is not None]
+    if not told:
+        return
+    missing = sorted({job.entry.klass for job in jobs if job.own.is_ours and job.entry}.difference(*told))
+    if missing:
+        yield note(
+            f"No Python worker declares {listed(missing)}, which periodic jobs push.",
+            "Right if Ruby runs them; else start a worker that has them.",
+            missing,
+        )
+
+
+CHECKS = (DoctorCheck("periodic-jobs", "Periodic jobs", "the timetable of periodic jobs", timetable),)

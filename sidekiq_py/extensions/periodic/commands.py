@@ -1,0 +1,256 @@
+"""`sidekiq-py cron`: the timetable on the command line."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from sidekiq_py.cli.connection import pushes_jobs, reads_redis
+from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative
+from sidekiq_py.cli.values import span_seconds
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.extensions.periodic import store
+from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
+from sidekiq_py.extensions.periodic.cron_text import parse
+from sidekiq_py.extensions.periodic.declared import OVERLAPS
+from sidekiq_py.extensions.periodic.layout import tick_text
+from sidekiq_py.wire.json_dialect import loads
+
+_TIME = "%Y-%m-%d %H:%M:%S %z"
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def cron(ctx: click.Context) -> None:
+    """
+    List, run, enable and disable periodic jobs, Ruby's and Python's.
+
+    \b
+    sidekiq-py cron list
+    sidekiq-py cron disable report --reason "the source is down"
+    sidekiq-py cron next "30 2 * * * Europe/Berlin" --count 5
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_jobs)
+
+
+@cron.command("list")
+@reads_redis
+def list_jobs(as_json: bool = False) -> None:
+    """
+    Show all periodic jobs, with their next ticks.
+
+    BY is the program that declares a job in Python, `python` for one that was added by hand, `ruby` for Ruby's. What
+    other schedulers keep in this Redis is listed below them.
+    """
+    jobs = CronJobs()
+    found, others = list(jobs), jobs.others()
+    if as_json:
+        echo_json_array([*(job.to_dict() for job in found), *others])
+        return
+    if not found and not others:
+        click.echo("There are no periodic jobs. Declare one: sidekiq.periodic('*/5 * * * *', report)")
+        return
+    now = store.redis_now(jobs.pool)
+    rows = [_row(job, now) for job in found]
+    rows += [_foreign_row(entry) for entry in others]
+    echo_table(("NAME", "CRON", "CLASS", "NEXT", "BY", ""), rows)
+
+
+@cron.command()
+@click.argument("name")
+@reads_redis
+def show(name: str, as_json: bool) -> None:
+    """Show one periodic job."""
+    job = _found(name)
+    if as_json:
+        echo_json({**job.to_dict(ticks=5), "history": job.history(), "runs": _runs(job), "lost": _lost(job)})
+        return
+    rows = [
+        (key.replace("_", " "), _shown(value))
+        for key, value in job.to_dict(ticks=5).items()
+        if value not in (None, "", [])
+    ]
+    echo_table(("FIELD", "VALUE"), rows)
+    for tick in _lost(job):
+        click.echo(f"The tick of {tick} was taken by a Ruby process that died before it pushed the job.")
+
+
+@cron.command("next")
+@click.argument("name")
+@click.option("-n", "--count", type=click.IntRange(1, 1000), default=10, help="How many (10).")
+@click.option("--tz", metavar="ZONE", help="For a text without a zone.")
+@reads_redis
+def next_ticks(name: str, count: int, tz: str | None, as_json: bool) -> None:
+    """Show the next ticks of a job, or of a cron text."""
+    jobs = CronJobs()
+    job = jobs.find(name)
+    ticks = job.next_ticks(count) if job is not None else jobs.next_ticks(parse(name, zone=tz), count)
+    if as_json:
+        echo_json_array(tick.isoformat() for tick in ticks)
+        return
+    for tick in ticks:
+        click.echo(tick.strftime(_TIME))
+
+
+@cron.command()
+@click.argument("name")
+@pushes_jobs
+@reads_redis
+def run(name: str, as_json: bool) -> None:
+    """Push a periodic job's job now, and print its id."""
+    jid = _found(name).run()
+    if jid is None:
+        raise click.ClickException("a client middleware stopped the push; nothing was enqueued")
+    if as_json:
+        echo_json({"name": name, "jid": jid})
+    else:
+        click.echo(jid)
+
+
+@cron.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@reads_redis
+def enable(names: tuple[str, ...], as_json: bool) -> None:
+    """Let periodic jobs fire again; ticks that passed meanwhile are not made up for."""
+    jobs = [_found(name) for name in names]
+    for job in jobs:
+        job.enable()
+    _tell(jobs, "enabled", as_json)
+
+
+@cron.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--reason", default="", metavar="TEXT", help="Shown beside it in listings.")
+@reads_redis
+def disable(names: tuple[str, ...], reason: str, as_json: bool) -> None:
+    """Let periodic jobs fire no more until they are enabled."""
+    jobs = [_found(name) for name in names]
+    for job in jobs:
+        job.disable(reason)
+    _tell(jobs, "disabled", as_json)
+
+
+@cron.command()
+@click.argument("name")
+@click.argument("text", metavar="CRON")
+@click.argument("job_class", metavar="CLASS")
+@click.argument("args", metavar="[ARGS]", default="[]")
+@click.option("-q", "--queue", help="Its queue; else the job's own, or default.")
+@click.option("--tz", metavar="ZONE", help="Its zone; else UTC, or that at the end of CRON.")
+@click.option("--overlap", type=click.Choice(OVERLAPS), default="allow", help="skip: not while the last run goes on.")
+@click.option("--catch-up", callback=span_seconds, metavar="SPAN", help="Make up for ticks missed for so long: 1h, 2d.")
+@click.option("--jitter", type=float, default=0.0, metavar="SECONDS", help="Push up to so much late, at random.")
+@click.option("--description", default="", help="For people.")
+@pushes_jobs
+@reads_redis
+def add(name: str, text: str, job_class: str, args: str, as_json: bool, **given: Any) -> None:
+    """
+    Add a periodic job that no program declares.
+
+    \b
+    sidekiq-py cron add nightly "0 3 * * * Europe/Berlin" Cleaner '["logs"]' --overlap skip
+    """
+    job = CronJobs().add(text, job_class, name=name, args=_arguments(args), **given)
+    _tell([job], "added", as_json)
+
+
+@cron.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@reads_redis
+def remove(names: tuple[str, ...], as_json: bool) -> None:
+    """Delete periodic jobs. A declared one comes back within a minute: disable that."""
+    jobs = [_found(name) for name in names]
+    for job in jobs:
+        job.remove()
+        if job.declared_by:
+            click.echo(f"{job.name} is declared by {job.declared_by}, and comes back; disable it instead.", err=True)
+    _tell(jobs, "removed", as_json)
+
+
+@cron.command()
+@click.argument("name")
+@reads_redis
+def history(name: str, as_json: bool) -> None:
+    """
+    Show the last ticks that Python has fired or passed over, and what became of each.
+
+    OUTCOME is `pushed` until a Python worker has run the job; runs in Ruby stay so.
+    """
+    job = _found(name)
+    if as_json:
+        echo_json_array(_runs(job))
+        return
+    rows = [
+        (
+            tick_text(run.tick) if run.tick else "by hand",
+            run.jid or "-",
+            run.outcome,
+            "-" if run.seconds is None else f"{run.seconds:.2f} s",
+        )
+        for run in job.runs()
+    ]
+    if rows:
+        echo_table(("TICK", "JID", "OUTCOME", "TOOK"), rows, right=("TOOK",))
+    else:
+        click.echo("Python has not fired it yet.")
+
+
+def _found(name: str) -> CronJob:
+    jobs = CronJobs()
+    job = jobs.find(name)
+    if job is None:
+        names = ", ".join(job.name for job in jobs) or "none"
+        raise ConfigError(f"there is no periodic job {name!r}; there are: {names}")
+    return job
+
+
+def _row(job: CronJob, now: float) -> tuple[str, ...]:
+    by = job.declared_by or ("python" if job.is_python else "ruby")
+    if job.problem:
+        return job.name, job.cron, job.klass, "-", by, job.problem
+    if not job.is_enabled:
+        return job.name, job.cron, job.klass, "-", by, f"disabled: {job.reason}" if job.reason else "disabled"
+    ticks = job.next_ticks(1, after=now)
+    return job.name, job.cron, job.klass, relative(ticks[0], now) if ticks else "never", by, ""
+
+
+def _foreign_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*(str(entry.get(key) or "") for key in ("name", "cron", "class", "next", "by")), "")
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _runs(job: CronJob) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "tick": tick_text(run.tick) if run.tick else None,
+            "jid": run.jid,
+            "pushed_at": run.pushed_at,
+            "outcome": run.outcome,
+            "ended_at": run.ended_at,
+            "seconds": run.seconds,
+        }
+        for run in job.runs()
+    ]
+
+
+def _lost(job: CronJob) -> list[str]:
+    return [tick.isoformat() for tick in job.lost_ticks()]
+
+
+def _arguments(text: str) -> list[Any]:
+    found = loads(text.encode(errors="surrogateescape"))
+    if not isinstance(found, list):
+        raise click.UsageError(f"ARGS is {text}, which is no array; for a single argument write '[{text}]'")
+    return found
+
+
+def _tell(jobs: list[CronJob], done: str, as_json: bool) -> None:
+    if as_json:
+        echo_json_array({"name": job.name, done: True} for job in jobs)
+    else:
+        click.echo("\n".join(f"{job.name}: {done}" for job in jobs))

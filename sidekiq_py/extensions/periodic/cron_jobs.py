@@ -1,0 +1,310 @@
+"""The data API: `sidekiq_py.api.CronJobs`."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from sidekiq_py import program
+from sidekiq_py.api.source import client_for
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.errors import ConfigError, RedisReplyError
+from sidekiq_py.extensions.periodic import firing, loading, store
+from sidekiq_py.extensions.periodic.cron_text import CronText
+from sidekiq_py.extensions.periodic.declared import make
+from sidekiq_py.extensions.periodic.layout import arguments_of, epoch_of
+from sidekiq_py.extensions.periodic.store import Run, StoredJob
+from sidekiq_py.extensions.periodic.ticks import previous_time, upcoming
+from sidekiq_py.redis_access.connection.pool import Pool
+
+__all__ = ["CronJob", "CronJobs", "Run"]
+
+
+class CronJob:
+    """
+    One periodic job, of either language, as it stood when it was read.
+
+    Attributes:
+        stored: What stands in Redis.
+    """
+
+    def __init__(self, stored: StoredJob, client: Client) -> None:
+        self.stored = stored
+        self._client = client
+
+    def __repr__(self) -> str:
+        state = "" if self.is_enabled else " disabled"
+        return f"<CronJob {self.name} {self.cron!r} {self.klass}{state}>"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.stored.name
+
+    @property
+    def namespace(self) -> str:
+        """sidekiq-cron's namespace; `default` before 2.0."""
+        return self.stored.namespace
+
+    @property
+    def cron(self) -> str:
+        """Its text as stored."""
+        return self.stored.entry.cron if self.stored.entry else ""
+
+    @property
+    def klass(self) -> str:
+        """The class that is pushed."""
+        return self.stored.entry.klass if self.stored.entry else ""
+
+    @property
+    def args(self) -> list[Any]:
+        """The arguments of each push."""
+        return arguments_of(self.stored.entry.args) if self.stored.entry else []
+
+    @property
+    def queue(self) -> str:
+        """Where it is pushed."""
+        try:
+            payload = self.stored.entry.payload(0.0) if self.stored.entry else {}
+        except ConfigError:
+            return ""
+        return str(payload.get("queue", "default"))
+
+    @property
+    def description(self) -> str:
+        """For people."""
+        return self.stored.entry.description if self.stored.entry else ""
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether its ticks fire."""
+        return self.stored.entry is not None and self.stored.entry.is_enabled
+
+    @property
+    def reason(self) -> str:
+        """Why it is disabled, if whoever did that has said so."""
+        return self.stored.own.reason
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot fire: its hash is damaged, its text cannot be read; None if all is well."""
+        return self.stored.problem
+
+    @property
+    def declared_by(self) -> str:
+        """`<program>:<module or file>` of the Python program that declares it; empty for Ruby's and for added ones."""
+        return self.stored.own.by
+
+    @property
+    def is_python(self) -> bool:
+        """Python has declared or added it, and fires it."""
+        return self.stored.own.is_ours
+
+    @property
+    def overlap(self) -> str:
+        """`allow` or `skip`."""
+        return self.stored.own.overlap
+
+    @property
+    def catch_up(self) -> timedelta | None:
+        """For how long missed ticks are made up for."""
+        seconds = self.stored.own.catch_up_seconds
+        return None if seconds is None else timedelta(seconds=seconds)
+
+    @property
+    def jitter(self) -> float:
+        """By how many seconds at most a push is late on purpose."""
+        return self.stored.own.jitter_seconds
+
+    @property
+    def last_enqueue_time(self) -> datetime | None:
+        """When it was last pushed, by either language or by hand."""
+        at = epoch_of(self.stored.entry.last_enqueue_time) if self.stored.entry else None
+        return None if at is None else datetime.fromtimestamp(at, UTC)
+
+    def next_ticks(self, count: int = 1, *, after: float | datetime | None = None) -> list[datetime]:
+        """
+        Its ticks to come, in its own zone.
+
+        Args:
+            after: Epoch seconds or an aware datetime; by default now, by Redis's clock.
+        """
+        cron = self.stored.cron
+        if cron is None:
+            return []
+        return [datetime.fromtimestamp(at, cron.tz) for at in islice(upcoming(cron, self._moment(after)), count)]
+
+    def previous_tick(self, *, before: float | datetime | None = None) -> datetime | None:
+        """Its last tick, fired or not, in its own zone."""
+        cron = self.stored.cron
+        at = None if cron is None else previous_time(cron, self._moment(before))
+        return None if at is None or cron is None else datetime.fromtimestamp(at, cron.tz)
+
+    def history(self) -> list[dict[str, Any]]:
+        """The gem's list of the last ten pushes: `jid` and `enqueued`, newest first; Ruby's and ours."""
+        return store.jid_history(self._client.pool, self.stored.key)
+
+    def runs(self) -> list[Run]:
+        """The last hundred ticks that Python has fired or passed over, newest first, each with what became of it."""
+        return store.runs(self._client.pool, self.stored.key)
+
+    def lost_ticks(self) -> list[datetime]:
+        """Ticks that a Ruby process has taken and died with."""
+        now = store.redis_now(self._client.pool)
+        return [datetime.fromtimestamp(at, UTC) for at in store.lost_ticks(self._client.pool, self.stored, now)]
+
+    def enable(self) -> None:
+        """Let it fire; ticks that passed meanwhile are not made up for."""
+        self._set_status(is_enabled=True, reason="")
+
+    def disable(self, reason: str = "") -> None:
+        """
+        Let it fire no more until it is enabled; it stays in every listing.
+
+        Args:
+            reason: Shown beside it.
+        """
+        self._set_status(is_enabled=False, reason=reason)
+
+    def run(self, *, at: float | datetime | None = None) -> str | None:
+        """
+        Push its job now, whatever its policies say, as the button in the Web tab does.
+
+        Args:
+            at: The moment that counts as now, for tests.
+
+        Returns:
+            The jid, or None if a client middleware stopped it.
+
+        Raises:
+            ConfigError: Its hash is damaged.
+        """
+        if self.stored.entry is None:
+            raise ConfigError(f"the periodic job {self.name} cannot be run: {self.problem}")
+        return firing.run_by_hand(self._client.pool, self._client, self.stored, self._moment(at))
+
+    def remove(self) -> None:
+        """Delete it. A declared one comes back; disable that, or declare it no more."""
+        store.write(self._client.pool, store.remove_effect(self.stored))
+
+    def to_dict(self, *, ticks: int = 1) -> dict[str, Any]:
+        """For JSON."""
+        last, catch_up = self.last_enqueue_time, self.stored.own.catch_up_seconds
+        return {
+            "name": self.name,
+            "namespace": self.namespace,
+            "cron": self.cron,
+            "class": self.klass,
+            "args": self.args,
+            "queue": self.queue,
+            "description": self.description,
+            "enabled": self.is_enabled,
+            "reason": self.reason or None,
+            "problem": self.problem,
+            "declared_by": self.declared_by or None,
+            "is_python": self.is_python,
+            "overlap": self.overlap,
+            "catch_up_seconds": catch_up,
+            "jitter_seconds": self.jitter,
+            "last_enqueue_time": None if last is None else last.isoformat(),
+            "next_ticks": [tick.isoformat() for tick in self.next_ticks(ticks)],
+        }
+
+    def _set_status(self, *, is_enabled: bool, reason: str) -> None:
+        pool = self._client.pool
+        try:
+            store.write(
+                pool, store.status_effect(self.stored, is_enabled=is_enabled, reason=reason, now=store.redis_now(pool))
+            )
+        except RedisReplyError as refusal:
+            if refusal.code != "CRONGONE":
+                raise
+            raise ConfigError(f"there is no periodic job {self.name} any more") from refusal
+        found = store.find(pool, self.name, self.namespace)
+        self.stored = found or self.stored
+
+    def _moment(self, given: float | datetime | None) -> float:
+        if given is None:
+            return store.redis_now(self._client.pool)
+        return given.timestamp() if isinstance(given, datetime) else given
+
+
+class CronJobs:
+    """
+    All periodic jobs, Ruby's and Python's.
+
+        for job in CronJobs():
+            print(job.name, job.cron, job.next_ticks(3))
+        CronJobs().find("report").disable("the source is down")
+
+    Args:
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+    """
+
+    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
+        self._client = client_for(pool, client)
+
+    def __repr__(self) -> str:
+        return f"<CronJobs {self._client.pool!r}>"
+
+    def __iter__(self) -> Iterator[CronJob]:
+        jobs = store.read_all(self._client.pool, namespaces=_extension().namespaces)
+        return iter([CronJob(job, self._client) for job in sorted(jobs, key=lambda job: (job.name, job.namespace))])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.find(name) is not None
+
+    def find(self, name: str, namespace: str | None = None) -> CronJob | None:
+        """The job of this name."""
+        found = store.find(self._client.pool, name, namespace, namespaces=_extension().namespaces)
+        return None if found is None else CronJob(found, self._client)
+
+    def add(self, cron: str, job: Any, **given: Any) -> CronJob:
+        """
+        Add a periodic job that no program declares; it stays until it is removed.
+
+        Args:
+            cron, job, given: As for `sidekiq.periodic`.
+
+        Raises:
+            ConfigError: It is unusable, or a program declares one of this name.
+        """
+        new = make(cron, job, **given)
+        name, namespace = new.entry.name, new.entry.namespace
+        old = self.find(name, namespace)
+        if old is not None and old.declared_by:
+            raise ConfigError(f"{old.declared_by} declares a periodic job {name!r}; choose another name")
+        loading.save(self._client.pool, store.layout_in_use(self._client.pool, _extension().cron_version), [new])
+        added = self.find(name, namespace)
+        assert added is not None
+        return added
+
+    @property
+    def pool(self) -> Pool:
+        """Where they are."""
+        return self._client.pool
+
+    def next_ticks(self, cron: CronText, count: int, *, after: float | None = None) -> list[datetime]:
+        """The next ticks of a text, after a moment in epoch seconds or now."""
+        now = store.redis_now(self.pool) if after is None else after
+        return [datetime.fromtimestamp(at, cron.tz) for at in islice(upcoming(cron, now), count)]
+
+    def others(self) -> Sequence[Any]:
+        """What other extensions list besides, such as the entries of Celery's beat: mappings, to be shown only."""
+        program.extensions.load_installed()
+        return [entry for extension in program.extensions for entry in extension.entries("cron")]
+
+
+def _extension() -> Any:
+    """The one that is in use, for its settings."""
+    from sidekiq_py.extensions.periodic import PeriodicJobs  # which imports this package whole
+
+    program.extensions.load_installed()
+    return program.extensions.find(PeriodicJobs.name) or PeriodicJobs()

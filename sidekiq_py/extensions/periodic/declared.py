@@ -1,0 +1,291 @@
+"""
+The periodic jobs that this program declares, in code or in a file.
+
+Nothing is written to Redis here: a worker writes what its program has declared when it starts.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from math import isfinite
+from typing import Any, Literal, TypeVar, overload
+
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, JobDeclarationError
+from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
+from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, CronEntry, OwnState, json_text, message_of
+from sidekiq_py.registry import JobDefinition, registry
+from sidekiq_py.wire.json_dialect import check_args
+from sidekiq_py.wire.payload import DEFAULT_OPTIONS
+
+Overlap = Literal["allow", "skip"]
+J = TypeVar("J")
+
+OVERLAPS: tuple[Overlap, ...] = ("allow", "skip")
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """
+    One periodic job.
+
+    Args:
+        entry: What is stored for the gem.
+        own: What only we keep of it.
+    """
+
+    entry: CronEntry
+    own: OwnState
+
+    @property
+    def cron(self) -> CronText:
+        """Its text, read."""
+        return parse(self.entry.cron)
+
+
+class Declarations:
+    """Those of one program."""
+
+    def __init__(self) -> None:
+        self._all: dict[tuple[str, str], Declaration] = {}
+
+    def __iter__(self) -> Iterator[Declaration]:
+        return iter(list(self._all.values()))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, new: Declaration) -> None:
+        """
+        Take one in; the same one twice is one, as where a module is imported under two names.
+
+        Raises:
+            JobDeclarationError: Another one has this name.
+        """
+        old = self._all.setdefault((new.entry.namespace, new.entry.name), new)
+        if old.entry != new.entry:
+            raise JobDeclarationError(
+                f"two periodic jobs are called {new.entry.name!r}: {old.entry.klass} at {old.entry.cron}, of "
+                f"{old.own.by}, and {new.entry.klass} at {new.entry.cron}, of {new.own.by}; give one of them "
+                "another name="
+            )
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._all.clear()
+
+
+declarations = Declarations()
+"""Of this program."""
+
+
+@overload
+def periodic(
+    cron: str,
+    job: None = None,
+    *,
+    args: Sequence[Any] = (),
+    name: str | None = None,
+    tz: str | None = None,
+    overlap: Overlap = "allow",
+    catch_up: timedelta | float | None = None,
+    jitter: float = 0,
+    description: str = "",
+    queue: str | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
+    once_on_dst: bool = False,
+) -> Callable[[J], J]: ...
+
+
+@overload
+def periodic(
+    cron: str,
+    job: J,
+    *,
+    args: Sequence[Any] = (),
+    name: str | None = None,
+    tz: str | None = None,
+    overlap: Overlap = "allow",
+    catch_up: timedelta | float | None = None,
+    jitter: float = 0,
+    description: str = "",
+    queue: str | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
+    once_on_dst: bool = False,
+) -> J: ...
+
+
+def periodic(cron: str, job: Any = None, **given: Any) -> Any:
+    """
+    Push a job again and again.
+
+        sidekiq.periodic("*/5 * * * *", report, args=[1], tz="Europe/Berlin")
+
+        @sidekiq.periodic("every weekday at noon")
+        @sidekiq.job
+        def lunch(): ...
+
+    Args:
+        cron: As crontab(5), with seconds in front if there are six fields; `@daily` and the like; or an English phrase
+            that `docs/periodic.md` lists.
+        job: A `@job`, a job class, a `ruby_job`, or the name of a class. Without it, what comes back is a decorator.
+        args: For each push.
+        name: Names it in every listing; by default the job's own name.
+        tz: Its zone, such as `Europe/Berlin`; by default UTC, or that at the end of *cron*.
+        overlap: `skip` passes over a tick while the last run goes on; waiting for a retry is not running.
+        catch_up: Ticks that were missed for no longer than this (timedelta or seconds) are made up for when a worker
+            is back, at most a hundred. By default the last one, for a minute, as the gem does.
+        jitter: Each tick is pushed up to so many seconds late, at random, so that jobs do not all start at once.
+        description: For people.
+        queue: Instead of the job's own.
+        namespace: sidekiq-cron's, since 2.0.
+        once_on_dst: A time that the clocks show twice counts once; by default twice, as the gem has it.
+
+    Raises:
+        CronTextError: *cron* cannot be read; the message says where and why.
+        JobDeclarationError: Anything else is unusable, or the name is taken.
+    """
+    if job is None:
+
+        def decorate(decorated: J) -> J:
+            declare(cron, decorated, by=_caller_of(decorated), **given)
+            return decorated
+
+        return decorate
+    declare(cron, job, by=_caller(), **given)
+    return job
+
+
+def declare(cron: str, job: Any, *, by: str, **given: Any) -> Declaration:
+    """As `periodic`, for a place that has a name."""
+    declaration = make(cron, job, by=by, **given)
+    declarations.add(declaration)
+    return declaration
+
+
+def make(
+    cron: str,
+    job: Any,
+    *,
+    by: str = "",
+    args: Sequence[Any] = (),
+    name: str | None = None,
+    tz: str | None = None,
+    overlap: str = "allow",
+    catch_up: timedelta | float | None = None,
+    jitter: float = 0,
+    description: str = "",
+    queue: str | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
+    once_on_dst: bool = False,
+    date_as_argument: bool = False,
+    status: str = "enabled",
+    retry: int | bool | None = None,
+) -> Declaration:
+    """
+    A periodic job, checked.
+
+    Args:
+        by: Who declares it; empty for one that is added by hand.
+
+    Raises:
+        ConfigError: As `periodic`.
+    """
+    klass, options = _class_and_options(job)
+    called = name or klass
+    owner = f"the periodic job {called!r}"
+    text = _zoned(cron, tz)
+    if overlap not in OVERLAPS:
+        raise JobDeclarationError(f"{owner} has overlap={overlap!r}; give one of {', '.join(OVERLAPS)}")
+    if not isinstance(args, (list, tuple)):
+        raise JobDeclarationError(f"{owner} has args={args!r}; give a list")
+    if not namespace or ":" in namespace or namespace == "*":
+        raise JobDeclarationError(f"{owner} has namespace={namespace!r}; give a name without a colon")
+    if status not in ("enabled", "disabled"):
+        raise JobDeclarationError(f"{owner} has status={status!r}; give enabled or disabled")
+    if queue is not None:
+        options = {**options, "queue": queue}
+    if retry is not None:
+        options = {**options, "retry": retry}
+    try:
+        check_args(list(args))
+        message = message_of(klass, args, options)
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        raise JobDeclarationError(f"{owner} has arguments that JSON cannot carry: {error}") from error
+    entry = CronEntry(
+        name=called,
+        klass=klass,
+        cron=text,
+        message=message,
+        args=json_text(list(args)),
+        namespace=namespace,
+        description=description,
+        date_as_argument=date_as_argument,
+        status=status,
+        retry=_retry_text(options.get("retry")),
+    )
+    own = OwnState(
+        by=by,
+        cron=text,
+        overlap=overlap,
+        catch_up_seconds=None if catch_up is None else _seconds("catch_up", catch_up, owner),
+        jitter_seconds=_seconds("jitter", jitter, owner),
+        once_on_dst=bool(once_on_dst),
+        is_ours=True,
+    )
+    return Declaration(entry, own)
+
+
+def _zoned(cron: str, tz: str | None) -> str:
+    """The text with its zone at the end, checked to be the zone that was meant."""
+    if not isinstance(cron, str):
+        raise JobDeclarationError(f"a cron text is a string, and this is {cron!r}")
+    stripped = cron.strip()
+    if tz is not None:
+        # fugit cuts a name that is no zone until it is one; whoever writes tz= means a zone.
+        found = parse(f"* * * * * {tz}").zone
+        if found != tz:
+            raise CronTextError(tz, 1, f"it is no time zone; did you mean {found}?")
+        own = parse(stripped).zone
+        if own not in (None, tz):
+            raise JobDeclarationError(f"{cron!r} names the zone {own}, and tz={tz!r} another one; give one of them")
+    return str(parse(stripped, zone=tz))
+
+
+def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
+    """The wire's class, and the options that Ruby's gem would put into the message of a class that it knows."""
+    definition = getattr(job, "__sidekiq_job__", None)
+    if isinstance(job, str) and job:
+        definition = registry.find(job)
+        if definition is None:
+            return job, {"queue": "default"}
+    if not isinstance(definition, JobDefinition):
+        raise JobDeclarationError(f"{job!r} is no job; give a @job, a job class, a ruby_job, or a class's name")
+    return definition.name, {**DEFAULT_OPTIONS, **definition.options}
+
+
+def _retry_text(retry: Any) -> str:
+    if retry is None:
+        return ""
+    return str(retry).lower() if isinstance(retry, bool) else str(retry)
+
+
+def _seconds(name: str, value: Any, owner: str) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not isfinite(seconds) or seconds < 0:
+        raise JobDeclarationError(f"{owner} has {name}={value!r}; give seconds, or a timedelta")
+    return float(seconds)
+
+
+def _caller() -> str:
+    """The module that calls `periodic`."""
+    return str(sys._getframe(2).f_globals.get("__name__", "?"))
+
+
+def _caller_of(job: Any) -> str:
+    return str(getattr(job, "__module__", None) or sys._getframe(2).f_globals.get("__name__", "?"))
+
+
+def with_program(declaration: Declaration, program: str) -> Declaration:
+    """*declaration* as it is stored: the place where it was declared has the program's name before it."""
+    return replace(declaration, own=replace(declaration.own, by=f"{program}:{declaration.own.by}"))

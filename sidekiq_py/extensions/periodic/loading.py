@@ -1,0 +1,161 @@
+"""
+What a worker does for the timetable besides firing: writes what its program declares, keeps it there, and lets go of
+runs that nobody will end.
+
+Each program removes only what it has declared itself: `by` in our hash names the program and the module or the file.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from sidekiq_py.api import Queue, WorkSet
+from sidekiq_py.config import Config
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.extensions.periodic import schedule_file, store, verbs
+from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
+from sidekiq_py.extensions.periodic.layout import DECLARED, LAYOUTS, OWN_PREFIX, Layout, OwnState
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.registry import registry
+
+RESTORE_EVERY_SECONDS = 30.0
+AUDIT_EVERY_SECONDS = 30.0
+# A run that is younger may be on its way between two places.
+_LOST_AFTER_SECONDS = 60.0
+# A longer queue is not read: the run is taken to wait in it.
+_MOST_READ = 10_000
+
+_log = logging.getLogger("sidekiq")
+
+
+def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Path | None = None) -> None:
+    """
+    Write what this program declares, and remove what it has declared before and does no more.
+
+    Raises:
+        ConfigError: The schedule file is unusable.
+        RedisError: Redis is out of reach.
+    """
+    program = config.tag or "python"
+    here = directory or Path.cwd()
+    given = config.extra.get("schedule") or config.extra.get("cron_schedule_file")
+    path = schedule_file.find(str(given) if given else None, here)
+    declared = list(declarations)
+    places = {declaration.own.by for declaration in declared} | set(sys.modules)
+    if path is not None:
+        place = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+        declared += _of_file(path, place, is_named=given is not None)
+        places.add(place)
+    _warn_of_unknown_classes(declared)
+    declared = [with_program(declaration, program) for declaration in declared]
+    layout = store.layout_in_use(pool, cron_version)
+    save(pool, layout, declared)
+    _remove_obsolete(pool, layout, declared, {f"{program}:{place}" for place in places})
+
+
+def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration]:
+    """A file that nobody has named may be Ruby's own, in a folder that both share: of that, the jobs that are ours."""
+    if is_named:
+        return schedule_file.read(path, environment=os.environ, by=place)
+    try:
+        return schedule_file.read(
+            path, environment=os.environ, by=place, is_wanted=lambda klass: registry.find(klass) is not None
+        )
+    except ConfigError as error:
+        _log.warning("periodic jobs are not read: %s; name the file by --schedule if it is meant for Python", error)
+        return []
+
+
+def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:
+    """Write periodic jobs; one that stood in the other layout moves, if it is ours alone."""
+    now = store.redis_now(pool)
+    known = store.declared_keys(pool)
+    for declaration in declared:
+        entry = declaration.entry
+        effects = [store.save_effect(layout, entry, declaration.own, now=now)]
+        other = LAYOUTS["1.8"] if layout.has_namespaces else LAYOUTS["2"]
+        old = other.job_key(entry.name, entry.namespace)
+        if old in known:
+            effects.append((verbs.REMOVE.name, OWN_PREFIX + old, other.set_key(entry.namespace), old))
+        store.write(pool, *effects)
+
+
+def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration], places: set[str]) -> None:
+    kept = {layout.job_key(one.entry.name, one.entry.namespace) for one in declared}
+    known = sorted(store.declared_keys(pool) - kept)
+    gone = [key for key, own in zip(known, store.own_states(pool, known), strict=True) if own.by in places]
+    for key in gone:
+        set_key = LAYOUTS["2"].set_key(key.split(":")[1]) if _is_namespaced(pool, key) else LAYOUTS["1.8"].set_key()
+        store.write(pool, (verbs.REMOVE.name, OWN_PREFIX + key, set_key, key))
+        _log.info("periodic job %s is removed: this program declares it no more", key.partition(":")[2])
+
+
+def _is_namespaced(pool: Pool, key: str) -> bool:
+    return not pool.command("SISMEMBER", LAYOUTS["1.8"].set_key(), key)
+
+
+def _warn_of_unknown_classes(declared: Iterable[Declaration]) -> None:
+    for declaration in declared:
+        # A class of which the options are not known, either: it was given by its name.
+        if not declaration.entry.retry:
+            _log.warning(
+                "periodic job %s pushes %s, which is not declared here; make sure that a worker has it",
+                declaration.entry.name,
+                declaration.entry.klass,
+            )
+
+
+def restore(pool: Pool) -> None:
+    """
+    Write again what is declared and gone.
+
+    Releases 1.10 and 1.11 of the gem delete at each start whatever is not in their own file; release 2 moves what it
+    finds of 1.x. A job that was added by hand stays deleted.
+    """
+    keys = sorted(store.declared_keys(pool))
+    present = pool.batch([("EXISTS", key) for key in keys]) if keys else []
+    gone = [key for key, is_there in zip(keys, present, strict=True) if not is_there]
+    for key, own in zip(gone, store.own_states(pool, gone), strict=True):
+        effect = store.restore_effect(key, own, now=store.redis_now(pool)) if own.by else None
+        if effect is None:
+            pool.command("SREM", DECLARED, key)
+        else:
+            store.write(pool, effect)
+            _log.warning(
+                "periodic job %s was deleted by others and is written again, as %s declares it; disable it instead",
+                key.partition(":")[2],
+                own.by,
+            )
+
+
+class LostRuns:
+    """
+    Lets the next run start where the last one will never be heard of: Ruby's jobs tell nobody how they end.
+
+    A run counts as over when it was twice found neither in its queue nor at work.
+    """
+
+    def __init__(self) -> None:
+        self._missing: set[str] = set()
+
+    def release(self, pool: Pool) -> None:
+        """One look."""
+        keys = sorted(store.declared_keys(pool))
+        waiting = [(key, own) for key, own in zip(keys, store.own_states(pool, keys), strict=True) if own.running]
+        now = store.redis_now(pool)
+        old = [(key, own) for key, own in waiting if now - own.running_since > _LOST_AFTER_SECONDS]
+        missing = {own.running for _, own in old} - self._at_work(pool, old) if old else set()
+        for key, own in old:
+            if own.running in missing & self._missing:
+                store.write(pool, (verbs.ENDED.name, OWN_PREFIX + key, own.running, "unseen", f"{now:.3f}", "0"))
+        self._missing = missing
+
+    def _at_work(self, pool: Pool, waiting: Iterable[tuple[str, OwnState]]) -> set[str]:
+        found = {str(work.job.jid) for _, _, work in WorkSet(pool=pool)}
+        for queue in Queue.all(pool=pool):
+            if queue.size > _MOST_READ:
+                return {own.running for _, own in waiting}
+            found |= {str(job.jid) for job in queue}
+        return found

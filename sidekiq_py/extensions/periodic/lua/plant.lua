@@ -1,0 +1,14 @@
+-- CRON_PLANT <own hash> (<tick> <tick as text>)...
+--
+-- Takes ticks to come, so that Ruby cannot fire them. One that is there already is somebody else's.
+{
+  run = function(key, words)
+    local job = (string.gsub(key, 'sidekiq_py:cron:', '', 1))
+    if redis.call('EXISTS', job) == 0 then return end
+    for at = 1, #words, 2 do
+      if redis.call('ZADD', job .. ':enqueued', 'NX', words[at], words[at + 1]) == 1 then
+        redis.call('HSET', key, 'p:' .. words[at], '1')
+      end
+    end
+  end,
+}

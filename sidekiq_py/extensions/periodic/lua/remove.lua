@@ -1,0 +1,13 @@
+-- CRON_REMOVE <own hash> <set> <job>
+--
+-- Deletes a job as the gem's `destroy` does, and what only we keep of it.
+{
+  run = function(key, words)
+    local prefix = (string.gsub(key, 'sidekiq_py:cron:.*$', ''))
+    local job = prefix .. words[2]
+    redis.call('SREM', prefix .. words[1], words[2])
+    redis.call('DEL', job .. ':enqueued', job .. ':jid_history', job, key, prefix .. 'sidekiq_py:cron_runs:' .. words[2])
+    redis.call('SREM', prefix .. 'sidekiq_py:cron_declared', words[2])
+    redis.call('INCRBY', prefix .. 'sidekiq_py:cron_changes', 1)
+  end,
+}

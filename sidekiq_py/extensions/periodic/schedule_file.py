@@ -1,0 +1,134 @@
+"""
+`config/schedule.yml` in sidekiq-cron's format: a mapping of names to jobs, or a list of jobs.
+
+    report:
+      cron: "*/5 * * * *"
+      class: Report
+      args: [1]
+      queue: low
+      tz: Europe/Berlin        # this and overlap, catch_up, jitter are ours; the gem passes over them
+
+The file may hold ERB, as there. Source: sidekiq-cron 1.8.0 and 2.3.1, schedule_loader.rb, `load_from_hash`.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sidekiq_py.cli import erb
+from sidekiq_py.errors import ConfigError, SidekiqError
+from sidekiq_py.extensions.periodic.declared import Declaration, make
+from sidekiq_py.extensions.periodic.layout import arguments_of
+from sidekiq_py.options import closest
+
+USUAL_PLACES = ("config/schedule.yml", "config/schedule.yaml")
+
+# The gem's name of a key → ours.
+_PASSED_ON = {
+    **{name: name for name in ("cron", "description", "queue", "namespace", "date_as_argument", "status", "retry")},
+    **{name: name for name in ("tz", "overlap", "catch_up", "jitter", "once_on_dst")},
+}
+_KNOWN = frozenset((*_PASSED_ON, "name", "class", "klass", "args"))
+# What it takes Rails to do.
+_RUBY_ONLY = ("active_job", "symbolize_args", "queue_name_prefix", "queue_name_delimiter")
+
+_log = logging.getLogger("sidekiq")
+
+
+def find(given: str | None, directory: Path) -> Path | None:
+    """
+    The file that a worker reads.
+
+    Args:
+        given: By `--schedule`, or in `config/sidekiq.yml` as the gem's `cron_schedule_file`.
+
+    Returns:
+        None where none was given and none is where the gem looks.
+
+    Raises:
+        ConfigError: There is no such file.
+    """
+    if given is not None:
+        path = directory / given
+        if not path.is_file():
+            raise ConfigError(f"there is no file {path}; --schedule names the file with the periodic jobs")
+        return path
+    return next((path for place in USUAL_PLACES if (path := directory / place).is_file()), None)
+
+
+def read(
+    path: Path, *, environment: Mapping[str, str], by: str, is_wanted: Callable[[str], bool] = lambda klass: True
+) -> list[Declaration]:
+    """
+    The jobs of a file.
+
+    Args:
+        environment: What its ERB sees as `ENV`.
+        by: What it is called in listings.
+        is_wanted: Asked for each class; the jobs of others are passed over.
+
+    Raises:
+        ConfigError: It cannot be read; the message names the job.
+    """
+    try:
+        loaded = yaml.safe_load(erb.render(path.read_text(encoding="utf-8"), environment, source=str(path)))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    return [
+        _job(path, name, fields, by)
+        for name, fields in _jobs(path, loaded)
+        if is_wanted(str(fields.get("class") or fields.get("klass") or ""))
+    ]
+
+
+def _jobs(path: Path, loaded: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    named: list[tuple[Any, Any]] = []
+    if isinstance(loaded, dict):
+        named = list(loaded.items())
+    elif isinstance(loaded, list):
+        named = [(fields.get("name") if isinstance(fields, dict) else None, fields) for fields in loaded]
+    elif loaded is not None:
+        raise ConfigError(f"{path} must map names to periodic jobs, or be a list of them")
+    seen: set[str] = set()
+    for name, fields in named:
+        if not isinstance(name, str) or not name or not isinstance(fields, dict):
+            raise ConfigError(f"{path}: each job needs a name, and under it cron and class; see {name!r}")
+        if name in seen:
+            raise ConfigError(f"{path}: two periodic jobs are called {name!r}; give one of them another name")
+        seen.add(name)
+        yield name, fields
+
+
+def _job(path: Path, name: str, fields: Mapping[str, Any], by: str) -> Declaration:
+    place = f"{path}: {name}"
+    for key in fields:
+        if fields[key] and key in _RUBY_ONLY:
+            raise ConfigError(f"{place}: {key} needs Rails; leave this job to the gem's own file")
+        if key not in _KNOWN and key not in _RUBY_ONLY:
+            near = closest(str(key), _KNOWN)
+            _log.warning(
+                "%s has the key %s, which means nothing%s", place, key, f"; did you mean {near}?" if near else ""
+            )
+    missing = [key for key in ("cron", "class") if not (fields.get(key) or (key == "class" and fields.get("klass")))]
+    if missing:
+        raise ConfigError(f"{place} has no {' and no '.join(missing)}")
+    given = {ours: fields[key] for key, ours in _PASSED_ON.items() if fields.get(key) is not None}
+    cron = given.pop("cron")
+    try:
+        return make(
+            cron, fields.get("class") or fields.get("klass"), name=name, args=_args(fields.get("args")), by=by, **given
+        )
+    except SidekiqError as error:
+        raise ConfigError(f"{place}: {error}") from error
+
+
+def _args(given: Any) -> list[Any]:
+    """As the gem has it: a mapping is one argument, a text may be JSON."""
+    if given is None:
+        return []
+    if isinstance(given, list):
+        return given
+    return arguments_of(given) if isinstance(given, str) else [given]

@@ -1,0 +1,331 @@
+"""The timetable in Redis: read whole, and changed one job at a time, each change a script."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.extensions.periodic import verbs
+from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
+from sidekiq_py.extensions.periodic.layout import (
+    CHANGES,
+    DECLARED,
+    DEFAULT_NAMESPACE,
+    LAYOUTS,
+    OWN_PREFIX,
+    CronEntry,
+    DamagedJobError,
+    Layout,
+    OwnState,
+    epoch_of,
+    json_text,
+    layout_of,
+    read_entry,
+    read_own,
+    tick_of,
+    tick_text,
+)
+from sidekiq_py.extensions.periodic.ticks import previous_time
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.wire.json_dialect import loads
+
+RUNS_PREFIX = "sidekiq_py:cron_runs:"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """
+    A periodic job as it stands in Redis.
+
+    Args:
+        key: Of its hash.
+        layout: Of the releases that read it.
+        entry: What the hash says; None where it is damaged.
+        cron: Its text, read; None where it cannot be.
+        problem: What is wrong with it, or None.
+    """
+
+    key: str
+    layout: Layout
+    entry: CronEntry | None
+    own: OwnState
+    cron: CronText | None = None
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name, from the key where the hash has none."""
+        return self.entry.name if self.entry else self.key.split(":", 2 if self.layout.has_namespaces else 1)[-1]
+
+    @property
+    def namespace(self) -> str:
+        """The gem's namespace."""
+        if self.entry is not None:
+            return self.entry.namespace
+        return self.key.split(":")[1] if self.layout.has_namespaces else DEFAULT_NAMESPACE
+
+    @property
+    def own_key(self) -> str:
+        """The key of what only we keep."""
+        return OWN_PREFIX + self.key
+
+    @property
+    def other_key(self) -> str:
+        """The key of the same job in the other layout; empty where it can have none."""
+        if self.entry is None or self.namespace != DEFAULT_NAMESPACE:
+            return ""
+        other = LAYOUTS["1.8"] if self.layout.has_namespaces else LAYOUTS["2"]
+        return other.job_key(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """
+    What became of a tick.
+
+    Args:
+        jid: None where nothing was pushed.
+        tick: Seconds since the epoch; 0 for a run by hand.
+        pushed_at: When it was pushed, or passed over.
+        outcome: `pushed` until the run ends here; then `success`, `retry`, `dead` …; or why nothing was pushed.
+        seconds: How long it ran; None where it has not ended in a Python worker.
+    """
+
+    jid: str | None
+    tick: int
+    pushed_at: float
+    outcome: str
+    ended_at: float | None = None
+    seconds: float | None = None
+
+
+def layout_in_use(pool: Pool, cron_version: str | None) -> Layout:
+    """
+    Which releases of the gem read this Redis.
+
+    Args:
+        cron_version: As it was set; without it, 1.x counts only where it has jobs and 2.x has none but ours.
+    """
+    if cron_version is not None:
+        return layout_of(cron_version)
+    old, new, ours = pool.batch(
+        [("SMEMBERS", LAYOUTS["1.8"].set_key()), ("SMEMBERS", LAYOUTS["2"].set_key()), ("SMEMBERS", DECLARED)]
+    )
+    if not old or set(new) - set(ours):
+        return LAYOUTS["2"]
+    has_flag = pool.batch([("HEXISTS", key, "symbolize_args") for key in old])
+    return LAYOUTS["1.8" if any(has_flag) else "1.2"]
+
+
+def read_all(pool: Pool, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> list[StoredJob]:
+    """All periodic jobs of both layouts, by name."""
+    sets = {LAYOUTS["1.8"].set_key(): LAYOUTS["1.8"]}
+    sets |= {LAYOUTS["2"].set_key(namespace): LAYOUTS["2"] for namespace in namespaces}
+    members = pool.run(lambda link: link.batch([("SMEMBERS", key) for key in sets]))
+    keys = [
+        (key.decode(errors="surrogateescape"), layout)
+        for layout, found in zip(sets.values(), members, strict=True)
+        if not isinstance(found, RedisReplyError)
+        for key in sorted(found)
+    ]
+    commands = [command for key, _ in keys for command in (("HGETALL", key), ("HGETALL", OWN_PREFIX + key))]
+    replies = pool.run(lambda link: link.batch(commands)) if commands else []
+    return [
+        _stored(key, layout, hashed, own)
+        for (key, layout), hashed, own in zip(keys, replies[::2], replies[1::2], strict=True)
+    ]
+
+
+def find(
+    pool: Pool, name: str, namespace: str | None = None, *, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)
+) -> StoredJob | None:
+    """The job of this name; of two layouts the newer one."""
+    wanted = set(namespaces) | ({namespace} if namespace else set())
+    found = [
+        job for job in read_all(pool, namespaces=wanted) if job.name == name and namespace in (None, job.namespace)
+    ]
+    return found[-1] if found else None
+
+
+def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
+    state = OwnState() if isinstance(own, RedisReplyError) else read_own(_pairs(own))
+    if isinstance(hashed, RedisReplyError):
+        return StoredJob(key, layout, None, state, problem=f"the key {key} is no hash; delete it")
+    try:
+        entry = read_entry(key, _pairs(hashed))
+    except DamagedJobError as error:
+        return StoredJob(key, layout, None, state, problem=str(error))
+    try:
+        cron = parse(entry.cron)
+        problem = None if previous_time(cron, 2_000_000_000.0) is not None else f"{entry.cron!r} is never due"
+        return StoredJob(key, layout, entry, state, cron, problem)
+    except CronTextError as error:
+        return StoredJob(key, layout, entry, state, problem=str(error))
+
+
+def _pairs(reply: Any) -> Mapping[bytes, bytes]:
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def write(pool: Pool, *effects: Effect) -> None:
+    """
+    Change the timetable; all or nothing.
+
+    Raises:
+        RedisReplyError: A verb refused it, or Redis did.
+    """
+    pool.run(lambda link: in_flight.write(link, effects))
+
+
+def save_effect(layout: Layout, entry: CronEntry, own: OwnState, *, now: float) -> Effect:
+    """Write a job, as the gem's `save` does."""
+    cron = parse(entry.cron)
+    previous = previous_time(cron, now)
+    key = layout.job_key(entry.name, entry.namespace)
+    mine = [
+        *("by", own.by, "cron", entry.cron, "overlap", own.overlap),
+        *("catch_up", "" if own.catch_up_seconds is None else f"{own.catch_up_seconds:g}"),
+        *("jitter", f"{own.jitter_seconds:g}", "once_on_dst", "1" if own.once_on_dst else "0"),
+        *("ours", "1", "copy", json_text(dict(_in_pairs(entry.fields(layout))))),
+    ]
+    return (
+        verbs.SAVE.name,
+        OWN_PREFIX + key,
+        layout.set_key(entry.namespace),
+        key,
+        f"{now:.6f}",
+        "" if previous is None else tick_text(previous),
+        verbs.FORMAT,
+        len(mine),
+        *mine,
+        *entry.fields(layout),
+    )
+
+
+def _in_pairs(words: Sequence[str]) -> Iterable[tuple[str, str]]:
+    return zip(words[::2], words[1::2], strict=True)
+
+
+def remove_effect(job: StoredJob) -> Effect:
+    """Delete a job, as the gem's `destroy` does."""
+    return (verbs.REMOVE.name, job.own_key, job.layout.set_key(job.namespace), job.key)
+
+
+def status_effect(job: StoredJob, *, is_enabled: bool, reason: str, now: float) -> Effect:
+    """Enable or disable a job."""
+    return (verbs.STATUS.name, job.own_key, "enabled" if is_enabled else "disabled", reason, f"{now:.3f}")
+
+
+def declared_keys(pool: Pool) -> set[str]:
+    """The keys of all jobs that Python has declared or added."""
+    return {key.decode(errors="surrogateescape") for key in pool.command("SMEMBERS", DECLARED)}
+
+
+def own_states(pool: Pool, keys: Sequence[str]) -> list[OwnState]:
+    """What only we keep of each job."""
+    if not keys:
+        return []
+    return [read_own(_pairs(found)) for found in pool.batch([("HGETALL", OWN_PREFIX + key) for key in keys])]
+
+
+def restore_effect(key: str, own: OwnState, *, now: float) -> Effect | None:
+    """Write a declared job again that somebody has deleted; None where nothing is left to write."""
+    if not own.copy:
+        return None
+    fields = {str(name).encode(): str(value).encode() for name, value in loads(own.copy.encode()).items()}
+    entry = read_entry(key, fields)
+    layout = LAYOUTS["2" if b"namespace" in fields else "1.8"]
+    return save_effect(layout, replace(entry, last_enqueue_time=""), own, now=now)
+
+
+def runs(pool: Pool, key: str) -> list[Run]:
+    """The last hundred ticks of a job that Python has fired, newest first."""
+    found = []
+    for row in pool.command("LRANGE", RUNS_PREFIX + key, 0, -1):
+        words = row.decode(errors="replace").split(" ")
+        try:
+            ended = (float(words[4]), float(words[5])) if len(words) > 5 else (None, None)
+            jid = None if words[0] == "-" else words[0]
+            found.append(Run(jid, int(float(words[1])), float(words[2]), words[3], *ended))
+        except (IndexError, ValueError):
+            continue
+    return found
+
+
+def was_pushed(pool: Pool, key: str, jid: str) -> bool:
+    """Whether this push is in the books."""
+    return any(run.jid == jid for run in runs(pool, key))
+
+
+def jid_history(pool: Pool, key: str) -> list[dict[str, Any]]:
+    """The gem's list of the last pushes, newest first."""
+    found = []
+    for line in pool.command("LRANGE", f"{key}:jid_history", 0, -1):
+        try:
+            entry = loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            found.append(entry)
+    return found
+
+
+def lost_ticks(pool: Pool, job: StoredJob, now: float) -> list[int]:
+    """
+    Ticks that a Ruby process has taken and not pushed: it died in between.
+
+    Only as far back as the gem's history of pushes shows what was pushed.
+    """
+    if job.cron is None:
+        return []
+    members = pool.command("ZRANGE", f"{job.key}:enqueued", 0, -1, "WITHSCORES")
+    taken = _pairs_of_scores(members)
+    pushes = sorted(
+        moment for line in jid_history(pool, job.key) if (moment := epoch_of(str(line.get("enqueued", "")))) is not None
+    )
+    known = {run.tick for run in runs(pool, job.key)}
+    since = pushes[0] if len(pushes) >= 10 else 0.0
+    lost = []
+    for tick, score in sorted(taken.items()):
+        following = [moment for moment in pushes if tick <= moment]
+        has_fired = bool(following) and following[0] < tick + _GRACE_SECONDS
+        # What was planted with the first save bears the time of the save.
+        if (
+            score == tick
+            and since < tick < now - _GRACE_SECONDS
+            and not has_fired
+            and tick not in known | job.own.planted
+        ):
+            lost.append(tick)
+    return lost
+
+
+_GRACE_SECONDS = 90.0
+
+
+def _pairs_of_scores(reply: Sequence[Any]) -> dict[int, float]:
+    found = {}
+    pairs = reply if reply and isinstance(reply[0], (list, tuple)) else list(zip(reply[::2], reply[1::2], strict=True))
+    for member, score in pairs:
+        tick = tick_of(member.decode(errors="replace"))
+        if tick is not None:
+            found[tick] = float(score)
+    return found
+
+
+def clock_and_changes(pool: Pool) -> tuple[float, bytes]:
+    """Redis's time, in seconds since the epoch, and the number of changes so far."""
+
+    def ask(link: Link) -> tuple[float, bytes]:
+        (seconds, microseconds), changes = link.batch([("TIME",), ("GET", CHANGES)])
+        return int(seconds) + int(microseconds) / 1e6, changes if isinstance(changes, bytes) else b""
+
+    return pool.run(ask)
+
+
+def redis_now(pool: Pool) -> float:
+    """Redis's time, in seconds since the epoch."""
+    return clock_and_changes(pool)[0]

@@ -1,0 +1,112 @@
+"""The hooks: what a job's status is at each stage of its way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from sidekiq_py import program
+from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.errors import RedisError
+from sidekiq_py.extension import Effect, EndKind, Extension, JobEnd, PushSlice, Verb
+from sidekiq_py.extensions.status import keys
+from sidekiq_py.extensions.status.progress import Runs, aprogress, progress
+from sidekiq_py.middleware.chain import ServerMiddleware
+from sidekiq_py.wire.dialect import FloatText
+from sidekiq_py.wire.json_dialect import dumps
+
+OPTION = "status"
+
+_STATUS: Mapping[EndKind, str] = {
+    "success": "complete",
+    "retry": "retrying",
+    "dead": "failed",
+    "discarded": "failed",
+    "dropped": "failed",
+    "interrupted": "interrupted",
+    "invalidated": "stopped",
+    "deleted": "stopped",
+    "stopped": "stopped",
+}
+
+
+class StatusExtension(Extension):
+    """A job that is declared with `status=True`, and every job that asks for it by its first `progress()`."""
+
+    name = "status"
+    phase = "count"
+    # Without the extension nothing is left undone but the status itself.
+    payload_keys: ClassVar[Mapping[str, str]] = {OPTION: ""}
+    verbs: ClassVar[Sequence[Verb]] = (keys.WRITE,)
+    api_names: ClassVar[Mapping[str, str]] = {"JobStatus": "sidekiq_py.extensions.status.status"}
+
+    def __init__(self) -> None:
+        self.runs = Runs(lambda payload: program.extensions.mind(payload, self))
+        self.job_attributes = {"progress": self._progress, "aprogress": self._aprogress}
+
+    def push(self, jobs: PushSlice) -> None:
+        """`queued`, for jobs that are declared so."""
+        if jobs.options.get(OPTION) is not True:
+            return
+        now = now_seconds()
+        for job in jobs:
+            record = JobRecord(job.raw)
+            if record.get(OPTION) is True and not job.is_stopped:
+                jobs.write(keys.write(job.jid, now, _first_fields(record, jobs.dialect.float_text, now)))
+
+    def around(self) -> ServerMiddleware | None:
+        """`working`, before the job starts. A status that cannot be written costs no run."""
+        return _Working(self)
+
+    def end(self, end: JobEnd) -> Iterable[Effect]:
+        """What became of it, in the script that ends it, behind the progress that was not written yet."""
+        left = self.runs.leave(end.payload)
+        if left is None and end.payload.get(OPTION) is not True:
+            return ()
+        pending, was_stopped = left or ({}, False)
+        status = "stopped" if was_stopped and end.kind == "success" else _STATUS[end.kind]
+        fields = {**pending, "status": status}
+        if status != "retrying":
+            fields["ended_at"] = int(end.now)
+        return [keys.write(end.jid, end.now, fields)]
+
+    def _progress(self, job: Any) -> Callable[..., None]:
+        return progress(self.runs, job)
+
+    def _aprogress(self, job: Any) -> Callable[..., Awaitable[None]]:
+        return aprogress(self.runs, job)
+
+
+class _Working:
+    """The middleware; around an `async def` job it is asked in the job's own way."""
+
+    def __init__(self, extension: StatusExtension) -> None:
+        self._runs = extension.runs
+
+    def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        if payload.get(OPTION) is True:
+            self._begin(payload)
+        return call_next()
+
+    async def acall(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        if payload.get(OPTION) is True:
+            await asyncio.to_thread(self._begin, payload)
+        return await call_next()
+
+    def _begin(self, payload: dict[str, Any]) -> None:
+        try:
+            self._runs.begin(payload)
+        except RedisError as error:
+            self._runs.warn_once(error)
+
+
+def _first_fields(record: JobRecord, float_text: FloatText, now: float) -> dict[str, Any]:
+    """Source: sidekiq-status 4.0.0, client_middleware.rb; without arguments it writes an empty object."""
+    args = record.display_args
+    return {
+        "jid": record.jid,
+        "status": "queued",
+        "worker": record.display_class or record.klass,
+        "args": dumps(args, float_text).decode() if args else "{}",
+        "enqueued_at": int(now),
+    }

@@ -1,0 +1,42 @@
+"""
+The hash of a job's status, and the command that writes to it.
+
+Source: sidekiq-status 4.0.0, storage.rb, client_middleware.rb, server_middleware.rb, worker.rb. All values are texts;
+all times are whole seconds since the epoch.
+"""
+
+from typing import Any
+
+from sidekiq_py.extension import Command, Verb
+
+TTL_SECONDS = 30 * 60
+PREFIX = "sidekiq:status:"
+
+
+def of(jid: str) -> str:
+    """The key of a job's status."""
+    return PREFIX + jid
+
+
+# A program that gave its jobs a longer life keeps it, and the channel bears the namespace that the key bears.
+WRITE = Verb(
+    "STATUS_WRITE",
+    """{
+  look = function(key)
+    local is = redis.call('TYPE', key).ok
+    if is ~= 'hash' and is ~= 'none' then return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ' and no hash' end
+  end,
+  run = function(key, words)
+    redis.call('HSET', key, unpack(words, 2))
+    if redis.call('TTL', key) < tonumber(words[1]) then redis.call('EXPIRE', key, words[1]) end
+    local from, to = string.find(key, 'sidekiq:status:', 1, true)
+    return redis.call('PUBLISH', string.sub(key, 1, from - 1) .. 'status_updates', string.sub(key, to + 1))
+  end,
+}""",
+)
+
+
+def write(jid: str, now: float, fields: dict[str, Any]) -> Command:
+    """The command that writes *fields*, with the time, and tells those who listen."""
+    words = [str(part) for pair in fields.items() for part in pair]
+    return (WRITE.name, of(jid), TTL_SECONDS, "updated_at", int(now), *words)

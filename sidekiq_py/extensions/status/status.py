@@ -1,0 +1,159 @@
+"""What others read of a job's status, and ask of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from sidekiq_py.api.source import pool_for
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.extensions.status import keys
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """
+    A job's status as it was read; `refresh()` reads it again.
+
+    Attributes:
+        fields: All that its hash holds, as texts.
+    """
+
+    jid: str
+    fields: dict[str, str]
+    _pool: Pool
+
+    @classmethod
+    def find(cls, jid: str, *, pool: Any = None, client: Client | None = None) -> Self | None:
+        """
+        The status of a job, or None if it has none: nobody asked for it, or it has expired.
+
+        Args:
+            pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+            client: Instead of *pool*.
+        """
+        links = pool_for(pool, client)
+        flat: list[bytes] = links.command("HGETALL", keys.of(jid))
+        texts = [part.decode(errors="replace") for part in flat]
+        fields = dict(zip(texts[::2], texts[1::2], strict=True))
+        return cls(jid, fields, links) if fields else None
+
+    @classmethod
+    def all(cls, *, pool: Any = None, client: Client | None = None) -> Iterator[Self]:
+        """Every status that is kept, in no order. Redis is scanned, so this is for people, not for programs."""
+        links = pool_for(pool, client)
+        cursor: bytes = b"0"
+        while True:
+            cursor, found = links.command("SCAN", cursor, "MATCH", f"{keys.PREFIX}*", "COUNT", _PAGE)
+            for key in found:
+                status = cls.find(key.decode(errors="replace")[len(keys.PREFIX) :], pool=links)
+                if status is not None:
+                    yield status
+            if cursor == b"0":
+                return
+
+    @property
+    def status(self) -> str:
+        """`queued`, `working`, `retrying`, `complete`, `stopped`, `failed`, `interrupted`, or empty."""
+        return self.fields.get("status", "")
+
+    @property
+    def worker(self) -> str:
+        """The job's class, as it is shown."""
+        return self.fields.get("worker", "")
+
+    @property
+    def at(self) -> float:
+        """How much is done."""
+        return _number(self.fields.get("at"))
+
+    @property
+    def total(self) -> float:
+        """Of how much; 0 before the first progress."""
+        return _number(self.fields.get("total"))
+
+    @property
+    def percent(self) -> int:
+        """How much of it is done, from 0 to 100."""
+        return int(_number(self.fields.get("pct_complete")))
+
+    @property
+    def message(self) -> str:
+        """What it said last."""
+        return self.fields.get("message", "")
+
+    @property
+    def enqueued_at(self) -> datetime | None:
+        """When it was pushed."""
+        return self._moment("enqueued_at")
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When its last run began."""
+        return self._moment("started_at")
+
+    @property
+    def updated_at(self) -> datetime | None:
+        """When it was written last."""
+        return self._moment("updated_at")
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When it ended."""
+        return self._moment("ended_at")
+
+    @property
+    def seconds_left(self) -> float | None:
+        """An estimate by the pace so far; None before the first progress."""
+        began = _number(self.fields.get("started_at")) or _number(self.fields.get("enqueued_at"))
+        if not self.at or not began:
+            return None
+        return (now_seconds() - began) / self.at * max(0.0, self.total - self.at)
+
+    def refresh(self) -> Self | None:
+        """The status as it is now; None if it has expired."""
+        return type(self).find(self.jid, pool=self._pool)
+
+    def stop(self) -> None:
+        """Ask the job to stop: its next `progress()` raises `Stopped`, in either language."""
+        command = keys.write(self.jid, now_seconds(), {"stop": "true"})
+        self._pool.run(lambda link: in_flight.write(link, [command]))
+
+    def delete(self) -> bool:
+        """Forget the status, not the job; False if it was gone."""
+        return bool(self._pool.command("DEL", keys.of(self.jid)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; times are whole epoch seconds or None. `docs/progress.md` has the schema."""
+        times = ("enqueued_at", "started_at", "updated_at", "ended_at")
+        return {
+            "jid": self.jid,
+            "status": self.status,
+            "worker": self.worker,
+            "at": self.at,
+            "total": self.total,
+            "percent": self.percent,
+            "message": self.message,
+            **{name: int(_number(self.fields[name])) if name in self.fields else None for name in times},
+            "fields": dict(self.fields),
+        }
+
+    def _moment(self, name: str) -> datetime | None:
+        seconds = _number(self.fields.get(name))
+        try:
+            return datetime.fromtimestamp(seconds, UTC) if seconds else None
+        except (OverflowError, ValueError, OSError):
+            return None
+
+
+def _number(text: str | None) -> float:
+    """0 for what is no number: anybody may have written it."""
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0

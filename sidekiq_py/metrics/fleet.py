@@ -1,0 +1,137 @@
+"""
+What Redis says of all processes of both languages, under sidekiq-prometheus-exporter's names.
+
+Every scrape reads Redis, so one place exports it: the dashboard. A worker's own port does not.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from sidekiq_py.api import ProcessSet, Stats, WorkSet
+from sidekiq_py.api.processes import Process
+from sidekiq_py.api.stats import QueueSummary
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.metrics.text import Family, Labels, Sample, render
+
+MOST_QUEUES = 1000
+"""Queues that are told apart, by name; those beyond are one, `other`: any program may push to any queue."""
+
+OTHER = "other"
+
+
+def fleet_text(*, pool: Any = None, client: Client | None = None, most_queues: int = MOST_QUEUES) -> str:
+    """
+    The text that `/metrics` of the dashboard serves; its content type is `CONTENT_TYPE`.
+
+    Args:
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+        most_queues: Queues beyond so many are summed up as `other`.
+
+    Raises:
+        RedisError: Redis is out of reach.
+    """
+    stats = Stats(pool=pool, client=client)
+    processes = list(ProcessSet(clean=False, pool=pool, client=client))
+    queues = stats.queue_summaries
+    names = {queue.name: queue.name if at < most_queues else OTHER for at, queue in enumerate(queues)}
+    return render(
+        [
+            _single(
+                "sidekiq_processed_jobs_total", "Attempts that ended, those that failed included.", stats.processed
+            ),
+            _single("sidekiq_failed_jobs_total", "Attempts that raised.", stats.failed),
+            _gauge(
+                "sidekiq_workers", "Jobs that all processes can run at once.", sum(p.concurrency for p in processes)
+            ),
+            _gauge("sidekiq_processes", "Processes.", len(processes)),
+            _host_processes(processes),
+            _gauge("sidekiq_busy_workers", "Jobs that run.", sum(process.busy for process in processes)),
+            _gauge("sidekiq_enqueued_jobs", "Jobs that wait in queues.", sum(queue.size for queue in queues)),
+            _gauge("sidekiq_scheduled_jobs", "Jobs that wait for their time.", stats.scheduled_size),
+            _gauge("sidekiq_retry_jobs", "Jobs that wait for their next try.", stats.retry_size),
+            _gauge("sidekiq_dead_jobs", "Jobs that will not be tried again.", stats.dead_size),
+            *_of_queues(queues, processes, names, pool, client),
+        ]
+    )
+
+
+def _of_queues(
+    queues: list[QueueSummary], processes: list[Process], names: dict[str, str], pool: Any, client: Client | None
+) -> list[Family]:
+    workers = [(name, process.concurrency) for process in processes for name in process.queues]
+    now = datetime.fromtimestamp(now_seconds(), UTC)
+    ages = [
+        (work.queue, max(0.0, (now - work.run_at).total_seconds()))
+        for _, _, work in WorkSet(pool=pool, client=client)
+        if work.run_at is not None
+    ]
+    return [
+        _by_queue(
+            "sidekiq_queue_latency_seconds",
+            "How long the job that runs next has waited.",
+            names,
+            [(queue.name, max(0.0, queue.latency)) for queue in queues],
+            max,
+        ),
+        _by_queue(
+            "sidekiq_queue_enqueued_jobs",
+            "Jobs that wait in this queue.",
+            names,
+            [(queue.name, queue.size) for queue in queues],
+            lambda a, b: a + b,
+        ),
+        _by_queue(
+            "sidekiq_queue_max_processing_time_seconds",
+            "How long the oldest running job of this queue has been running.",
+            names,
+            [*((queue.name, 0.0) for queue in queues), *ages],
+            max,
+        ),
+        _by_queue(
+            "sidekiq_queue_workers",
+            "Jobs that the processes serving this queue can run at once.",
+            names,
+            [*((queue.name, 0) for queue in queues), *workers],
+            lambda a, b: a + b,
+        ),
+    ]
+
+
+def _by_queue(
+    name: str,
+    about: str,
+    names: dict[str, str],
+    values: Iterable[tuple[str, float]],
+    merge: Callable[[float, float], float],
+) -> Family:
+    merged: dict[str, float] = {}
+    for queue, value in values:
+        # A queue that a process serves, and that nobody has ever pushed to, is not in the set of queues.
+        place = names.get(queue, queue if len(names) < MOST_QUEUES else OTHER)
+        merged[place] = value if place not in merged else merge(merged[place], value)
+    return Family(name, "gauge", about, [Sample({"name": queue}, value) for queue, value in merged.items()])
+
+
+def _host_processes(processes: list[Process]) -> Family:
+    counts: dict[tuple[str, bool], int] = {}
+    for process in processes:
+        place = (process.hostname, process.is_stopping)
+        counts[place] = counts.get(place, 0) + 1
+    samples = [
+        Sample({"host": host, "quiet": str(is_quiet).lower()}, count) for (host, is_quiet), count in counts.items()
+    ]
+    return Family("sidekiq_host_processes", "gauge", "Processes by host; quiet ones fetch no more.", samples)
+
+
+def _single(name: str, about: str, value: int) -> Family:
+    return Family(name, "counter", about, [Sample(_NO_LABELS, value)])
+
+
+def _gauge(name: str, about: str, value: float) -> Family:
+    return Family(name, "gauge", about, [Sample(_NO_LABELS, value)])
+
+
+_NO_LABELS: Labels = {}

@@ -1,0 +1,71 @@
+"""
+One worker process as probes see it.
+
+*Live*: its own loops turn. That is known here without asking Redis, and says nothing of how long a job runs. *Ready*:
+it fetches, and Redis answers.
+"""
+
+import threading
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.errors import RedisError
+from sidekiq_py.metrics.job_metrics import JobMetrics, families
+from sidekiq_py.metrics.text import render
+from sidekiq_py.probes.server import Answer
+
+# Redis is asked once a second at most, and given as long to answer: probes come from many sides.
+_REDIS_SECONDS = 1.0
+
+STARTING = "starting: the program is imported\n"
+
+
+class WorkerProbes:
+    """
+    Of this process.
+
+    Args:
+        counts: What it has run.
+
+    Attributes:
+        launcher: None while the program is imported: the process lives, and is not ready.
+    """
+
+    def __init__(self, counts: JobMetrics) -> None:
+        self.launcher: Launcher | None = None
+        self._counts = counts
+        self._lock = threading.Lock()
+        self._asked_at = 0.0
+        self._redis_error: str | None = None
+
+    def live(self) -> Answer:
+        """Its loops turn."""
+        launcher = self.launcher
+        stalled = [] if launcher is None else launcher.stalled_loops()
+        if stalled:
+            return Answer(False, f"these loops have not turned for too long: {', '.join(stalled)}\n")
+        return Answer(True, "live\n")
+
+    def ready(self) -> Answer:
+        """It fetches, and Redis answers."""
+        launcher = self.launcher
+        if launcher is None:
+            return Answer(False, STARTING)
+        problem = launcher.why_not_fetching() or self._ask_redis(launcher)
+        return Answer(True, "ready\n") if problem is None else Answer(False, f"{problem}\n")
+
+    def metrics(self) -> str:
+        """What it has run."""
+        return render(families(self._counts.counts()))
+
+    def _ask_redis(self, launcher: Launcher) -> str | None:
+        with self._lock:
+            if monotonic() - self._asked_at >= _REDIS_SECONDS:
+                try:
+                    launcher.ping(within_seconds=_REDIS_SECONDS)
+                except RedisError as error:
+                    self._redis_error = f"Redis does not answer: {error}"
+                else:
+                    self._redis_error = None
+                self._asked_at = monotonic()
+            return self._redis_error

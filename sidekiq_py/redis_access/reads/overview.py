@@ -1,0 +1,146 @@
+"""
+Everything that a live view shows, in one round trip a look: counters, sets, queues, processes, running jobs.
+
+What is asked of depends on names that stand in Redis. A look uses those that the look before it found, and reads them
+anew in the same round trip; only the first one needs two.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.link import Command
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.processes import process_set
+from sidekiq_py.redis_access.processes.process_set import Beat
+from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, queues_of
+from sidekiq_py.redis_access.reads.queues import QueueState
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.integer_text import to_i
+
+_NAMES: tuple[Command, ...] = (
+    ("SMEMBERS", keys.QUEUES),
+    ("SMEMBERS", keys.PROCESSES),
+    ("SMEMBERS", keys.PAUSED),
+    ("HGETALL", keys.OWNERS),
+    ("HGETALL", keys.DEPARTED),
+)
+_TOTALS: tuple[Command, ...] = (
+    ("GET", keys.STAT_PROCESSED),
+    ("GET", keys.STAT_FAILED),
+    ("ZCARD", keys.SCHEDULE),
+    ("ZCARD", keys.RETRY),
+    ("ZCARD", keys.DEAD),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """
+    What there is to look at.
+
+    Args:
+        owners: Owner → the queues whose inboxes may be its.
+    """
+
+    queues: tuple[str, ...] = ()
+    processes: tuple[str, ...] = ()
+    paused: frozenset[str] = frozenset()
+    owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """
+    What one look found.
+
+    Args:
+        processed: Attempts that ended, failures included.
+        failed: Attempts that raised.
+        running: Identity, thread, entry of the work hash.
+        names: For the next look.
+    """
+
+    processed: int
+    failed: int
+    scheduled: int
+    retries: int
+    dead: int
+    queues: tuple[QueueState, ...]
+    beats: tuple[Beat, ...]
+    running: tuple[tuple[str, str, bytes], ...]
+    in_flight: tuple[InFlightCount, ...]
+    names: Names
+
+
+def read(pool: Pool, known: Names | None) -> Look:
+    """
+    Look once.
+
+    Args:
+        known: `Look.names` of the look before; None to begin, which takes a second round trip.
+    """
+    if known is None:
+        known = _names(_replies(pool, _NAMES))
+    inboxes = [(owner, queue) for owner, queues in known.owners.items() for queue in queues]
+    commands: list[Command] = [*_NAMES, *_TOTALS]
+    commands += [command for name in known.queues for command in _of_queue(name)]
+    commands += [command for name in known.processes for command in process_set.commands_of(name)]
+    commands += [("HKEYS", keys.in_flight(owner)) for owner in known.owners]
+    commands += [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes]
+    replies = iter(_replies(pool, commands))
+    names = _names([next(replies) for _ in _NAMES])
+    processed, failed, scheduled, retries, dead = (_number(next(replies)) for _ in _TOTALS)
+    queues = tuple(
+        QueueState(name, _number(next(replies)), next(replies), name in names.paused) for name in known.queues
+    )
+    beats, running = [], []
+    for name in known.processes:
+        beat, entries = process_set.read_reply(name, [next(replies) for _ in process_set.commands_of(name)])
+        if beat is not None:
+            beats.append(beat)
+            running += entries
+    taken: Counter[tuple[str, str]] = Counter()
+    for owner in known.owners:
+        fields = next(replies) or ()
+        taken.update((owner, in_flight.split_field(one)[2]) for one in fields if in_flight.is_field(one))
+    for inbox in inboxes:
+        taken[inbox] += _number(next(replies))
+    counts = tuple(InFlightCount(owner, queue, count) for (owner, queue), count in sorted(taken.items()) if count)
+    return Look(processed, failed, scheduled, retries, dead, queues, tuple(beats), tuple(running), counts, names)
+
+
+def _of_queue(name: str) -> tuple[Command, Command]:
+    return ("LLEN", keys.queue(name)), ("LINDEX", keys.queue(name), -1)
+
+
+def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
+    """The replies; None for one that is an error about its own key, as one of a foreign type: the others are shown."""
+    replies = pool.run(lambda link: link.batch(commands))
+    for reply in replies:
+        if isinstance(reply, RedisReplyError) and reply.is_about_server:
+            raise reply
+    return [None if isinstance(reply, RedisReplyError) else reply for reply in replies]
+
+
+def _names(replies: Sequence[Any]) -> Names:
+    queues, processes, paused, entered, departed = (reply or () for reply in replies)
+    owners = {_text(owner): queues_of(about) for owner, about in zip(entered[::2], entered[1::2], strict=True)}
+    for owner, about in zip(departed[::2], departed[1::2], strict=True):
+        # "<epoch s> <JSON>"
+        owners[_text(owner)] = queues_of(about.partition(b" ")[2])
+    return Names(
+        tuple(sorted(map(_text, queues))), tuple(sorted(map(_text, processes))), frozenset(map(_text, paused)), owners
+    )
+
+
+def _number(reply: Any) -> int:
+    """A length, or a counter's text; 0 for what is neither."""
+    return reply if isinstance(reply, int) else to_i(reply)
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="replace")

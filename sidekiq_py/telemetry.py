@@ -1,0 +1,304 @@
+"""
+One stream of events: what the library does, for whoever wants to measure, trace or log it.
+
+    from sidekiq_py import telemetry
+
+    def slow_jobs(name, measurements):
+        if measurements["seconds"] > 60:
+            print(measurements["payload"]["class"])
+
+    telemetry.attach("slow jobs", ["sidekiq.job.stop"], slow_jobs)
+
+Handlers attach to names. The library emits events and knows none of the handlers: the job log, `sidekiq_py.metrics` and
+`sidekiq_py.contrib.statsd`, `opentelemetry` and `sentry` are handlers like those of any program. Each is called where
+the event happens, in the thread that runs the job, so it has to be quick and must not wait for anything.
+
+A handler that raises never hurts a job. Its error goes to the error handlers (`on_error`): the first one at once, then
+one a minute at most. It stays attached, as what failed may be a network that comes back.
+
+An event without a handler costs its emitter one look at `Event.handlers`; `docs/telemetry.md` lists all of them.
+"""
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.errors import ConfigError, Shutdown, SoftTimeLimitError
+
+Measurements = dict[str, Any]
+Handler = Callable[[str, Measurements], Any]
+Report = Callable[[BaseException, dict[str, Any]], None]
+
+_log = logging.getLogger("sidekiq")
+
+_REPORT_EVERY_SECONDS = 60.0
+# Whole milliseconds of any moment since 1973; seconds up to the year 5138. Sidekiq 8 writes milliseconds.
+_LEAST_MILLISECONDS = 100_000_000_000
+
+
+def _log_only(error: BaseException, context: dict[str, Any]) -> None:
+    _log.warning("%s: %s: %s", context["context"], type(error).__name__, error)
+
+
+_report: Report = _log_only
+
+
+class _Attachment:
+    """One handler under its id."""
+
+    __slots__ = ("_failures", "_quiet_until", "handler", "id", "names")
+
+    def __init__(self, id: str, names: tuple[str, ...], handler: Handler) -> None:
+        self.id = id
+        self.names = names
+        self.handler = handler
+        self._failures = 0
+        self._quiet_until = -math.inf
+
+    def note_failure(self, name: str, error: BaseException) -> None:
+        """The handler raised: say so, but not for each of a million jobs."""
+        self._failures += 1
+        now = monotonic()
+        if now < self._quiet_until:
+            return
+        self._quiet_until = now + _REPORT_EVERY_SECONDS
+        times, self._failures = self._failures, 0
+        often = "" if times == 1 else f", {times} times since this was last said"
+        context = {"context": f"The telemetry handler {self.id!r} failed on {name}{often}", "event": name}
+        # A log that is broken, too, is no reason to fail a job.
+        with suppress(Exception):
+            _report(error, context)
+
+
+class Event:
+    """
+    One kind of event.
+
+    Args:
+        name: To which handlers attach.
+        measurements: What each event of this kind says, by name, with a sentence about each.
+        happens_in_jobs: A job's own code may cause it, so a time limit or a stop may strike the job meanwhile.
+
+    Attributes:
+        handlers: Who listens. Looked at before the measurements are gathered: `if PUSH.handlers: PUSH.emit({…})`.
+        emit: Calls all handlers, in the order in which they were attached.
+    """
+
+    __slots__ = ("_happens_in_jobs", "emit", "handlers", "measurements", "name")
+
+    def __init__(self, name: str, measurements: Mapping[str, str], *, happens_in_jobs: bool = False) -> None:
+        self.name = name
+        self.measurements = measurements
+        self._happens_in_jobs = happens_in_jobs
+        self.listen(())
+
+    def __repr__(self) -> str:
+        return f"<Event {self.name} handlers={[attachment.id for attachment in self.handlers]}>"
+
+    def listen(self, handlers: "tuple[_Attachment, ...]") -> None:
+        """Call these and no others from now on."""
+        self.handlers = handlers
+        self.emit: Callable[[Measurements], None] = self._one_calls(handlers[0]) if len(handlers) == 1 else self._call
+
+    def _one_calls(self, attachment: _Attachment) -> Callable[[Measurements], None]:
+        """As `_call`, for a single handler: on every job's way, where a fifth of its cost is the loop."""
+        name, handler = self.name, attachment.handler
+
+        def emit(measurements: Measurements) -> None:
+            try:
+                handler(name, measurements)
+            except BaseException as error:  # noqa: BLE001 — whatever it is, it is raised again if it is the job's
+                self._note_failure(attachment, error)
+
+        return emit
+
+    def _call(self, measurements: Measurements) -> None:
+        for attachment in self.handlers:
+            try:
+                attachment.handler(self.name, measurements)
+            except BaseException as error:  # noqa: BLE001 — as above
+                self._note_failure(attachment, error)
+
+    def _note_failure(self, attachment: _Attachment, error: BaseException) -> None:
+        if self._happens_in_jobs and isinstance(error, (Shutdown, SoftTimeLimitError, KeyboardInterrupt)):
+            # It struck the job that is just being measured, and is the job's to see.
+            raise error
+        attachment.note_failure(self.name, error)
+
+
+_PAYLOAD = "the job as it was parsed; other handlers see the same dict, so it is not to be changed"
+_QUEUE = "name of the queue from which the job came"
+_IDENTITY = "identity of the worker process, as in Redis's set `processes`"
+
+JOB_START = Event(
+    "sidekiq.job.start",
+    {
+        "payload": _PAYLOAD,
+        "queue": _QUEUE,
+        "identity": _IDENTITY,
+    },
+)
+JOB_STOP = Event(
+    "sidekiq.job.stop",
+    {
+        "payload": _PAYLOAD,
+        "queue": _QUEUE,
+        "identity": _IDENTITY,
+        "seconds": "how long it ran, middleware included",
+    },
+)
+JOB_EXCEPTION = Event(
+    "sidekiq.job.exception",
+    {
+        "payload": _PAYLOAD,
+        "queue": _QUEUE,
+        "identity": _IDENTITY,
+        "seconds": "how long it ran, middleware included",
+        "error": "the exception",
+        "is_failure": "False if the job was only interrupted: by a stop, or an `IterableJob` that goes on later",
+    },
+)
+PUSH = Event(
+    "sidekiq.push",
+    {
+        "queue": "where the jobs went; None for scheduled jobs",
+        "jids": "list of their ids",
+        "payloads": "list of their bytes, as written",
+        "is_scheduled": "True if they went to the set `schedule`",
+    },
+    happens_in_jobs=True,
+)
+FETCH = Event(
+    "sidekiq.fetch",
+    {"count": "how many jobs one round trip brought, 1 or more", "queues": "dict of how many came from which queue"},
+)
+SETTLE = Event(
+    "sidekiq.settle",
+    {
+        "outcome": "`done`, `retry`, `dead`, `discarded`, `dropped` (failed, and without retries), `requeue` or "
+        "`interrupted` (an `IterableJob` that goes on later)",
+        "payload": "the job as it was parsed, or an empty dict if it was not",
+        "raw": "the job's bytes, as they were fetched",
+        "queue": _QUEUE,
+    },
+)
+PROMOTE = Event(
+    "sidekiq.promote",
+    {
+        "set": "`retry` or `schedule`",
+        "moved": "how many due jobs went to their queues",
+        "stopped": "how many a client middleware stopped",
+        "unusable": "how many members were no usable jobs, and are in `dead` now",
+    },
+)
+RECOVER = Event(
+    "sidekiq.recover",
+    {
+        "owner": "the dead worker's name, `<identity>:<epoch>`",
+        "count": "how many of its jobs are no longer in flight",
+        "dead": "how many of these went to `dead`, as their process died too often",
+    },
+)
+REDIS_OUTAGE = Event(
+    "sidekiq.redis.outage",
+    {
+        "is_over": "False when Redis begins to fail, True when all works again",
+        "seconds": "how long it has lasted; 0.0 at its beginning",
+        "error": "the error by which it began; None at its end",
+    },
+)
+
+EVENTS: Mapping[str, Event] = {
+    event.name: event
+    for event in (
+        JOB_START,
+        JOB_STOP,
+        JOB_EXCEPTION,
+        PUSH,
+        FETCH,
+        SETTLE,
+        PROMOTE,
+        RECOVER,
+        REDIS_OUTAGE,
+    )
+}
+"""All events, by name."""
+
+_attachments: dict[str, _Attachment] = {}
+_lock = threading.Lock()
+
+
+def attach(id: str, names: str | Iterable[str], handler: Handler) -> None:
+    """
+    Call `handler(name, measurements)` at each event of these names from now on.
+
+    Args:
+        id: For `detach`, and in what is said of its errors.
+        names: One of `EVENTS`, or several.
+        handler: A plain function; not an `async def`.
+
+    Raises:
+        ConfigError: A name is unknown, the id is taken, or *handler* cannot be called.
+    """
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    for name in wanted:
+        if name not in EVENTS:
+            raise ConfigError(f"{name!r} is no telemetry event; there are {', '.join(EVENTS)}")
+    # Only now: it weighs more than all else that a program imports which only enqueues.
+    from inspect import iscoroutinefunction
+
+    if not callable(handler) or iscoroutinefunction(handler):
+        raise ConfigError(f"{handler!r} is no telemetry handler; give a plain function of (name, measurements)")
+    with _lock:
+        if id in _attachments:
+            raise ConfigError(f"a telemetry handler {id!r} is attached already; detach it first, or use another id")
+        _attachments[id] = attachment = _Attachment(id, wanted, handler)
+        for name in dict.fromkeys(wanted):
+            EVENTS[name].listen((*EVENTS[name].handlers, attachment))
+
+
+def detach(id: str) -> None:
+    """Call the handler of that id no more; nothing happens if there is none."""
+    with _lock:
+        attachment = _attachments.pop(id, None)
+        for name in () if attachment is None else attachment.names:
+            event = EVENTS[name]
+            event.listen(tuple(other for other in event.handlers if other is not attachment))
+
+
+def detach_all() -> None:
+    """Forget every handler, as at the start of the program."""
+    for id in list(_attachments):
+        detach(id)
+
+
+def report_to(report: Report) -> None:
+    """Who is told of a handler that raised; the program's error handlers, once `sidekiq_py.program` is imported."""
+    global _report
+    _report = report
+
+
+def latency_seconds(payload: Mapping[str, Any], now: float) -> float | None:
+    """
+    How long a job has waited since it was last enqueued; None if its payload does not say.
+
+    Args:
+        now: Seconds since the epoch.
+    """
+    since = epoch_seconds(payload.get("enqueued_at"))
+    # Clocks of two machines differ: a job never waits for less than nothing.
+    return None if since is None else max(0.0, now - since)
+
+
+def epoch_seconds(stamp: Any) -> float | None:
+    """A payload's timestamp of any release, float seconds or whole milliseconds; None if it is none."""
+    if type(stamp) is not float and type(stamp) is not int:
+        return None
+    try:
+        return stamp / 1000 if stamp > _LEAST_MILLISECONDS else float(stamp)
+    except OverflowError:
+        return None

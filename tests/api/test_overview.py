@@ -1,0 +1,94 @@
+"""Everything at one instant, in one round trip, and how much is done a second."""
+
+import json
+
+import pytest
+
+from sidekiq_py.api import OverviewReader
+
+
+@pytest.fixture
+def fleet(redis_client, payload):
+    """A Ruby process that runs a job, a Python one that has one in flight, and three queues, of which one is paused."""
+    for identity, labels in (("rails:1:aa", []), ("app:2:bb", ["sidekiq_py"])):
+        info = {"hostname": identity.split(":")[0], "queues": ["default"], "labels": labels, "concurrency": 5}
+        redis_client.sadd("processes", identity)
+        redis_client.hset(identity, mapping={"info": json.dumps(info), "busy": 1, "beat": 1, "quiet": "false"})
+    work = {"queue": "default", "payload": payload("r").decode(), "run_at": 1_700_000_000}
+    redis_client.hset("rails:1:aa:work", "t1", json.dumps(work))
+    redis_client.hset("sidekiq_py:owners", "app:2:bb:0", '{"queues":["low"]}')
+    redis_client.hset("sidekiq_py:inflight:app:2:bb:0", "1.0:default", payload("p"))
+    redis_client.lpush("sidekiq_py:inbox:app:2:bb:0:low", payload("q"))
+    redis_client.sadd("queues", "default", "low")
+    redis_client.sadd("paused", "low")
+    redis_client.lpush("queue:default", payload("w", enqueued_at=1_700_000_000))
+    redis_client.zadd("retry", {payload("x"): 1})
+    redis_client.mset({"stat:processed": 100, "stat:failed": 10})
+    return redis_client
+
+
+def test_an_overview_has_queues_processes_and_running_jobs_of_both_languages(pool, fleet):
+    """With what is in flight, waits and failed."""
+    overview = OverviewReader().read(now=1_700_000_060)
+
+    assert [(q.name, q.size, q.latency, q.paused, q.in_flight) for q in overview.queues] == [
+        ("default", 1, 60.0, False, 1),
+        ("low", 0, 0.0, True, 1),
+    ]
+    assert [(p.identity, p.is_python) for p in overview.processes] == [("app:2:bb", True), ("rails:1:aa", False)]
+    assert overview.in_flight_of("app:2:bb") == 2
+    assert [work.job.jid for work in overview.works] == ["r"]
+    assert (overview.processed, overview.failed, overview.retries, overview.dead) == (100, 10, 1, 0)
+    assert (overview.enqueued, overview.concurrency, overview.rates) == (1, 10, None)
+
+
+def test_rates_are_counted_over_a_window(pool, fleet):
+    """Ruby's processes tell what they have done every ten seconds only."""
+    reader = OverviewReader(window_seconds=15)
+    rates = []
+    for second, processed in ((0, 100), (10, 200), (20, 200), (30, 500)):
+        fleet.mset({"stat:processed": processed, "stat:failed": processed // 10})
+        rates.append(reader.read(now=1000 + second).rates)
+
+    assert rates[0] is None
+    assert [(rate.processed, rate.failed, rate.over_seconds) for rate in rates[1:]] == [
+        (10, 1, 10),
+        (5, 0.5, 20),
+        (15, 1.5, 20),
+    ]
+
+
+def test_counters_that_were_reset_start_the_rates_anew(pool, fleet):
+    """No rate is below nothing."""
+    reader = OverviewReader()
+    reader.read(now=1000)
+    fleet.mset({"stat:processed": 0, "stat:failed": 0})
+
+    assert reader.read(now=1010).rates is None
+
+
+def test_a_read_after_the_first_is_one_round_trip(pool, fleet, monkeypatch):
+    """And finds what came since, at the latest a read later."""
+    reader = OverviewReader(pool=pool)
+    reader.read()
+    trips = []
+    run = pool.run
+    monkeypatch.setattr(pool, "run", lambda *arguments, **options: trips.append(1) or run(*arguments, **options))
+    fleet.sadd("queues", "new")
+    fleet.lpush("queue:new", "{}")
+
+    reader.read()
+    overview = reader.read()
+
+    assert len(trips) == 2
+    assert ("new", 1) in [(queue.name, queue.size) for queue in overview.queues]
+
+
+def test_keys_of_a_wrong_type_hide_nothing_else(pool, fleet):
+    """A queue that is none has no size."""
+    fleet.sadd("queues", "odd")
+    fleet.set("queue:odd", "x")
+
+    overview = OverviewReader().read()
+
+    assert [(queue.name, queue.size) for queue in overview.queues] == [("default", 1), ("low", 0), ("odd", 0)]

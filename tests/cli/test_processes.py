@@ -1,0 +1,149 @@
+"""`processes` and `jobs`: who works, what runs, and signals to processes of both languages."""
+
+import json
+import time
+
+import pytest
+
+from tests.cli.test_queues import process
+from tests.cli.test_terminal import on_terminal
+
+
+@pytest.fixture
+def fleet(redis_client):
+    """A Ruby process on one host, two Python ones on another, one of them embedded; two of them run a job."""
+    process(redis_client, "rails:1:aa", "default")
+    process(redis_client, "app:2:bb", "low", labels=["sidekiq_py"])
+    process(redis_client, "app:3:cc", "low", labels=["sidekiq_py"], embedded=True)
+    for identity, thread, klass, age in (("rails:1:aa", "t1", "Mail", 3700), ("app:2:bb", "t2", "Boom", 5)):
+        job = {"class": klass, "args": [klass.lower()], "jid": thread}
+        queue = "default" if klass == "Mail" else "low"
+        work = {"queue": queue, "payload": json.dumps(job), "run_at": time.time() - age}
+        redis_client.hset(f"{identity}:work", thread, json.dumps(work))
+    return redis_client
+
+
+def signals(redis_client):
+    """What each process will be told at its next heartbeat."""
+    return {
+        key.decode().removesuffix("-signals"): redis_client.lrange(key, 0, -1) for key in redis_client.keys("*-signals")
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "sent", "said"),
+    [
+        ("quiet", b"TSTP", "rails:1:aa will fetch no more jobs, within ten seconds."),
+        ("stop", b"TERM", "rails:1:aa will stop, within ten seconds and the time that its jobs are given."),
+        ("dump", b"TTIN", "rails:1:aa writes its threads to its log, within ten seconds: on rails, where process 1"),
+    ],
+)
+def test_a_process_is_told(run, fleet, command, sent, said):
+    """By the list from which both languages read their signals."""
+    result = run("processes", command, "rails:1:aa", "--yes")
+
+    assert (result.exit_code, result.output.startswith(said)) == (0, True)
+    assert signals(fleet) == {"rails:1:aa": [sent]}
+
+
+def test_a_host_stands_for_its_processes(run, fleet):
+    """And host:pid for one; an embedded process cannot be stopped from outside, and says so."""
+    result = run("processes", "stop", "app", "--yes", "--json")
+
+    refused = "app:3:cc is embedded in another program; it cannot be stopped from outside"
+    assert (result.exit_code, json.loads(result.output)) == (
+        1,
+        {"sent": ["app:2:bb"], "refused": [{"identity": "app:3:cc", "error": refused}]},
+    )
+    assert run("processes", "dump", "app:2").output.startswith("app:2:bb writes")
+
+
+def test_all_processes_of_both_languages_are_told(run, fleet):
+    """By --all."""
+    assert run("processes", "dump", "--all").exit_code == 0
+    assert sorted(signals(fleet)) == ["app:2:bb", "app:3:cc", "rails:1:aa"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["quiet"], "which processes? Give identities, or --all"),
+        (["quiet", "rails:1:aa", "--all"], "which processes?"),
+        (["quiet", "rails:1:ab"], "there is no process rails:1:ab. Did you mean rails:1:aa?"),
+        (["stop", "--all"], "stop asks first, and there is no terminal to ask on; add --yes"),
+        (["quiet", "--all"], "add --yes"),
+    ],
+)
+def test_a_command_that_is_not_clear_tells_nobody(run, fleet, arguments, advice):
+    """And says what is missing."""
+    result = run("processes", *arguments)
+
+    assert (result.exit_code, advice in " ".join(result.output.split())) == (2, True)
+    assert signals(fleet) == {}
+
+
+def test_a_stop_asks_with_what_runs(redis_url, fleet):
+    """No means no."""
+    fleet.hset("rails:1:aa", "busy", 4)
+
+    code, _, shown = on_terminal(redis_url, ["processes", "stop", "--all"], typed="n\n")
+
+    assert (code, "Stop 3 processes (4 jobs running)?" in shown) == (1, True)
+    assert signals(fleet) == {}
+
+
+def test_the_bare_command_goes_on_to_list(run, fleet):
+    """Both take --json."""
+    assert run("processes").output == run("processes", "list").output
+    listed = json.loads(run("processes", "list", "--json").output)
+    assert [(one["identity"], one["is_python"]) for one in listed] == [
+        ("app:2:bb", True),
+        ("app:3:cc", True),
+        ("rails:1:aa", False),
+    ]
+
+
+def test_jobs_shows_what_runs_the_longest_first(run, fleet):
+    """For how long, where, and in which language."""
+    head, first, second = run("jobs").output.splitlines()
+
+    assert head.split() == ["RUNNING", "QUEUE", "CLASS", "ARGS", "JID", "PROCESS"]
+    assert first.split() == ["1h", "1m", "default", "Mail", '["mail"]', "t1", "rails:1:aa", "ruby"]
+    assert second.split()[1:] == ["low", "Boom", '["boom"]', "t2", "app:2:bb", "python"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--class", "Mail"],
+        ["--queue", "default"],
+        ["--process", "rails"],
+        ["--process", "rails:1:aa"],
+        ["--before", "1h"],
+        ["--arg", "mail"],
+    ],
+)
+def test_jobs_takes_filters(run, fleet, options):
+    """Each leaves the one that Ruby runs."""
+    [job] = json.loads(run("jobs", "--json", *options).output)
+
+    assert (job["jid"], job["process"], job["language"], job["class"]) == ("t1", "rails:1:aa", "ruby", "Mail")
+    assert job["elapsed"] > 3600
+
+
+def test_no_running_job_is_said(run, fleet):
+    """As of when."""
+    fleet.delete("rails:1:aa:work", "app:2:bb:work")
+
+    assert run("jobs").output == "No job runs, as of the last heartbeats (3 processes).\n"
+    assert run("jobs", "--class", "X").output.startswith("No such job runs")
+    assert run("jobs", "--json").output == "[]\n"
+
+
+def test_identities_are_completed(run, fleet):
+    """Asked of the Redis at hand."""
+    words = "sidekiq-py processes stop rai"
+
+    result = run(env={"_SIDEKIQ_PY_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "3"})
+
+    assert result.output == "plain,rails:1:aa\n"

@@ -1,0 +1,302 @@
+"""`queues`: list, show, clear, delete, pause, unpause, move, add."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.test_terminal import on_terminal
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def push(redis_client):
+    """Pushes jobs, the first of them to run first: `push("low", "a", "b", klass="Mail")`."""
+
+    def push(queue, *jids, klass="Boom", **more):
+        redis_client.sadd("queues", queue)
+        for jid in jids:
+            job = {"class": klass, "args": [jid], "jid": jid, "queue": queue, "enqueued_at": 1.5, **more}
+            redis_client.lpush(f"queue:{queue}", json.dumps(job))
+
+    return push
+
+
+def jids(redis_client, queue):
+    """What runs next in front."""
+    return [json.loads(raw)["jid"] for raw in redis_client.lrange(f"queue:{queue}", 0, -1)][::-1]
+
+
+def process(redis_client, identity, *queues, labels=(), **fields):
+    """A heartbeat."""
+    host, pid, _ = identity.split(":")
+    info = {"hostname": host, "pid": int(pid), "queues": queues, "labels": labels, **fields}
+    redis_client.sadd("processes", identity)
+    redis_client.hset(identity, mapping={"info": json.dumps(info), "busy": 0, "beat": 1.0, "quiet": "false"})
+
+
+def test_the_bare_command_goes_on_to_list(run, push):
+    """Both take --json."""
+    push("low", "a", enqueued_at=4_000_000_000)
+
+    assert run("queues").output.split()[:6] == run("queues", "list").output.split()[:6]
+    assert json.loads(run("queues", "--json").output)[0]["name"] == "low"
+    assert json.loads(run("queues", "list", "--json").output)[0]["size"] == 1
+
+
+def test_show_lists_jobs_newest_first(run, push):
+    """With class and arguments; --limit says how many."""
+    push("low", "a", "b", "c")
+
+    head, *rows = run("queues", "show", "low").output.splitlines()
+    two = run("queues", "show", "low", "-n", "2").output
+
+    assert head.split() == ["JID", "ENQUEUED", "CLASS", "ARGS"]
+    assert [row.split()[0] for row in rows] == ["c", "b", "a"]
+    assert rows[0].endswith('Boom   ["c"]')
+    assert two.splitlines()[-1] == "2 of 3 shown; --limit 0 shows all."
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--class", "Mail"], ["m"]),
+        (["--arg", '["b"]'], ["b"]),
+        (["--match", '"jid": "a"'], ["a"]),
+        (["--after", "2"], ["m"]),
+        (["--before", "1970-01-01T00:00:02Z"], ["b", "a"]),
+        (["--error", "timeout"], ["b"]),
+    ],
+)
+def test_show_takes_filters(run, push, options, found):
+    """Each as a program's `JobFilter`."""
+    push("low", "a")
+    push("low", "b", error_class="Net::ReadTimeout")
+    push("low", "m", klass="Mail", enqueued_at=2.5)
+
+    assert [job["jid"] for job in json.loads(run("queues", "show", "low", "--json", *options).output)] == found
+
+
+def test_show_says_that_a_queue_is_paused_or_empty(run, redis_client):
+    """And how it goes on."""
+    redis_client.sadd("queues", "low")
+    redis_client.sadd("paused", "low")
+
+    assert run("queues", "show", "low").output.splitlines() == [
+        "low is empty.",
+        "low is paused. To go on: sidekiq-py queues unpause low",
+    ]
+
+
+def test_a_misspelled_queue_gets_the_closest_match(run, push, redis_client):
+    """And nothing is done."""
+    push("mailers", "a")
+
+    for arguments in (
+        ["show", "mailer"],
+        ["clear", "mailer", "--yes"],
+        ["delete", "mailer", "--yes"],
+        ["pause", "mailer"],
+        ["move", "mailer", "mailers", "--yes"],
+        ["move", "mailers", "mailer", "--yes"],
+    ):
+        result = run("queues", *arguments)
+        assert result.exit_code == 2
+        assert "there is no queue mailer. Did you mean mailers?" in result.output
+    assert jids(redis_client, "mailers") == ["a"]
+
+
+def test_a_queue_in_place_of_a_command_is_told_the_command(run, push):
+    """As `git` and Sidekiq's own tools do."""
+    push("low", "a")
+
+    result = run("queues", "low")
+
+    assert result.exit_code == 2
+    assert "To show a queue: sidekiq-py queues show low" in " ".join(result.output.split())
+
+
+def test_clear_deletes_the_jobs_and_keeps_the_queue(run, push, redis_client):
+    """With its pause."""
+    push("low", "a", "b")
+    redis_client.sadd("paused", "low")
+
+    assert run("queues", "clear", "low", "--yes").output == "2 jobs deleted.\n"
+    assert redis_client.smembers("queues") == redis_client.smembers("paused") == {b"low"}
+    assert redis_client.llen("queue:low") == 0
+
+
+def test_clear_deletes_what_filters_choose(run, push, redis_client):
+    """Counted first by a dry run."""
+    push("low", "a", "b")
+    push("low", "m", klass="Mail")
+
+    assert run("queues", "clear", "low", "--class", "Boom", "--dry-run").output == "2 jobs would be deleted.\n"
+    result = run("queues", "clear", "low", "--class", "Boom", "--yes", "--json")
+
+    assert json.loads(result.output) == {"moved": 2, "gone": 0, "refused": 0, "errors": [], "missing": []}
+    assert jids(redis_client, "low") == ["m"]
+
+
+def test_delete_leaves_nothing_of_a_queue(run, push, redis_client):
+    """Neither jobs nor name nor pause."""
+    push("low", "a")
+    redis_client.sadd("paused", "low")
+
+    assert json.loads(run("queues", "delete", "low", "--dry-run", "--json").output) == {"count": 1}
+    assert run("queues", "delete", "low", "-y").output == "low deleted, with 1 job.\n"
+    assert [key for key in redis_client.keys("*") if key != b"process_cleanup"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "question"),
+    [
+        (["clear", "low"], "Delete 2 jobs of low?"),
+        (["clear", "low", "--arg", "a"], "Delete 1 job of low that fits?"),
+        (["delete", "low"], "Delete the queue low with 2 jobs of low?"),
+        (["move", "low", "high"], "Move 2 jobs of low to high?"),
+    ],
+)
+def test_what_cannot_be_taken_back_asks_with_the_count(redis_url, redis_client, push, arguments, question):
+    """No means no; without a terminal it is refused."""
+    push("low", "a", "b")
+    push("high", "c")
+
+    code, _, shown = on_terminal(redis_url, ["queues", *arguments], typed="n\n")
+    without = subprocess.run(
+        [sys.executable, "-m", "sidekiq_py", "queues", *arguments],
+        env={**os.environ, "REDIS_URL": redis_url},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (code, question in shown) == (1, True)
+    assert (without.returncode, "no terminal to ask on; add --yes" in without.stderr) == (2, True)
+    assert (jids(redis_client, "low"), jids(redis_client, "high")) == (["a", "b"], ["c"])
+
+
+def test_pause_names_the_ruby_processes_that_will_not_obey(run, push, redis_client):
+    """Python's obey; a Ruby process of other queues is not concerned."""
+    push("low", "a")
+    process(redis_client, "rails:1:aa", "low")
+    process(redis_client, "rails:2:bb", "high")
+    process(redis_client, "app:3:cc", "low", labels=["sidekiq_py"])
+
+    shown = run("queues", "pause", "low").output
+    [again] = json.loads(run("queues", "pause", "low", "--json").output)
+
+    assert shown.splitlines()[:2] == [
+        "low is paused.",
+        "Without Sidekiq Pro this Ruby process goes on fetching from it: rails:1:aa",
+    ]
+    assert "app:3:cc" not in shown
+    assert again == {"queue": "low", "paused": True, "changed": False, "ruby_processes": ["rails:1:aa"]}
+    assert redis_client.smembers("paused") == {b"low"}
+
+
+def test_unpause_takes_the_pause_back(run, redis_client):
+    """Also of a queue that has nothing but its pause."""
+    redis_client.sadd("paused", "low")
+
+    assert run("queues", "unpause", "low").output == "low goes on.\n"
+    assert redis_client.exists("paused") == 0
+
+
+def test_move_takes_all_jobs_in_their_order(run, push, redis_client):
+    """Byte for byte, behind those that wait there."""
+    push("low", *(str(n) for n in range(250)))
+    push("high", "first")
+    before = redis_client.lrange("queue:low", 0, -1)
+
+    result = run("queues", "move", "low", "high", "--yes")
+
+    assert (result.exit_code, result.output) == (0, "250 jobs moved to high.\n")
+    assert redis_client.lrange("queue:high", 0, 249) == before
+    assert jids(redis_client, "high")[0] == "first"
+
+
+def test_move_takes_what_filters_choose(run, push, redis_client):
+    """To a queue that --create allows to be new."""
+    push("low", "a", "b", "c")
+
+    refused = run("queues", "move", "low", "new", "--arg", "b", "--yes")
+    result = run("queues", "move", "low", "new", "--arg", "b", "--yes", "--create")
+
+    assert (refused.exit_code, "To move jobs to a new queue, add --create." in refused.output) == (2, True)
+    assert result.output == "1 job moved to new.\n"
+    assert (jids(redis_client, "low"), jids(redis_client, "new")) == (["a", "c"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["move", "low", "low", "--yes"], "FROM and TO are the same queue"),
+        (["move", "low", "a b", "--yes", "--create"], "no white space"),
+        (["move", "low", "high", "--rate", "often"], "as 100/s, or 600/m"),
+        (["show", "low", "--after", "soon"], "2030-01-31T08:00:00Z"),
+        (["add", "typo"], "there is no queue with jobs typo"),
+    ],
+)
+def test_what_is_wrong_is_said_with_advice(run, push, redis_client, arguments, advice):
+    """And nothing is moved."""
+    push("low", "a")
+
+    result = run("queues", *arguments)
+
+    assert (result.exit_code, advice in " ".join(result.output.split())) == (2, True)
+    assert jids(redis_client, "low") == ["a"]
+
+
+def move_slowly(redis_url, *options):
+    """A move of a queue at a pace."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "sidekiq_py", "queues", "move", "low", "high", "--yes", "--rate", "20/s", *options],
+        env={**os.environ, "REDIS_URL": redis_url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("options", [[], ["--class", "Boom"]], ids=["all", "chosen"])
+def test_ctrl_c_ends_a_move_between_two_steps(redis_url, redis_client, push, options):
+    """What was moved is counted, and each job is in one of the queues."""
+    push("low", *(str(n) for n in range(300)))
+    push("high", "first")
+    moving = move_slowly(redis_url, *options)
+    eventually(lambda: redis_client.llen("queue:high") >= 3, within_seconds=30)
+
+    moving.send_signal(signal.SIGINT)
+
+    output, errors = moving.communicate(timeout=30)
+    moved = redis_client.llen("queue:high") - 1
+    assert (moving.returncode, output) == (130, f"{moved} jobs moved to high.\n")
+    assert "Stopped by Ctrl-C" in errors
+    assert jids(redis_client, "high")[1:] + jids(redis_client, "low") == [str(n) for n in range(300)]
+
+
+def test_a_move_that_is_killed_loses_nothing(redis_url, redis_client, push):
+    """Each job is in one of the queues, once."""
+    push("low", *(str(n) for n in range(300)))
+    push("high", "first")
+    moving = move_slowly(redis_url)
+    eventually(lambda: redis_client.llen("queue:high") >= 3, within_seconds=30)
+
+    moving.kill()
+    moving.communicate(timeout=30)
+
+    assert jids(redis_client, "high")[1:] + jids(redis_client, "low") == [str(n) for n in range(300)]
+
+
+def test_add_enters_a_queue_that_no_web_ui_shows(run, redis_client):
+    """As a push by every Sidekiq does."""
+    redis_client.lpush("queue:low", "{}")
+
+    assert run("queues", "add", "low").output == "Added: low.\n"
+    assert json.loads(run("queues", "add", "low", "--json").output) == {"added": []}
+    assert redis_client.smembers("queues") == {b"low"}

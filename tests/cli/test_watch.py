@@ -1,0 +1,141 @@
+"""`worker --watch`: the worker starts again when the program's code changes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from click.testing import Result
+
+from sidekiq_py.client.sync_client import Client
+from tests.support.waiting import eventually
+from tests.support.worker_process import SOURCE_ROOTS
+
+JOBS = """
+import os
+import redis
+import sidekiq_py as sidekiq
+
+@sidekiq.job(name="Say")
+def say():
+    redis.Redis.from_url(os.environ["REDIS_URL"]).rpush("said", "{text}")
+"""
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(redis_url: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts a watched worker of `watched_jobs.py` in the test's folder, and stops it after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        roots = os.pathsep.join(map(str, SOURCE_ROOTS))
+        with (tmp_path / "out.log").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "sidekiq_py", "worker", "-r", "watched_jobs", "--watch", "-t", "1", *arguments],
+                cwd=tmp_path,
+                env={**os.environ, "REDIS_URL": redis_url, "PYTHONPATH": roots, "PYTHONDONTWRITEBYTECODE": "1"},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(30)
+
+
+def write(folder: Path, text: str) -> None:
+    """The program whose job says *text*; what is no program is written as it stands."""
+    code = text if "=" in text else JOBS.format(text=text)
+    (folder / "watched_jobs.py").write_text(code)
+
+
+def said(redis_url: str, client: redis.Redis) -> bytes:
+    """What a job says that is pushed now."""
+    Client(redis_url, sidekiq_version="7").push({"class": "Say", "args": []})
+    return eventually(lambda: client.lpop("said"), within_seconds=30)  # type: ignore[arg-type, return-value]
+
+
+def log_of(folder: Path) -> str:
+    """What watcher and workers have printed."""
+    return (folder / "out.log").read_text()
+
+
+def test_a_change_of_code_starts_the_worker_again(
+    start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    """Jobs run the new code, and TERM ends both processes."""
+    write(tmp_path, "old")
+    watched = start()
+    assert said(redis_url, redis_client) == b"old"
+    before = redis_client.smembers("processes")
+
+    write(tmp_path, "brand new")
+
+    eventually(lambda: redis_client.smembers("processes") not in (before, set()))
+    assert "watched_jobs.py changed; starting the worker again." in log_of(tmp_path)
+    assert said(redis_url, redis_client) == b"brand new"
+    watched.send_signal(signal.SIGTERM)
+    assert watched.wait(30) == 0
+    assert eventually(lambda: redis_client.scard("processes") == 0)
+
+
+def test_a_program_that_does_not_start_is_tried_again_at_the_next_change(
+    start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    """A typing mistake ends no watch."""
+    write(tmp_path, "x = (")
+    start()
+    eventually(lambda: "it is started again at the next change" in log_of(tmp_path))
+
+    write(tmp_path, "repaired")
+
+    assert said(redis_url, redis_client) == b"repaired"
+
+
+def test_files_that_are_no_code_restart_nothing(
+    start: Start, redis_url: str, redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    """Such as what the program writes itself."""
+    write(tmp_path, "old")
+    start()
+    assert said(redis_url, redis_client) == b"old"
+    [identity] = redis_client.smembers("processes")
+
+    (tmp_path / "report.csv").write_text("1,2")
+    write(tmp_path, "new")
+
+    eventually(lambda: "changed" in log_of(tmp_path))
+    assert "watched_jobs.py changed" in log_of(tmp_path)
+    assert "report.csv" not in log_of(tmp_path)
+    eventually(lambda: redis_client.smembers("processes") not in ({identity}, set()))
+
+
+def test_without_watchfiles_the_extra_is_named(
+    run: Callable[..., Result], redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Production has no use for it, so it is not installed with the package."""
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+
+    result = run("worker", "-r", "tests.cli.worker_jobs", "--watch")
+
+    assert result.exit_code == 2
+    assert 'pip install "sidekiq-py[watch]"' in result.output
+
+
+def test_flags_that_cannot_be_used_are_told_before_anything_starts(run: Callable[..., Result]) -> None:
+    """Not by a worker that ends again and again."""
+    result = run("worker", "-r", "tests.cli.worker_jobs", "--watch", "-c", "0")
+
+    assert result.exit_code == 2
+    assert "Watching" not in result.output

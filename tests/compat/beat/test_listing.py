@@ -1,0 +1,60 @@
+"""Beat's entries among the periodic jobs of `sidekiq-py cron list`."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+from sidekiq_celery import Celery
+from sidekiq_celery._beat import listing
+from sidekiq_celery._beat.persistent import PersistentScheduler
+from sidekiq_celery.schedules import crontab
+
+from sidekiq_py import program
+from sidekiq_py.cli import main
+
+
+@pytest.fixture
+def listed(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
+    """What the command prints."""
+    monkeypatch.setenv("REDIS_URL", redis_url)
+
+    def run() -> list[dict[str, Any]]:
+        program.reset()
+        result = CliRunner().invoke(main, ["cron", "list", "--json"], prog_name="sidekiq-py")
+        assert result.exit_code == 0, result.output
+        found: list[dict[str, Any]] = json.loads(result.stdout)
+        return found
+
+    return run
+
+
+def test_what_a_beat_sends_is_listed_beside_periodic_jobs(
+    redis_url: str, listed: Callable[[], list[dict[str, Any]]]
+) -> None:
+    """With its task, its schedule as text, and the app."""
+    app = Celery("shop", broker=redis_url)
+    app.conf.beat_schedule = {
+        "report": {"task": "shop.report", "schedule": crontab(minute=0, hour=9)},
+        "poll": {"task": "shop.poll", "schedule": 10.0},
+    }
+
+    PersistentScheduler(app=app)
+
+    found = {entry["name"]: entry for entry in listed()}
+    assert (found["report"]["cron"], found["report"]["class"]) == ("0 9 * * *", "shop.report")
+    assert found["report"]["by"] == "celery beat shop"
+    assert found["poll"]["cron"] == "every 10.00 seconds"
+    assert found["poll"]["last_enqueue_time"] is None
+
+
+def test_what_no_beat_has_confirmed_for_a_day_is_shown_no_more(
+    redis_client: redis.Redis, listed: Callable[[], list[dict[str, Any]]]
+) -> None:
+    """Nor what nobody can read."""
+    redis_client.hset(listing.BEATS, "old", json.dumps({"at": 1000, "entries": {"a": ["t", "s"]}}))
+    redis_client.hset(listing.BEATS, "damaged", "{")
+
+    assert listed() == []

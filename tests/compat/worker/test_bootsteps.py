@@ -1,0 +1,123 @@
+"""Bootsteps of a program in a worker."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+from sidekiq_celery import Celery, bootsteps
+from sidekiq_celery.contrib.testing.worker import start_worker
+from sidekiq_celery.exceptions import ImproperlyConfigured
+
+from tests.support.celery_program import StartWorker, command, environment, starting, wait_for_an_answer
+from tests.support.waiting import eventually
+from tests.support.worker_process import SidekiqProcess
+
+_PROGRAM = "tests.compat.worker.stepping"
+_SECONDS = 60
+
+
+@pytest.fixture
+def start(redis_url: str) -> Iterator[StartWorker]:
+    """Starts workers of the program with steps."""
+    with starting(_PROGRAM, redis_url) as start:
+        yield start
+
+
+def noted(client: redis.Redis) -> list[str]:
+    """What the steps have noted, without the timer's."""
+    return [text.decode() for text in client.lrange("noted:steps", 0, -1) if text != b"tick"]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_steps_are_made_started_and_stopped_with_the_worker(
+    start: StartWorker, redis_client: redis.Redis, redis_url: str, pool: str
+) -> None:
+    """In the order in which they require each other, once, in the first process; a timer runs for them."""
+    worker = start("-P", pool, "-c", "1", "-n", "w1@here")
+    eventually(lambda: redis_client.lpos("noted:steps", "tick"), within_seconds=_SECONDS)
+    app = Celery(broker=redis_url, set_as_current=False)
+    wait_for_an_answer(app, limit=1)
+    told = app.control.inspect(timeout=_SECONDS, limit=1).stats()
+    app.close()
+    assert {name: told["w1@here"][name] for name in ("of Worker", "of Later", "of Consumer")} == {
+        "of Worker": "w1@here",
+        "of Later": "w1@here",
+        "of Consumer": "w1@here",
+    }
+    assert worker.stop() == 0
+
+    seen = noted(redis_client)
+    assert sorted(text for text in seen if "made" in text) == [
+        f"{name} made for w1@here" for name in ("Consumer", "Later", "Left", "Worker")
+    ]
+    assert [text for text in seen if not text.startswith("Consumer") and "made" not in text] == [
+        *("Worker created", "Later created", "Worker started", "Later started"),
+        f"ready: w1@here stepping {pool}",
+        *("Worker closed", "Later closed", "Later stopped", "Worker stopped"),
+    ]
+    assert [text for text in seen if text.startswith(("Consumer", "ready", "Worker s")) and "made" not in text] == [
+        *("Consumer created", "Worker started", "Consumer started"),
+        f"ready: w1@here stepping {pool}",
+        *("Consumer closed", "Consumer stopped", "Worker stopped"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "error"),
+    [
+        (
+            {"REQUIRED": "celery.worker.components:Hub"},
+            "the bootstep tests.compat.worker.stepping.Worker requires celery.worker.components:Hub, which a worker",
+        ),
+        (
+            {"REQUIRED": "celery.worker.consumer.gossip:Gossip"},
+            "requires celery.worker.consumer.gossip:Gossip, which a worker does not have here",
+        ),
+        ({"CONSUMES": "1"}, "the bootstep stepping.Orders is a ConsumerStep, which consumes messages of its own"),
+        ({"FAILS_AT": "Later"}, "a bootstep has not started: OSError('no probe file')"),
+        ({"FAILS_AT": "Consumer"}, "a bootstep has not started: OSError('no probe file')"),
+    ],
+)
+def test_a_step_that_cannot_be_had_ends_the_worker_with_its_name(
+    redis_url: str, variables: dict[str, str], error: str
+) -> None:
+    """Before it runs any task where that is known, and never in silence."""
+    words = command("-A", _PROGRAM, "worker", "-c", "1")
+    worker = SidekiqProcess(words, redis_url=redis_url, environment=environment(**variables)).start()
+
+    assert worker.wait(_SECONDS) not in (0, None)
+    assert error in worker.log
+
+
+def test_a_test_worker_has_steps_too(redis_url: str) -> None:
+    """One that fails is seen by the test."""
+    app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False)
+    seen: list[str] = []
+
+    class Seen(bootsteps.StartStopStep):
+        def start(self, parent: object) -> None:
+            seen.append("start")
+
+        def stop(self, parent: object) -> None:
+            seen.append("stop")
+
+    class Failing(Seen):
+        def start(self, parent: object) -> None:
+            raise OSError("no probe file")
+
+    app.steps["worker"].add(Seen)
+    with start_worker(app, perform_ping_check=False) as worker:
+        assert seen == ["start"]
+        with pytest.raises(AttributeError, match="a consumer has no 'task_consumer' here"):
+            _ = worker.consumer.task_consumer
+    assert seen == ["start", "stop"]
+
+    app.steps["consumer"].add(Failing)
+    with pytest.raises(OSError, match="no probe file"), start_worker(app, perform_ping_check=False):
+        raise AssertionError("it has started")
+
+
+def test_a_step_that_is_nowhere_is_refused_by_its_path() -> None:
+    """With what to do instead."""
+    with pytest.raises(ImproperlyConfigured, match=r"there is no bootstep proj\.nowhere:Step"):
+        bootsteps.Blueprint(["proj.nowhere:Step"]).apply(object())

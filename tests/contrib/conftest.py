@@ -1,0 +1,41 @@
+"""A program of its own for each test, and a worker that runs what it has pushed."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program, telemetry
+from sidekiq_py.client import sync_client
+from sidekiq_py.registry import registry
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def own_program(redis_url: str) -> Iterator[None]:
+    """Without jobs, middleware and handlers, on the emptied server."""
+    program.reset()
+    program.configure(redis_url=redis_url, sidekiq_version="7")
+    kept = list(registry)
+    registry.clear()
+    yield
+    sync_client.current().close()
+    registry.clear()
+    for definition in kept:
+        registry.add(definition)
+    program.reset()
+
+
+@pytest.fixture
+def work_off(own_program: None) -> Callable[..., None]:
+    """Runs a worker in this process until so many jobs have ended: `work_off(2)`."""
+
+    def work_off(count: int, **settings: object) -> None:
+        ended: list[str] = []
+        names = ["sidekiq.job.stop", "sidekiq.job.exception"]
+        telemetry.attach("work_off", names, lambda name, _: ended.append(name))
+        with sidekiq.embed(**{"concurrency": 1, **settings}):  # type: ignore[arg-type]
+            eventually(lambda: len(ended) >= count)
+        telemetry.detach("work_off")
+
+    return work_off

@@ -1,0 +1,118 @@
+"""StatsD over a real socket, under the names of Sidekiq Pro."""
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py.contrib import statsd
+from sidekiq_py.telemetry import JOB_START
+
+WorkOff = Callable[..., None]
+TAGS = "worker:Mail,queue:default"
+
+
+@pytest.fixture
+def agent() -> Iterator[socket.socket]:
+    """What listens on the other side."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.settimeout(30)
+        yield sock
+        statsd.stop()
+
+
+def start(agent: socket.socket, **options: object) -> None:
+    """Send to *agent*."""
+    statsd.start(*agent.getsockname(), **options)
+
+
+def begin(payload: dict[str, object], queue: str) -> None:
+    """A job starts."""
+    JOB_START.emit({"payload": payload, "queue": queue, "identity": "me:1:abc"})
+
+
+def test_a_job_that_succeeds_is_counted_and_timed(agent: socket.socket, work_off: WorkOff) -> None:
+    """One packet at its start, and one at its end."""
+    start(agent)
+    sidekiq.job(name="Mail")(lambda: None).perform_async()
+
+    work_off(1)
+
+    assert agent.recv(1000).decode() == f"jobs.count:1|c|#{TAGS}"
+    perform, success = agent.recv(1000).decode().splitlines()
+    assert re.fullmatch(rf"jobs\.perform:\d+\.\d+\|ms\|#{TAGS}", perform)
+    assert success == f"jobs.success:1|c|#{TAGS}"
+
+
+def test_a_job_that_fails_is_counted_as_that(agent: socket.socket, work_off: WorkOff) -> None:
+    """It is timed all the same."""
+    start(agent)
+    sidekiq.job(name="Mail", retry=False)(lambda: 1 / 0).perform_async()
+
+    work_off(1)
+
+    agent.recv(1000)
+    perform, failure = agent.recv(1000).decode().splitlines()
+    assert perform.startswith("jobs.perform:")
+    assert failure == f"jobs.failure:1|c|#{TAGS}"
+
+
+def test_names_and_tags_may_be_the_programs(agent: socket.socket) -> None:
+    """A namespace before each name, and tags of the program behind ours."""
+    start(agent, namespace="shop", tags=["env:production"])
+
+    begin({"class": "Mail"}, "default")
+
+    assert agent.recv(1000).decode() == f"shop.jobs.count:1|c|#{TAGS},env:production"
+
+
+def test_a_strangers_class_cannot_write_metrics_of_its_own(agent: socket.socket) -> None:
+    """What would end a tag or a line is taken out; Ruby's colons stay."""
+    start(agent)
+
+    begin({"class": "Billing::Mail\nevil:1|c", "args": []}, "a,b|c#d")
+
+    assert agent.recv(1000).decode() == "jobs.count:1|c|#worker:Billing::Mail_evil_1_c,queue:a_b_c_d"
+
+
+def test_nobody_has_to_listen(agent: socket.socket, work_off: WorkOff) -> None:
+    """A packet that nobody takes costs no job and no report."""
+    start(agent)
+    agent.close()
+    job = sidekiq.job(name="Mail")(lambda: None)
+    job.perform_bulk([[], [], []])
+
+    work_off(3)
+
+
+def test_a_forked_process_sends_by_a_socket_of_its_own(agent: socket.socket) -> None:
+    """Children of `--processes` inherit the parent's handlers."""
+    start(agent)
+    begin({"class": "Mail"}, "default")
+    [attachment] = [one for one in JOB_START.handlers if one.id == "sidekiq_py.contrib.statsd"]
+    before = attachment.handler._socket  # type: ignore[attr-defined]
+
+    pid = os.fork()
+    if pid == 0:
+        begin({"class": "Child"}, "default")
+        os._exit(0 if attachment.handler._socket is not before else 1)  # type: ignore[attr-defined]
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert [agent.recv(1000).decode() for _ in range(2)][1] == "jobs.count:1|c|#worker:Child,queue:default"
+
+
+def test_a_second_start_sends_elsewhere(agent: socket.socket) -> None:
+    """Nothing is counted twice."""
+    start(agent)
+    start(agent, namespace="new")
+
+    begin({"class": "Mail"}, "default")
+
+    assert agent.recv(1000).decode().startswith("new.jobs.count")
+    agent.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        agent.recv(1000)

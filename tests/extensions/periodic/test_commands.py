@@ -1,0 +1,156 @@
+"""`sidekiq-py cron`, and the data API behind it."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program
+from sidekiq_py.api import CronJobs
+from sidekiq_py.cli import main
+from sidekiq_py.extension import Extension
+from tests.extensions.periodic.conftest import NOON
+
+Start = Callable[..., None]
+Look = Callable[[float], list[str]]
+
+
+@pytest.fixture
+def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Runs a command line; what it prints, as JSON where that is asked for."""
+    monkeypatch.setenv("REDIS_URL", redis_url)
+
+    def invoke(*arguments: str, exit_code: int = 0) -> Any:
+        result = CliRunner().invoke(main, ["cron", *arguments], prog_name="sidekiq-py")
+        assert result.exit_code == exit_code, result.output
+        return json.loads(result.stdout) if "--json" in arguments else result.output
+
+    return invoke
+
+
+def test_jobs_of_both_languages_are_listed(run: Callable[..., Any], start: Start, redis_client: redis.Redis) -> None:
+    """With who declares them, and what is wrong with them."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="python")
+    start()
+    redis_client.sadd("cron_jobs:default", "cron_job:default:ruby", "cron_job:default:broken", "cron_job:default:text")
+    redis_client.hset("cron_job:default:ruby", mapping={"name": "ruby", "klass": "R", "cron": "0 9 * * *"})
+    redis_client.hset("cron_job:default:broken", "name", "broken")
+    redis_client.set("cron_job:default:text", "no hash")
+
+    listed = {job["name"]: job for job in run("list", "--json")}
+
+    assert set(listed) == {"python", "ruby", "broken", "text"}
+    assert listed["python"]["declared_by"].startswith("shop:")
+    assert listed["ruby"]["is_python"] is False
+    assert "has no klass and no cron" in listed["broken"]["problem"]
+    assert "is no hash" in listed["text"]["problem"]
+    assert "python" in run()
+    assert "broken" in run("list")
+
+
+def test_what_other_extensions_keep_is_listed_below(run: Callable[..., Any], start: Start) -> None:
+    """As Celery's beat does, for looking only."""
+
+    class Beat(Extension):
+        name = "beat"
+
+        def entries(self, listing: str) -> list[dict[str, str]]:
+            return [{"name": "add every 10 s", "cron": "every 10 s", "class": "tasks.add", "by": "beat"}]
+
+    program.use(Beat())
+
+    assert "tasks.add" in run("list")
+    assert run("list", "--json")[0]["by"] == "beat"
+
+
+def test_a_job_is_disabled_with_a_reason_and_enabled(run: Callable[..., Any], start: Start) -> None:
+    """The reason stands in every listing."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report")
+    start()
+
+    assert run("disable", "report", "--reason", "source is down") == "report: disabled\n"
+    assert "disabled: source is down" in run("list")
+    assert run("enable", "report", "--json") == [{"name": "report", "enabled": True}]
+    assert CronJobs().find("report").is_enabled
+    assert CronJobs().find("report").reason == ""
+
+
+def test_a_job_is_run_by_hand(run: Callable[..., Any], start: Start, redis_client: redis.Redis) -> None:
+    """Also where it is disabled; the push stands in both histories."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report", args=[7])
+    start()
+    run("disable", "report")
+
+    jid = run("run", "report").strip()
+
+    [raw] = redis_client.lrange("queue:default", 0, -1)
+    assert json.loads(raw)["jid"] == jid
+    assert [line["jid"] for line in CronJobs().find("report").history()] == [jid]
+    [row] = run("history", "report", "--json")
+    assert (row["jid"], row["tick"], row["outcome"]) == (jid, None, "pushed")
+
+
+def test_ticks_to_come_are_shown(run: Callable[..., Any], start: Start) -> None:
+    """Of a job, or of any text."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report", tz="Europe/Berlin")
+    start()
+
+    assert len(run("next", "report", "-n", "3", "--json")) == 3
+    assert run("next", "0 9 * * *", "--tz", "Europe/Berlin", "-n", "1").split()[1] == "09:00:00"
+    assert "is no minute" in run("next", "61 * * * *", exit_code=2)
+
+
+def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client: redis.Redis) -> None:
+    """No program declares it."""
+    run("add", "nightly", "0 3 * * *", "Cleaner", '["logs"]', "--overlap", "skip", "--catch-up", "1h", "--tz", "UTC")
+
+    shown = run("show", "nightly", "--json")
+    assert (shown["cron"], shown["args"], shown["overlap"]) == ("0 3 * * * UTC", ["logs"], "skip")
+    assert (shown["catch_up_seconds"], shown["declared_by"], shown["is_python"]) == (3600.0, None, True)
+    assert "nightly" in run("show", "nightly")
+    assert run("remove", "nightly") == "nightly: removed\n"
+    assert not redis_client.keys("*nightly*")
+
+
+def test_a_name_that_nobody_has_says_which_there_are(run: Callable[..., Any], start: Start) -> None:
+    """Names are long, and easily misspelled."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report")
+    start()
+
+    assert "there is no periodic job 'reprot'; there are: report" in run("show", "reprot", exit_code=2)
+
+
+def test_the_history_tells_how_runs_ended(
+    run: Callable[..., Any], start: Start, look: Look, redis_client: redis.Redis
+) -> None:
+    """Outcome and duration, as the worker that ran it said."""
+    from tests.extensions.periodic.test_firing import end
+
+    sidekiq.periodic("* * * * *", sidekiq.ruby_job("Report"), name="report", overlap="skip")
+    start()
+    [jid] = look(NOON + 60.5)
+    look(NOON + 120.5)
+    end(jid, how="retry")
+
+    skipped, ran = run("history", "report", "--json")
+    assert (skipped["outcome"], skipped["jid"]) == ("skipped", None)
+    assert (ran["tick"], ran["outcome"], ran["seconds"]) == ("2030-01-01T12:01:00Z", "retry", 1.25)
+    assert "1.25 s" in run("history", "report")
+
+
+def test_ticks_can_be_asked_for_and_a_job_run_at_a_moment(start: Start, redis_client: redis.Redis) -> None:
+    """For tests of programs: no clock is waited for."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report", tz="Europe/Berlin")
+    start()
+    job = CronJobs().find("report")
+
+    assert job.next_ticks(2, after=NOON)[0].isoformat() == "2030-01-02T09:00:00+01:00"
+    assert job.previous_tick(before=datetime.fromtimestamp(NOON, UTC)).isoformat() == "2030-01-01T09:00:00+01:00"
+    assert job.run(at=NOON) is not None
+    assert CronJobs().find("report").last_enqueue_time == datetime.fromtimestamp(NOON, UTC)
+    assert job.catch_up is None or isinstance(job.catch_up, timedelta)

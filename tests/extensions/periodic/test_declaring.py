@@ -1,0 +1,281 @@
+"""Ways to declare a periodic job, and who removes it."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from sidekiq_py.api import CronJobs
+from sidekiq_py.errors import ConfigError, JobDeclarationError, SidekiqError
+from sidekiq_py.extensions.periodic import loading, schedule_file
+from sidekiq_py.extensions.periodic.cron_text import CronTextError
+from sidekiq_py.extensions.periodic.declared import declarations, declare
+from sidekiq_py.redis_access.connection.pool import Pool
+from tests.extensions.periodic.conftest import NOON
+
+Start = Callable[..., None]
+
+
+def names() -> list[str]:
+    """Of all periodic jobs in Redis."""
+    return [job.name for job in CronJobs()]
+
+
+def test_a_decorator_above_a_job_declares_it(start: Start) -> None:
+    """What comes back is the job itself."""
+
+    @sidekiq.periodic("every weekday at noon", args=["x"], tz="Europe/Berlin", description="Lunch")
+    @sidekiq.job(name="Lunch", queue="low")
+    def lunch(what: str) -> str:
+        return what
+
+    start()
+
+    [job] = CronJobs()
+    assert lunch("x") == "x"
+    assert (job.name, job.cron, job.args, job.queue) == ("Lunch", "0 12 * * 1-5 Europe/Berlin", ["x"], "low")
+    assert (job.description, job.declared_by) == ("Lunch", f"shop:{__name__}")
+
+
+def test_policies_are_kept(start: Start) -> None:
+    """Beside the gem's hash."""
+    sidekiq.periodic(
+        "0 3 * * *", sidekiq.ruby_job("R"), name="n", overlap="skip", catch_up=timedelta(hours=1), jitter=5
+    )
+    start()
+
+    job = CronJobs().find("n")
+    assert (job.overlap, job.catch_up, job.jitter) == ("skip", timedelta(hours=1), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"cron": "61 * * * *"}, "character 1: '61' is no minute"),
+        ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "Mars/Olympus is no time zone"),
+        ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "did you mean Europe/Berlin?"),
+        ({"cron": "0 9 * * * Etc/UTC", "tz": "Europe/Berlin"}, "give one of them"),
+        ({"cron": "0 9 * * *", "overlap": "never"}, "give one of allow, skip"),
+        ({"cron": "0 9 * * *", "args": "a"}, "give a list"),
+        ({"cron": "0 9 * * *", "args": [object()]}, "arguments that JSON cannot carry"),
+        ({"cron": "0 9 * * *", "jitter": -1}, "jitter=-1"),
+        ({"cron": "0 9 * * *", "catch_up": "1h"}, "catch_up='1h'"),
+        ({"cron": "0 9 * * *", "namespace": "a:b"}, "without a colon"),
+    ],
+)
+def test_what_is_unusable_says_so(given: dict[str, object], part: str) -> None:
+    """At the declaration, with what to do instead."""
+    with pytest.raises(SidekiqError) as caught:
+        sidekiq.periodic(given.pop("cron"), sidekiq.ruby_job("R"), name="n", **given)  # type: ignore[call-overload]
+    assert part in str(caught.value)
+
+
+def test_what_is_no_job_is_refused() -> None:
+    """A plain function is none."""
+    with pytest.raises(JobDeclarationError, match="is no job; give a @job"):
+        sidekiq.periodic("0 9 * * *", len)
+
+
+def test_a_name_is_taken_once() -> None:
+    """The message names both places; the same declaration twice is one."""
+    job = sidekiq.ruby_job("R")
+    sidekiq.periodic("0 9 * * *", job)
+    sidekiq.periodic("0 9 * * *", job)
+
+    with pytest.raises(JobDeclarationError, match="two periodic jobs are called 'R'"):
+        sidekiq.periodic("0 10 * * *", job)
+    assert len(declarations) == 1
+
+
+def test_a_job_that_is_declared_no_more_is_removed_by_its_own_program_alone(
+    start: Start, pool: Pool, redis_client: redis.Redis
+) -> None:
+    """Not another program's, not one that was added by hand, not Ruby's."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="kept")
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="dropped")
+    declare("0 9 * * *", "R", name="other", by="another.module")
+    start()
+    CronJobs().add("0 9 * * *", "R", name="added")
+    redis_client.sadd("cron_jobs:default", "cron_job:default:ruby")
+    redis_client.hset("cron_job:default:ruby", mapping={"name": "ruby", "klass": "R", "cron": "0 9 * * *"})
+    declarations.clear()
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="kept")
+
+    start()
+
+    assert names() == ["added", "kept", "other", "ruby"]
+    assert not redis_client.keys("*dropped*")
+
+
+def test_a_declared_job_keeps_its_state_over_a_restart(start: Start, redis_client: redis.Redis) -> None:
+    """Disabled stays disabled, and the time of the last push is not forgotten."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start()
+    CronJobs().find("n").disable("broken")
+    redis_client.hset("cron_job:default:n", "last_enqueue_time", "2030-01-01 09:00:00 +0000")
+    before = redis_client.hgetall("cron_job:default:n")
+
+    start(NOON + 500)
+
+    assert redis_client.hgetall("cron_job:default:n") == before
+    assert CronJobs().find("n").reason == "broken"
+
+
+def test_a_changed_text_starts_anew(start: Start, look: Callable[[float], list[str]]) -> None:
+    """Ticks that the new text would have had before are not made up for."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n", catch_up=timedelta(days=1))
+    start(NOON)
+    declarations.clear()
+    sidekiq.periodic("0 10 * * *", sidekiq.ruby_job("R"), name="n", catch_up=timedelta(days=1))
+    start(NOON + 10)
+
+    assert look(NOON + 20) == []
+
+
+def test_a_declared_job_that_others_delete_is_written_again(
+    start: Start, pool: Pool, redis_client: redis.Redis
+) -> None:
+    """As sidekiq-cron 1.10 and 1.11 do when they start; one that was added by hand stays deleted."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="declared", args=[1])
+    start()
+    CronJobs().add("0 9 * * *", "R", name="added")
+    before = redis_client.hgetall("cron_job:default:declared")
+    for name in ("declared", "added"):
+        redis_client.delete(f"cron_job:default:{name}")
+        redis_client.srem("cron_jobs:default", f"cron_job:default:{name}")
+
+    loading.restore(pool)
+
+    assert names() == ["declared"]
+    assert redis_client.hgetall("cron_job:default:declared") == before
+    assert redis_client.smembers("sidekiq_py:cron_declared") == {b"cron_job:default:declared"}
+
+
+def test_our_jobs_move_to_the_layout_that_ruby_reads(start: Start, redis_client: redis.Redis) -> None:
+    """Where Ruby's 1.8 comes to a Redis in which Python was alone."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start()
+    redis_client.sadd("cron_jobs", "cron_job:ruby")
+    redis_client.hset(
+        "cron_job:ruby", mapping={"name": "ruby", "klass": "R", "cron": "0 9 * * *", "symbolize_args": "0"}
+    )
+
+    start()
+
+    assert redis_client.smembers("cron_jobs") == {b"cron_job:n", b"cron_job:ruby"}
+    assert not redis_client.exists("cron_jobs:default", "cron_job:default:n")
+
+
+SCHEDULE = """
+# <%= ENV["X"] || "nothing" %>
+report:
+  cron: "*/5 * * * *"
+  class: "Report"
+  args:
+    - 1
+  queue: low
+  description: Every five minutes
+  tz: Europe/Berlin
+  overlap: skip
+hourly:
+  cron: "@hourly"
+  klass: Other
+  args: '{"a": 1}'
+"""
+
+
+def test_a_schedule_file_declares_jobs(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the gem's format, with our own keys beside."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.yml").write_text(SCHEDULE)
+
+    start(extra={"schedule": "jobs.yml"})
+
+    hourly, report = CronJobs()
+    assert (report.cron, report.klass, report.args) == ("*/5 * * * * Europe/Berlin", "Report", [1])
+    assert (report.queue, report.description, report.overlap) == ("low", "Every five minutes", "skip")
+    assert (hourly.cron, hourly.klass, hourly.args) == ("0 * * * * Etc/UTC", "Other", [{"a": 1}])
+    assert report.declared_by == "shop:jobs.yml"
+
+
+def test_a_job_that_leaves_the_file_is_removed(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a worker that starts with it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.yml").write_text(SCHEDULE)
+    start(extra={"schedule": "jobs.yml"})
+    (tmp_path / "jobs.yml").write_text(SCHEDULE.partition("hourly:")[0])
+
+    start(extra={"schedule": "jobs.yml"})
+
+    assert names() == ["report"]
+
+
+def test_of_a_file_that_nobody_named_only_our_own_jobs_are_read(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is where the gem looks, so it may be Ruby's: what cannot be read there stops nobody."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "schedule.yml").write_text(SCHEDULE + "rails:\n  cron: x\n  class: R\n  active_job: true\n")
+
+    @sidekiq.job(name="Other")
+    def other(options: object) -> None: ...
+
+    start()
+    assert names() == ["hourly"]
+
+    (tmp_path / "config" / "schedule.yml").write_text("<%= Rails.env %>")
+    start()
+    assert "periodic jobs are not read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a: 1", "each job needs a name, and under it cron and class"),
+        ("a: {class: R}", "a has no cron"),
+        ("a: {cron: '* * * * *'}", "a has no class"),
+        ("a: {cron: '* * * * 9', class: R}", "'9' is no day of the week"),
+        ("a: {cron: '* * * * *', class: R, active_job: true}", "active_job needs Rails"),
+        ("- {name: a, cron: '* * * * *', class: R}\n- {name: a, cron: '* * * * *', class: R}", "two periodic jobs"),
+        ("'text'", "must map names to periodic jobs"),
+        ("a: [", "cannot be read"),
+    ],
+)
+def test_a_bad_file_says_where(tmp_path: Path, text: str, part: str) -> None:
+    """The message names file and job."""
+    (tmp_path / "jobs.yml").write_text(text)
+
+    with pytest.raises(ConfigError) as caught:
+        schedule_file.read(tmp_path / "jobs.yml", environment={}, by="x")
+    assert part in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_class_that_nobody_declares_is_warned_about_and_kept(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Ruby may have it."""
+    declare("* * * * *", "Nobody", by="file", name="n")
+
+    start()
+
+    assert names() == ["n"]
+    assert "pushes Nobody, which is not declared here" in caplog.text
+
+
+def test_an_added_name_must_not_be_declared(start: Start) -> None:
+    """The program would write its own again."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start()
+
+    with pytest.raises(ConfigError, match="declares a periodic job 'n'"):
+        CronJobs().add("0 9 * * *", "R", name="n")
+
+
+def test_errors_of_texts_have_a_position() -> None:
+    """For an editor or a form."""
+    with pytest.raises(CronTextError) as caught:
+        sidekiq.periodic("0 9 * * 1,8", sidekiq.ruby_job("R"))
+    assert caught.value.position == 11

@@ -1,0 +1,127 @@
+"""What the doctor says of the timetable."""
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from sidekiq_py.api import CronJobs
+from sidekiq_py.doctor import examine
+from sidekiq_py.extensions.periodic.layout import tick_text
+from tests.extensions.periodic.conftest import NOON
+
+Start = Callable[..., None]
+
+
+def seen() -> list[tuple[str, str]]:
+    """Level and sentence of each finding about periodic jobs."""
+    return [
+        (str(finding.level), finding.seen) for check, finding in examine().findings() if check.name == "periodic-jobs"
+    ]
+
+
+def found(level: str, part: str) -> bool:
+    """Whether such a finding is there."""
+    return any(level == one and part in text for one, text in seen())
+
+
+def save(client: redis.Redis, key: str, **fields: str) -> None:
+    """As Ruby saves a job."""
+    name = key.rsplit(":", maxsplit=1)[-1]
+    client.sadd("cron_jobs:default" if key.count(":") > 1 else "cron_jobs", key)
+    client.hset(key, mapping={"name": name, "klass": "R", "cron": "0 9 * * * Etc/UTC", "status": "enabled", **fields})
+
+
+def test_without_periodic_jobs_nothing_is_said() -> None:
+    """The question does not apply."""
+    assert seen() == []
+
+
+def test_a_sound_timetable_is_in_order(start: Start) -> None:
+    """One line."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start()
+
+    assert seen() == [("ok", "1 periodic job can be read.")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"cron": "61 * * * *"}, "character 1: '61' is no minute"),
+        ({"cron": "0 9 * * * Mars/Olympus"}, "Mars/Olympus is no time zone"),
+        ({"cron": ""}, "has no cron"),
+    ],
+)
+def test_a_job_that_cannot_fire_is_a_problem(redis_client: redis.Redis, fields: dict[str, str], part: str) -> None:
+    """With the position and the reason."""
+    save(redis_client, "cron_job:default:bad", **fields)
+
+    assert found("problem", part)
+
+
+def test_a_key_of_another_type_is_a_problem(redis_client: redis.Redis) -> None:
+    """Another program wrote it."""
+    redis_client.sadd("cron_jobs", "cron_job:text")
+    redis_client.set("cron_job:text", "x")
+
+    assert found("problem", "is no hash")
+
+
+def test_two_layouts_of_ruby_fire_twice(redis_client: redis.Redis) -> None:
+    """Releases 1.x and 2.x use other keys."""
+    save(redis_client, "cron_job:a")
+    save(redis_client, "cron_job:default:a")
+
+    assert found("problem", "fire twice between themselves")
+
+
+def test_a_text_without_a_zone_is_a_warning(redis_client: redis.Redis) -> None:
+    """Each Ruby process reads it in its own."""
+    save(redis_client, "cron_job:default:a", cron="0 9 * * *")
+
+    assert found("warning", "1 periodic job names no time zone: a")
+
+
+def test_a_clock_that_went_back_is_a_warning(start: Start, redis_client: redis.Redis) -> None:
+    """Ticks have fired that lie an hour ahead."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start()
+    redis_client.hset("sidekiq_py:cron:cron_job:default:n", "fired", str(NOON + 3600))
+
+    assert found("warning", "60 min ahead: n")
+
+
+def test_a_tick_that_ruby_took_and_never_pushed_is_a_warning(start: Start, redis_client: redis.Redis) -> None:
+    """It was killed between the two."""
+    save(redis_client, "cron_job:default:a")
+    start()
+    pushed, lost = NOON - 2 * 3600, NOON - 3600
+    for tick in (pushed, lost):
+        redis_client.zadd("cron_job:default:a:enqueued", {tick_text(tick): tick})
+    redis_client.lpush("cron_job:default:a:jid_history", '{"jid":"x","enqueued":"2030-01-01 10:00:03 UTC"}')
+
+    [text] = [text for level, text in seen() if level == "warning"]
+    assert "1 tick of the periodic job `a` was taken by a Ruby process and never pushed" in text
+    assert "2030-01-01T11:00:00Z" in text
+    assert CronJobs().find("a").lost_ticks()[0].timestamp() == lost
+
+
+def test_a_declared_job_that_is_gone_is_a_warning(start: Start, redis_client: redis.Redis) -> None:
+    """As sidekiq-cron 1.10 and 1.11 leave it until a worker writes it again."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="m")
+    start()
+    redis_client.srem("cron_jobs:default", "cron_job:default:n")
+
+    assert found("warning", "gone from the gem's keys: cron_job:default:n")
+
+
+def test_disabled_jobs_are_named_with_their_reason(start: Start) -> None:
+    """A note."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start()
+    CronJobs().find("n").disable("holidays")
+
+    assert found("note", "1 periodic job is disabled: n (holidays)")

@@ -1,0 +1,391 @@
+"""Which ticks are fired, by the clock that is handed in."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.extensions.periodic import store
+from sidekiq_py.extensions.periodic.cron_jobs import CronJobs
+from sidekiq_py.extensions.periodic.firing import Firing
+from sidekiq_py.redis_access.connection.pool import Pool
+from tests.extensions.periodic.conftest import NOON
+
+Look = Callable[[float], list[str]]
+Start = Callable[..., None]
+Queued = Callable[[], list[bytes]]
+MINUTE = 60
+REPORT = "cron_job:default:report"
+
+
+def job_named(name: str = "Report") -> sidekiq.Job:
+    """A declared job."""
+    return sidekiq.ruby_job(name)
+
+
+def test_a_tick_is_pushed_once(start: Start, look: Look, queued: Queued) -> None:
+    """However often it is looked at, and by another process, too."""
+    sidekiq.periodic("* * * * *", job_named(), name="report", args=["a"])
+    start()
+
+    first = look(NOON + 60.2)
+    again = look(NOON + 60.9)
+
+    assert (len(first), again) == (1, [])
+    [raw] = queued()
+    payload = json.loads(raw)
+    assert (payload["class"], payload["args"], payload["jid"]) == ("Report", ["a"], first[0])
+
+
+def test_of_two_processes_one_fires(start: Start, pool: Pool, queued: Queued) -> None:
+    """Both look at the same moment, each for the first time."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    processes = [Firing(), Firing()]
+
+    pushed = [firing.look(pool, NOON + 60.5, b"1") for firing in processes]
+
+    assert [len(jids) for jids in pushed] == [1, 0]
+    assert len(queued()) == 1
+
+
+def test_nothing_fires_for_the_time_before_the_declaration(start: Start, look: Look) -> None:
+    """The last tick lies twenty seconds back when the job is declared."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start(NOON + 20)
+
+    assert look(NOON + 21) == []
+
+
+def test_the_gem_s_books_are_kept(start: Start, look: Look, redis_client: redis.Redis) -> None:
+    """`:enqueued`, `last_enqueue_time` and `:jid_history`, byte for byte."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+
+    [jid] = look(NOON + 60.5)
+
+    assert redis_client.zrange(f"{REPORT}:enqueued", 0, -1, withscores=True) == [
+        (b"2030-01-01T11:59:00Z", NOON),  # as the gem does at the first save
+        (b"2030-01-01T12:01:00Z", NOON + 60),
+    ]
+    assert redis_client.hget(REPORT, "last_enqueue_time") == b"2030-01-01 12:01:00 +0000"
+    assert redis_client.lrange(f"{REPORT}:jid_history", 0, -1) == [
+        b'{"jid":"%b","enqueued":"2030-01-01 12:01:00 UTC"}' % jid.encode()
+    ]
+
+
+def test_a_tick_that_ruby_has_taken_is_left_to_it(
+    start: Start, look: Look, redis_client: redis.Redis, queued: Queued
+) -> None:
+    """Its member stands in `:enqueued`."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    redis_client.zadd(f"{REPORT}:enqueued", {"2030-01-01T12:01:00Z": NOON + 60})
+
+    assert look(NOON + 60.5) == []
+    assert queued() == []
+
+
+def test_a_tick_that_ruby_took_in_the_other_layout_is_left_to_it(
+    start: Start, look: Look, redis_client: redis.Redis
+) -> None:
+    """sidekiq-cron 1.x keeps the same job under `cron_job:report`."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    redis_client.zadd("cron_job:report:enqueued", {"2030-01-01T12:01:00Z": NOON + 60})
+
+    assert look(NOON + 60.5) == []
+
+
+def test_a_tick_that_is_a_minute_late_is_fired_and_an_older_one_is_not(start: Start, look: Look) -> None:
+    """As the gem's grace period has it."""
+    sidekiq.periodic("0 * * * *", job_named(), name="report")
+    start(NOON + 1)
+
+    assert look(NOON + 3600 + 61) == []
+    assert len(look(NOON + 7200 + 59)) == 1
+
+
+def test_missed_ticks_are_made_up_for_where_that_is_asked_for(
+    start: Start, look: Look, redis_client: redis.Redis
+) -> None:
+    """Six of them, earliest first; `last_enqueue_time` never goes back."""
+    sidekiq.periodic("*/10 * * * *", job_named(), name="report", catch_up=timedelta(hours=2))
+    start(NOON)
+
+    jids = look(NOON + 3605)
+
+    runs = list(reversed(CronJobs().find("report").runs()))
+    assert [run.tick for run in runs] == [NOON + ten * 600 for ten in range(1, 7)]
+    assert [run.jid for run in runs] == jids
+    assert redis_client.hget(REPORT, "last_enqueue_time") == b"2030-01-01 13:00:05 +0000"
+
+
+def test_ticks_of_the_time_while_it_was_disabled_are_not_made_up_for(start: Start, look: Look) -> None:
+    """Not even where missed ticks are."""
+    sidekiq.periodic("*/10 * * * *", job_named(), name="report", catch_up=timedelta(hours=2))
+    start(NOON)
+    CronJobs().find("report").disable("holidays")
+    assert look(NOON + 1900) == []
+
+    start(NOON + 1990)
+    CronJobs().find("report").enable()
+
+    assert look(NOON + 2000) == []
+    assert len(look(NOON + 2405)) == 1
+
+
+def test_what_ruby_s_web_tab_disables_does_not_fire(
+    start: Start, look: Look, redis_client: redis.Redis, queued: Queued
+) -> None:
+    """It changes the field `status` and nothing else; once enabled again, nothing is made up for."""
+    sidekiq.periodic("*/10 * * * *", job_named(), name="report", catch_up=7200)
+    start(NOON)
+    redis_client.hset(REPORT, "status", "disabled")
+    assert look(NOON + 1900) == []
+    redis_client.hset(REPORT, "status", "enabled")
+
+    assert look(NOON + 2000) == []
+    assert len(look(NOON + 2401)) == 1
+
+
+def test_a_status_that_changed_since_it_was_read_counts(start: Start, pool: Pool, redis_client: redis.Redis) -> None:
+    """The script that claims looks once more."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    firing = Firing()
+    firing.look(pool, NOON + 1, b"1")
+    redis_client.hset(REPORT, "status", "disabled")
+
+    assert firing.look(pool, NOON + 5.5, b"1") == []
+    assert firing.look(pool, NOON + 5.9, b"1") == []
+    assert redis_client.llen("queue:default") == 0
+
+
+def test_a_run_that_goes_on_keeps_the_next_one_from_starting(start: Start, look: Look) -> None:
+    """With `overlap="skip"`; the tick is passed over for good, and Ruby cannot take it either."""
+    sidekiq.periodic("* * * * *", job_named(), name="report", overlap="skip")
+    start()
+    [jid] = look(NOON + 60.5)
+
+    assert look(NOON + 120.5) == []
+    outcomes = [(run.tick, run.outcome) for run in CronJobs().find("report").runs()]
+    assert outcomes == [(NOON + 120, "skipped"), (NOON + 60, "pushed")]
+    end(jid)
+    assert len(look(NOON + 180.5)) == 1
+
+
+def end(jid: str, key: str = REPORT, how: str = "success") -> None:
+    """As the worker that has run it says."""
+    from sidekiq_py.client import sync_client
+
+    pool = sync_client.current().pool
+    store.write(pool, ("CRON_ENDED", f"sidekiq_py:cron:{key}", jid, how, f"{NOON + 70}", "1.25"))
+
+
+def test_ticks_to_come_are_taken_in_advance_where_ruby_must_not_fire_them(
+    start: Start, look: Look, redis_client: redis.Redis
+) -> None:
+    """The gem wins a tick by adding its member; it is there already, and Python fires it all the same."""
+    sidekiq.periodic("* * * * *", job_named(), name="report", overlap="skip")
+    start()
+    look(NOON + 1)
+
+    assert redis_client.zadd(f"{REPORT}:enqueued", {"2030-01-01T12:01:00Z": NOON + 60}, nx=True) == 0
+    assert len(look(NOON + 60.5)) == 1
+
+
+def test_what_was_planted_is_forgotten_once_it_has_passed(start: Start, look: Look, redis_client: redis.Redis) -> None:
+    """Or the hash would grow with each tick."""
+    sidekiq.periodic("* * * * *", job_named(), name="report", overlap="skip")
+    start()
+    for minute in range(30):
+        look(NOON + minute * MINUTE + 0.5)
+
+    planted = [name for name in redis_client.hkeys(f"sidekiq_py:cron:{REPORT}") if name.startswith(b"p:")]
+    assert len(planted) <= 12
+
+
+def test_jitter_delays_a_push_by_so_much_at_most(start: Start, look: Look) -> None:
+    """The same in every process, so that two do not disagree on when."""
+    sidekiq.periodic("* * * * *", job_named(), name="report", jitter=20)
+    start()
+
+    at = next(moment for moment in range(80) if look(NOON + 60 + moment))
+
+    assert 0 < at <= 20
+
+
+def test_a_clock_that_goes_back_fires_nothing_twice(start: Start, look: Look) -> None:
+    """What has fired only moves forward."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    assert len(look(NOON + 3600.5)) == 1
+
+    assert [look(NOON + minute * MINUTE + 0.5) for minute in range(5)] == [[]] * 5
+    assert len(look(NOON + 3660.5)) == 1
+
+
+def test_what_has_fired_is_known_after_the_gem_has_cut_its_list(
+    start: Start, pool: Pool, look: Look, redis_client: redis.Redis
+) -> None:
+    """`:enqueued` keeps a day; a process that comes new knows the last tick all the same."""
+    sidekiq.periodic("* * * * *", job_named(), name="report", catch_up=timedelta(days=3))
+    start()
+    assert len(look(NOON + 60.5)) == 1
+    redis_client.delete(f"{REPORT}:enqueued")
+
+    assert Firing().look(pool, NOON + 61.5, b"new") == []
+
+
+def test_a_damaged_hash_is_passed_over(
+    start: Start, look: Look, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others fire, and the log says once what is wrong."""
+    sidekiq.periodic("* * * * *", job_named("A"), name="a")
+    sidekiq.periodic("* * * * *", job_named("B"), name="b")
+    sidekiq.periodic("* * * * *", job_named("C"), name="c")
+    start()
+    redis_client.hset("cron_job:default:a", "cron", "61 * * * *")
+    redis_client.hset("cron_job:default:b", "message", "no json")
+
+    assert len(look(NOON + 60.5)) == 1
+    look(NOON + 70)
+
+    warnings = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
+    assert len(warnings) == 2
+    assert "'61' is no minute" in warnings[0]
+
+
+def test_ruby_s_jobs_are_left_to_ruby(look: Look, pool: Pool, redis_client: redis.Redis) -> None:
+    """Unless all of them are asked for; one that needs Ruby never."""
+    _save_as_ruby(redis_client, "plain", message='{"retry":true,"queue":"default","class":"R","args":[]}')
+    _save_as_ruby(redis_client, "no_retry", message='{"queue":"default","class":"R","args":[]}')
+    _save_as_ruby(redis_client, "rails", message='{"retry":true,"class":"R","args":[]}', active_job="1")
+
+    assert look(NOON + 60.5) == []
+    assert len(Firing(fire_ruby_jobs=True).look(pool, NOON + 60.5, b"x")) == 1
+    assert [job.name for job in CronJobs() if job.runs()] == ["plain"]
+
+
+def _save_as_ruby(client: redis.Redis, name: str, **fields: str) -> None:
+    key = f"cron_job:default:{name}"
+    client.sadd("cron_jobs:default", key)
+    values = {
+        "name": name,
+        "namespace": "default",
+        "klass": "R",
+        "cron": "* * * * *",
+        "status": "enabled",
+        "args": "[]",
+    }
+    client.hset(key, mapping={**values, **fields})
+
+
+def test_a_full_queue_of_another_type_leaves_the_tick_unclaimed(
+    start: Start, pool: Pool, redis_client: redis.Redis
+) -> None:
+    """Claim and push are one script: what cannot be pushed was not claimed."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    redis_client.set("queue:default", "no list")
+
+    assert Firing().look(pool, NOON + 60.5, b"1") == []
+    redis_client.delete("queue:default")
+
+    assert len(Firing().look(pool, NOON + 62.5, b"2")) == 1
+
+
+def test_the_moment_of_the_push_is_appended_where_the_gem_would(start: Start, look: Look, queued: Queued) -> None:
+    """`date_as_argument`, from a schedule file."""
+    from sidekiq_py.extensions.periodic.declared import declare
+
+    declare("* * * * *", "Report", by="file", name="report", args=[1], date_as_argument=True)
+    start()
+    look(NOON + 60.25)
+
+    [raw] = queued()
+    assert json.loads(raw)["args"] == [1, NOON + 60.25]
+
+
+def test_a_middleware_that_stops_the_push_passes_over_the_tick(start: Start, look: Look, queued: Queued) -> None:
+    """It is asked once."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    sidekiq.client_middleware.add(lambda job, payload, queue, call_next: None)
+
+    assert look(NOON + 60.5) == []
+    assert [run.outcome for run in CronJobs().find("report").runs()] == ["stopped"]
+    assert queued() == []
+
+
+def test_a_refusal_of_redis_is_no_tick_lost(start: Start, pool: Pool, redis_client: redis.Redis) -> None:
+    """In a failover: the error is raised, so that it is reported, and the tick is still to be had."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    firing = Firing()
+    redis_client.config_set("min-replicas-to-write", "1")
+    try:
+        with pytest.raises(RedisReplyError):
+            firing.look(pool, NOON + 60.5, b"1")
+    finally:
+        redis_client.config_set("min-replicas-to-write", "0")
+
+    assert len(firing.look(pool, NOON + 61.5, b"1")) == 1
+
+
+def test_once_on_dst_fires_a_repeated_time_once(start: Start, look: Look) -> None:
+    """On the last Sunday of October 2030 the clocks of Berlin show half past two twice."""
+    sidekiq.periodic("30 2 * * *", job_named("A"), name="twice", tz="Europe/Berlin")
+    sidekiq.periodic("30 2 * * *", job_named("B"), name="once", tz="Europe/Berlin", once_on_dst=True)
+    first = int(datetime(2030, 10, 27, 0, 30, tzinfo=UTC).timestamp())
+    start(first - 1000)
+
+    fired = [len(look(at + 0.5)) for at in (first, first + 3600)]
+
+    assert fired == [2, 1]
+
+
+def test_under_a_namespace_all_keys_begin_with_it(redis_url: str, redis_client: redis.Redis) -> None:
+    """As the redis-namespace gem has them for sidekiq-cron; members of its set bear no namespace."""
+    sidekiq.configure(redis_url=redis_url, namespace="myapp", sidekiq_version="6.4.1")
+    jobs = CronJobs()
+    jobs.add("* * * * *", "Report", name="report", overlap="skip")
+    redis_client.hset(f"myapp:sidekiq_py:cron:{REPORT}", "since", "0")
+
+    [jid] = Firing().look(jobs.pool, NOON + 60.5, b"1")
+    end(jid)
+
+    assert [run.outcome for run in jobs.find("report").runs()] == ["success"]
+    assert redis_client.smembers("myapp:cron_jobs:default") == {REPORT.encode()}
+    assert all(key.startswith(b"myapp:") for key in redis_client.keys("*"))
+    jobs.find("report").remove()
+    assert redis_client.keys("*report*") == []
+
+
+def test_a_worker_without_the_rights_runs_jobs_all_the_same(
+    redis_url: str, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Users whose rights are listed one by one were not given those of a later release."""
+    from sidekiq_py.config import Config
+    from sidekiq_py.extension import JobEnd
+    from sidekiq_py.extensions.periodic import PeriodicJobs
+    from sidekiq_py.redis_access.connection.settings import RedisSettings
+    from sidekiq_py.wire.dialect import Dialect
+
+    redis_client.execute_command("ACL", "SETUSER", "few", "on", ">x", "~queue:*", "+ping", "+select", "+smembers")
+    try:
+        extension = PeriodicJobs()
+        pool = Pool(RedisSettings(redis_url.replace("://", "://few:x@")))
+        extension.start(pool, Config())
+        for task in extension.maintain():
+            assert task.run(pool) is None
+        end = JobEnd("success", {"sidekiq_py_cron": REPORT}, b"", "default", 0.0, Dialect.pinned("7"))
+        assert list(extension.end(end)) == []
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "few")
+    assert "periodic jobs neither are written nor fire here" in caplog.text

@@ -1,0 +1,294 @@
+"""Status and progress on the keys of sidekiq-status, through real workers."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program
+from sidekiq_py.api import JobStatus  # type: ignore[attr-defined]
+from sidekiq_py.extensions.status.progress import Run, Runs
+from sidekiq_py.registry import registry
+from sidekiq_py.testing import fake
+from tests.support.waiting import eventually
+
+FIXTURES = Path(__file__).parents[3] / "ruby_fixtures"
+RECORDED: dict[str, Any] = json.loads((FIXTURES / "sidekiq_status_queued.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def _here(redis_url: str) -> Iterator[None]:
+    """The program's Redis is the test's."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="7.3.2")
+    program.extensions.load_installed()
+    yield
+    program.reset()
+    registry.clear()
+
+
+@pytest.fixture
+def work() -> Iterator[Callable[[], None]]:
+    """Starts a worker of this process."""
+    workers: list[Any] = []
+
+    def start() -> None:
+        worker = sidekiq.embed(concurrency=2)
+        worker.start()
+        workers.append(worker)
+
+    yield start
+    for worker in workers:
+        worker.stop(timeout_seconds=1)
+
+
+def status_of(client: redis.Redis, jid: str | None) -> dict[str, str]:
+    """The hash, as text."""
+    found: Any = client.hgetall(f"sidekiq:status:{jid}")
+    return {name.decode(): value.decode() for name, value in found.items()}
+
+
+@pytest.mark.parametrize(("args", "recorded"), [((1, "two"), "with_arguments"), ((), "without_arguments")])
+def test_a_push_writes_what_the_gem_would(redis_client: redis.Redis, args: tuple[Any, ...], recorded: str) -> None:
+    """Field by field, in the gem's order, and with its time to live."""
+    job = sidekiq.job(name="Import", status=True)(lambda *args: None)
+
+    jid = job.perform_async(*args)
+
+    expected = {**RECORDED[recorded], "jid": jid}
+    found = status_of(redis_client, jid)
+    for name in ("updated_at", "enqueued_at"):
+        assert abs(int(found[name]) - time.time()) < 60
+        expected[name] = found[name]
+    assert list(found.items()) == list(expected.items())
+    assert RECORDED["ttl_seconds"] - 60 <= redis_client.ttl(f"sidekiq:status:{jid}") <= RECORDED["ttl_seconds"]
+
+
+def test_a_job_that_did_not_ask_writes_nothing(redis_client: redis.Redis, work: Callable[[], None]) -> None:
+    """Neither at its push nor by its progress."""
+    ran = threading.Event()
+
+    @sidekiq.job(name="Quiet")
+    def quiet() -> None:
+        sidekiq.current_job().progress(at=1, total=2)  # type: ignore[union-attr]
+        ran.set()
+
+    jid = quiet.perform_async()
+    work()
+
+    assert ran.wait(10)
+    eventually(lambda: redis_client.get("stat:processed") == b"1")
+    assert status_of(redis_client, jid) == {}
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_jobs_life_is_written_to_its_end(kind: str, redis_client: redis.Redis, work: Callable[[], None]) -> None:
+    """From `working` to `complete`, with what it said last."""
+    seen: list[dict[str, str]] = []
+
+    if kind == "plain":
+
+        @sidekiq.job(name="Import", status=True)
+        def run() -> None:
+            job: Any = sidekiq.current_job()
+            job.progress(at=1, total=10, message="one", file="a.csv")
+            seen.append(status_of(redis_client, job.jid))
+            for row in range(2, 11):
+                job.progress(at=row, message=f"row {row}")
+
+    else:
+
+        @sidekiq.job(name="Import", status=True)
+        async def run() -> None:
+            job: Any = sidekiq.current_job()
+            await job.aprogress(at=1, total=10, message="one", file="a.csv")
+            seen.append(status_of(redis_client, job.jid))
+            for row in range(2, 11):
+                await job.aprogress(at=row, message=f"row {row}")
+
+    jid = run.perform_async()
+    work()
+
+    eventually(lambda: status_of(redis_client, jid).get("status") == "complete")
+    [first] = seen
+    assert (
+        first.items() >= {"status": "working", "at": "1", "total": "10", "pct_complete": "10", "file": "a.csv"}.items()
+    )
+    last = status_of(redis_client, jid)
+    assert last.items() >= {"at": "10", "pct_complete": "100", "message": "row 10"}.items()
+    assert last["ended_at"]
+
+
+def test_a_failure_says_whether_it_is_retried(redis_client: redis.Redis, work: Callable[[], None]) -> None:
+    """`retrying`, then `failed` where no retry is left."""
+
+    @sidekiq.job(name="Fails", status=True)
+    def fails() -> None:
+        raise RuntimeError("no")
+
+    retried, failed = fails.perform_async(), fails.set(retry=0).perform_async()
+    work()
+
+    eventually(lambda: status_of(redis_client, retried).get("status") == "retrying")
+    eventually(lambda: status_of(redis_client, failed).get("status") == "failed")
+    assert "ended_at" not in status_of(redis_client, retried)
+
+
+def test_ruby_asks_by_a_hash_and_its_longer_life_is_kept(redis_client: redis.Redis, work: Callable[[], None]) -> None:
+    """What the gem's client middleware has written is enough: the job itself declares nothing."""
+
+    @sidekiq.job(name="Import")
+    def run() -> None:
+        sidekiq.current_job().progress(at=5, total=10)  # type: ignore[union-attr]
+
+    jid = "a" * 24
+    redis_client.hset(f"sidekiq:status:{jid}", mapping={"jid": jid, "status": "queued", "worker": "Import"})
+    redis_client.expire(f"sidekiq:status:{jid}", 86_400)
+    sidekiq.Client().push({"class": "Import", "args": [], "jid": jid})
+    work()
+
+    eventually(lambda: status_of(redis_client, jid).get("status") == "complete")
+    assert status_of(redis_client, jid)["pct_complete"] == "50"
+    assert redis_client.ttl(f"sidekiq:status:{jid}") > 80_000  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("asks_by", ["declaration", "hash"])
+def test_a_stopped_job_ends_without_a_retry(asks_by: str, redis_client: redis.Redis, work: Callable[[], None]) -> None:
+    """`Stopped` is raised at the next progress; the job is neither retried nor dead, and counts as no failure."""
+    began = threading.Event()
+
+    def run() -> None:
+        began.set()
+        while True:
+            sidekiq.current_job().progress(at=1)  # type: ignore[union-attr]
+            time.sleep(0.01)
+
+    options: dict[str, Any] = {"status": True} if asks_by == "declaration" else {}
+    job = sidekiq.job(name="Long", **options)(run)
+    jid = "b" * 24
+    if asks_by == "hash":
+        redis_client.hset(f"sidekiq:status:{jid}", "status", "queued")
+    job.set(jid=jid).perform_async()
+    work()
+    assert began.wait(10)
+    found = JobStatus.find(jid)
+    assert found is not None
+
+    found.stop()
+
+    eventually(lambda: status_of(redis_client, jid).get("status") == "stopped")
+    eventually(lambda: redis_client.get("stat:processed") == b"1")
+    assert (redis_client.zcard("retry"), redis_client.zcard("dead")) == (0, 0)
+    assert redis_client.get("stat:failed") in (None, b"0")
+
+
+def test_whoever_listens_hears_of_each_write(redis_client: redis.Redis) -> None:
+    """On the gem's channel, with the jid."""
+    listener = redis_client.pubsub()
+    listener.subscribe("status_updates")
+    listener.get_message(timeout=5)
+    job = sidekiq.job(name="Import", status=True)(lambda: None)
+
+    jid = job.perform_async()
+
+    message = listener.get_message(timeout=5)
+    assert message is not None
+    assert message["data"].decode() == jid
+    listener.close()
+
+
+def test_a_job_that_says_much_writes_ten_times_a_second() -> None:
+    """What is said in between is kept, and the last of it is there to be written."""
+    now = [100.0]
+    writes: list[dict[str, Any]] = []
+    runs = Runs(lambda payload: None, monotonic=lambda: now[0])
+
+    def flush(run: Run) -> None:
+        writes.append(run.pending)
+        run.pending, run.next_at = {}, now[0] + 0.1
+
+    runs._flush = flush  # type: ignore[method-assign]
+    runs._later = lambda run: None  # type: ignore[method-assign]
+    run = Run({"jid": "1"}, is_shown=True)
+    runs._runs["1"] = run
+
+    for step in range(1000):
+        now[0] = 100.0 + step / 1000
+        runs.say(run, {"at": step})
+
+    assert len(writes) == 10
+    assert runs.leave(run.payload) == ({"at": 999}, False)
+
+
+def test_a_quiet_job_shows_what_it_said_last(redis_client: redis.Redis, work: Callable[[], None]) -> None:
+    """Though it says nothing for long, and ends much later."""
+    go_on = threading.Event()
+
+    @sidekiq.job(name="Import", status=True)
+    def run() -> None:
+        job: Any = sidekiq.current_job()
+        job.progress(at=1)
+        job.progress(at=2)
+        go_on.wait(20)
+
+    jid = run.perform_async()
+    work()
+
+    eventually(lambda: status_of(redis_client, jid).get("at") == "2")
+    assert status_of(redis_client, jid)["status"] == "working"
+    go_on.set()
+
+
+def test_fields_of_the_status_itself_cannot_be_set(redis_client: redis.Redis) -> None:
+    """The error names the field."""
+
+    @sidekiq.job(name="Import", status=True)
+    def run() -> None:
+        sidekiq.current_job().progress(status="done")  # type: ignore[union-attr]
+
+    with pytest.raises(ValueError, match="cannot set 'status'"):
+        run.perform_inline()
+
+
+def test_a_status_can_be_read_listed_and_forgotten(redis_client: redis.Redis) -> None:
+    """As an object and as JSON; what is no number counts as 0."""
+    redis_client.hset(
+        "sidekiq:status:c",
+        mapping={"jid": "c", "status": "working", "at": "5", "total": "20", "pct_complete": "x", "started_at": "100"},
+    )
+
+    [found] = JobStatus.all()
+
+    assert (found.jid, found.status, found.at, found.total, found.percent) == ("c", "working", 5.0, 20.0, 0)
+    assert found.to_dict()["started_at"] == 100
+    assert found.seconds_left is not None
+    assert found.delete()
+    assert JobStatus.find("c") is None
+
+
+def test_a_key_of_another_type_costs_no_job(redis_client: redis.Redis, work: Callable[[], None]) -> None:
+    """The push is refused with the key's name; a job that runs all the same ends."""
+    ran = threading.Event()
+    job = sidekiq.job(name="Import", status=True)(ran.set)
+    redis_client.set("sidekiq:status:" + "d" * 24, "x")
+
+    with pytest.raises(sidekiq.SidekiqError, match="no hash"):
+        job.set(jid="d" * 24).perform_async()
+
+
+def test_a_test_that_keeps_its_jobs_needs_no_redis() -> None:
+    """Progress says nothing to anybody there."""
+
+    @sidekiq.job(name="Import", status=True)
+    def run() -> None:
+        sidekiq.current_job().progress(at=1)  # type: ignore[union-attr]
+
+    sidekiq.configure(redis_url="redis://127.0.0.1:1/0")
+    with fake() as enqueued:
+        run.perform_async()
+        assert enqueued.drain() == 1

@@ -1,0 +1,85 @@
+"""What Redis says of all processes, for the dashboard's `/metrics`."""
+
+import json
+import time
+
+import pytest
+import redis
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from sidekiq_py.metrics.fleet import fleet_text
+
+NAMES = {
+    *("sidekiq_processed_jobs_total", "sidekiq_failed_jobs_total", "sidekiq_workers", "sidekiq_processes"),
+    *("sidekiq_host_processes", "sidekiq_busy_workers", "sidekiq_enqueued_jobs", "sidekiq_scheduled_jobs"),
+    *("sidekiq_retry_jobs", "sidekiq_dead_jobs", "sidekiq_queue_latency_seconds", "sidekiq_queue_enqueued_jobs"),
+    *("sidekiq_queue_max_processing_time_seconds", "sidekiq_queue_workers"),
+}
+
+
+@pytest.fixture
+def fleet(redis_client: "redis.Redis[bytes]") -> None:
+    """A Ruby process that runs a job of `low`, and two jobs that wait there."""
+    now = time.time()
+    info = {
+        **{"hostname": "web-1", "started_at": now, "pid": 7, "tag": "", "concurrency": 5, "labels": []},
+        **{"identity": "web-1:7:abc", "queues": ["low", "unseen"], "version": "7.3.2", "embedded": False},
+    }
+    work = {"queue": "low", "payload": json.dumps({"class": "Mail", "args": [], "jid": "1"}), "run_at": int(now) - 50}
+    redis_client.sadd("processes", "web-1:7:abc")
+    redis_client.hset(
+        "web-1:7:abc",
+        mapping={"info": json.dumps(info), "busy": 1, "beat": now, "quiet": "true", "rss": 1, "rtt_us": 1},
+    )
+    redis_client.hset("web-1:7:abc:work", "tid", json.dumps(work))
+    redis_client.sadd("queues", "low")
+    for seconds in (90, 30):
+        payload = {"class": "Mail", "args": [], "jid": "2", "enqueued_at": now - seconds}
+        redis_client.lpush("queue:low", json.dumps(payload))
+    redis_client.mset({"stat:processed": 41, "stat:failed": 3})
+    redis_client.zadd("retry", {"{}": 1})
+
+
+def values(text: str) -> dict[tuple[str, ...], float]:
+    """Name and labels to value."""
+    return {(sample.name, *sample.labels.values()): sample.value for family in parse(text) for sample in family.samples}
+
+
+@pytest.mark.usefixtures("fleet")
+def test_the_fleet_is_told_under_the_exporters_names(redis_url: str) -> None:
+    """Dashboards made for sidekiq-prometheus-exporter go on."""
+    found = values(fleet_text(pool=redis_url))
+
+    assert {key[0] for key in found} == NAMES
+    assert found["sidekiq_processed_jobs_total",] == 41
+    assert found["sidekiq_failed_jobs_total",] == 3
+    assert (found["sidekiq_workers",], found["sidekiq_processes",], found["sidekiq_busy_workers",]) == (5, 1, 1)
+    assert found["sidekiq_host_processes", "web-1", "true"] == 1
+    assert (found["sidekiq_enqueued_jobs",], found["sidekiq_retry_jobs",], found["sidekiq_dead_jobs",]) == (2, 1, 0)
+    assert found["sidekiq_queue_enqueued_jobs", "low"] == 2
+    assert 90 <= found["sidekiq_queue_latency_seconds", "low"] < 150
+    assert 49 <= found["sidekiq_queue_max_processing_time_seconds", "low"] < 110
+    assert (found["sidekiq_queue_workers", "low"], found["sidekiq_queue_workers", "unseen"]) == (5, 5)
+
+
+def test_an_empty_redis_has_all_names_without_queues(redis_url: str) -> None:
+    """A dashboard shows zeros before the first job."""
+    found = values(fleet_text(pool=redis_url))
+
+    assert set(found.values()) == {0.0}
+    assert found["sidekiq_processed_jobs_total",] == 0
+
+
+def test_queues_beyond_the_cap_are_other(redis_url: str, redis_client: "redis.Redis[bytes]") -> None:
+    """Sizes add up, and of latencies the longest is told."""
+    now = time.time()
+    for number in range(5):
+        redis_client.sadd("queues", f"q{number}")
+        payload = {"class": "Mail", "args": [], "jid": "2", "enqueued_at": now - 10 * number}
+        redis_client.lpush(f"queue:q{number}", json.dumps(payload))
+
+    found = values(fleet_text(pool=redis_url, most_queues=2))
+
+    assert found["sidekiq_queue_enqueued_jobs", "other"] == 3
+    assert found["sidekiq_queue_latency_seconds", "other"] == pytest.approx(40, abs=10)
+    assert ("sidekiq_queue_enqueued_jobs", "q2") not in found

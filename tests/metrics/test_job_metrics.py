@@ -1,0 +1,140 @@
+"""What a process has run, counted by class and queue."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from sidekiq_py.engine.report import job_events
+from sidekiq_py.metrics.job_metrics import BOUNDS_SECONDS, JobMetrics, as_text, families, from_text, summed
+from sidekiq_py.metrics.text import render
+from sidekiq_py.telemetry import JOB_STOP
+from sidekiq_py.wire.json_writer import display_text
+
+
+@pytest.fixture
+def metrics() -> Iterator[JobMetrics]:
+    """Counts until the test ends."""
+    counting = JobMetrics(most_series=3)
+    counting.attach()
+    yield counting
+    counting.detach()
+
+
+def run(job_class: Any = "Mail", queue: str = "default", *, seconds: float = 0.2, waited: float = 2.0) -> None:
+    """A job that succeeds."""
+    payload = {"class": job_class, "enqueued_at": time.time() - seconds - waited}
+    JOB_STOP.emit({"payload": payload, "queue": queue, "identity": "me:1:abc", "seconds": seconds})
+
+
+def fail(*, is_failure: bool = True) -> None:
+    """A job that raises, or is interrupted."""
+    job_events.raised({"class": "Mail"}, "default", "me:1:abc", 0.2, ValueError(), is_failure=is_failure)
+
+
+def values(metrics: JobMetrics) -> dict[tuple[str, str, str], float]:
+    """Name, class and queue to the value of each counter."""
+    samples = [sample for family in parse(render(families(metrics.counts()))) for sample in family.samples]
+    return {
+        (sample.name, sample.labels["worker"], sample.labels["queue"]): sample.value
+        for sample in samples
+        if "le" not in sample.labels
+    }
+
+
+def test_successes_and_failures_are_counted_by_class_and_queue(metrics: JobMetrics) -> None:
+    """Under the names that yabeda-sidekiq uses."""
+    run("Mail", "default")
+    run("Mail", "low")
+    fail()
+
+    found = values(metrics)
+    assert found["sidekiq_jobs_executed_total", "Mail", "default"] == 2
+    assert found["sidekiq_jobs_success_total", "Mail", "default"] == 1
+    assert found["sidekiq_jobs_failed_total", "Mail", "default"] == 1
+    assert found["sidekiq_jobs_executed_total", "Mail", "low"] == 1
+    assert found["sidekiq_job_runtime_seconds_sum", "Mail", "default"] == pytest.approx(0.4)
+    assert found["sidekiq_job_latency_seconds_sum", "Mail", "default"] == pytest.approx(2.0, abs=0.1)
+
+
+def test_an_interrupted_job_counts_when_it_has_ended(metrics: JobMetrics) -> None:
+    """It goes back to its queue, and a deploy shows no failures."""
+    fail(is_failure=False)
+
+    assert values(metrics)["sidekiq_jobs_executed_total", "Mail", "default"] == 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.005, 0.0051, 0.3, 21600.0, 1e6])
+def test_each_time_falls_into_the_bucket_of_its_bound(metrics: JobMetrics, seconds: float) -> None:
+    """A bound belongs to its bucket, as Prometheus has it."""
+    run(seconds=seconds)
+
+    samples = [sample for family in parse(render(families(metrics.counts()))) for sample in family.samples]
+    reached = [
+        float(sample.labels["le"])
+        for sample in samples
+        if sample.name == "sidekiq_job_runtime_seconds_bucket" and sample.value
+    ]
+    assert min(reached) == min((bound for bound in BOUNDS_SECONDS if seconds <= bound), default=float("inf"))
+
+
+def test_classes_beyond_the_cap_are_other(metrics: JobMetrics) -> None:
+    """Whoever pushes made-up classes does not fill Prometheus."""
+    for number in range(10):
+        run(f"Class{number}")
+
+    found = values(metrics)
+    assert {key[1] for key in found} == {"Class0", "Class1", "Class2", "other"}
+    assert found["sidekiq_jobs_executed_total", "other", "other"] == 7
+    assert repr(metrics) == "<JobMetrics series=3>"
+
+
+def test_a_class_that_is_no_text_is_counted_as_one(metrics: JobMetrics) -> None:
+    """A payload from elsewhere may name a list."""
+    run(["Mail"])
+
+    assert values(metrics)["sidekiq_jobs_executed_total", display_text(["Mail"]), "default"] == 1
+
+
+def test_an_active_job_counts_under_its_own_class(metrics: JobMetrics) -> None:
+    """Not under Rails' wrapper."""
+    payload = {"class": "Sidekiq::ActiveJob::Wrapper", "wrapped": "MailJob"}
+    JOB_STOP.emit({"payload": payload, "queue": "default", "identity": "me:1:abc", "seconds": 0.1})
+
+    assert values(metrics)["sidekiq_jobs_executed_total", "MailJob", "default"] == 1
+
+
+def test_threads_count_apart_and_add_up(metrics: JobMetrics) -> None:
+    """No count is lost where many end jobs at once."""
+    threads = [threading.Thread(target=lambda: [run() for _ in range(1000)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert values(metrics)["sidekiq_jobs_executed_total", "Mail", "default"] == 8000
+
+
+def test_counts_of_processes_add_up_as_text(metrics: JobMetrics) -> None:
+    """The cap holds for all of them together."""
+    run("A\udcff")
+    run("B")
+    here = metrics.counts()
+
+    there = from_text(as_text(here))
+    total = summed([there, there], most_series=1)
+
+    assert sorted(total) == [("A?", "default"), ("other", "other")]
+    assert [sum(row[: len(BOUNDS_SECONDS) + 1]) for row in total.values()] == [2, 2]
+
+
+def test_counting_ends_with_detach() -> None:
+    """An embedded worker of the same program may count anew."""
+    counting = JobMetrics()
+    counting.attach()
+    counting.detach()
+
+    assert JOB_STOP.handlers == ()

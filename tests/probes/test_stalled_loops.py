@@ -1,0 +1,81 @@
+"""Which of a worker's own loops has not turned for too long."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from sidekiq_py import program
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.clock import monotonic
+from sidekiq_py.config import Config
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.metrics.job_metrics import JobMetrics
+from sidekiq_py.middleware.chain import Chain
+from sidekiq_py.probes.worker import WorkerProbes
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.registry import Registry
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def hooks() -> Hooks:
+    """Of the program under test."""
+    return Hooks()
+
+
+@pytest.fixture
+def launcher(redis_url: str, hooks: Hooks) -> Iterator[Launcher]:
+    """A worker whose loops have a short time to turn."""
+    program.reset()
+    redis = RedisSettings(redis_url, socket_timeout_seconds=0.3)
+    config = Config(redis=redis, lease_seconds=1.2, stall_seconds=0.1, sidekiq_version="7")
+    one = Launcher(config, registry=Registry(), hooks=hooks, server_middleware=Chain(), client=Client(redis_url))
+    yield one
+    one.stop(timeout_seconds=0.1)
+
+
+def test_a_hook_that_never_returns_stalls_the_heartbeat(
+    launcher: Launcher, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process would vanish from the Web UI, and others would take it for dead."""
+    end = threading.Event()
+    hooks.on("beat")(end.wait)
+    probes = WorkerProbes(JobMetrics())
+    probes.launcher = launcher
+    try:
+        launcher.start()
+        assert probes.live().is_good
+
+        eventually(lambda: not probes.live().is_good)
+        assert probes.live().text == "these loops have not turned for too long: heartbeat\n"
+    finally:
+        end.set()
+
+
+def test_loops_that_wait_for_their_time_are_not_stalled(launcher: Launcher) -> None:
+    """The heartbeat's time is ten seconds, many times the patience of this worker."""
+    launcher.start()
+    eventually(lambda: launcher.why_not_fetching() is None)
+
+    until = monotonic() + 2.0
+    while monotonic() < until:
+        assert launcher.stalled_loops() == []
+        threading.Event().wait(0.1)
+
+
+def test_a_worker_that_leaves_is_live_to_its_end(launcher: Launcher) -> None:
+    """Its loops end one after the other, and a busy job has its time."""
+    launcher.start()
+    launcher.stop()
+
+    assert launcher.stalled_loops() == []
+
+
+def test_a_worker_that_starts_is_live_and_not_ready() -> None:
+    """The program may take its time to be imported."""
+    probes = WorkerProbes(JobMetrics())
+
+    assert probes.live().is_good
+    assert not probes.ready().is_good

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench import ground
-from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.report.job_logger import JobLogger
 from sidekiq_py.engine.report.line_handler import LineHandler
 from sidekiq_py.logs import make_formatter
+from sidekiq_py.telemetry import JOB_START, JOB_STOP
 
 JOBS = 20_000
 ROUNDS = 5
@@ -63,8 +63,8 @@ def cpu_us_per_job(context: JobContext, threads: int) -> float:
     def work() -> None:
         for _ in range(JOBS // threads):
             context.enter(PAYLOAD)
-            job_events.started(PAYLOAD, "default", IDENTITY)
-            job_events.stopped(PAYLOAD, "default", IDENTITY, 0.0012)
+            JOB_START.emit({"payload": PAYLOAD, "queue": "default", "identity": IDENTITY})
+            JOB_STOP.emit({"payload": PAYLOAD, "queue": "default", "identity": IDENTITY, "seconds": 0.0012})
             context.leave()
 
     workers = [threading.Thread(target=work) for _ in range(threads)]

@@ -1,5 +1,6 @@
 """
-The pictures in docs/images: Ruby's Web UI over a Ruby process and two Python ones at work on the same Redis.
+The pictures in docs/images: Ruby's Web UI and our dashboard over a Ruby process and two Python ones at work on the same
+Redis.
 
     python -m interop_tests.screenshots [FOLDER]
 
@@ -7,6 +8,7 @@ Processes, jobs and failures are real. Only what the Metrics page shows of the p
 counted and written by the worker's own code, under the times of that hour.
 """
 
+import json
 import random
 import sys
 import time
@@ -29,10 +31,20 @@ from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
+from tests.support.web_server import WebServer
 from tests.support.worker_process import REPOSITORY, SidekiqProcess, WorkerProcess
 
 IMAGES = REPOSITORY / "docs" / "images"
 PAGES = {"6.4": ("busy",), "7.3": ("busy",), "8.1": ("busy", "retries", "metrics")}
+# Our dashboard, over the scene of this release: file → path.
+DASHBOARD_OVER = "8.1"
+DASHBOARD_PAGES = {
+    "overview": "/",
+    "busy": "/busy",
+    "retries": "/retries",
+    "job": "/job?jid={jid}",
+    "metrics": "/metrics/job?class=FraudCheck",
+}
 WIDTH, LEAST_HEIGHT = 1280, 500
 
 # Where a host's name would stand, so that the pictures show whose process it is.
@@ -51,6 +63,7 @@ _PAST = {
 
 def photograph(shown: RubyRelease, browser: Browser, folder: Path) -> list[Path]:
     """Play the scene for one release; returns the pictures taken."""
+    taken: list[Path] = []
     with ExitStack() as stack:
         server = stack.enter_context(RedisServer())
         client = stack.enter_context(server.client())
@@ -60,10 +73,27 @@ def photograph(shown: RubyRelease, browser: Browser, folder: Path) -> list[Path]
         stack.callback(client.set, shop_jobs.CLOSED, 1)
         _open_the_shop(client)
         _write_the_past_hour(server.url, shown)
+        if shown.series == DASHBOARD_OVER:
+            taken = _photograph_dashboard(server.url, client, browser, folder)
         web_ui = stack.enter_context(WebUiServer(shown, server.url))
-        return [
+        return taken + [
             _take(browser, web_ui, page, folder / f"web_ui_{page}_{shown.series}.png") for page in PAGES[shown.series]
         ]
+
+
+def _photograph_dashboard(redis_url: str, client: redis.Redis, browser: Browser, folder: Path) -> list[Path]:
+    command = [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}"]
+    with WebServer(command, environment={"REDIS_URL": redis_url}) as dashboard:
+        browser.visit(dashboard.url("/"))
+        # The doctor looks in the background, and a rate needs two looks.
+        eventually(lambda: "is looking" not in browser.text and "Jobs a second\n\N{EN DASH}" not in browser.text)
+        [raw, *_] = client.zrange("retry", 0, 0)
+        taken = []
+        for name, page in DASHBOARD_PAGES.items():
+            browser.visit(dashboard.url(page.format(jid=json.loads(raw)["jid"])))
+            taken.append(folder / f"dashboard_{name}.png")
+            browser.photograph(taken[-1])
+        return taken
 
 
 def _ruby_worker(shown: RubyRelease, redis_url: str) -> SidekiqProcess:

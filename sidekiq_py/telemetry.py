@@ -85,29 +85,49 @@ class Event:
 
     Attributes:
         handlers: Who listens. Looked at before the measurements are gathered: `if PUSH.handlers: PUSH.emit({…})`.
+        emit: Calls all handlers, in the order in which they were attached.
     """
 
-    __slots__ = ("_happens_in_jobs", "handlers", "measurements", "name")
+    __slots__ = ("_happens_in_jobs", "emit", "handlers", "measurements", "name")
 
     def __init__(self, name: str, measurements: Mapping[str, str], *, happens_in_jobs: bool = False) -> None:
         self.name = name
         self.measurements = measurements
-        self.handlers: tuple[_Attachment, ...] = ()
         self._happens_in_jobs = happens_in_jobs
+        self.listen(())
 
     def __repr__(self) -> str:
         return f"<Event {self.name} handlers={[attachment.id for attachment in self.handlers]}>"
 
-    def emit(self, measurements: Measurements) -> None:
-        """Call all handlers, in the order in which they were attached."""
+    def listen(self, handlers: "tuple[_Attachment, ...]") -> None:
+        """Call these and no others from now on."""
+        self.handlers = handlers
+        self.emit: Callable[[Measurements], None] = self._one_calls(handlers[0]) if len(handlers) == 1 else self._call
+
+    def _one_calls(self, attachment: _Attachment) -> Callable[[Measurements], None]:
+        """As `_call`, for a single handler: on every job's way, where a fifth of its cost is the loop."""
+        name, handler = self.name, attachment.handler
+
+        def emit(measurements: Measurements) -> None:
+            try:
+                handler(name, measurements)
+            except BaseException as error:  # noqa: BLE001 — whatever it is, it is raised again if it is the job's
+                self._note_failure(attachment, error)
+
+        return emit
+
+    def _call(self, measurements: Measurements) -> None:
         for attachment in self.handlers:
             try:
                 attachment.handler(self.name, measurements)
-            except BaseException as error:
-                if self._happens_in_jobs and isinstance(error, (Shutdown, SoftTimeLimitError, KeyboardInterrupt)):
-                    # It struck the job that is just being measured, and is the job's to see.
-                    raise
-                attachment.note_failure(self.name, error)
+            except BaseException as error:  # noqa: BLE001 — as above
+                self._note_failure(attachment, error)
+
+    def _note_failure(self, attachment: _Attachment, error: BaseException) -> None:
+        if self._happens_in_jobs and isinstance(error, (Shutdown, SoftTimeLimitError, KeyboardInterrupt)):
+            # It struck the job that is just being measured, and is the job's to see.
+            raise error
+        attachment.note_failure(self.name, error)
 
 
 _PAYLOAD = "the job as it was parsed; other handlers see the same dict, so it is not to be changed"
@@ -120,7 +140,6 @@ JOB_START = Event(
         "payload": _PAYLOAD,
         "queue": _QUEUE,
         "identity": _IDENTITY,
-        "latency_seconds": "how long it waited since it was last enqueued; None if the payload does not say",
     },
 )
 JOB_STOP = Event(
@@ -239,7 +258,7 @@ def attach(id: str, names: str | Iterable[str], handler: Handler) -> None:
             raise ConfigError(f"a telemetry handler {id!r} is attached already; detach it first, or use another id")
         _attachments[id] = attachment = _Attachment(id, wanted, handler)
         for name in dict.fromkeys(wanted):
-            EVENTS[name].handlers += (attachment,)
+            EVENTS[name].listen((*EVENTS[name].handlers, attachment))
 
 
 def detach(id: str) -> None:
@@ -248,7 +267,7 @@ def detach(id: str) -> None:
         attachment = _attachments.pop(id, None)
         for name in () if attachment is None else attachment.names:
             event = EVENTS[name]
-            event.handlers = tuple(other for other in event.handlers if other is not attachment)
+            event.listen(tuple(other for other in event.handlers if other is not attachment))
 
 
 def detach_all() -> None:

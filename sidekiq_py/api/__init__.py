@@ -15,7 +15,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from sidekiq_py import program
+from sidekiq_py.api.audit import AuditEntry, AuditLog
 from sidekiq_py.api.bulk import BulkResult
+from sidekiq_py.api.bulk_runs import BulkRun, BulkRuns, BulkState, BulkStatus
+from sidekiq_py.api.edited_copy import JobDraft
 from sidekiq_py.api.filters import JobFilter
 from sidekiq_py.api.iterations import IterableJobQuery, IterationState
 from sidekiq_py.api.job_record import JobRecord
@@ -28,13 +31,20 @@ from sidekiq_py.api.queue import Queue, QueuedJob, QueuePage
 from sidekiq_py.api.stats import History, QueueSummary, Stats
 
 __all__ = [
+    "AuditEntry",
+    "AuditLog",
     "BulkResult",
+    "BulkRun",
+    "BulkRuns",
+    "BulkState",
+    "BulkStatus",
     "DeadSet",
     "Deploy",
     "DeployMark",
     "History",
     "IterableJobQuery",
     "IterationState",
+    "JobDraft",
     "JobFilter",
     "JobMetrics",
     "JobRecord",

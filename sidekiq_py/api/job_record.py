@@ -36,6 +36,13 @@ class JobRecord:
         self.value = value
         self._queue = queue
 
+    @classmethod
+    def of_payload(cls, payload: dict[str, Any], queue: str | None = None) -> "JobRecord":
+        """A job as *payload* says, without bytes: one from which something was taken away before it is shown."""
+        record = JobRecord(b"{}", queue)
+        record.__dict__["item"] = payload
+        return record
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.display_class} jid={self.jid} queue={self.queue}>"
 

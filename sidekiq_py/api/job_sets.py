@@ -6,8 +6,10 @@ place is written before the old one goes, and nothing is written if the entry wa
 between, and two people who press the same button move it once.
 """
 
+import hashlib
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,11 +26,11 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, SidekiqError
+from sidekiq_py.redis_access.connection.scan import literal
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.job_path.promote import Move
 from sidekiq_py.redis_access.reads import job_sets
-from sidekiq_py.redis_access.reads.scan import literal
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import decrement_for_manual_retry
@@ -37,6 +39,7 @@ from sidekiq_py.wire.payload import dump, is_finite, parse_job, score_text, show
 
 _PAGE_JOBS = 200
 _SCAN_COUNT = 1000
+_SCORE = re.compile(r"[+-]?inf|-?\d{1,40}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?", re.ASCII)
 # To tell how far a search is takes longer than to look at an entry.
 _LOOKED_AT_AT_ONCE = 200
 
@@ -71,6 +74,11 @@ class SortedEntry(JobRecord):
     def id(self) -> str:
         """`<score>|<jid>`, as in Ruby."""
         return f"{score_text(self.score)}|{self.jid}"
+
+    @property
+    def key(self) -> str:
+        """`<score>-<digest of the bytes>`: finds exactly this entry again, by `JobSet.find_keys`; fit for a URL."""
+        return f"{_bound(self.score)}-{_digest(self.value)}"
 
     @property
     def at(self) -> datetime:
@@ -209,6 +217,44 @@ class JobSet:
         pattern = match if "*" in match else f"*{match}*"
         for member, score in job_sets.scan(self._pool, self.name, pattern, count):
             yield SortedEntry(self, member, score)
+
+    def at_rank(self, start: int, count: int, *, latest_first: bool = False) -> tuple[list[SortedEntry], int]:
+        """
+        The entries from one place on, counted from 0; and how many there are in all. One round trip.
+
+        Args:
+            start: The place of the first.
+            count: How many.
+            latest_first: Places count from the highest score down.
+        """
+        members, size = job_sets.at_rank(self._pool, self.name, start, count, downward=latest_first)
+        return [SortedEntry(self, member, score) for member, score in members], size
+
+    def find_keys(self, wanted: Iterable[str]) -> dict[str, SortedEntry]:
+        """
+        The entries with these keys (`SortedEntry.key`), as far as they are still there with the same score and bytes.
+
+        One round trip, unless more than a thousand entries share a score.
+        """
+        by_score: dict[str, set[str]] = {}
+        for key in wanted:
+            score, _, digest = key.rpartition("-")
+            if _SCORE.fullmatch(score):
+                by_score.setdefault(score, set()).add(digest)
+        found: dict[str, SortedEntry] = {}
+        start = 0
+        while by_score:
+            pages = job_sets.pages_at(self._pool, self.name, list(by_score), start, _SCAN_COUNT)
+            for (score, digests), page in zip(list(by_score.items()), pages, strict=True):
+                for member, score_reply in page:
+                    digest = _digest(member)
+                    if digest in digests:
+                        found[f"{score}-{digest}"] = SortedEntry(self, member, score_reply)
+                        digests.discard(digest)
+                if not digests or len(page) < _SCAN_COUNT:
+                    del by_score[score]
+            start += _SCAN_COUNT
+        return found
 
     def find(
         self,
@@ -596,6 +642,10 @@ def _epoch(at: float | datetime) -> float:
     if not is_finite(at):
         raise ValueError(f"{shown(at)} is no time; give epoch seconds or an aware datetime")
     return float(at)
+
+
+def _digest(member: bytes) -> str:
+    return hashlib.sha256(member).hexdigest()[:20]
 
 
 def _bound(score: float) -> str:

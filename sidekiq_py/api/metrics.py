@@ -124,25 +124,46 @@ class Metrics:
             class_filter: A pattern that is searched for in the class's name.
         """
         starts, width = _buckets(self._now, minutes, hours)
-        read = metrics_query.minutes if width == 60 else metrics_query.ten_minutes
         pattern = re.compile(class_filter) if class_filter else None
+        return self._result(starts, width, self._jobs(starts, width, pattern))
+
+    def totals(self, *, minutes: int | None = None, hours: int | None = None) -> list[tuple[datetime, MetricsPoint]]:
+        """
+        All classes together: each minute, or for *hours* each ten minutes, from the oldest on. One round trip.
+
+        Args:
+            minutes: As of `top_jobs`.
+            hours: As of `top_jobs`.
+        """
+        starts, width = _buckets(self._now, minutes, hours)
+        read = metrics_query.minutes if width == 60 else metrics_query.ten_minutes
+        points = []
+        for start, counts in zip(starts, read(self._pool, starts), strict=True):
+            total = JobMetrics("")
+            for name, value in counts.items():
+                _add(total, start, name.rpartition("|")[2], value)
+            points.append((_utc(start), total.total))
+        return points[::-1]
+
+    def for_job(self, job_class: str, *, minutes: int | None = None, hours: int | None = None) -> MetricsResult:
+        """One class; minute by minute also how its times are spread."""
+        starts, width = _buckets(self._now, minutes, hours)
+        jobs = self._jobs(starts, width, re.compile(rf"\A{re.escape(job_class)}\Z"))
+        job = jobs.get(job_class) or JobMetrics(job_class)
+        if width == 60:
+            histograms = metrics_query.histograms(self._pool, job_class, starts)
+            job.histograms = {_utc(start): counts for start, counts in zip(starts, histograms, strict=True)}
+        return self._result(starts, width, {job_class: job})
+
+    def _jobs(self, starts: list[int], width: int, pattern: "re.Pattern[str] | None") -> dict[str, JobMetrics]:
+        read = metrics_query.minutes if width == 60 else metrics_query.ten_minutes
         jobs: dict[str, JobMetrics] = {}
         for start, counts in zip(starts, read(self._pool, starts), strict=True):
             for name, value in counts.items():
                 job_class, _, metric = name.rpartition("|")
                 if pattern is None or pattern.search(job_class):
                     _add(jobs.setdefault(job_class, JobMetrics(job_class)), start, metric, value)
-        return self._result(starts, width, jobs)
-
-    def for_job(self, job_class: str, *, minutes: int | None = None, hours: int | None = None) -> MetricsResult:
-        """One class; minute by minute also how its times are spread."""
-        starts, width = _buckets(self._now, minutes, hours)
-        result = self.top_jobs(minutes=minutes, hours=hours, class_filter=rf"\A{re.escape(job_class)}\Z")
-        job = result.jobs.get(job_class) or JobMetrics(job_class)
-        if width == 60:
-            histograms = metrics_query.histograms(self._pool, job_class, starts)
-            job.histograms = {_utc(start): counts for start, counts in zip(starts, histograms, strict=True)}
-        return self._result(starts, width, {job_class: job})
+        return jobs
 
     def _result(self, starts: list[int], width: int, jobs: Mapping[str, JobMetrics]) -> MetricsResult:
         first = _utc(starts[-1])

@@ -1,5 +1,6 @@
 """A queue and its jobs."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -17,6 +18,7 @@ from sidekiq_py.redis_access.reads import in_flight_counts, queues
 from sidekiq_py.redis_access.reads.queues import PlacedJob
 
 _PAGE_JOBS = 200
+_NEAR_PAGES = 25
 # To tell how far a search is takes longer than to look at a job.
 _LOOKED_AT_AT_ONCE = 200
 # So many steps over the jobs of a queue keep Redis busy for some milliseconds.
@@ -45,6 +47,11 @@ class QueuedJob(JobRecord):
         """Its bytes, and about where they stand: to look for them in a long queue takes Redis milliseconds."""
         return self.value, self._before
 
+    @property
+    def key(self) -> str:
+        """The digest of its bytes, fit for a URL. Jobs of the same bytes have the same key."""
+        return hashlib.sha256(self.value).hexdigest()[:20]
+
     def delete(self) -> bool:
         """Remove it from its queue; False if it is not there any more: a worker has taken it, or it was deleted."""
         ends = ends_of_extensions(self, "deleted", of_pool(self._pool).detection.dialect(now_seconds()))
@@ -60,7 +67,7 @@ class QueuePage:
 
     Args:
         jobs: Those that fit.
-        next: The place, counted from the newest job, where the next page begins; None at the end of the queue.
+        next: The place, counted as the page was, where the next page begins; None at the end of the queue.
         looked_at: How many jobs were looked at.
     """
 
@@ -201,7 +208,15 @@ class Queue:
         if looked_at is not None:
             looked_at(number)
 
-    def page(self, limit: int, *, after: int = 0, wanted: JobFilter | None = None, look_at: int = 10_000) -> QueuePage:
+    def page(
+        self,
+        limit: int,
+        *,
+        after: int = 0,
+        wanted: JobFilter | None = None,
+        look_at: int = 10_000,
+        oldest_first: bool = False,
+    ) -> QueuePage:
         """
         The next jobs from a place, the newest first. Places move on with what is pushed and taken meanwhile.
 
@@ -210,15 +225,17 @@ class Queue:
             after: `QueuePage.next` of the page before; 0 to begin.
             wanted: Only those that fit.
             look_at: After so many jobs the page ends, so that a search in a large queue can show how far it is.
+            oldest_first: What runs next in front; places count from it.
         """
         found: list[QueuedJob] = []
         number = 0
         while True:
             # A filter may pass over many jobs; without one no more are read than are shown.
             count = min(limit if wanted is None else _PAGE_JOBS, look_at - number)
-            window, length = queues.page(self._pool, self.name, after + number, count)
+            window, length = queues.page(self._pool, self.name, after + number, count, oldest_first=oldest_first)
             for raw in window:
-                job = QueuedJob(raw, self.name, self._pool, length - 1 - after - number)
+                place = after + number
+                job = QueuedJob(raw, self.name, self._pool, place if oldest_first else length - 1 - place)
                 number += 1
                 if wanted is None or wanted.fits(job, _enqueued_at(job)):
                     found.append(job)
@@ -227,6 +244,28 @@ class Queue:
             is_end = after + number >= length
             if is_end or len(found) == limit or number >= look_at:
                 return QueuePage(tuple(found), None if is_end else after + number, number)
+
+    def find_near(self, key: str, place: int) -> QueuedJob | None:
+        """
+        The job with this `QueuedJob.key`, looked for where it stood a while ago: workers have taken jobs since, so that
+        it stands nearer to its turn. Looks at 10,000 jobs at most.
+
+        Args:
+            place: Where it stood, counted from the job that runs next.
+        """
+        # The place itself is in the first window, with room for jobs that were given back in front of it.
+        end = place + _PAGE_JOBS
+        for _ in range(_NEAR_PAGES):
+            start = max(0, end - 2 * _PAGE_JOBS)
+            window, _length = queues.page(self._pool, self.name, start, end - start, oldest_first=True)
+            for raw in window:
+                job = QueuedJob(raw, self.name, self._pool)
+                if job.key == key:
+                    return job
+            if start == 0:
+                return None
+            end = start
+        return None
 
     def find_job(self, jid: str) -> QueuedJob | None:
         """The job with this id. The whole queue is read, so this is for people, not for programs."""

@@ -19,6 +19,8 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from functools import partial
+from random import getrandbits
 from typing import Any, Literal
 
 try:
@@ -34,8 +36,8 @@ except ImportError as error:
     ) from error
 
 from sidekiq_py import program, telemetry
+from sidekiq_py.contrib._tasks import is_celerys_task
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.registry import registry
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements
 
 SpanNaming = Literal["queue", "job_class"]
@@ -145,10 +147,15 @@ class _Tracing:
             self._end()
         if _is_celerys_own(payload):
             return
-        extracted = _NO_CONTEXT
-        if not self._fields.isdisjoint(payload):
+        if self._fields.isdisjoint(payload):
+            extracted, pushed = _NO_CONTEXT, trace.INVALID_SPAN_CONTEXT
+        else:
             extracted = propagate.extract(payload, _NO_CONTEXT, _getter)
-        span = self._span_of_run(payload, queue, extracted)
+            pushed = trace.get_current_span(extracted).get_span_context()
+        is_child = self._style == "child" and pushed.is_valid
+        span: Span | None = None if is_child else self._roots.dropped()
+        if span is None:
+            span = self._span_of_run(payload, queue, extracted, pushed, is_child=is_child)
         token = otel_context.attach(trace.set_span_in_context(span, extracted))
         self._running.set((span, token))
 
@@ -157,12 +164,10 @@ class _Tracing:
         if self._running.get() is not None:
             self._end(measurements.get("error"), is_failure=measurements.get("is_failure", False))
 
-    def _span_of_run(self, payload: Payload, queue: str, extracted: Context) -> Span:
-        pushed = trace.get_current_span(extracted).get_span_context()
-        is_child = self._style == "child" and pushed.is_valid
-        tracer = self._tracer if is_child else self._roots.decide()
-        if isinstance(tracer, _Dropped):
-            return tracer
+    def _span_of_run(
+        self, payload: Payload, queue: str, extracted: Context, pushed: SpanContext, *, is_child: bool
+    ) -> Span:
+        tracer = self._tracer if is_child else self._roots.tracer
         attributes = {**self._attributes(payload, queue), "messaging.operation": "process"}
         links = [Link(pushed)] if self._style == "link" and pushed.is_valid else []
         parent = extracted if is_child else _NO_CONTEXT
@@ -243,23 +248,29 @@ class _Roots:
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
         self._ids: Any = None
+        self._new_trace_id: Callable[[], int] = lambda: 0
         # Of the last 64 bits of a trace's id: what is not below it is dropped. None: the SDK decides.
         self._bound: int | None = None
         self._kept: Any = None
         self._given: Any = None
         self._has_looked = False
 
-    def decide(self) -> "trace.Tracer | _Dropped":
-        """Whom to ask for the span, or the span of a trace that is dropped."""
+    def dropped(self) -> _Dropped | None:
+        """The root of a new trace, if that is dropped; None: ask `tracer` for it."""
         if not self._has_looked:
             self._look()
         if self._bound is None:
-            return self._tracer
-        trace_id = self._ids.generate_trace_id()
+            return None
+        trace_id = self._new_trace_id()
         if trace_id & _LAST_64_BITS >= self._bound:
             return _Dropped(trace_id, self._ids)
         self._given.give(trace_id)
-        return self._kept  # type: ignore[no-any-return]
+        return None
+
+    @property
+    def tracer(self) -> trace.Tracer:
+        """Makes the root of a trace that `dropped` has just let pass."""
+        return self._kept or self._tracer
 
     def _look(self) -> None:
         # Before the program has set a provider, the API's tracer stands for the one that is to come.
@@ -273,9 +284,19 @@ class _Roots:
             from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
             self._ids = tracer.id_generator
+            self._new_trace_id = _trace_ids_of(self._ids)
             self._given = _GivenIds(self._ids)
             self._kept = copy.copy(tracer)
             self._kept.sampler, self._kept.id_generator = ALWAYS_ON, self._given
+
+
+def _trace_ids_of(ids: Any) -> Callable[[], int]:
+    """What draws a trace's id: of the SDK's own generator the draw itself, which is never 0 in a universe's life."""
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    if type(ids) is RandomIdGenerator:
+        return partial(getrandbits, 128)
+    return ids.generate_trace_id  # type: ignore[no-any-return]
 
 
 def _bound_of(sampler: Any) -> int | None:
@@ -303,11 +324,6 @@ def _note_time(span: Span, payload: Mapping[str, Any], key: str) -> None:
 def _is_celerys_own(payload: Mapping[str, Any]) -> bool:
     """A task, where OpenTelemetry's instrumentation of Celery is on, which sees pushes and runs of `sidekiq_celery`."""
     instrumentation = sys.modules.get("opentelemetry.instrumentation.celery")
-    if instrumentation is None or not instrumentation.CeleryInstrumentor().is_instrumented_by_opentelemetry:
+    if instrumentation is None or not is_celerys_task(payload):
         return False
-    if "celery" in payload:
-        return True
-    # A task that Ruby has enqueued bears no mark.
-    job_class = payload.get("class")
-    definition = registry.find(job_class) if isinstance(job_class, str) else None
-    return type(definition).__module__.startswith("sidekiq_celery.")
+    return bool(instrumentation.CeleryInstrumentor().is_instrumented_by_opentelemetry)

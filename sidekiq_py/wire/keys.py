@@ -20,6 +20,8 @@ LOOKOUT_LEASE = "sidekiq_py:lookout"
 REVOKED = "sidekiq_py:revoked"
 ORDERS = "sidekiq_py:orders"
 EXTENSION_KEYS = "sidekiq_py:extension_keys"
+AUDIT = "sidekiq_py:audit"
+BULK_RUNS = "sidekiq_py:bulk_runs"
 
 
 def queue(name: str) -> str:
@@ -80,3 +82,8 @@ def newest(machine: str) -> str:
 def declared(identity: str) -> str:
     """The JSON array of the classes that a process of ours can run; lives as long as its heartbeat."""
     return f"sidekiq_py:declared:{identity}"
+
+
+def bulk_run(run_id: str) -> str:
+    """What somebody does to many jobs: who, what, how far, and whether to stop."""
+    return f"sidekiq_py:bulk_run:{run_id}"

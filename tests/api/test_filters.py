@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sidekiq_py.api import JobFilter, Queue, RetrySet, WorkSet
+from sidekiq_py.api import JobFilter, Queue, QueuedJob, RetrySet, WorkSet
 from sidekiq_py.api import queue as queue_module
+from sidekiq_py.errors import RedisReplyError
 
 
 @pytest.fixture
@@ -221,6 +222,23 @@ def test_of_equal_jobs_as_many_are_deleted_as_were_chosen(pool, redis_client, pa
     result = Queue().delete_many(list(Queue().find(JobFilter(text='"jid":"same"')))[:3])
 
     assert (result.moved, jids_of(redis_client, "default")) == (3, ["same", "same", "other"])
+
+
+@pytest.mark.parametrize("missing", ["lset", "lrem", "lpos", "lpush", "sadd"])
+def test_a_user_who_lacks_a_right_changes_nothing(redis_url, redis_client, payload, missing):
+    """No job stands in both queues, and none is bent."""
+    fill(redis_client, payload, 3)
+    redis_client.execute_command("ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", f"-{missing}")
+    queue = Queue(pool=redis_url.replace("redis://", "redis://limited:secret@"))
+
+    for begin in (0, -1):
+        chosen = [QueuedJob(job.value, "default", None, begin) for job in reversed(queue)]
+        with pytest.raises(RedisReplyError):
+            queue.move_to("low", chosen)
+
+    redis_client.execute_command("ACL", "DELUSER", "limited")
+    left = jids_of(redis_client, "default") + jids_of(redis_client, "low")
+    assert sorted(left) == ["0", "1", "2"]
 
 
 def test_a_move_into_a_key_of_another_type_loses_nothing(pool, redis_client, payload):

@@ -485,3 +485,37 @@ def test_rescheduling_while_walking_moves_each_once(pool, redis_client, failed):
 
     assert len(moved) == 500
     assert redis_client.zcount("retry", 1000, 1499) == 500
+
+
+def test_entries_are_read_from_a_place_on(pool, redis_client, payload):
+    """With the size of the set, from either end."""
+    redis_client.zadd("dead", {payload(str(number)): number for number in range(10)})
+
+    entries, size = DeadSet(pool=pool).at_rank(2, 3)
+    latest, _ = DeadSet(pool=pool).at_rank(2, 3, latest_first=True)
+
+    assert ([entry.jid for entry in entries], size) == (["2", "3", "4"], 10)
+    assert [entry.jid for entry in latest] == ["7", "6", "5"]
+    assert DeadSet(pool=pool).at_rank(10, 5) == ([], 10)
+
+
+def test_entries_are_found_again_by_their_keys(pool, redis_client, payload):
+    """Exactly those of the same score and bytes, however many share the score."""
+    redis_client.zadd("retry", {payload(f"{number:05}"): 5.25 for number in range(2500)})
+    redis_client.zadd("retry", {payload("early"): -1.5, payload("late"): "+inf", b"\xff": 1e300})
+    entries = [*RetrySet(pool=pool)]
+    chosen = [entries[0], entries[1], entries[700], entries[2000], entries[-1]]
+
+    found = RetrySet(pool=pool).find_keys([entry.key for entry in chosen])
+
+    assert {key: entry.value for key, entry in found.items()} == {entry.key: entry.value for entry in chosen}
+
+
+def test_an_entry_that_has_moved_is_not_found_by_its_key(pool, redis_client, payload):
+    """Another score, or other bytes, is another entry."""
+    redis_client.zadd("retry", {payload("a"): 1, payload("b"): 2})
+    first, second = reversed(RetrySet(pool=pool))
+    redis_client.zadd("retry", {first.value: 3})
+    redis_client.zrem("retry", second.value)
+
+    assert RetrySet(pool=pool).find_keys([first.key, second.key, "junk", "(1-x"]) == {}

@@ -168,3 +168,26 @@ def test_jobs_in_flight_are_counted_by_queue_and_owner(pool, redis_client, paylo
 
     assert Queue("low", pool=pool).in_flight == 3
     assert Queue("default", pool=pool).in_flight == 1
+
+
+def test_a_page_may_begin_with_what_runs_next(pool, redis_client, payload):
+    """Places count from it then."""
+    fill(redis_client, payload, 10)
+
+    page = Queue(pool=pool).page(3, after=2, oldest_first=True)
+
+    assert ([job.jid for job in page.jobs], page.next) == (["2", "3", "4"], 5)
+    assert Queue(pool=pool).page(3, after=9, oldest_first=True).next is None
+
+
+def test_a_job_is_found_near_the_place_where_it_stood(pool, redis_client, payload, monkeypatch):
+    """Workers have taken jobs before it, and some were given back."""
+    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 10)
+    fill(redis_client, payload, 100)
+    job = Queue(pool=pool).page(1, after=60, oldest_first=True).jobs[0]
+    redis_client.rpop("queue:default", 40)
+
+    assert Queue(pool=pool).find_near(job.key, 60).jid == "60"
+    redis_client.rpush("queue:default", *[payload(f"back{n}") for n in range(45)])
+    assert Queue(pool=pool).find_near(job.key, 60).jid == "60"
+    assert Queue(pool=pool).find_near("0" * 20, 60) is None

@@ -9,7 +9,6 @@ import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py.contrib import statsd
-from sidekiq_py.engine.report import job_events
 from sidekiq_py.telemetry import JOB_START
 
 WorkOff = Callable[..., None]
@@ -29,6 +28,11 @@ def agent() -> Iterator[socket.socket]:
 def start(agent: socket.socket, **options: object) -> None:
     """Send to *agent*."""
     statsd.start(*agent.getsockname(), **options)
+
+
+def begin(payload: dict[str, object], queue: str) -> None:
+    """A job starts."""
+    JOB_START.emit({"payload": payload, "queue": queue, "identity": "me:1:abc"})
 
 
 def test_a_job_that_succeeds_is_counted_and_timed(agent: socket.socket, work_off: WorkOff) -> None:
@@ -61,7 +65,7 @@ def test_names_and_tags_may_be_the_programs(agent: socket.socket) -> None:
     """A namespace before each name, and tags of the program behind ours."""
     start(agent, namespace="shop", tags=["env:production"])
 
-    job_events.started({"class": "Mail"}, "default", "me:1:abc")
+    begin({"class": "Mail"}, "default")
 
     assert agent.recv(1000).decode() == f"shop.jobs.count:1|c|#{TAGS},env:production"
 
@@ -70,7 +74,7 @@ def test_a_strangers_class_cannot_write_metrics_of_its_own(agent: socket.socket)
     """What would end a tag or a line is taken out; Ruby's colons stay."""
     start(agent)
 
-    job_events.started({"class": "Billing::Mail\nevil:1|c", "args": []}, "a,b|c#d", "me:1:abc")
+    begin({"class": "Billing::Mail\nevil:1|c", "args": []}, "a,b|c#d")
 
     assert agent.recv(1000).decode() == "jobs.count:1|c|#worker:Billing::Mail_evil_1_c,queue:a_b_c_d"
 
@@ -88,13 +92,13 @@ def test_nobody_has_to_listen(agent: socket.socket, work_off: WorkOff) -> None:
 def test_a_forked_process_sends_by_a_socket_of_its_own(agent: socket.socket) -> None:
     """Children of `--processes` inherit the parent's handlers."""
     start(agent)
-    job_events.started({"class": "Mail"}, "default", "me:1:abc")
+    begin({"class": "Mail"}, "default")
     [attachment] = [one for one in JOB_START.handlers if one.id == "sidekiq_py.contrib.statsd"]
     before = attachment.handler._socket  # type: ignore[attr-defined]
 
     pid = os.fork()
     if pid == 0:
-        job_events.started({"class": "Child"}, "default", "me:2:abc")
+        begin({"class": "Child"}, "default")
         os._exit(0 if attachment.handler._socket is not before else 1)  # type: ignore[attr-defined]
 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -106,7 +110,7 @@ def test_a_second_start_sends_elsewhere(agent: socket.socket) -> None:
     start(agent)
     start(agent, namespace="new")
 
-    job_events.started({"class": "Mail"}, "default", "me:1:abc")
+    begin({"class": "Mail"}, "default")
 
     assert agent.recv(1000).decode().startswith("new.jobs.count")
     agent.setblocking(False)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from sidekiq_py import telemetry
 from sidekiq_py.engine.report import job_events
 from sidekiq_py.metrics.job_metrics import BOUNDS_SECONDS, JobMetrics, as_text, families, from_text, summed
 from sidekiq_py.metrics.text import render
+from sidekiq_py.telemetry import JOB_STOP
 from sidekiq_py.wire.json_writer import display_text
 
 
@@ -27,7 +27,7 @@ def metrics() -> Iterator[JobMetrics]:
 def run(job_class: Any = "Mail", queue: str = "default", *, seconds: float = 0.2, waited: float = 2.0) -> None:
     """A job that succeeds."""
     payload = {"class": job_class, "enqueued_at": time.time() - seconds - waited}
-    job_events.stopped(payload, queue, "me:1:abc", seconds)
+    JOB_STOP.emit({"payload": payload, "queue": queue, "identity": "me:1:abc", "seconds": seconds})
 
 
 def fail(*, is_failure: bool = True) -> None:
@@ -89,6 +89,7 @@ def test_classes_beyond_the_cap_are_other(metrics: JobMetrics) -> None:
     found = values(metrics)
     assert {key[1] for key in found} == {"Class0", "Class1", "Class2", "other"}
     assert found["sidekiq_jobs_executed_total", "other", "other"] == 7
+    assert repr(metrics) == "<JobMetrics series=3>"
 
 
 def test_a_class_that_is_no_text_is_counted_as_one(metrics: JobMetrics) -> None:
@@ -101,7 +102,7 @@ def test_a_class_that_is_no_text_is_counted_as_one(metrics: JobMetrics) -> None:
 def test_an_active_job_counts_under_its_own_class(metrics: JobMetrics) -> None:
     """Not under Rails' wrapper."""
     payload = {"class": "Sidekiq::ActiveJob::Wrapper", "wrapped": "MailJob"}
-    job_events.stopped(payload, "default", "me:1:abc", 0.1)
+    JOB_STOP.emit({"payload": payload, "queue": "default", "identity": "me:1:abc", "seconds": 0.1})
 
     assert values(metrics)["sidekiq_jobs_executed_total", "MailJob", "default"] == 1
 
@@ -136,4 +137,4 @@ def test_counting_ends_with_detach() -> None:
     counting.attach()
     counting.detach()
 
-    assert telemetry.JOB_STOP.handlers == ()
+    assert JOB_STOP.handlers == ()

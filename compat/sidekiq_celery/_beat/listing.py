@@ -7,15 +7,14 @@ any app.
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
-from sidekiq_py.client.sync_client import current
-from sidekiq_py.extension import Extension
-from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_celery._beat import turns
+from sidekiq_py.extension import Pool
 
-__all__ = ("BEATS", "BeatListing", "write")
+__all__ = ("BEATS", "entries_in", "write")
 
 BEATS = "sidekiq_py:beats"
 """Hash: name of the app → JSON, `{"at": epoch seconds, "entries": {name: [task, schedule as text]}}`."""
@@ -34,17 +33,13 @@ def write(pool: Pool, app_name: str, entries: Mapping[str, tuple[str, str]]) -> 
     pool.command("HSET", BEATS, app_name, json.dumps({"at": int(time.time()), "entries": entries}))
 
 
-class BeatListing(Extension):
-    """Adds beat's entries to the listing of periodic jobs."""
+def entries_in(pool: Pool) -> Iterator[dict[str, Any]]:
+    """
+    Each entry of each app, in order.
 
-    name: ClassVar[str] = "celery_beat"
-
-    def entries(self, listing: str) -> Iterable[Mapping[str, Any]]:
-        """One mapping for each entry; only of the listing `cron`."""
-        return list(_entries(current().pool)) if listing == "cron" else ()
-
-
-def _entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
+    Raises:
+        RedisError: As `Pool.run` does.
+    """
     for app_name, text in _pairs(pool.command("HGETALL", BEATS)):
         try:
             told = json.loads(text)
@@ -53,12 +48,13 @@ def _entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
             continue
         if time.time() - at > _KEPT_SECONDS:
             continue
-        runs = dict(_pairs(pool.command("HGETALL", f"sidekiq_py:beat:{app_name}")))
+        runs, held, _ = turns.read(pool, turns.place_of(app_name))
         for name, (task, schedule) in sorted(entries.items()):
             yield {
                 "name": name,
                 "cron": schedule,
                 "class": task,
+                "next": "paused" if name in held else "",
                 "by": f"celery beat {app_name}",
                 "last_enqueue_time": _last_run(runs.get(name)),
             }

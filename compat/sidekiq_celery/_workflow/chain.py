@@ -200,6 +200,9 @@ class _chain(Signature[R_co]):
         if link:
             tasks[0].extend_list_option("link", link)
         first = tasks.pop()
+        if parent_id:
+            # A chord's body is called by a task of our own, whose child it is not.
+            options["parent_id"] = parent_id
         result = first.apply_async(**_with_rest(options, tasks, self._links_steps(app)))
         return results[0] if tasks else result
 

@@ -10,7 +10,7 @@ from sidekiq_celery._workflow.never import never_runs
 from sidekiq_celery._workflow.steps import call_step
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import TaskRevokedError
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.extension import Effect
 
 __all__ = ("Chains",)
 
@@ -26,6 +26,7 @@ class Chains:
             return []
         *rest, following = request.chain
         taken: list[Effect] = []
+        nesting = 0
         if flow_store.is_place(following):
             step = flow_store.read_step(app, following, request._next_step)
             if step is None:
@@ -33,7 +34,9 @@ class Chains:
                 return []
             taken += flow_store.take_step(following)
             rest, following = [step.behind] if step.behind else [], step.signature
-        call_step(app, following, retval, request, rest)
+            # What was written when the workflow was sent does not know that a step was replaced since.
+            nesting = request.replaced_task_nesting
+        call_step(app, following, retval, request, rest, nesting)
         if taken and rest:
             request._question = flow_store.question_of(rest[0], pipeline_buffer.gathered())
         return taken
@@ -44,5 +47,5 @@ class Chains:
         return [
             effect
             for step in flow_store.walk(app, request.chain)
-            for effect in never_runs(app, request, step, exc, state, traceback)
+            for effect in never_runs(app, request, step, exc, state, traceback, is_step=True)
         ]

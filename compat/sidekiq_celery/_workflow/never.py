@@ -4,6 +4,7 @@ from typing import Any
 
 from sidekiq_celery import states
 from sidekiq_celery._send import flow_store, pipeline_buffer
+from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._wire.chord_part import is_part
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.json_values import for_payload, with_marked_floats
@@ -12,7 +13,7 @@ from sidekiq_celery._workflow.own_routes import route_of
 from sidekiq_celery._workflow.signature import maybe_signature
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.serialization import safe_repr
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
+from sidekiq_py.extension import Effect, Once
 
 __all__ = ("chord_failed", "never_runs", "result_stored")
 
@@ -26,30 +27,46 @@ def never_runs(
     exc: BaseException,
     state: str = states.FAILURE,
     traceback: str | None = None,
+    *,
+    is_step: bool = False,
 ) -> list[Effect]:
     """
     What to write for *sig*, and for all of it that would have been called.
 
     Args:
         request: Of the task that has ended.
+        is_step: *sig* comes behind that in its chain: where the call is stored along (`result_extended`), its is.
     """
     sig = maybe_signature(sig, app=app)
     if kinds.is_chord(sig):
-        return never_runs(app, request, sig.body, exc, state, traceback)
+        return never_runs(app, request, sig.body, exc, state, traceback, is_step=is_step)
     effects: list[Effect] = []
     if kinds.is_group(sig) or kinds.is_chain(sig):
         for member in sig.tasks:
             effects += never_runs(app, request, member, exc, state, traceback)
     else:
-        effects += result_stored(app, sig.task, sig.id, exc, state, traceback)
+        of_the_call = _as_request(sig) if is_step else None
+        effects += result_stored(app, sig.task, sig.id, exc, state, traceback, of_the_call)
         effects += chord_failed(app, request, sig.options.get("chord"), sig.options.get("group_id"), sig.id, exc)
     for step in flow_store.walk(app, sig.options.get("chain")):
         effects += never_runs(app, request, step, exc, state, traceback)
     return effects
 
 
+def _as_request(sig: Any) -> Context:
+    """What would have been the request of a step, as far as it is known."""
+    options = sig.options
+    return Context({**sig, **options, "id": sig.id, "group": options.get("group_id")})
+
+
 def result_stored(
-    app: App, name: str, task_id: str | None, result: Any, state: str, traceback: str | None = None
+    app: App,
+    name: str,
+    task_id: str | None,
+    result: Any,
+    state: str,
+    traceback: str | None = None,
+    request: Context | None = None,
 ) -> list[Effect]:
     """What to write as the result of a task; where results are elsewhere it is written at once."""
     if not task_id:
@@ -58,9 +75,9 @@ def result_stored(
     backend = app.backend if task is None else task.backend
     if not hasattr(backend, "effects_for"):
         return []
-    effects: list[Effect] | None = backend.effects_for(task_id, state, result, traceback)
+    effects: list[Effect] | None = backend.effects_for(task_id, state, result, traceback, request)
     if effects is None:
-        backend.store_result(task_id, result, state, traceback=traceback)
+        backend.store_result(task_id, result, state, traceback=traceback, request=request)
     return effects or []
 
 
@@ -92,9 +109,8 @@ def chord_failed(
             add_to_parent=False,
         )
     key = flow_store.chord_key(chord_id)
-    return [
-        Once(key, flow_store.DONE, (*pipeline_buffer.commands(jobs), ("EXPIRE", key, flow_store.AFTERGLOW_SECONDS)))
-    ]
+    pushes = pipeline_buffer.commands(app, jobs, follows=payload_of(request))
+    return [Once(key, flow_store.DONE, (*pushes, ("EXPIRE", key, flow_store.AFTERGLOW_SECONDS)))]
 
 
 def _reason(task_id: str | None, exc: BaseException) -> str:

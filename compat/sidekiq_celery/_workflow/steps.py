@@ -22,7 +22,7 @@ _OF_A_PLACE = frozenset(
 )
 
 
-def call_step(app: App, signature: Any, result: Any, request: Context, chain: Any = None) -> None:
+def call_step(app: App, signature: Any, result: Any, request: Context, chain: Any = None, nesting: int = 0) -> None:
     """
     Publish a signature.
 
@@ -31,12 +31,15 @@ def call_step(app: App, signature: Any, result: Any, request: Context, chain: An
         result: Comes first, unless the signature is immutable.
         request: Of the task that has ended.
         chain: What comes behind it.
+        nesting: How often a step before it was replaced (`replaced_task_nesting`).
 
     Raises:
         Exception: It cannot be published.
     """
-    if not _is_sent_plainly(app, signature, result, request, chain):
+    if nesting or not _is_sent_plainly(app, signature, result, request, chain):
         behind = {"chain": chain} if chain else {}
+        if nesting:
+            behind["replaced_task_nesting"] = nesting
         maybe_signature(signature, app=app).apply_async((result,), **behind, **lineage(app, request))
 
 

@@ -1,23 +1,11 @@
-"""The events of one job's run, for the telemetry. Call these only where somebody listens: `if JOB_STOP.handlers: …`."""
+"""What is told of a job's run besides its start and stop. To be called where somebody listens: `if SETTLE.handlers`."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from sidekiq_py.clock import now_seconds
-from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, SETTLE, latency_seconds
+from sidekiq_py.telemetry import JOB_EXCEPTION, SETTLE
 
 Payload = dict[str, Any]
-
-
-def started(payload: Payload, queue: str, identity: str) -> None:
-    """A job is about to run in this thread or task."""
-    latency = latency_seconds(payload, now_seconds())
-    JOB_START.emit({"payload": payload, "queue": queue, "identity": identity, "latency_seconds": latency})
-
-
-def stopped(payload: Payload, queue: str, identity: str, seconds: float) -> None:
-    """It ended well, and its end has been handed in."""
-    JOB_STOP.emit({"payload": payload, "queue": queue, "identity": identity, "seconds": seconds})
 
 
 def raised(

@@ -8,7 +8,7 @@ command line; `checks` are the doctor's.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sidekiq_py.config import Config
 from sidekiq_py.errors import RedisReplyError
@@ -105,3 +105,9 @@ class PeriodicJobs(Extension):
         from sidekiq_py.extensions.periodic.checks import CHECKS  # the doctor's
 
         return CHECKS
+
+    def pages(self) -> Sequence[Any]:
+        """The timetable in the dashboard."""
+        from sidekiq_py.extensions.periodic import pages  # needs the extra `web`
+
+        return pages.pages()

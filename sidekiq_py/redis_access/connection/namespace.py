@@ -35,6 +35,7 @@ _KEYS: dict[str, slice] = {
             *("SADD", "SCARD", "SISMEMBER", "SMEMBERS", "SMISMEMBER", "SREM", "SSCAN"),
             *("ZADD", "ZCARD", "ZCOUNT", "ZINCRBY", "ZRANGE", "ZRANGEBYSCORE", "ZRANK", "ZREM", "ZREMRANGEBYRANK"),
             *("ZREMRANGEBYSCORE", "ZREVRANGE", "ZREVRANGEBYSCORE", "ZREVRANK", "ZSCAN", "ZSCORE"),
+            *("XADD", "XLEN", "XREVRANGE"),
         ),
         _FIRST,
     ),

@@ -26,6 +26,16 @@ local function place_of(job, before)
   return place
 end
 
+-- A user who lacks a right is told before anything is done: without LSET a job would stand in both queues, without LREM the
+-- text would stay. LPOS and LSET change nothing here, and LREM is refused for the type of the key to those who may use it.
+local head = redis.call('LINDEX', KEYS[1], 0)
+if head then
+  redis.call('LPOS', KEYS[1], head)
+  redis.call('LSET', KEYS[1], 0, head)
+end
+local refused = redis.pcall('LREM', KEYS[2], 1, GONE)
+if type(refused) == 'table' and string.sub(refused.err, 1, 9) ~= 'WRONGTYPE' then return refused end
+
 local replies, taken, failure = {}, 0, nil
 for i = 2, #ARGV, 2 do
   local job, done = ARGV[i], 0

@@ -8,11 +8,11 @@ and to the dead set are those of `promote.py`.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from sidekiq_py.redis_access.connection import scan as scanning
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
-from sidekiq_py.redis_access.reads import scan as scanning
 
 PAGE_MEMBERS = Script("page_members")
 RESCHEDULE = Script("reschedule")
@@ -43,6 +43,19 @@ def page(pool: Pool, key: str, count: int, *, after: ScoredMember | None, downwa
     if after is not None:
         arguments += [after[1], after[0]]
     return _pairs(pool.run(lambda link: PAGE_MEMBERS.run(link, [key], arguments)))
+
+
+def at_rank(pool: Pool, key: str, start: int, count: int, *, downward: bool) -> tuple[list[ScoredMember], int]:
+    """The members from one place on, and how many there are in all."""
+    read = "ZREVRANGE" if downward else "ZRANGE"
+    flat, length = pool.batch([(read, key, start, start + count - 1, "WITHSCORES"), ("ZCARD", key)])
+    return _pairs(flat), length
+
+
+def pages_at(pool: Pool, key: str, scores: Sequence[str], start: int, count: int) -> list[list[ScoredMember]]:
+    """For each score, some of the members that have it, from one place among them on."""
+    commands = [("ZRANGEBYSCORE", key, score, score, "WITHSCORES", "LIMIT", start, count) for score in scores]
+    return [_pairs(flat) for flat in pool.batch(commands)] if commands else []
 
 
 def between(pool: Pool, key: str, low: str, high: str) -> list[ScoredMember]:

@@ -16,7 +16,7 @@ _BUCKETS = len(metrics_keys.BUCKET_BOUNDS_MS)
 _MARKS_SECONDS = 90 * 24 * 3600
 _MARK_LOCK_SECONDS = 60
 # Keys asked for in one round trip.
-_SLICE = 500
+_SLICE = 1000
 
 Counts = dict[str, int]
 """`<class>|p`, `<class>|f`, `<class>|ms` → sum."""
@@ -36,11 +36,11 @@ def ten_minutes(pool: Pool, starts: Sequence[int]) -> list[Counts]:
 
     Sidekiq 7 keeps minutes only, for eight hours: its part is their sum.
     """
-    rollups = _counts(pool, [metrics_keys.ten_minutes(start) for start in starts])
     oldest = max(starts, default=0) - metrics_keys.MINUTE_TTL_SECONDS
     recent = [start for start in starts if start > oldest]
     names = [metrics_keys.minute(start + 60 * minute, 7) for start in recent for minute in range(10)]
-    by_minute = _counts(pool, names)
+    hashes = _counts(pool, [*map(metrics_keys.ten_minutes, starts), *names])
+    rollups, by_minute = hashes[: len(starts)], hashes[len(starts) :]
     parts = {start: by_minute[10 * at : 10 * at + 10] for at, start in enumerate(recent)}
     return [_sum([rollup, *parts.get(start, ())]) for start, rollup in zip(starts, rollups, strict=True)]
 

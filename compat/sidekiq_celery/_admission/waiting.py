@@ -1,0 +1,82 @@
+"""Looking for jobs among those that wait in `schedule` or `retry`, and calling them up before their time."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from typing import Any
+
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, SidekiqError
+from sidekiq_py.extension import DeadLimits, Link, Pool, Script
+from sidekiq_py.payloads import Dialect, for_queue, parse_job
+from sidekiq_py.redis_access.job_path import promote
+
+__all__ = ("call_up", "find", "size")
+
+_LUA = files("sidekiq_celery._admission") / "lua"
+FIND = Script.of_text("find_members", (_LUA / "find_members.lua").read_text("utf-8"))
+
+_SLICE = 1000
+# Nothing is buried here.
+_NO_LIMITS = DeadLimits(1_000_000_000, 10_000_000_000)
+
+Payload = dict[str, Any]
+
+
+def size(pool: Pool, set_key: str) -> int:
+    """How many wait."""
+    count: int = pool.command("ZCARD", set_key)
+    return count
+
+
+def find(pool: Pool, set_key: str, field: str, texts: Sequence[str]) -> list[bytes]:
+    """
+    The members of a set that have one of *texts* as their *field*, earliest first. Each slice is a script of its own,
+    so Redis does other things in between; a member that moves meanwhile may be missed.
+    """
+    found: list[bytes] = []
+    for start in range(0, size(pool, set_key), _SLICE):
+
+        def look(link: Link, start: int = start) -> list[bytes]:
+            members: list[bytes] = FIND.run(link, [set_key], [start, start + _SLICE - 1, field, *texts])
+            return members
+
+        found += pool.run(look)
+    wanted = set(texts)
+    return [member for member in dict.fromkeys(found) if _read(member).get(field) in wanted]
+
+
+def call_up(
+    pool: Pool,
+    set_key: str,
+    members: Sequence[bytes],
+    *,
+    dialect: Dialect,
+    now: float,
+    change: Callable[[Payload], bool] = lambda payload: True,
+) -> int:
+    """
+    Put members into their queues, each only if it is still there.
+
+    Args:
+        now: Seconds since the epoch.
+        change: What is to be changed in a payload on the way; one for which it returns False stays.
+
+    Returns:
+        How many were moved.
+    """
+    moves = []
+    for member in members:
+        payload = _read(member)
+        queue = payload.get("queue")
+        if isinstance(queue, str) and change(payload):
+            # What can be read and never written (1E400) stays where it is.
+            with suppress(ArgumentTypeError, ArgumentValueError):
+                moves.append(promote.move_to(member, queue, for_queue(payload, dialect=dialect, now=now), None))
+    return sum(moved.done for moved in promote.move(pool, set_key, moves, now=now, limits=_NO_LIMITS))
+
+
+def _read(member: bytes) -> Payload:
+    try:
+        return parse_job(member)
+    except SidekiqError:
+        return {}

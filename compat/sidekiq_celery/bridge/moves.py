@@ -1,0 +1,113 @@
+"""
+Moves of messages between layouts: taken where they lie and written as what they become, in one step.
+
+The same script serves three steps of a move between servers: to claim a message at the source (the list's loss is the
+hash's gain), to write it at the destination unless a mark says that it is there already, and to move it outright where
+both are one server.
+"""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from sidekiq_py.extension import Command, Link, Pool, Script
+
+__all__ = ("Entry", "is_same_server", "move", "read_tail", "server_seconds")
+
+_LUA = files("sidekiq_celery.bridge") / "lua"
+_MOVE = Script.of_text("move_messages", (_LUA / "move_messages.lua").read_text("utf-8"))
+_READ_TAIL = Script.of_text("read_tail", (_LUA / "read_tail.lua").read_text("utf-8"))
+
+
+class Entry(NamedTuple):
+    """
+    One message.
+
+    Args:
+        condition: `("LREM", list, text)`, `("ZREM", zset, member)`, `("HDEL", hash, field, text, zset)`, `("NEW", mark,
+            seconds)`, `("MARK", mark, seconds)`; empty if it is to be written in any case.
+        command: What to write then, its key being the second word; empty for nothing.
+        counted: The field of the totals to count it in; empty for none.
+    """
+
+    condition: Command
+    command: Command
+    counted: str = ""
+
+
+def move(
+    pool: Pool, entries: Sequence[Entry], *, totals: str | None = None, until_seconds: int = 0
+) -> list[bool] | None:
+    """
+    Run entries in their order, in one step.
+
+    Repeated after a lost reply, when the conditions of what was done do not hold any more: such an entry counts as not
+    done.
+
+    Args:
+        totals: A hash that counts what is done.
+        until_seconds: The server's time after which nothing is done; 0 for no limit.
+
+    Returns:
+        Which of them were done; None if it was too late.
+
+    Raises:
+        RedisError: As `Pool.run` does; nothing was done, unless the connection broke.
+    """
+    names: dict[str, int] = {}
+
+    def number(key: str) -> int:
+        return names.setdefault(key, len(names) + 1)
+
+    arguments: list[Any] = [until_seconds, number(totals) if totals else 0]
+    for condition, command, counted in entries:
+        arguments += [counted, *_numbered(condition, number), *_numbered(command, number)]
+
+    def run(link: Link) -> Any:
+        return _MOVE.run(link, list(names), arguments)
+
+    _, *done = pool.run(run)
+    return None if entries and not done else [bool(one) for one in done]
+
+
+def _numbered(words: Command, number: Any) -> list[Any]:
+    if not words:
+        return [0]
+    verb, key, *rest = words
+    if verb == "HDEL":
+        rest[-1] = number(rest[-1])
+    return [len(words), verb, number(key), *rest]
+
+
+def read_tail(
+    pool: Pool, key: str, *, behind: int, count: int, most_bytes: int, most_bytes_each: int
+) -> list[bytes | int]:
+    """
+    Read a window of a list, the tail first, without taking anything.
+
+    Args:
+        behind: How many texts at the tail to pass over.
+        most_bytes: Of the whole window, if that has more than one text.
+        most_bytes_each: Of a larger text its length is given instead.
+    """
+    arguments = [behind, count, most_bytes, most_bytes_each]
+    texts: list[bytes | int] = pool.run(lambda link: _READ_TAIL.run(link, [key], arguments))
+    return texts
+
+
+def server_seconds(pool: Pool) -> int:
+    """The server's clock, in whole seconds since the epoch."""
+    return int(pool.command("TIME")[0])
+
+
+def is_same_server(one: Pool, other: Pool, probe: str) -> bool:
+    """
+    Whether two pools reach one database of one server.
+
+    Args:
+        probe: A key that nobody else uses; it is written, and deleted again.
+    """
+    one.command("SET", probe, 1, "EX", 60)
+    is_there: bool = other.command("EXISTS", probe) == 1
+    one.command("DEL", probe)
+    return is_there

@@ -1,0 +1,13 @@
+"""Who may see the dashboard."""
+
+from django.http import HttpRequest
+
+from sidekiq_py.web import User
+
+
+def who(request: HttpRequest) -> User | None:
+    """Superusers may act, staff may look, and nobody else is let in."""
+    user = request.user
+    if user.is_superuser:
+        return User(user.get_username(), "operator")
+    return User(user.get_username(), "viewer") if user.is_staff else None

@@ -1,0 +1,311 @@
+"""The dashboard in a real browser: axe-core reports nothing, keys are enough, and pages change by themselves."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+import sidekiq_py as sidekiq
+from interop_tests.support import axe
+from interop_tests.support.browser import Browser, why_missing
+from sidekiq_py import program
+from sidekiq_py.api import CronJobs
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.wire import metrics_keys
+from tests.support.missing_tools import skip_or_fail
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
+from tests.support.web_server import WebServer
+
+BROWSER_SWITCH = "SIDEKIQ_PY_REQUIRE_BROWSER"
+JID = "a" * 24
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One window; skipped where there is no browser, a failure in CI."""
+    for reason in (why_missing(), axe.why_missing()):
+        if reason is not None:
+            skip_or_fail(reason, switch=BROWSER_SWITCH)
+    with Browser(height=1200) as window:
+        yield window
+
+
+@pytest.fixture(scope="session")
+def dashboard(redis_server: RedisServer) -> Iterator[WebServer]:
+    """`sidekiq-py web` over the Redis that tests share."""
+    command = [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}"]
+    with WebServer(command, environment={"REDIS_URL": redis_server.url}) as server:
+        yield server
+
+
+@pytest.fixture
+def visit(browser: Browser, dashboard: WebServer, redis_client: redis.Redis) -> Callable[[str], str]:
+    """Opens a page by its path and returns the text shown; updates run, and the theme is the system's."""
+    browser.driver.get(dashboard.url("/assets/icon.svg"))
+    browser.driver.execute_script("localStorage.clear()")
+    return lambda path: browser.visit(dashboard.url(path))
+
+
+@pytest.fixture
+def shop(redis_client: redis.Redis, redis_url: str) -> None:
+    """A Redis with something of everything."""
+    now = now_seconds()
+
+    def job(jid: str, **more: object) -> bytes:
+        about = {"retry": True, "queue": "default", "class": "HardJob", "args": [1, {"a": [True, "é"]}], "jid": jid}
+        return json.dumps({**about, "created_at": now - 99, "enqueued_at": now - 90, **more}).encode()
+
+    failure = {"error_class": "Boom", "error_message": "it broke", "failed_at": now - 9, "retry_count": 1}
+    redis_client.sadd("queues", "default", "low")
+    redis_client.sadd("paused", "low")
+    redis_client.lpush("queue:default", *[job(f"q{n}") for n in range(60)])
+    redis_client.zadd("retry", {job(JID, **failure): now + 60, **{job(f"r{n}", **failure): now + n for n in range(60)}})
+    redis_client.zadd("schedule", {job("s"): now + 600})
+    redis_client.zadd("dead", {job("d", **failure): now, b"\xffjunk": now - 5})
+    info = {"hostname": "rb", "pid": 1, "tag": "shop", "concurrency": 5, "queues": ["default"], "labels": []}
+    redis_client.sadd("processes", "rb:1:aaa")
+    beat = {"info": json.dumps({**info, "started_at": now - 60, "version": "8.1.7"}), "busy": 1, "beat": now}
+    redis_client.hset("rb:1:aaa", mapping={**beat, "quiet": "false", "rss": 204800, "concurrency": 5})
+    work = {"queue": "default", "run_at": int(now) - 30, "payload": job("w").decode()}
+    redis_client.hset("rb:1:aaa:work", "t1", json.dumps(work))
+    for minute in range(20):
+        counts = {"HardJob|p": 5 + minute, "HardJob|f": minute % 3, "HardJob|ms": 4000}
+        redis_client.hset(metrics_keys.minute(now - 60 * minute, 8), mapping=counts)
+    sidekiq.configure(redis_url=redis_url)
+    CronJobs().add("*/5 * * * * Europe/Berlin", "Report", name="report", args=[1], description="For the boss")
+    program.reset()
+    redis_client.execute_command("BITFIELD", metrics_keys.histogram("HardJob", now, 8), "SET", "u16", "#14", 2)
+
+
+PAGES = (
+    *("/", "/?period=day", "/?period=week", "/busy", "/queues", "/queue?name=default", "/queue/clear?name=default"),
+    *(
+        "/retries",
+        "/retries?class=HardJob&argument=x",
+        "/retries?after=nonsense",
+        "/retries/all",
+        "/scheduled",
+        "/dead",
+    ),
+    *(f"/job?jid={JID}", "/job?jid=nowhere", "/job?jid=w", "/metrics", "/metrics/job?class=HardJob", "/bulk", "/audit"),
+    *("/cron", "/cron/job?name=report"),
+    "/nowhere",
+)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_axe_reports_nothing_about_any_page(
+    browser: Browser, visit: Callable[[str], str], shop: None, theme: str, width: int
+) -> None:
+    """With its default rules; dark and light, wide and narrow."""
+    browser.driver.execute_script(f"localStorage.setItem('sidekiq-py-theme', '{theme}')")
+    browser.driver.set_window_size(width, 1200)
+    found = {}
+    try:
+        for path in PAGES:
+            visit(path)
+            found[path] = axe.complaints(browser)
+    finally:
+        browser.driver.set_window_size(1280, 1200)
+
+    assert {path: complaints for path, complaints in found.items() if complaints} == {}
+
+
+def test_axe_reports_nothing_about_an_empty_dashboard(browser: Browser, visit: Callable[[str], str]) -> None:
+    """Nor where there is nothing to see."""
+    for path in PAGES:
+        visit(path)
+        assert axe.complaints(browser) == [], path
+
+
+# What stands out to the right of the window, though nothing that scrolls holds it.
+_TOO_WIDE = """
+return document.documentElement.scrollWidth <= document.documentElement.clientWidth ? [] :
+  [...document.querySelectorAll("body *")].filter((one) =>
+    !one.closest(".scroll") &&
+    one.getBoundingClientRect().right > document.documentElement.clientWidth + 1
+  ).map((one) => one.outerHTML.slice(0, 80))
+"""
+
+
+def test_no_page_is_wider_than_a_narrow_screen(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
+    """Wide tables scroll inside; the page does not."""
+    browser.driver.set_window_size(360, 1200)
+    try:
+        wide = {path: browser.driver.execute_script(_TOO_WIDE) for path in PAGES if visit(path)}
+    finally:
+        browser.driver.set_window_size(1280, 1200)
+
+    assert {path: what for path, what in wide.items() if what} == {}
+
+
+def test_a_page_asks_nobody_else(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
+    """All that it loads comes from the dashboard, and all of it comes."""
+    for path in PAGES[:-1]:
+        visit(path)
+        loaded = browser.driver.execute_script(_LOADED)
+        assert len(loaded) >= 2
+        assert all(urlsplit(name).netloc == urlsplit(browser.driver.current_url).netloc for name, _ in loaded), path
+        assert all(status == 200 for name, status in loaded if "/assets/" in name), path
+
+
+_LOADED = "return performance.getEntriesByType('resource').map((one) => [one.name, one.responseStatus])"
+
+
+def test_keys_alone_retry_a_job(
+    browser: Browser, visit: Callable[[str], str], shop: None, redis_client: redis.Redis
+) -> None:
+    """Tab reaches everything in reading order, Space chooses, Enter presses."""
+    visit("/retries?argument=zzz")
+    visit("/retries")
+    body = browser.find("body")
+    seen = []
+
+    def press(key: str) -> str:
+        browser.driver.switch_to.active_element.send_keys(key)
+        return str(
+            browser.driver.execute_script(
+                "const it = document.activeElement;"
+                "return it.getAttribute('aria-label') || it.textContent.trim() || it.name || it.id"
+            )
+        )
+
+    body.send_keys(Keys.TAB)
+    first = browser.driver.switch_to.active_element
+    assert first.text == "Skip to the content"
+    first.send_keys(Keys.ENTER)
+    for _ in range(60):
+        seen.append(press(Keys.TAB))
+        if seen[-1].startswith("Choose HardJob"):
+            break
+    assert seen[-1].startswith("Choose HardJob"), seen
+    assert not any(name in seen for name in ("Overview", "Busy"))
+    browser.driver.switch_to.active_element.send_keys(Keys.SPACE)
+    for _ in range(300):
+        if press(Keys.TAB) == "Retry now":
+            break
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+
+    assert eventually(lambda: "1 job was sent back to their queues." in browser.text, within_seconds=30)
+    assert redis_client.zcard("retry") == 60
+
+
+def test_what_has_the_focus_can_be_seen(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
+    """An outline of three pixels on whatever a key reaches."""
+    visit("/queues")
+    for _ in range(30):
+        browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+        width = browser.driver.execute_script(
+            "const it = document.activeElement;"
+            "return it === document.body ? 3 : parseFloat(getComputedStyle(it).outlineWidth)"
+        )
+        assert width >= 3
+
+
+def test_a_page_changes_by_itself_and_leaves_the_focus_where_it_is(
+    browser: Browser, visit: Callable[[str], str], shop: None, redis_client: redis.Redis
+) -> None:
+    """Also where rows come before the one with the focus, and what is folded out stays so."""
+    visit("/queues")
+    button = next(one for one in browser.find_all("button") if one.get_attribute("aria-label") == "Resume low")
+    browser.driver.execute_script("arguments[0].focus()", button)
+
+    redis_client.sadd("queues", "a-new-one")
+    redis_client.lpush("queue:low", b"{}", b"{}")
+
+    assert eventually(lambda: "a-new-one" in browser.text, within_seconds=30)
+    assert browser.driver.switch_to.active_element == button
+    assert [row[0] for row in browser.rows()] == ["0", "60", "2"]
+
+
+def test_updates_can_be_paused(
+    browser: Browser, visit: Callable[[str], str], shop: None, redis_client: redis.Redis
+) -> None:
+    """And go on, on this page and on the next one."""
+    visit("/queues")
+    browser.find("#pause-live").click()
+    assert browser.find("#pause-live").get_attribute("aria-pressed") == "true"
+
+    redis_client.sadd("queues", "a-new-one")
+    visit("/busy")
+    assert browser.find("#pause-live").get_attribute("aria-pressed") == "true"
+    visit("/queues")
+    redis_client.sadd("queues", "another-one")
+    assert "another-one" not in browser.text
+
+    browser.find("#pause-live").click()
+    assert eventually(lambda: "another-one" in browser.text, within_seconds=30)
+
+
+def test_a_long_search_shows_what_it_finds_and_goes_on(
+    browser: Browser, visit: Callable[[str], str], redis_client: redis.Redis
+) -> None:
+    """Without a press of a button, until all is looked at."""
+    rows = {
+        json.dumps({"class": "A", "args": ["needle" if n % 5000 == 4999 else n], "jid": str(n)}): n
+        for n in range(30_000)
+    }
+    redis_client.zadd("dead", rows)
+
+    visit("/dead?argument=needle&order=first")
+
+    assert eventually(lambda: len(browser.find_all("#rows tr")) == 6, within_seconds=60)
+    assert eventually(lambda: "Looked at 30,000 jobs." in browser.text, within_seconds=30)
+
+
+def test_a_bulk_action_is_watched_and_stopped(
+    browser: Browser, visit: Callable[[str], str], redis_client: redis.Redis
+) -> None:
+    """The count goes up by itself; the rest of the jobs stays."""
+    redis_client.zadd("retry", {json.dumps({"class": "A", "args": [], "jid": str(n)}): n for n in range(500)})
+    visit("/retries/all")
+    browser.find("#per_second").send_keys("20")
+    next(one for one in browser.find_all("button") if one.text == "Delete all").click()
+
+    assert eventually(lambda: "Running." in browser.text, within_seconds=30)
+    assert eventually(lambda: browser.find("progress").get_attribute("value") not in ("0", None), within_seconds=30)
+    next(one for one in browser.find_all("main button") if one.text == "Stop").click()
+
+    assert eventually(lambda: "Stopped." in browser.text, within_seconds=30)
+    assert 0 < redis_client.zcard("retry") < 500
+
+
+def test_dark_and_light_can_be_chosen(browser: Browser, visit: Callable[[str], str]) -> None:
+    """The choice holds on the next page."""
+    visit("/queues")
+    button = browser.find("#theme")
+    colours = set()
+    for _ in range(3):
+        button.click()
+        colours.add((button.text, browser.find("body").value_of_css_property("background-color")))
+
+    assert {text for text, _ in colours} == {"Theme: auto", "Theme: light", "Theme: dark"}
+    assert len({colour for _, colour in colours}) == 2
+    button.click()
+    visit("/busy")
+    assert browser.find("#theme").text == "Theme: light"
+
+
+def test_scripts_of_a_payload_do_not_run(
+    browser: Browser, visit: Callable[[str], str], redis_client: redis.Redis
+) -> None:
+    """On any page, and not by what the page's own script puts in either."""
+    attack = "<img src=x onerror=\"window.stolen=document.title='stolen'\"><script>window.stolen=1</script>"
+    job = {"class": attack, "args": [attack, {attack: attack}], "jid": JID, "error_class": attack, "queue": attack}
+    redis_client.zadd("retry", {json.dumps({**job, "error_message": attack, "retry_count": 1}): now_seconds()})
+    redis_client.sadd("queues", attack)
+    redis_client.lpush(f"queue:{attack}", json.dumps(job))
+
+    for path in ("/", "/queues", "/retries", f"/job?jid={JID}", "/retries?argument=onerror", "/busy"):
+        visit(path)
+        redis_client.sadd("queues", f"{path}{attack}")
+        assert browser.driver.find_elements(By.CSS_SELECTOR, "main img") == []
+        assert browser.driver.title != "stolen"
+        assert browser.driver.execute_script("return window.stolen") is None

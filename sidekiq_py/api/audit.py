@@ -1,0 +1,82 @@
+"""What people did to the jobs, the queues and the processes, from the dashboard or from programs that note it."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sidekiq_py.api.source import pool_for
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.redis_access.reads import audit
+
+MOST_ENTRIES = 10_000
+_MOST_LETTERS = 500
+_ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """
+    One thing that somebody did.
+
+    Args:
+        id: Its place in the log.
+        at: When, by the clock of Redis.
+        user: Who.
+        action: A verb, as `retry` or `pause`.
+        subject: What it was done to: a queue, a set, a process, a job.
+        details: More about it.
+    """
+
+    id: str
+    at: datetime
+    user: str
+    action: str
+    subject: str
+    details: str
+
+
+class AuditLog:
+    """
+    The last 10,000 actions or so, the latest first.
+
+    Args:
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+    """
+
+    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
+        self._pool = pool_for(pool, client)
+
+    def __repr__(self) -> str:
+        return "<AuditLog>"
+
+    def record(self, user: str, action: str, subject: str, details: str = "") -> None:
+        """Note what somebody does. Texts are cut after 500 letters."""
+        fields = {"user": user, "action": action, "subject": subject, "details": details}
+        kept = {name: _storable(text) for name, text in fields.items()}
+        audit.add(self._pool, kept, most=MOST_ENTRIES)
+
+    def page(self, limit: int = 50, *, before: str | None = None) -> list[AuditEntry]:
+        """
+        The latest entries.
+
+        Args:
+            before: The `id` of an entry; only what came before it.
+
+        Raises:
+            ValueError: *before* is no such id.
+        """
+        if before is not None and not _ENTRY_ID.fullmatch(before):
+            raise ValueError(f"{before!r} is no entry's id; take it from an AuditEntry")
+        return [_entry(entry_id, fields) for entry_id, fields in audit.page(self._pool, limit, before)]
+
+
+def _entry(entry_id: str, fields: dict[str, str]) -> AuditEntry:
+    at = datetime.fromtimestamp(int(entry_id.partition("-")[0]) / 1000, UTC)
+    return AuditEntry(entry_id, at, *(fields.get(name, "") for name in ("user", "action", "subject", "details")))
+
+
+def _storable(text: str) -> str:
+    shown = text.encode(errors="backslashreplace").decode()
+    return shown if len(shown) <= _MOST_LETTERS else f"{shown[:_MOST_LETTERS]}…"

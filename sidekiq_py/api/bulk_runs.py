@@ -1,0 +1,206 @@
+"""
+What is done to many jobs in the background, told to everybody who looks, whichever process does it.
+
+    run = BulkRuns().start("ada", "retry", "retry", total=RetrySet().size)
+    run.finish(RetrySet().retry_all(run.report, stop=run.should_stop))
+"""
+
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sidekiq_py.api.bulk import BulkResult
+from sidekiq_py.api.source import pool_for
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import bulk_runs
+
+# A run that has said nothing for so long has lost its process; it says something at least every five seconds.
+_SILENT_SECONDS = 30.0
+_TELL_SECONDS = 0.5
+_MOST_RUNS = 50
+
+
+class BulkStatus(StrEnum):
+    """How a run stands."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """Somebody asked for it."""
+    FAILED = "failed"
+    """An error ended it; `BulkState.error` says which."""
+    LOST = "lost"
+    """The process that did it has said nothing for half a minute: it has ended. What it did is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkState:
+    """
+    A run as it stands.
+
+    Args:
+        id: Its id.
+        user: Who started it.
+        action: A verb, as `retry`.
+        place: The set or queue whose jobs it changes.
+        wanted: Which jobs, in words; empty for all.
+        total: How many there were at the start, as far as they were counted.
+        done: How many have been dealt with: moved, gone or refused.
+        moved: How many it has moved or deleted.
+        gone: How many were no longer there.
+        refused: How many could not be moved and stay where they are.
+        status: How it stands.
+        error: What ended it, or the first refusal.
+    """
+
+    id: str
+    user: str
+    action: str
+    place: str
+    wanted: str
+    total: int
+    done: int
+    moved: int
+    gone: int
+    refused: int
+    status: BulkStatus
+    error: str
+    started_at: datetime
+    updated_at: datetime
+
+
+class BulkRun:
+    """
+    A run, for whoever does it. Made by `BulkRuns.start`.
+
+    Args:
+        run_id: Its id.
+        pool: Where it is told.
+    """
+
+    def __init__(self, run_id: str, pool: Pool) -> None:
+        self.id = run_id
+        self._pool = pool
+        self._done = 0
+        self._told_at = 0.0
+        self.is_stopped = False
+
+    def __repr__(self) -> str:
+        return f"<BulkRun {self.id}>"
+
+    def report(self, done: int) -> None:
+        """Say how many jobs have been dealt with; fits `progress=` of the bulk calls."""
+        self._done = done
+        self._tell()
+
+    def should_stop(self) -> bool:
+        """Whether somebody has asked to stop; fits `stop=` of the bulk calls. Asks Redis twice a second at most."""
+        self._tell()
+        return self.is_stopped
+
+    def finish(self, result: BulkResult | None = None, error: Exception | None = None) -> None:
+        """Say how it ended."""
+        status = BulkStatus.STOPPED if self.is_stopped else BulkStatus.FINISHED
+        fields: dict[str, Any] = {"status": (BulkStatus.FAILED if error else status).value, "done": self._done}
+        if result is not None:
+            fields |= {
+                "moved": result.moved,
+                "gone": result.gone,
+                "refused": result.refused,
+                "done": result.moved + result.gone + result.refused,
+            }
+            error = error or next((reason for _, reason in result.errors), None)
+        if error is not None:
+            fields["error"] = f"{type(error).__name__}: {error}"[:500].encode(errors="backslashreplace")
+        bulk_runs.update(self._pool, self.id, {**fields, "updated_at": now_seconds()})
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        if now - self._told_at < _TELL_SECONDS:
+            return
+        self._told_at = now
+        fields = {"done": self._done, "updated_at": now_seconds()}
+        self.is_stopped = bulk_runs.update(self._pool, self.id, fields) or self.is_stopped
+
+
+class BulkRuns:
+    """
+    The runs of the last day.
+
+    Args:
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+    """
+
+    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
+        self._pool = pool_for(pool, client)
+
+    def __repr__(self) -> str:
+        return "<BulkRuns>"
+
+    def start(self, user: str, action: str, place: str, *, wanted: str = "", total: int = 0) -> BulkRun:
+        """Tell of a new run; arguments as of `BulkState`."""
+        run_id, now = secrets.token_hex(8), now_seconds()
+        fields = {
+            "user": user,
+            "action": action,
+            "place": place,
+            "wanted": wanted,
+            "total": total,
+            "done": 0,
+            "status": BulkStatus.RUNNING.value,
+            "started_at": now,
+            "updated_at": now,
+        }
+        bulk_runs.start(self._pool, run_id, now, fields)
+        return BulkRun(run_id, self._pool)
+
+    def find(self, run_id: str) -> BulkState | None:
+        """The run with this id."""
+        fields = bulk_runs.read(self._pool, run_id)
+        return _state(run_id, fields) if fields else None
+
+    def latest(self, limit: int = _MOST_RUNS) -> list[BulkState]:
+        """The latest runs, the last one first."""
+        return [_state(run_id, fields) for run_id, fields in bulk_runs.latest(self._pool, limit)]
+
+    def stop(self, run_id: str) -> bool:
+        """Ask a run to stop, which it does before its next slice of jobs; False if there is no such run."""
+        return bulk_runs.ask_to_stop(self._pool, run_id)
+
+
+def _state(run_id: str, fields: dict[str, str]) -> BulkState:
+    def number(name: str) -> float:
+        try:
+            return float(fields.get(name, "0"))
+        except ValueError:
+            return 0.0
+
+    updated_at = number("updated_at")
+    try:
+        status = BulkStatus(fields.get("status", ""))
+    except ValueError:
+        status = BulkStatus.FAILED
+    if status is BulkStatus.RUNNING and now_seconds() - updated_at > _SILENT_SECONDS:
+        status = BulkStatus.LOST
+    return BulkState(
+        id=run_id,
+        user=fields.get("user", ""),
+        action=fields.get("action", ""),
+        place=fields.get("place", ""),
+        wanted=fields.get("wanted", ""),
+        total=int(number("total")),
+        done=int(number("done")),
+        moved=int(number("moved")),
+        gone=int(number("gone")),
+        refused=int(number("refused")),
+        status=status,
+        error=fields.get("error", ""),
+        started_at=datetime.fromtimestamp(number("started_at"), UTC),
+        updated_at=datetime.fromtimestamp(updated_at, UTC),
+    )

@@ -1,0 +1,190 @@
+"""The command `web`: the dashboard as a server of its own."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from sidekiq_py.cli.connection import finds_redis, pushes_jobs
+from sidekiq_py.errors import ConfigError
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_SETTINGS = ("accounts", "tokens", "allowed_hosts", "origins", "servers", "redaction", "title")
+_LEAVE_SECONDS = 2
+
+
+def _hash_password(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    _require_extra()
+    from sidekiq_py.web.passwords import hash_password
+
+    click.echo(hash_password(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)))
+    ctx.exit()
+
+
+@click.command()
+@click.option("--bind", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
+@click.option("--port", default=4567, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option(
+    "-C",
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML with accounts, tokens, servers, redaction; see docs/dashboard.md.",
+)
+@click.option("--allow-host", multiple=True, metavar="HOST", help="A host name that requests may name.")
+@click.option(
+    "--hash-password",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_hash_password,
+    help="Ask for a password, print its hash for the configuration, and exit.",
+)
+@pushes_jobs
+@finds_redis
+def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, ...]) -> None:
+    """
+    Serve the dashboard.
+
+    Without accounts and tokens it serves this machine alone: it listens on a loopback address and refuses requests that
+    came through a proxy.
+
+    \b
+    sidekiq-py web
+    sidekiq-py web --bind 0.0.0.0 --config dashboard.yml
+    """
+    _require_extra()
+    import uvicorn
+
+    from sidekiq_py.web.access import Access
+    from sidekiq_py.web.application import build
+
+    settings = _settings(config_file)
+    is_local = bind in _LOOPBACK
+    access = Access(
+        accounts=_accounts(settings.get("accounts")),
+        tokens=_tokens(settings.get("tokens")),
+        allowed_hosts=(*_texts(settings, "allowed_hosts"), *allow_host),
+        origins=_texts(settings, "origins"),
+        is_local=is_local,
+    )
+    if not access.has_rules and not is_local:
+        raise ConfigError(
+            f"the dashboard would listen on {bind} without knowing whom to let in; give accounts or tokens in "
+            "--config, or leave --bind at 127.0.0.1"
+        )
+    servers = settings.get("servers")
+    if servers is not None and not isinstance(servers, Mapping):
+        raise ConfigError("servers in the configuration is a mapping from a name to a Redis URL")
+    application = build(
+        access, servers=servers, redaction=_redaction(settings), title=str(settings.get("title", "Sidekiq"))
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            application,
+            host=bind,
+            port=port,
+            log_level="warning",
+            # The header tells who serves; with no rules of access, whoever passes requests on is refused.
+            server_header=False,
+            proxy_headers=access.has_rules,
+            timeout_graceful_shutdown=_LEAVE_SECONDS,
+        )
+    )
+    socket = server.config.bind_socket()
+    host, bound = socket.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"The dashboard is at http://{shown}:{bound}/")
+    server.run(sockets=[socket])
+
+
+def _require_extra() -> None:
+    missing = [name for name in ("starlette", "jinja2", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"the dashboard needs {', '.join(missing)}; install it by: pip install 'sidekiq-py[web]'")
+
+
+def _settings(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        settings = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path} is a YAML mapping with {', '.join(_SETTINGS)}")
+    unknown = [str(name) for name in settings if name not in _SETTINGS]
+    if unknown:
+        raise ConfigError(
+            f"{path} sets {', '.join(unknown)}, which is not known; the settings are {', '.join(_SETTINGS)}"
+        )
+    return settings
+
+
+def _accounts(given: Any) -> dict[str, Any]:
+    from sidekiq_py.web.access import Account
+
+    accounts = {}
+    for name, about in _mapping(given, "accounts").items():
+        known = ("password_hash", "role", "may_edit")
+        if not isinstance(about, dict) or set(about) - set(known) or not isinstance(about.get("password_hash"), str):
+            raise ConfigError(f"the account {name} has password_hash, and may have role and may_edit; nothing else")
+        accounts[str(name)] = Account(
+            about["password_hash"], about.get("role", "viewer"), may_edit=about.get("may_edit") is True
+        )
+    return accounts
+
+
+def _tokens(given: Any) -> dict[str, Any]:
+    from sidekiq_py.web.access import User
+
+    tokens: dict[str, Any] = {}
+    for token, who in _mapping(given, "tokens").items():
+        if isinstance(who, str):
+            tokens[str(token)] = who
+        elif isinstance(who, dict) and set(who) <= {"name", "role", "may_edit"}:
+            try:
+                tokens[str(token)] = User(
+                    str(who.get("name", "token")), who.get("role", "viewer"), who.get("may_edit") is True
+                )
+            except ValueError as error:
+                raise ConfigError(f"a token's role cannot be used: {error}") from error
+        else:
+            raise ConfigError("a token stands for a role, or for a mapping with name, role and may_edit")
+    return tokens
+
+
+def _redaction(settings: Mapping[str, Any]) -> Any:
+    from sidekiq_py.redaction import SECRET_KEYS, Redaction
+
+    given = _mapping(settings.get("redaction"), "redaction")
+    if set(given) - {"keys", "jobs"}:
+        raise ConfigError("redaction has keys (a list of names) and jobs (a class name and a list each)")
+    keys, jobs = given.get("keys", list(SECRET_KEYS)), _mapping(given.get("jobs"), "redaction.jobs")
+    if not isinstance(keys, list) or not all(isinstance(names, list) for names in jobs.values()):
+        raise ConfigError(
+            "redaction.keys is a list of names, and so is what stands behind each class in redaction.jobs"
+        )
+    return Redaction(
+        [str(key) for key in keys], {str(name): [str(part) for part in parts] for name, parts in jobs.items()}
+    )
+
+
+def _mapping(given: Any, name: str) -> dict[Any, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise ConfigError(f"{name} in the configuration is a mapping")
+    return given
+
+
+def _texts(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    given = settings.get(name) or ()
+    if not isinstance(given, (list, tuple)) or not all(isinstance(text, str) for text in given):
+        raise ConfigError(f"{name} in the configuration is a list of texts")
+    return tuple(given)

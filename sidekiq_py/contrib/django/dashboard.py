@@ -1,0 +1,82 @@
+"""The view that serves the dashboard inside Django, under WSGI and ASGI alike; pages poll instead of streaming."""
+
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils.module_loading import import_string
+from django.views.decorators.csrf import csrf_exempt
+
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.web import User, asgi_app
+from sidekiq_py.web.gateway import answer
+
+_WAYS_IN = ("accounts", "tokens", "authorize")
+
+
+# The dashboard's forms bear tokens of its own; Django's are not in them.
+@csrf_exempt  # type: ignore[untyped-decorator]
+def dashboard(request: HttpRequest, path: str) -> HttpResponse:
+    """One page of the dashboard."""
+    base = request.path[: len(request.path) - len(path)].rstrip("/")
+    if base and path == "" and not request.path.endswith("/"):
+        path = "/"
+    replied = answer(_application(), _scope(request, base), request.body)
+    response = HttpResponse(b"" if request.method == "HEAD" else replied.body, status=replied.status)
+    for name in ("Content-Type",):
+        del response[name]
+    for name, value in replied.headers:
+        if name == "set-cookie":
+            _add_cookie(response, value)
+        elif name != "content-length":
+            response[name] = value
+    return response
+
+
+@cache
+def _application() -> Any:
+    given = dict(getattr(settings, "SIDEKIQ_PY_WEB", {}))
+    if isinstance(given.get("authorize"), str):
+        given["authorize"] = import_string(given["authorize"])
+    if not any(given.get(name) for name in _WAYS_IN):
+        if "django.contrib.auth" not in settings.INSTALLED_APPS:
+            raise ConfigError(
+                "the dashboard does not know whom to let in; set SIDEKIQ_PY_WEB = {'authorize': 'myapp.may_see_jobs'}"
+            )
+        given["authorize"] = _superusers
+    return asgi_app(**given)
+
+
+def _superusers(request: HttpRequest) -> User | None:
+    user = getattr(request, "user", None)
+    if user is None or not user.is_active or not user.is_superuser:
+        return None
+    return User(user.get_username(), "operator", may_edit=True)
+
+
+def _scope(request: HttpRequest, base: str) -> dict[str, Any]:
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in request.headers.items()
+    ]
+    client = request.META.get("REMOTE_ADDR")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": request.scheme,
+        "path": request.path,
+        "raw_path": quote(request.path).encode(),
+        "root_path": base,
+        "query_string": request.META.get("QUERY_STRING", "").encode("latin-1"),
+        "headers": headers,
+        "client": (client, 0) if client else None,
+        "server": (request.META.get("SERVER_NAME", ""), None),
+        "sidekiq_py.request": request,
+    }
+
+
+def _add_cookie(response: HttpResponse, header: str) -> None:
+    response.cookies.load(header)

@@ -1,0 +1,201 @@
+"""
+Sentry: errors with the context of their job, and traces that go on from one language to the other.
+
+    import sentry_sdk
+    from sidekiq_py.contrib import sentry
+
+    sentry_sdk.init(dsn=…, traces_sample_rate=0.1)
+    sentry.instrument()                                     # in web processes and where jobs are declared
+
+A push writes `trace_propagation_headers` into the payload as the gem sentry-sidekiq does, and a run is a transaction
+`Sidekiq/<class>` of the same trace. What the gem leaves (`sentry_user`, too) is understood. Arguments are told to
+Sentry only where that is asked for.
+
+Where Sentry's own integration of Celery is on, nothing is done for tasks: it covers their runs and errors.
+
+Source: sentry-ruby, sentry-sidekiq, sentry_context_middleware.rb and error_handler.rb.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from contextvars import ContextVar
+from time import time
+from typing import Any
+
+try:
+    import sentry_sdk
+except ImportError as error:
+    raise ImportError(
+        "sidekiq_py.contrib.sentry needs Sentry's SDK, which is not installed; "
+        "install it with: pip install 'sidekiq-py[sentry]'"
+    ) from error
+
+from sidekiq_py import program, telemetry
+from sidekiq_py.contrib._tasks import is_celerys_task
+from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements, latency_seconds
+
+Payload = dict[str, Any]
+
+HEADERS = "trace_propagation_headers"
+USER = "sentry_user"
+_ID = "sidekiq_py.contrib.sentry"
+_ORIGIN = "auto.queue.sidekiq"
+# Of the payload, what may hold anything of the program's, or is told elsewhere.
+_NOT_TOLD = frozenset(("args", USER, HEADERS, "error_backtrace"))
+
+
+def instrument(*, report_after_retries: bool = False, send_arguments: bool = False) -> None:
+    """
+    Report errors and trace jobs from now on; a second call changes the option. `sentry_sdk.init` is the program's own,
+    and may come later.
+
+    Args:
+        report_after_retries: Of a job with a number of retries only the last failure is reported; the gem's
+            `report_after_job_retries`.
+        send_arguments: Tell Sentry the arguments of jobs, as the gem does; they may hold personal data.
+    """
+    uninstrument()
+    reporting = _Reporting(report_after_retries=report_after_retries, send_arguments=send_arguments)
+    program.client_middleware.add(reporting.publish)
+    program.on_error(reporting.report)
+    telemetry.attach(f"{_ID}: start", JOB_START.name, reporting.start)
+    telemetry.attach(f"{_ID}: stop", JOB_STOP.name, reporting.stop)
+    telemetry.attach(f"{_ID}: exception", JOB_EXCEPTION.name, reporting.fail)
+
+
+def uninstrument() -> None:
+    """Report no more; nothing happens if nothing is reported."""
+    for middleware in list(program.client_middleware):
+        reporting = getattr(middleware, "__self__", None)
+        if isinstance(reporting, _Reporting):
+            reporting.is_on = False
+            program.client_middleware.remove(middleware)
+    for event in ("start", "stop", "exception"):
+        telemetry.detach(f"{_ID}: {event}")
+
+
+class _Reporting:
+    """One set of options at work."""
+
+    def __init__(self, *, report_after_retries: bool, send_arguments: bool) -> None:
+        self.is_on = True
+        self._not_told = _NOT_TOLD - {"args"} if send_arguments else _NOT_TOLD
+        self._after_retries = report_after_retries
+        # What is open while a job runs in this thread or task: its scope and its transaction.
+        self._open: ContextVar[tuple[ExitStack, Any] | None] = ContextVar("sidekiq_sentry_open", default=None)
+        # The failure of the job that has just ended here: it was reported, or is not to be.
+        self._seen: ContextVar[BaseException | None] = ContextVar("sidekiq_sentry_seen", default=None)
+
+    def publish(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
+        """Client middleware: a push."""
+        if not sentry_sdk.is_initialized() or _is_celerys_own(payload):
+            return call_next()
+        if HEADERS not in payload:
+            # A due job that the poller pushes again goes on in the trace in which it was first pushed.
+            headers = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
+            payload[HEADERS] = {name: value for name, value in headers.items() if value}
+        with sentry_sdk.start_span(op="queue.publish", name=_class_of(payload), origin=_ORIGIN) as span:
+            span.set_data("messaging.message.id", payload.get("jid"))
+            span.set_data("messaging.destination.name", queue)
+            return call_next()
+
+    def start(self, name: str, measurements: Measurements) -> None:
+        """A job starts in this thread or task."""
+        payload, queue = measurements["payload"], measurements["queue"]
+        self._close("ok")
+        self._seen.set(None)
+        if not sentry_sdk.is_initialized() or _is_celerys_own(payload):
+            return
+        with ExitStack() as opened:
+            scope = opened.enter_context(sentry_sdk.isolation_scope())
+            self._describe(scope, payload, queue)
+            transaction = sentry_sdk.continue_trace(
+                _headers_of(payload),
+                op="queue.process",
+                name=f"Sidekiq/{_class_of(payload)}",
+                source="task",
+                origin=_ORIGIN,
+            )
+            run = opened.enter_context(sentry_sdk.start_transaction(transaction))
+            run.set_data("messaging.message.id", payload.get("jid"))
+            run.set_data("messaging.destination.name", queue)
+            run.set_data("messaging.message.retry.count", payload.get("retry_count") or 0)
+            latency = latency_seconds(payload, time())
+            if latency is not None:
+                run.set_data("messaging.message.receive.latency", int(latency * 1000))
+            self._open.set((opened.pop_all(), run))
+
+    def stop(self, name: str, measurements: Measurements) -> None:
+        """It has ended well."""
+        self._close("ok")
+
+    def fail(self, name: str, measurements: Measurements) -> None:
+        """It raised."""
+        if self._open.get() is None:
+            return
+        error, payload = measurements["error"], measurements["payload"]
+        self._seen.set(error)
+        is_reported = measurements["is_failure"] and not (self._after_retries and _is_tried_again(payload))
+        if is_reported:
+            # Here, and not where error handlers are called: the job's scope and its trace are still open.
+            sentry_sdk.capture_exception(error)
+        self._close("internal_error" if measurements["is_failure"] else "cancelled")
+
+    def report(self, error: BaseException, context: dict[str, Any]) -> None:
+        """Error handler: whatever else goes wrong in a worker, and jobs whose process was killed."""
+        if not self.is_on or not sentry_sdk.is_initialized() or error is self._seen.get():
+            return
+        payload = context.get("job")
+        if isinstance(payload, dict) and _is_celerys_own(payload):
+            return
+        with sentry_sdk.isolation_scope() as scope:
+            if isinstance(payload, dict):
+                self._describe(scope, payload, str(payload.get("queue")))
+                scope.set_transaction_name(f"Sidekiq/{_class_of(payload)}", source="task")
+            scope.set_extra("context", context.get("context"))
+            sentry_sdk.capture_exception(error)
+
+    def _describe(self, scope: "sentry_sdk.Scope", payload: Payload, queue: str) -> None:
+        """What the gem tells of a job."""
+        user = payload.get(USER)
+        if isinstance(user, dict):
+            scope.set_user(user)
+        scope.set_tag("queue", queue)
+        scope.set_tag("jid", str(payload.get("jid")))
+        tags = payload.get("tags")
+        for tag in tags if isinstance(tags, list) else ():
+            scope.set_tag(f"sidekiq.{tag}", "true")
+        told = {key: value for key, value in payload.items() if key not in self._not_told}
+        scope.set_context("sidekiq", {**told, "queue": queue})
+
+    def _close(self, status: str) -> None:
+        found = self._open.get()
+        if found is None:
+            return
+        self._open.set(None)
+        opened, run = found
+        run.set_status(status)
+        opened.close()
+
+
+def _headers_of(payload: Payload) -> dict[str, Any]:
+    """What a push of either language has left; strangers may write anything there."""
+    headers = payload.get(HEADERS)
+    return {key: value for key, value in headers.items() if isinstance(value, str)} if isinstance(headers, dict) else {}
+
+
+def _class_of(payload: Mapping[str, Any]) -> str:
+    return str(payload.get("wrapped") or payload.get("class"))
+
+
+def _is_tried_again(payload: Mapping[str, Any]) -> bool:
+    """As the gem has it: only a job with a number of retries is waited for."""
+    retries, count = payload.get("retry"), payload.get("retry_count")
+    if type(retries) is not int or retries <= 0:
+        return False
+    return type(count) is not int or count < retries - 1
+
+
+def _is_celerys_own(payload: Mapping[str, Any]) -> bool:
+    """A task, where Sentry's integration of Celery is on, which sees the runs of `sidekiq_celery`."""
+    return is_celerys_task(payload) and sentry_sdk.get_client().get_integration("celery") is not None

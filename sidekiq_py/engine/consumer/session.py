@@ -1,0 +1,364 @@
+"""
+This process's claim to the jobs that it delivers: one owner for each Redis, shared by all connections to it.
+
+It is the engine's own: what is taken stands in the owner's in-flight hash until it is settled, the lease is renewed,
+what the dead had is brought back, and while somebody consumes, the poller moves due jobs to their queues. All of it in
+threads of its own, so that a task that fills the consumer's thread costs neither lease nor schedule.
+"""
+
+import logging
+import math
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.config import Config
+from sidekiq_py.engine.callback_thread import CallbackThread
+from sidekiq_py.engine.consumer.ends import Ends
+from sidekiq_py.engine.fetch.settle import done_commands, settled, utc_day
+from sidekiq_py.engine.notices import Notices
+from sidekiq_py.engine.ownership.housekeeper import Housekeeper
+from sidekiq_py.engine.ownership.identity import new_identity
+from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, listed_among
+from sidekiq_py.engine.ownership.recovery import Recovery
+from sidekiq_py.engine.upkeep.poller import Poller
+from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.extension import revoked
+from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.failure import error_class_name
+from sidekiq_py.wire.payload import dump, parse_job
+
+__all__ = ("ConsumerSession", "Fetched")
+
+_log = logging.getLogger("sidekiq")
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+Fetched = tuple[list[UnitOfWork], list[str]]
+"""Jobs, and the names of queues that are paused."""
+
+
+class ConsumerSession:
+    """
+    One Redis.
+
+    Args:
+        sidekiq_version: Pins the release to write for; else the program's, or what is found alive.
+        lease_seconds: As of a worker.
+    """
+
+    def __init__(self, settings: RedisSettings, sidekiq_version: str | None, lease_seconds: float) -> None:
+        self.pid = os.getpid()
+        self.pool = Pool(settings)
+        self.client = Client(pool=self.pool, sidekiq_version=sidekiq_version)
+        self.config = Config(redis=settings, sidekiq_version=sidekiq_version, lease_seconds=lease_seconds)
+        self.notices = Notices()
+        self._lock = threading.Lock()
+        self._visitors = 0
+        self._is_ending = False
+        self._ownership: Ownership | None = None
+        self._queues: frozenset[str] = frozenset()
+        self._housekeeper: Housekeeper | None = None
+        self._lease: LeaseKeeper | None = None
+        self._callbacks = CallbackThread()
+        self._consumers = 0
+        self._poller: Poller | None = None
+        self._ends = Ends()
+
+    def __repr__(self) -> str:
+        return f"<ConsumerSession {self.pool!r} visitors={self._visitors}>"
+
+    @property
+    def is_inherited(self) -> bool:
+        """It is the parent process's, whose jobs are none of ours."""
+        return self.pid != os.getpid()
+
+    # ---- coming and going
+
+    def visit(self) -> None:
+        """One more connection uses it."""
+        with self._lock:
+            self._visitors += 1
+
+    def leave(self) -> bool:
+        """
+        One connection less.
+
+        Returns:
+            True if that was the last one, and the owner has left. If Redis is away it stays, and gives back later.
+        """
+        if self.is_inherited:
+            return True
+        with self._lock:
+            self._visitors -= 1
+            if self._visitors > 0:
+                return False
+            return self._close()
+
+    def begin_consuming(self) -> None:
+        """Somebody waits for jobs: due ones are moved from now on."""
+        with self._lock:
+            self._consumers += 1
+            if self._poller is None:
+                self._poller = Poller(
+                    self.config,
+                    pool=self.pool,
+                    identity=new_identity(),
+                    repush=self.client.repush,
+                    dialect=lambda: self.client.detection.dialect(now_seconds()),
+                    report=_report,
+                )
+                self._poller.start()
+
+    def end_consuming(self) -> None:
+        """Somebody waits no longer."""
+        with self._lock:
+            self._consumers -= 1
+            poller = self._poller if self._consumers <= 0 else None
+            if poller is not None:
+                self._poller = None
+        if poller is not None:
+            poller.stop()
+
+    def ownership_for(self, queues: Sequence[str]) -> Ownership:
+        """Who this process is to jobs of these queues; makes it an owner if it is none yet."""
+        with self._lock:
+            if self._ownership is None:
+                self._ownership = Ownership(new_identity(), queues, self.config.lease_seconds)
+                self._keep(self._ownership)
+            elif not self._queues.issuperset(queues):
+                self._ownership.widen(queues)
+            self._queues |= set(queues)
+            return self._ownership
+
+    def _keep(self, ownership: Ownership) -> None:
+        """Start the threads that renew the lease, and bring back jobs."""
+        beat_seconds = self.config.lease_beat_seconds
+        link = self.pool.new_link()
+        recovery = _Rounds(
+            self._ends.tell_again,
+            self.config,
+            link,
+            ownership,
+            dialect=lambda: self.client.detection.dialect(now_seconds()),
+        )
+        self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, aside=self._callbacks, report=_report)
+        self._housekeeper = Housekeeper(link, ownership, recovery, beat_seconds, _report)
+        self._lease.start()
+        self._housekeeper.start()
+
+    def leave_for_good(self) -> None:
+        """The process ends."""
+        self._is_ending = True
+        self._close()
+
+    def _close(self) -> bool:
+        ownership, housekeeper, lease = self._ownership, self._housekeeper, self._lease
+        if ownership is not None and housekeeper is not None and lease is not None:
+            # First of all: they would take a strike from the registry for a death, and enter anew.
+            housekeeper.stop()
+            lease.stop()
+            try:
+                self._ends.tell_again()
+                self.pool.run(lambda link: ownership.leave(link, now_seconds()))
+            except RedisError as error:
+                _log.warning("Redis is out of reach; what was delivered and not settled goes back later: %s", error)
+                if not self._is_ending:
+                    self._keep(ownership)
+                return False
+            self._ownership = self._housekeeper = self._lease = None
+            self._ends.forget()
+            self._queues = frozenset()
+        self.pool.close()
+        return True
+
+    # ---- taking
+
+    def fetch(self, queues: Sequence[tuple[str, int]], most: int) -> Fetched:
+        """
+        Take up to *most* jobs.
+
+        Args:
+            queues: Names, in order of precedence, each with its weight; all 0 is strict order.
+
+        Raises:
+            RedisError: Redis is out of reach or refuses.
+        """
+        if self._is_ending or self._ends.is_full:
+            return [], []
+        ownership = self.ownership_for([name for name, _ in queues])
+        owner = ownership.current
+        about = owner.about
+        batch = owner.open_batch()
+        takes_exclusive = ownership.reserve_exclusive()
+        marked: bytes | None = None
+        plan = in_flight.FetchPlan(
+            owner=owner.name,
+            registration="" if owner.told == about else about,
+            lease_ms=ownership.lease_ms,
+            batch=batch,
+            queues=queues,
+            max_jobs=most,
+            max_bytes=self.config.buffer_bytes,
+            seed=random.getrandbits(31),
+            may_take_marked=takes_exclusive,
+        )
+        asked_at = monotonic()
+        try:
+            reply = self.pool.run(lambda link: in_flight.FETCH.run(link, *plan.command_parts()), idempotent=False)
+            owner.told, owner.is_registered, owner.confirmed_at = about, True, asked_at
+            self.notices.note(reply[1])
+            units = _units(owner, reply)
+            if len(units) == 1 and units[0].is_marked:
+                marked = units[0].field
+        except RedisReplyError as error:
+            if error.code != in_flight.FENCED:
+                raise
+            ownership.advance(owner)
+            return [], []
+        finally:
+            if takes_exclusive:
+                ownership.release_exclusive(owner, marked)
+            owner.close_batch(batch)
+        return units, [queues[number if number >= 0 else ~number][0] for number in reply[0]]
+
+    def may_deliver(self, unit: UnitOfWork) -> bool:
+        """A job that was taken is still ours."""
+        ownership = self._ownership
+        if ownership is None or unit.owner is not ownership.current:
+            return False
+        if not ownership.trusts(monotonic()):
+            try:
+                self.pool.run(ownership.renew)
+            except RedisError:
+                # It stays in flight, and is given back once Redis answers.
+                _forget(unit)
+                return False
+        return unit.owner is ownership.current
+
+    def is_revoked(self, jid: str) -> bool:
+        """A program of ours has revoked that job. Where Redis cannot be asked, nobody has."""
+        if not self.notices.may_be_revoked(jid):
+            return False
+        try:
+            return revoked.is_revoked(self.pool, jid, now_seconds())
+        except RedisError:
+            return False
+
+    # ---- settling
+
+    def acknowledge(self, unit: UnitOfWork) -> None:
+        """A job is done. Does not raise: where Redis is away, it is told later."""
+        self._ends.tell(partial(self._acknowledge, unit))
+
+    def bury(self, unit: UnitOfWork, reason: str, error_class: str) -> None:
+        """A job is not to be delivered again: it goes to `dead`. Does not raise."""
+        self._ends.tell(
+            partial(self._dead_letter, unit, self._dead_member(unit.raw, reason, error_class), now_seconds())
+        )
+
+    def give_back(self, units: Sequence[UnitOfWork]) -> None:
+        """Put jobs back; the first of them is to come first again. Does not raise: it is made good later if need be."""
+        by_owner: dict[Owner, list[UnitOfWork]] = {}
+        for unit in units:
+            if unit.owner is not None:
+                by_owner.setdefault(unit.owner, []).append(unit)
+        for owner, theirs in by_owner.items():
+            fields = [unit.field for unit in theirs]
+            give_back = partial(in_flight.give_back, owner=owner.name, fields=fields, listed=listed_among(theirs))
+            try:
+                self.pool.run(give_back)
+            except RedisError as error:
+                # What is still in flight and unknown here is given back by the housekeeper.
+                _log.warning("jobs could not be given back yet: %s", error)
+            for field in fields:
+                owner.units.pop(field, None)
+
+    def put_last(self, unit: UnitOfWork, change: Change) -> None:
+        """
+        Put a job back to the end of its queue, as its consumer wants it later. Does not raise.
+
+        Args:
+            change: What becomes of its payload.
+        """
+        self._ends.tell(partial(self._put_last, unit, self._rewritten(unit.raw, change)))
+
+    def _put_last(self, unit: UnitOfWork, raw: bytes) -> None:
+        vital = [("SADD", keys.QUEUES, unit.queue), ("LPUSH", keys.queue(unit.queue), raw)]
+        counters = [in_flight.clear_suspect_command(unit.raw)] if unit.is_marked else []
+        self.pool.run(lambda link: settled(link, unit, vital, counters))
+        _forget(unit)
+
+    def _acknowledge(self, unit: UnitOfWork) -> None:
+        owner = unit.owner
+        assert owner is not None
+        day = utc_day(now_seconds())
+        if unit.is_marked:
+            counters = [*in_flight.count_commands(day, failed=False), in_flight.clear_suspect_command(unit.raw)]
+            self.pool.run(lambda link: settled(link, unit, (), counters))
+        else:
+            [removed] = self.pool.batch(done_commands(owner, [unit]))
+            if removed:
+                self.pool.run(lambda link: in_flight.count_processed(link, day, 1), idempotent=False)
+        _forget(unit)
+
+    def _dead_letter(self, unit: UnitOfWork, member: bytes, now: float) -> None:
+        limits = DeadLimits(self.config.dead_max_jobs, self.config.dead_timeout_seconds)
+        vital = [add_to_dead(member, now), *trim_dead(now, limits)]
+        counters = [*in_flight.count_commands(utc_day(now), failed=True), in_flight.clear_suspect_command(unit.raw)]
+        self.pool.run(lambda link: settled(link, unit, vital, counters))
+        _forget(unit)
+
+    def _dead_member(self, raw: bytes, reason: str, error_class: str) -> bytes:
+        """The job with the reason why it is dead, for the Web UI."""
+        return self._rewritten(raw, lambda job: {**job, "error_message": reason, "error_class": error_class})
+
+    def _rewritten(self, raw: bytes, change: Change) -> bytes:
+        """A changed job; what cannot be read, or written again, stays raw."""
+        try:
+            return dump(change(parse_job(raw)), dialect=self.client.detection.dialect(now_seconds()))
+        except (PayloadError, ArgumentTypeError, ArgumentValueError, TypeError):
+            return raw
+
+
+class _Rounds(Recovery):
+    """The housekeeper's rounds, which also tell what Redis has not heard of."""
+
+    def __init__(self, tell_again: Callable[[], None], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._tell_again = tell_again
+
+    def look(self, within_seconds: float = math.inf) -> int:
+        """One round."""
+        self._tell_again()
+        return super().look(within_seconds)
+
+
+def _units(owner: Owner, reply: Sequence[Any]) -> list[UnitOfWork]:
+    """The jobs in a fetch's reply, entered among the owner's."""
+    now = monotonic()
+    units = []
+    # Before them stand the queues that are paused, and notices.
+    for field, raw in zip(reply[2::2], reply[3::2], strict=True):
+        _, is_marked, queue = in_flight.split_field(field)
+        unit = owner.units[field] = UnitOfWork(raw, queue, owner, field, is_marked, now)
+        units.append(unit)
+    return units
+
+
+def _forget(unit: UnitOfWork) -> None:
+    if unit.owner is not None:
+        unit.owner.units.pop(unit.field, None)
+
+
+def _report(error: BaseException, context: dict[str, Any]) -> None:
+    _log.error("%s: %s: %s", context.get("context", "transport"), error_class_name(error), error)

@@ -1,0 +1,91 @@
+"""
+The pages of the dashboard: all periodic jobs of both languages, and one of them. Imported when a dashboard asks for
+them, as only programs with the extra `web` have what they need.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
+from sidekiq_py.web import Page, PageAction, Visit
+
+_TICKS_SHOWN = 10
+_RUNS_SHOWN = 100
+_LONGEST_REASON = 500
+_TEMPLATES = Path(__file__).with_name("templates")
+
+
+def pages() -> list[Page]:
+    """The pages."""
+    return [
+        Page("Periodic", "/cron", _list, _template("cron.html"), (PageAction("/cron/act", _act),)),
+        Page("Periodic job", "/cron/job", _show, _template("cron_job.html"), is_listed=False),
+    ]
+
+
+def _template(name: str) -> dict[str, str]:
+    return {name: (_TEMPLATES / name).read_text()}
+
+
+def _list(visit: Visit) -> Any:
+    jobs = CronJobs(pool=visit.pool)
+    now = visit.now.timestamp()
+    rows = [(job, _shown(visit, job), next(iter(job.next_ticks(after=now)), None)) for job in jobs]
+    others = [str(entry)[:_LONGEST_REASON] for entry in jobs.others()]
+    return visit.page("cron.html", rows=rows, others=others)
+
+
+def _show(visit: Visit) -> Any:
+    job = CronJobs(pool=visit.pool).find(visit.query("name"), visit.query("namespace") or None)
+    if job is None:
+        return visit.page("error.html", 404, title="There is no such periodic job", advice="It may have been removed.")
+    runs = [
+        {
+            "at": datetime.fromtimestamp(run.tick or run.pushed_at, UTC),
+            "tick": run.tick,
+            "outcome": run.outcome,
+            "jid": run.jid,
+            "seconds": run.seconds,
+        }
+        for run in job.runs()[:_RUNS_SHOWN]
+    ]
+    return visit.page(
+        "cron_job.html",
+        job=job,
+        shown=_shown(visit, job),
+        ticks=job.next_ticks(_TICKS_SHOWN, after=visit.now),
+        lost=job.lost_ticks(),
+        runs=runs,
+        history=job.history(),
+    )
+
+
+def _act(visit: Visit) -> Any:
+    name, namespace, action = visit.field("name"), visit.field("namespace"), visit.field("action")
+    job = CronJobs(pool=visit.pool).find(name, namespace or None)
+    if job is None or action not in ("run", "enable", "disable", "remove"):
+        return visit.redirect("/cron", "There is no such periodic job or action; nothing was done.")
+    reason = visit.field("reason").strip()[:_LONGEST_REASON]
+    visit.audit(action, f"periodic job {name}", reason)
+    try:
+        if action == "run":
+            jid = job.run()
+            notice = f"{name} was pushed as {jid}." if jid else "A client middleware stopped it; nothing was pushed."
+            return visit.redirect("/cron", notice)
+        if action == "remove":
+            job.remove()
+            return visit.redirect("/cron", f"{name} was removed.")
+        if action == "enable":
+            job.enable()
+        else:
+            job.disable(reason)
+    except ConfigError as error:
+        return visit.redirect("/cron", f"Nothing was done: {error}")
+    return visit.redirect("/cron", f"{name} is {action}d.")
+
+
+def _shown(visit: Visit, job: CronJob) -> Any:
+    return visit.shown(JobRecord.of_payload({"class": job.klass, "args": job.args}))

@@ -1,0 +1,193 @@
+"""
+Probes of `--processes`, answered by a process beside the children.
+
+It asks the parent and all children, over the pipes between them, and gives each three seconds: a process that hangs
+gives no answer, and one that misses makes the whole worker not live. What the children have run is added up here and
+kept when one of them ends, so that counters never fall. A child says what it has run when it is asked, every few
+seconds, and once more when it ends; one that crashes takes the last seconds' counts with it.
+"""
+
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+from sidekiq_py import program
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.prefork.pipes import Message, Parent
+from sidekiq_py.engine.prefork.sidecar import Role
+from sidekiq_py.metrics.job_metrics import Counts, JobMetrics, as_text, families, from_text, summed
+from sidekiq_py.metrics.text import render
+from sidekiq_py.probes.server import Answer, ProbeServer
+from sidekiq_py.probes.worker import WorkerProbes
+
+_ANSWER_SECONDS = 3.0
+_COLLECT_SECONDS = 5.0
+_GOOD = "good"
+
+LIVE, READY, METRICS = "probe-live", "probe-ready", "probe-metrics"
+
+
+def role(port: int) -> Role:
+    """What the process beside the children does, and what the parent answers to it."""
+    return Role(run=lambda parent: _serve(port, parent), obey=lambda text: _GOOD)
+
+
+def in_child(parent: Parent) -> Callable[[Launcher, str], str]:
+    """Count what this child runs; what it answers to questions."""
+    counts = JobMetrics()
+    counts.attach()
+    probes = WorkerProbes(counts)
+    program.hooks.on("exit")(lambda: parent.say("SAY", METRICS, as_text(counts.counts())))
+
+    def answer(launcher: Launcher, text: str) -> str:
+        probes.launcher = launcher
+        if text == METRICS:
+            return as_text(counts.counts())
+        found = probes.live() if text == LIVE else probes.ready()
+        return _GOOD if found.is_good else found.text.strip()
+
+    return answer
+
+
+class Question:
+    """What was asked of all, and who has not answered yet."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.awaited: set[str] | None = None
+        self.answers: dict[str, str] = {}
+
+    @property
+    def is_answered(self) -> bool:
+        """Nobody is missing."""
+        return self.awaited is not None and self.awaited <= self.answers.keys()
+
+
+class PreforkProbes:
+    """
+    The parent and its children.
+
+    Args:
+        parent: By whom questions are passed on.
+        parent_pid: Its process id.
+        answer_seconds: How long an answer may take.
+    """
+
+    def __init__(self, parent: Parent, parent_pid: int, answer_seconds: float = _ANSWER_SECONDS) -> None:
+        self._parent = parent
+        self._parent_pid = str(parent_pid)
+        self._answer_seconds = answer_seconds
+        self._numbers = itertools.count(1)
+        self._questions: dict[str, Question] = {}
+        self._change = threading.Condition()
+        self._ended: Counts = {}
+        self._running: dict[str, Counts] = {}
+
+    def live(self) -> Answer:
+        """All of them turn."""
+        problem, _ = self._asked(LIVE)
+        return Answer(True, "live\n") if problem is None else Answer(False, problem)
+
+    def ready(self) -> Answer:
+        """All children that have started fetch, and there is one."""
+        problem, count = self._asked(READY)
+        if problem is None and not count:
+            problem = "no child has started yet\n"
+        return Answer(True, "ready\n") if problem is None else Answer(False, problem)
+
+    def metrics(self) -> str:
+        """What all children have run, also those that have ended."""
+        self.collect()
+        with self._change:
+            return render(families(summed([self._ended, *self._running.values()])))
+
+    def collect(self) -> None:
+        """Ask all children what they have run."""
+        self._ask(METRICS)
+
+    def hear(self, message: Message) -> None:
+        """What the parent passes on."""
+        match message.word, message.details:
+            case "ASKED", (number, *pids):
+                with self._change:
+                    question = self._questions.get(number)
+                    if question is not None:
+                        question.awaited = set(pids)
+                    self._change.notify_all()
+            case "ANSWER", (number, pid, *text):
+                self._note_answer(number, pid, " ".join(text))
+            case "SAID", (pid, what, *text) if what == METRICS:
+                self._note_counts(pid, " ".join(text))
+            case "GONE", (pid,):
+                self._note_gone(pid)
+
+    def _note_answer(self, number: str, pid: str, text: str) -> None:
+        with self._change:
+            question = self._questions.get(number)
+        if question is None:
+            return
+        if question.text == METRICS and pid != self._parent_pid:
+            # Here, by the one who hears of ends as well: noted after its end, a child would count twice.
+            self._note_counts(pid, text)
+        with self._change:
+            question.answers[pid] = text
+            self._change.notify_all()
+
+    def _note_counts(self, pid: str, text: str) -> None:
+        try:
+            counts = from_text(text)
+        except (ValueError, TypeError):
+            # A child that ends while it is asked may answer nothing.
+            return
+        with self._change:
+            self._running[pid] = counts
+
+    def _note_gone(self, pid: str) -> None:
+        with self._change:
+            self._ended = summed([self._ended, self._running.pop(pid, {})])
+            for question in self._questions.values():
+                if question.awaited is not None:
+                    question.awaited.discard(pid)
+            self._change.notify_all()
+
+    def _ask(self, text: str) -> Question:
+        number, question = str(next(self._numbers)), Question(text)
+        with self._change:
+            self._questions[number] = question
+        self._parent.say("ASK", number, "all", text)
+        deadline = monotonic() + self._answer_seconds
+        with self._change:
+            while not question.is_answered and monotonic() < deadline:
+                self._change.wait(deadline - monotonic())
+            del self._questions[number]
+        return question
+
+    def _asked(self, text: str) -> tuple[str | None, int]:
+        """What is wrong, or None; and how many children were asked."""
+        question = self._ask(text)
+        if question.awaited is None:
+            return f"the parent {self._parent_pid} gives no answer\n", 0
+        silent = question.awaited - question.answers.keys()
+        bad = [f"{pid}: gives no answer" for pid in sorted(silent)]
+        bad += [f"{pid}: {answer}" for pid, answer in question.answers.items() if answer != _GOOD]
+        children = len(question.awaited - {self._parent_pid})
+        return ("\n".join(bad) + "\n" if bad else None), children
+
+
+def _serve(port: int, parent: Parent) -> int:
+    """Answer until told to stop, or until the parent is gone; the exit code."""
+    # Out of the terminal's foreground group, as the children: the parent says when to end.
+    os.setpgid(0, 0)
+    is_over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: is_over.set())
+    os.environ.pop("NOTIFY_SOCKET", None)
+    probes = PreforkProbes(parent, os.getppid())
+    server = ProbeServer(port, probes)
+    parent.listen(probes.hear, on_end=is_over.set)
+    server.start()
+    while not is_over.wait(_COLLECT_SECONDS):
+        probes.collect()
+    return 0

@@ -1,0 +1,27 @@
+"""The stream of what people did: who, what, to what, when."""
+
+from collections.abc import Mapping
+
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.wire import keys
+
+Entry = tuple[str, dict[str, str]]
+"""The id that Redis gave, which holds the time in milliseconds; and the fields."""
+
+
+def add(pool: Pool, fields: Mapping[str, str], *, most: int) -> None:
+    """Write an entry, and cut the stream to about *most* entries."""
+    parts = [part for pair in fields.items() for part in pair]
+    pool.command("XADD", keys.AUDIT, "MAXLEN", "~", most, "*", *parts, idempotent=False)
+
+
+def page(pool: Pool, count: int, before: str | None) -> list[Entry]:
+    """The latest *count* entries, or those before an id."""
+    last = "+" if before is None else f"({before}"
+    rows = pool.command("XREVRANGE", keys.AUDIT, last, "-", "COUNT", count)
+    return [(entry_id.decode(), _fields(flat)) for entry_id, flat in rows]
+
+
+def _fields(flat: list[bytes]) -> dict[str, str]:
+    texts = [part.decode(errors="replace") for part in flat]
+    return dict(zip(texts[::2], texts[1::2], strict=True))

@@ -1,0 +1,68 @@
+"""
+What somebody does to many jobs, told to all who look: a hash for each run, and a set of them by their start.
+
+Both expire a day after the last change.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.payload import score_text
+
+_KEPT_SECONDS = 86_400
+_MOST_RUNS = 100
+
+
+def start(pool: Pool, run_id: str, started_at: float, fields: Mapping[str, Any]) -> None:
+    """Write a new run, and forget the oldest."""
+    key = keys.bulk_run(run_id)
+    pool.batch(
+        [
+            ("HSET", key, *_flat(fields)),
+            ("EXPIRE", key, _KEPT_SECONDS),
+            ("ZADD", keys.BULK_RUNS, score_text(started_at), run_id),
+            ("ZREMRANGEBYRANK", keys.BULK_RUNS, 0, -_MOST_RUNS - 1),
+            ("EXPIRE", keys.BULK_RUNS, _KEPT_SECONDS),
+        ]
+    )
+
+
+def update(pool: Pool, run_id: str, fields: Mapping[str, Any]) -> bool:
+    """Write how far it is; whether somebody has asked to stop it."""
+    key = keys.bulk_run(run_id)
+    replies = pool.batch([("HSET", key, *_flat(fields)), ("EXPIRE", key, _KEPT_SECONDS), ("HGET", key, "stop")])
+    return replies[-1] is not None
+
+
+def ask_to_stop(pool: Pool, run_id: str) -> bool:
+    """Ask whoever does it to stop; False if there is no such run."""
+    key = keys.bulk_run(run_id)
+    if not pool.command("EXISTS", key):
+        return False
+    pool.command("HSET", key, "stop", "1")
+    return True
+
+
+def read(pool: Pool, run_id: str) -> dict[str, str]:
+    """The fields of a run; empty if there is none."""
+    return _texts(pool.command("HGETALL", keys.bulk_run(run_id)))
+
+
+def latest(pool: Pool, count: int) -> list[tuple[str, dict[str, str]]]:
+    """The latest runs with their fields."""
+    names = [name.decode(errors="replace") for name in pool.command("ZREVRANGE", keys.BULK_RUNS, 0, count - 1)]
+    if not names:
+        return []
+    rows = pool.batch([("HGETALL", keys.bulk_run(name)) for name in names])
+    return [(name, _texts(row)) for name, row in zip(names, rows, strict=True) if row]
+
+
+def _flat(fields: Mapping[str, Any]) -> list[Any]:
+    return [part for pair in fields.items() for part in pair]
+
+
+def _texts(flat: list[bytes]) -> dict[str, str]:
+    texts = [part.decode(errors="replace") for part in flat]
+    return dict(zip(texts[::2], texts[1::2], strict=True))

@@ -1,0 +1,32 @@
+"""
+The dashboard: see and steer what Ruby and Python do on one Redis. Needs the extra `web`.
+
+    from sidekiq_py.web import asgi_app
+
+    app.mount("/sidekiq", asgi_app(authorize=lambda request: "operator" if is_admin(request) else None))
+
+`application` is the ASGI application; `access` decides who is let in; `pages/` has a module for each page, which reads
+and acts through `sidekiq_py.api` alone; `gateway` serves it under WSGI. `docs/dashboard.md` says how to use it,
+`SECURITY.md` what it protects against.
+"""
+
+from sidekiq_py.redaction import Redaction
+from sidekiq_py.web.access import Account, Role, User
+from sidekiq_py.web.application import asgi_app
+from sidekiq_py.web.gateway import wsgi_app
+from sidekiq_py.web.passwords import hash_password
+from sidekiq_py.web.site import Page, PageAction
+from sidekiq_py.web.visit import Visit
+
+__all__ = [
+    "Account",
+    "Page",
+    "PageAction",
+    "Redaction",
+    "Role",
+    "User",
+    "Visit",
+    "asgi_app",
+    "hash_password",
+    "wsgi_app",
+]

@@ -1,0 +1,363 @@
+"""
+Who may see the dashboard, and who may change something.
+
+It is closed by default. A visitor is let in by, in this order: a bearer token, a session (someone who has signed in
+with an account or a token), the host program's callable, or, for `sidekiq-py web` on a loopback address alone, by
+sitting at this machine. If none of these is set up, every request is refused.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import inspect
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.web.passwords import is_password, is_password_hash
+
+SESSION_SECONDS = 12 * 3600
+SESSION_COOKIE = "sidekiq_py_session"
+FORM_COOKIE = "sidekiq_py_form"
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "::1"})
+# Whoever passes a request on says so in one of these.
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
+_LEAST_TOKEN = 16
+
+
+class Role(StrEnum):
+    """What a user may do."""
+
+    VIEWER = "viewer"
+    """Look."""
+    OPERATOR = "operator"
+    """Look and act: retry, delete, pause, stop."""
+
+
+class Need(StrEnum):
+    """What a page or an action asks for."""
+
+    VIEW = "view"
+    OPERATE = "operate"
+    EDIT = "edit"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """
+    Someone who was let in.
+
+    Args:
+        name: As the audit log shows it.
+        role: `Role.VIEWER` or `Role.OPERATOR`, or their text.
+        may_edit: An operator who may also edit a job and enqueue the copy, and so run any declared job with any
+            arguments.
+
+    Raises:
+        ValueError: There is no such role.
+    """
+
+    name: str
+    role: Role | str = Role.VIEWER
+    may_edit: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "role", Role(self.role))
+
+    def may(self, need: Need) -> bool:
+        """Whether this user may do what asks for *need*."""
+        if need is Need.VIEW:
+            return True
+        is_operator = self.role is Role.OPERATOR
+        return is_operator and (need is Need.OPERATE or self.may_edit)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """
+    A user who signs in with a password.
+
+    Args:
+        password_hash: What `sidekiq-py web --hash-password` prints, or `hash_password` returns.
+        role: As of `User`.
+        may_edit: As of `User`.
+
+    Raises:
+        ConfigError: The hash is not one, a plain password for example; or there is no such role.
+    """
+
+    password_hash: str
+    role: Role | str = Role.VIEWER
+    may_edit: bool = False
+
+    def __post_init__(self) -> None:
+        if not is_password_hash(self.password_hash):
+            raise ConfigError(
+                "an account's password_hash is not a hash; make one with `sidekiq-py web --hash-password`"
+            )
+        object.__setattr__(self, "role", _role(self.role))
+
+
+Authorize = Callable[[Any], Any]
+"""Takes the host program's request; returns a `User`, a role's name, or None to refuse. It may be an `async def`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """
+    Why a request was not let in.
+
+    Args:
+        status: 401 where signing in would help, 403 elsewhere.
+        title: A few words.
+        advice: What to do.
+    """
+
+    status: int
+    title: str
+    advice: str
+
+
+_CLOSED = Refusal(
+    403,
+    "This dashboard is closed",
+    "Nobody may see it yet, because it does not know whom to let in. Pass `accounts=`, `tokens=` or `authorize=` where "
+    "the dashboard is created, or run `sidekiq-py web` on this machine.",
+)
+_SIGN_IN = Refusal(401, "Please sign in", "Sign in to see this page.")
+_NOT_YOU = Refusal(
+    403, "You have no access", "The program that serves this dashboard does not let you in. Ask whoever runs it."
+)
+
+
+class Access:
+    """
+    The rules of one dashboard.
+
+    Args:
+        accounts: Name → account.
+        tokens: Token → user, or a role's name. For programs (`Authorization: Bearer …`), and to sign in with.
+        authorize: The host program's callable.
+        allowed_hosts: Hosts that a request may name; empty allows all, except without accounts, tokens and callable.
+        origins: Further origins that forms may come from, as `https://ops.example.com`; for a proxy that changes Host.
+        is_local: Whether everybody at this machine is let in: the server listens on a loopback address, by itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        accounts: Mapping[str, Account] | None = None,
+        tokens: Mapping[str, User | Role | str] | None = None,
+        authorize: Authorize | None = None,
+        allowed_hosts: tuple[str, ...] = (),
+        origins: tuple[str, ...] = (),
+        is_local: bool = False,
+    ) -> None:
+        self._accounts = dict(accounts or {})
+        self._tokens = {_checked_token(token): _token_user(who) for token, who in (tokens or {}).items()}
+        self._authorize = authorize
+        self._hosts = frozenset(host.lower() for host in allowed_hosts)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self._is_local = is_local and not self.has_rules
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether anything says whom to let in."""
+        return bool(self._accounts or self._tokens or self._authorize)
+
+    @property
+    def has_sign_in(self) -> bool:
+        """Whether one can sign in."""
+        return bool(self._accounts or self._tokens)
+
+    async def identify(self, request: Request) -> User | Refusal:
+        """Who sends *request*."""
+        refusal = self._refuse_host(request)
+        if refusal is not None:
+            return refusal
+        if not self.has_rules:
+            return User("local", Role.OPERATOR, may_edit=True) if self._is_at_this_machine(request) else _CLOSED
+        user = self._by_bearer_token(request) or self._by_session(request)
+        if user is None and self._authorize is not None:
+            user = await self._ask(request)
+        if user is not None:
+            return user
+        return _SIGN_IN if self.has_sign_in else _NOT_YOU
+
+    def has_bearer_token(self, request: Request) -> bool:
+        """Whether it proves itself by a header that no browser adds by itself, so that no page can forge it."""
+        return self._by_bearer_token(request) is not None
+
+    def sign_in(self, name: str, secret: str) -> str | None:
+        """
+        The cookie of a session.
+
+        Args:
+            name: Of an account; empty to sign in with a token.
+            secret: The password, or the token.
+
+        Returns:
+            None if they are not right.
+        """
+        if not name:
+            token = self._find_token(secret)
+            return None if token is None else self._session("", hashlib.sha256(token.encode()).hexdigest(), token)
+        account = self._accounts.get(name)
+        if not is_password(secret, account.password_hash if account else None) or account is None:
+            return None
+        return self._session("account", name, account.password_hash)
+
+    def is_same_origin(self, request: Request) -> bool:
+        """Whether a form was sent by a page of this dashboard, as far as the browser says."""
+        site = request.headers.get("sec-fetch-site")
+        if site is not None and site != "same-origin":
+            return False
+        origin = request.headers.get("origin")
+        if origin is None:
+            referer = urlsplit(request.headers.get("referer", ""))
+            origin = f"{referer.scheme}://{referer.netloc}" if referer.netloc else None
+        if origin is None:
+            return False
+        if origin.lower() in self._origins:
+            return True
+        parts = urlsplit(origin)
+        return parts.scheme in ("http", "https") and parts.netloc.lower() == request.headers.get("host", "").lower()
+
+    def _refuse_host(self, request: Request) -> Refusal | None:
+        host = _bare_host(request.headers.get("host", ""))
+        allowed = self._hosts or (LOOPBACK_HOSTS if self._is_local else frozenset())
+        if not allowed or host in allowed:
+            return None
+        return Refusal(
+            403,
+            "This host name is not allowed",
+            "The request names a host that this dashboard does not serve. Open it as http://localhost, or allow the "
+            "name with --allow-host or allowed_hosts=.",
+        )
+
+    def _is_at_this_machine(self, request: Request) -> bool:
+        client, server = request.scope.get("client"), request.scope.get("server")
+        return (
+            self._is_local
+            and client is not None
+            and client[0] in _LOOPBACK_ADDRESSES
+            and server is not None
+            and server[0] in _LOOPBACK_ADDRESSES
+            and not any(name in request.headers for name in _PROXY_HEADERS)
+        )
+
+    def _by_bearer_token(self, request: Request) -> User | None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        found = self._find_token(token.strip())
+        return None if found is None else self._tokens[found]
+
+    def _find_token(self, given: str) -> str | None:
+        found = None
+        for token in self._tokens:
+            if hmac.compare_digest(token.encode(), given.encode(errors="replace")):
+                found = token
+        return found
+
+    async def _ask(self, request: Request) -> User | None:
+        asked = self._authorize(request.scope.get("sidekiq_py.request", request)) if self._authorize else None
+        if inspect.isawaitable(asked):
+            asked = await asked
+        if asked is None or asked is False:
+            return None
+        if isinstance(asked, User):
+            return asked
+        if isinstance(asked, str):
+            return User("the host program's user", _role(asked))
+        raise ConfigError(f"authorize returned {asked!r}; it must return a User, 'viewer', 'operator' or None")
+
+    def _session(self, kind: str, name: str, key: str) -> str:
+        facts = json.dumps([kind, name, int(now_seconds()), secrets.token_hex(8)]).encode()
+        return f"{_encode(facts)}.{_encode(_signature(facts, key))}"
+
+    def _by_session(self, request: Request) -> User | None:
+        facts, _, signature = request.cookies.get(SESSION_COOKIE, "").partition(".")
+        try:
+            raw, given = _decode(facts), _decode(signature)
+            kind, name, began, _ = json.loads(raw)
+        except (ValueError, TypeError, binascii.Error, RecursionError):
+            return None
+        if not isinstance(name, str) or type(began) is not int:
+            return None
+        if not 0 <= now_seconds() - began < SESSION_SECONDS:
+            return None
+        key, user = self._key_and_user(kind, name)
+        # The key is the account's hash, or the token: whoever changes it ends all sessions that it has opened.
+        if key is None or not hmac.compare_digest(_signature(raw, key), given):
+            return None
+        return user
+
+    def _key_and_user(self, kind: Any, name: str) -> tuple[str | None, User | None]:
+        if kind == "account" and name in self._accounts:
+            account = self._accounts[name]
+            return account.password_hash, User(name, account.role, account.may_edit)
+        for token, user in self._tokens.items():
+            if kind == "" and hmac.compare_digest(hashlib.sha256(token.encode()).hexdigest(), name):
+                return token, user
+        return None, None
+
+
+def new_form_token() -> str:
+    """The value of the cookie that every form has to repeat."""
+    return secrets.token_urlsafe(32)
+
+
+def is_form_token(cookie: str, given: str) -> bool:
+    """Whether a form repeats its cookie."""
+    return len(cookie) >= 32 and hmac.compare_digest(cookie.encode(), given.encode(errors="replace"))
+
+
+def _role(text: Role | str) -> Role:
+    try:
+        return Role(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no role; the roles are viewer and operator") from None
+
+
+def _checked_token(token: str) -> str:
+    if len(token) < _LEAST_TOKEN:
+        raise ConfigError(
+            f"a token has {len(token)} characters; give at least {_LEAST_TOKEN}, as from "
+            "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    return token
+
+
+def _token_user(who: User | Role | str) -> User:
+    return who if isinstance(who, User) else User(f"token ({_role(who)})", _role(who))
+
+
+def _bare_host(host: str) -> str:
+    """A Host header without its port, in lower case."""
+    host = host.lower()
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+def _signature(facts: bytes, key: str) -> bytes:
+    return hmac.digest(hashlib.sha256(b"sidekiq_py session " + key.encode()).digest(), facts, "sha256")
+
+
+def _encode(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

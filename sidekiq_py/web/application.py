@@ -1,0 +1,392 @@
+"""The ASGI application: routes, and what every request goes through before a page sees it."""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from sidekiq_py import program
+from sidekiq_py.errors import (
+    ConfigError,
+    PayloadError,
+    PushOutcomeUnknownError,
+    RedisConnectionError,
+    RedisError,
+    RedisReplyError,
+    ReplyLostError,
+    SidekiqError,
+)
+from sidekiq_py.redaction import Redaction
+from sidekiq_py.web.access import FORM_COOKIE, Access, Account, Authorize, Need, Refusal, Role, User, is_form_token
+from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.pages import HANDLERS
+from sidekiq_py.web.site import ASSETS, DEFAULT_SERVER, Page, Server, Site
+from sidekiq_py.web.visit import Visit
+
+POLLING = "sidekiq_py.polling"
+"""Set in the scope by a caller that cannot keep a response open."""
+
+_MOST_FORM_BYTES = 4 * 1024 * 1024
+_MOST_FIELDS = 5000
+_MOST_STREAMS = 200
+_STREAM_SECONDS = 300
+_LOOK_SECONDS = 1.0
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # Not no-referrer: with that, browsers send forms with the origin "null".
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "x-robots-tag": "noindex, nofollow",
+}
+
+_SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
+
+_log = logging.getLogger("sidekiq.web")
+
+
+def asgi_app(
+    *,
+    accounts: Mapping[str, Account] | None = None,
+    tokens: Mapping[str, User | Role | str] | None = None,
+    authorize: Authorize | None = None,
+    allowed_hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    pool: Any = None,
+    servers: Mapping[str, Any] | None = None,
+    redaction: Redaction | None = None,
+    title: str = "Sidekiq",
+    pages: Sequence[Page] = (),
+) -> "Dashboard":
+    """
+    The dashboard as an ASGI application, to mount under a prefix or to serve as it is.
+
+        app.mount("/sidekiq", asgi_app(authorize=lambda request: "operator" if is_admin(request) else None))
+
+    Without *accounts*, *tokens* and *authorize* it refuses every request.
+
+    Args:
+        accounts: Name → `Account`, for people who sign in.
+        tokens: Token → a role's name or a `User`, for programs and for signing in without a name.
+        authorize: Takes the request and returns a `User`, `"viewer"`, `"operator"`, or None to refuse. It gets
+            Starlette's request, mounted in Django its `HttpRequest`, and under WSGI the `environ`.
+        allowed_hosts: Hosts that a request may name; empty allows all.
+        origins: Further origins that forms may come from, as `https://ops.example.com`; for a proxy that changes Host.
+        pool: Which Redis: a redis-py client, or a URL. Without it and *servers*, the program's.
+        servers: Several instead: name → URL or redis-py client.
+        redaction: What is hidden; by default what looks like a password or a token.
+        title: Stands at the top of each page.
+        pages: More pages, besides those of extensions.
+
+    Raises:
+        ConfigError: A setting cannot be used; the message says why.
+    """
+    return build(
+        Access(
+            accounts=accounts,
+            tokens=tokens,
+            authorize=authorize,
+            allowed_hosts=tuple(allowed_hosts),
+            origins=tuple(origins),
+        ),
+        pool=pool,
+        servers=servers,
+        redaction=redaction,
+        title=title,
+        pages=pages,
+    )
+
+
+def build(
+    access: Access,
+    *,
+    pool: Any = None,
+    servers: Mapping[str, Any] | None = None,
+    redaction: Redaction | None = None,
+    title: str = "Sidekiq",
+    pages: Sequence[Page] = (),
+) -> "Dashboard":
+    """As `asgi_app`, with rules of access that are made already."""
+    if pool is not None and servers is not None:
+        raise ConfigError("pool and servers both say where Redis is; give one of them")
+    if servers is not None and (not servers or not all(map(_SERVER_NAME.fullmatch, servers))):
+        raise ConfigError("servers is a dict from a name (letters, digits, dots and dashes) to a Redis URL")
+    site = Site(
+        title=title,
+        servers=servers or {DEFAULT_SERVER: pool},
+        redaction=redaction if redaction is not None else Redaction(),
+        access=access,
+        pages=(*_pages_of_extensions(), *pages),
+    )
+    return Dashboard(site)
+
+
+class Dashboard:
+    """
+    The ASGI application.
+
+    Args:
+        site: Its settings.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._handlers = _handlers(site)
+
+    def __repr__(self) -> str:
+        return f"<Dashboard {self.site.title}>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await _live_on(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        response = await self._respond(request)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        response.headers.setdefault("cache-control", "no-store")
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        base = request.scope.get("root_path", "").rstrip("/")
+        # Servers disagree about whether `path` bears the prefix; `root_path` never ends in a slash.
+        path = request.scope["path"]
+        path = path.removeprefix(base) if base and (path == base or path.startswith(f"{base}/")) else path
+        if path.startswith("/assets/"):
+            return self._asset(path.removeprefix("/assets/"), request)
+        server, path = self._server(path)
+        if server is None:
+            server, path = self.site.first_server, "/nowhere"
+        visit = Visit(
+            request,
+            self.site,
+            server,
+            None,
+            form={},
+            base=base,
+            can_stream=not request.scope.get(POLLING, False),
+        )
+        request.scope["sidekiq_py.page"] = path
+        try:
+            return await self._visit(visit, path or "/")
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except SidekiqError as error:
+            return _error_page(visit, *_told(error))
+        except Exception:  # noqa: BLE001 - a page that fails must say so, and not take the server with it
+            _log.exception("the dashboard failed at %s", ascii(path)[:200])
+            return _error_page(
+                visit, 500, "This page failed", "That is a fault of the dashboard. Its log holds the traceback."
+            )
+
+    async def _visit(self, visit: Visit, path: str) -> Response:
+        request = visit.request
+        who = await self.site.access.identify(request)
+        method = "GET" if request.method == "HEAD" else request.method
+        found = self._handlers.get((method, path))
+        if isinstance(who, User):
+            visit.user = who
+        elif found is None or found.need is not None or who.status == HTTPStatus.FORBIDDEN:
+            return _refusal_page(visit, who)
+        if found is None:
+            if any(known == path for _, known in self._handlers):
+                return _error_page(visit, 405, "That cannot be done this way", "Go back and use the page's buttons.")
+            return _error_page(visit, 404, "There is no such page", "The address may be mistyped, or the page is gone.")
+        if found.need is not None and not visit.may(found.need):
+            return _error_page(visit, 403, "You may not do that", _MISSING[found.need])
+        request.scope["sidekiq_py.page"] = found.page
+        if request.method == "POST":
+            refused = await self._read_form(visit)
+            if refused is not None:
+                return refused
+        if visit.query("live") == "stream" and request.method == "GET" and found.is_live:
+            return self._stream(visit, found)
+        return await self._run(visit, found)
+
+    async def _run(self, visit: Visit, found: Handler) -> Response:
+        if visit.can_stream:
+            return await run_in_threadpool(found.run, visit)
+        # There is a thread for this request alone already.
+        return found.run(visit)
+
+    async def _read_form(self, visit: Visit) -> Response | None:
+        request = visit.request
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > _MOST_FORM_BYTES:
+                return _error_page(visit, 413, "That is too much", "A form may hold 4 MB.")
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            return _error_page(visit, 415, "That is not a form", "Send it as application/x-www-form-urlencoded.")
+        try:
+            visit.form = parse_qs(
+                body.decode("utf-8", "strict"),
+                keep_blank_values=True,
+                max_num_fields=_MOST_FIELDS,
+                encoding="utf-8",
+                errors="strict",
+            )
+        except ValueError:
+            return _error_page(visit, 400, "That form cannot be read", "It is not UTF-8, or has too many fields.")
+        if self.site.access.has_bearer_token(request):
+            return None
+        if not self.site.access.is_same_origin(request):
+            return _error_page(
+                visit,
+                403,
+                "This form came from somewhere else",
+                "It was refused, as another site may have sent it. If a proxy changes the Host header, name the "
+                "dashboard's own address in origins=.",
+            )
+        if not is_form_token(request.cookies.get(FORM_COOKIE, ""), visit.field("form_token")):
+            return _error_page(
+                visit, 403, "This form is out of date", "Go back, reload the page and send the form again."
+            )
+        return None
+
+    def _server(self, path: str) -> tuple[Server | None, str]:
+        if not path.startswith("/at/"):
+            return self.site.first_server, path
+        name, slash, rest = path.removeprefix("/at/").partition("/")
+        return self.site.servers.get(name) if name else None, slash + rest
+
+    def _asset(self, name: str, request: Request) -> Response:
+        known = {path.name: path for path in ASSETS.iterdir()}
+        if name not in known or request.method not in ("GET", "HEAD"):
+            return Response("There is no such file.", 404, media_type="text/plain")
+        return Response(
+            known[name].read_bytes(),
+            media_type=_KINDS[known[name].suffix],
+            headers={"cache-control": "public, max-age=31536000, immutable"},
+        )
+
+    def _stream(self, visit: Visit, found: Handler) -> Response:
+        if not visit.can_stream or self.site.streams >= _MOST_STREAMS:
+            # The page's script asks again and again then.
+            return Response(
+                "Too many pages are open; this one is refreshed now and then.", 503, media_type="text/plain"
+            )
+        query = "&".join(part for part in visit.request.url.query.split("&") if part != "live=stream")
+        visit.request.scope["query_string"] = f"{query}&live=1".lstrip("&").encode()
+        return StreamingResponse(self._events(visit, found), media_type="text/event-stream")
+
+    async def _events(self, visit: Visit, found: Handler) -> AsyncIterator[bytes]:
+        """The live part of a page whenever it has changed, looked at once a second. The browser comes again after."""
+        self.site.streams += 1
+        last = b""
+        try:
+            for _ in range(int(_STREAM_SECONDS / _LOOK_SECONDS)):
+                try:
+                    fresh = Visit(
+                        Request(visit.request.scope),
+                        self.site,
+                        visit.server,
+                        visit.user,
+                        form={},
+                        base=visit.base,
+                        can_stream=True,
+                    )
+                    body = bytes((await run_in_threadpool(found.run, fresh)).body)
+                except SidekiqError as error:
+                    _, title, advice = _told(error)
+                    yield _event("trouble", f"{title}. {advice}".encode())
+                else:
+                    if body != last:
+                        last = body
+                        yield _event("page", body)
+                    else:
+                        yield b": nothing new\n\n"
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            self.site.streams -= 1
+
+
+_MISSING = {
+    Need.VIEW: "Ask whoever runs the dashboard.",
+    Need.OPERATE: "Your account may look, not act. Ask for the role operator.",
+    Need.EDIT: "Editing jobs is a permission of its own, and your account does not have it.",
+}
+
+
+def _pages_of_extensions() -> list[Page]:
+    program.extensions.load_installed()
+    return [page for extension in program.extensions for page in extension.pages()]
+
+
+def _handlers(site: Site) -> dict[tuple[str, str], Handler]:
+    extra = [Handler("GET", page.path, page.render, Need.VIEW, page.path, is_live=True) for page in site.pages]
+    extra += [
+        Handler("POST", action.path, action.run, Need(action.need), page.path)
+        for page in site.pages
+        for action in page.actions
+    ]
+    found: dict[tuple[str, str], Handler] = {}
+    for handler in (*HANDLERS, *extra):
+        if (handler.method, handler.path) in found:
+            raise ConfigError(f"two pages have the path {handler.path}; give the extension's page another one")
+        found[handler.method, handler.path] = handler
+    return found
+
+
+def _refusal_page(visit: Visit, why: Refusal) -> Response:
+    is_page = visit.request.method == "GET" and "text/html" in visit.request.headers.get("accept", "")
+    if why.status == HTTPStatus.UNAUTHORIZED and is_page and not visit.query("live"):
+        return visit.redirect("/sign-in")
+    response = _error_page(visit, why.status, why.title, why.advice)
+    if why.status == HTTPStatus.UNAUTHORIZED:
+        response.headers["www-authenticate"] = "Bearer"
+    return response
+
+
+def _error_page(visit: Visit, status: int, title: str, advice: str) -> Response:
+    return visit.page("error.html", status, title=title, advice=advice)
+
+
+def _told(error: SidekiqError) -> tuple[int, str, str]:
+    """Status, title and advice for an error of ours."""
+    if isinstance(error, PushOutcomeUnknownError):
+        return 504, "Nobody knows whether that was done", f"{error}. Look for the job before you try again."
+    if isinstance(error, ReplyLostError):
+        return 504, "Redis did not answer", f"{error}. Reload the page to see what was done."
+    if isinstance(error, RedisConnectionError):
+        return 503, "Redis cannot be reached", f"{error}. The page works again as soon as Redis does."
+    if isinstance(error, RedisReplyError):
+        if error.code == "NOPERM":
+            return 403, "Redis does not allow that", f"This dashboard's Redis user lacks a right: {error}."
+        return 502, "Redis refused that", f"{error}. `sidekiq-py doctor` may know why."
+    if isinstance(error, RedisError):
+        return 502, "Redis refused that", f"{error}."
+    if isinstance(error, PayloadError):
+        return 422, "That job cannot be used", f"{error}."
+    return 409, "That cannot be done", f"{error}."
+
+
+def _event(name: str, data: bytes) -> bytes:
+    lines = b"\n".join(b"data: " + line for line in data.splitlines())
+    return b"event: " + name.encode() + b"\n" + lines + b"\n\n"
+
+
+async def _live_on(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

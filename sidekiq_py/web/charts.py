@@ -1,0 +1,115 @@
+"""Charts as SVG, made on the server. Colours come from the style sheet, so that they follow dark and light."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from markupsafe import Markup
+
+from sidekiq_py.web.text import number
+
+_WIDTH, _HEIGHT, _BOTTOM = 720, 160, 22
+_LINE_WIDTH, _LINE_HEIGHT = 160, 32
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """
+    One bar: what succeeded below, what failed above.
+
+    Args:
+        at: When it begins.
+        label: As a reader sees it.
+    """
+
+    at: datetime
+    label: str
+    succeeded: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A line across the chart, at a bar: a deploy."""
+
+    at: datetime
+    label: str
+
+
+def bars(values: Sequence[Bar], *, title: str, marks: Sequence[Mark] = ()) -> Markup:
+    """A bar chart; empty bars take their room."""
+    top = max((bar.succeeded + bar.failed for bar in values), default=0)
+    room = _HEIGHT - _BOTTOM - 12
+    step = _WIDTH / max(1, len(values))
+    width = max(1.0, step * 0.8)
+    parts = [
+        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(_WIDTH, _HEIGHT, title)
+    ]
+    for index, bar in enumerate(values):
+        if top and bar.succeeded + bar.failed:
+            good, bad = bar.succeeded / top * room, bar.failed / top * room
+            x, base = index * step, _HEIGHT - _BOTTOM
+            told = f"{bar.label}: {number(bar.succeeded)} succeeded, {number(bar.failed)} failed"
+            parts.append(Markup("<g><title>{}</title>").format(told))
+            parts.append(_rectangle("good", x, base - good, width, good))
+            parts.append(_rectangle("bad", x, base - good - bad, width, bad))
+            parts.append(Markup("</g>"))
+    parts += [_mark(mark, values, step) for mark in marks]
+    parts.append(Markup('<line class="axis" x1="0" y1="{0}" x2="{1}" y2="{0}"/>').format(_HEIGHT - _BOTTOM, _WIDTH))
+    parts.append(Markup('<text x="0" y="10">{}</text>').format(number(top)))
+    for x, bar_at, anchor in ((0, 0, "start"), (_WIDTH, -1, "end")):
+        if values:
+            told = values[bar_at].label
+            parts.append(Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(x, _HEIGHT - 6, anchor, told))
+    parts.append(Markup("</svg>"))
+    return Markup("").join(parts)
+
+
+def line(values: Sequence[float], *, title: str) -> Markup:
+    """A small line without axes, for a trend; empty for fewer than two values."""
+    if len(values) < 2:
+        return Markup("")
+    low, high = min(values), max(values)
+    spread = (high - low) or 1.0
+    step = _LINE_WIDTH / (len(values) - 1)
+    points = " ".join(
+        f"{index * step:.1f},{_LINE_HEIGHT - 2 - (value - low) / spread * (_LINE_HEIGHT - 4):.1f}"
+        for index, value in enumerate(values)
+    )
+    return Markup(
+        '<svg class="line" viewBox="0 0 {} {}" role="img" aria-label="{}"><polyline points="{}"/></svg>'
+    ).format(_LINE_WIDTH, _LINE_HEIGHT, title, points)
+
+
+def histogram(counts: Sequence[tuple[str, int]], *, title: str) -> Markup:
+    """Bars with a label each."""
+    top = max((count for _, count in counts), default=0)
+    step = _WIDTH / max(1, len(counts))
+    room = _HEIGHT - _BOTTOM - 12
+    parts = [
+        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(_WIDTH, _HEIGHT, title)
+    ]
+    for index, (label, count) in enumerate(counts):
+        x, height = index * step, count / top * room if top else 0.0
+        told = f"{label}: {number(count)}"
+        parts.append(Markup("<g><title>{}</title>").format(told))
+        parts.append(_rectangle("good", x, _HEIGHT - _BOTTOM - height, step * 0.85, height))
+        if index % 5 == 0 and index + 2 < len(counts):
+            parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(x, _HEIGHT - 6, label))
+        parts.append(Markup("</g>"))
+    parts.append(Markup('<line class="axis" x1="0" y1="{0}" x2="{1}" y2="{0}"/>').format(_HEIGHT - _BOTTOM, _WIDTH))
+    parts.append(Markup("</svg>"))
+    return Markup("").join(parts)
+
+
+def _rectangle(kind: str, x: float, y: float, width: float, height: float) -> Markup:
+    return Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
+        kind, x, y, width, height
+    )
+
+
+def _mark(mark: Mark, values: Sequence[Bar], step: float) -> Markup:
+    place = max((index for index, bar in enumerate(values) if bar.at <= mark.at), default=0)
+    return Markup('<g class="mark"><title>{}</title><line x1="{:.1f}" y1="0" x2="{:.1f}" y2="{}"/></g>').format(
+        f"Deploy: {mark.label}", place * step, place * step, _HEIGHT - _BOTTOM
+    )

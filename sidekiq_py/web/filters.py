@@ -1,0 +1,90 @@
+"""The filter of a page with jobs: from a form to a `JobFilter`, and into words."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sidekiq_py.api import JobFilter, JobRecord
+from sidekiq_py.redaction import Redaction
+from sidekiq_py.web.text import ShownJob
+from sidekiq_py.web.visit import Visit
+
+FIELDS = ("class", "queue", "argument", "error", "after", "before")
+_LONGEST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PageFilter:
+    """
+    What somebody looks for.
+
+    Args:
+        given: Field → text, as the form shows it again; only those that are filled in.
+        wanted: The same as a filter.
+        trouble: What cannot be used, as a sentence; empty if all can.
+    """
+
+    given: dict[str, str]
+    wanted: JobFilter
+    trouble: str
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every job fits."""
+        return not self.given
+
+    @property
+    def times(self) -> JobFilter:
+        """The part of it that Redis can answer for a sorted set."""
+        return JobFilter(after=self.wanted.after, before=self.wanted.before)
+
+    @property
+    def in_words(self) -> str:
+        """`class is HardWorker, error has Timeout`; empty where every job fits."""
+        verbs = {"class": "is", "queue": "is", "argument": "has", "error": "has", "after": "is", "before": "is"}
+        return ", ".join(f"{name} {verbs[name]} {text}" for name, text in self.given.items())
+
+    def fits(self, job: JobRecord, at: float | None, redaction: Redaction) -> bool:
+        """
+        Whether a job is meant, going by what may be shown of it: otherwise a search would tell what is hidden.
+
+        Args:
+            at: As of `JobFilter.fits`.
+        """
+        if not self.given:
+            return True
+        return self.wanted.fits(ShownJob(job, redaction).redacted, at)
+
+
+def filter_of(visit: Visit) -> PageFilter:
+    """The filter of a page's address, or of the form that was sent from it."""
+    given, trouble = {}, ""
+    for name in FIELDS:
+        text = (visit.field(name) if name in visit.form else visit.query(name)).strip()[:_LONGEST]
+        if text:
+            given[name] = text
+    moments: dict[str, float] = {}
+    for name in ("after", "before"):
+        if name in given:
+            at = _moment(given[name])
+            if at is None:
+                trouble = f"“{given[name]}” is no time. Write it as 2026-02-14 09:30, in UTC."
+                del given[name]
+            else:
+                moments[name] = at
+    wanted = JobFilter(
+        job_class=given.get("class"),
+        queue=given.get("queue"),
+        argument=given.get("argument"),
+        error=given.get("error"),
+        after=moments.get("after"),
+        before=moments.get("before"),
+    )
+    return PageFilter(given, wanted, trouble)
+
+
+def _moment(text: str) -> float | None:
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,112 @@
+"""
+The dashboard under WSGI: each request in the thread that the server gives it. Pages poll instead of streaming.
+
+No event loop runs meanwhile, as the host program's code would notice: Django refuses its database in one. Nothing here
+waits for anything that an event loop would have to bring.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from starlette.types import Message, Receive, Scope, Send
+
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.web.application import POLLING, asgi_app
+
+_MOST_BODY_BYTES = 5 * 1024 * 1024
+
+Application = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response that is complete."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+def answer(application: Application, scope: Scope, body: bytes) -> Answer:
+    """What an ASGI application responds, for a caller that has a thread to wait in."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    _run(application({**scope, POLLING: True}, receive, send))
+    start, *parts = sent
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
+    return Answer(start["status"], headers, b"".join(part.get("body", b"") for part in parts))
+
+
+def _run(coroutine: Coroutine[Any, Any, None]) -> None:
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    coroutine.close()
+    raise ConfigError(
+        "authorize waits for something asynchronous; under WSGI and in Django it must be a plain function"
+    )
+
+
+def wsgi_app(**settings: Any) -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
+    """
+    The dashboard as a WSGI application, to mount under a prefix.
+
+    Args:
+        settings: As of `asgi_app`; *authorize* gets the WSGI `environ`.
+
+    Raises:
+        ConfigError: As `asgi_app`.
+    """
+    application = asgi_app(**settings)
+
+    def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        length = environ.get("CONTENT_LENGTH") or "0"
+        wanted = int(length) if length.isascii() and length.isdigit() else 0
+        body = environ["wsgi.input"].read(min(wanted, _MOST_BODY_BYTES)) if wanted else b""
+        replied = answer(application, _scope(environ), body)
+        status = HTTPStatus(replied.status)
+        start_response(f"{replied.status} {status.phrase}", replied.headers)
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else replied.body]
+
+    return serve
+
+
+def _scope(environ: dict[str, Any]) -> Scope:
+    headers = [
+        (name.removeprefix("HTTP_").replace("_", "-").lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in environ.items()
+        if name.startswith("HTTP_") and isinstance(value, str)
+    ]
+    for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+        if environ.get(name):
+            headers.append((name.replace("_", "-").lower().encode(), environ[name].encode("latin-1")))
+    # WSGI's texts are bytes in disguise.
+    path = environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace")
+    base = environ.get("SCRIPT_NAME", "").encode("latin-1").decode(errors="replace")
+    client = environ.get("REMOTE_ADDR")
+    port = environ.get("SERVER_PORT", "")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": environ["REQUEST_METHOD"],
+        "scheme": environ.get("wsgi.url_scheme", "http"),
+        "path": base + path,
+        "raw_path": quote(base + path).encode(),
+        "root_path": base,
+        "query_string": environ.get("QUERY_STRING", "").encode("latin-1"),
+        "headers": headers,
+        "client": (client, 0) if client else None,
+        "server": (environ.get("SERVER_NAME", ""), int(port) if port.isdigit() else None),
+        "sidekiq_py.request": environ,
+    }

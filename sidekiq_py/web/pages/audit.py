@@ -1,0 +1,23 @@
+"""Audit: who did what."""
+
+from starlette.responses import Response
+
+from sidekiq_py.api import AuditLog
+from sidekiq_py.web.access import Need
+from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.visit import Visit
+
+_SHOWN = 100
+
+
+def audit(visit: Visit) -> Response:
+    """The page, the latest first."""
+    before = visit.query("before") or None
+    try:
+        entries = AuditLog(pool=visit.pool).page(_SHOWN, before=before)
+    except ValueError:
+        entries, before = AuditLog(pool=visit.pool).page(_SHOWN), None
+    return visit.page("audit.html", entries=entries, before=before, shown=_SHOWN)
+
+
+HANDLERS = (Handler("GET", "/audit", audit, Need.VIEW, "/audit"),)

@@ -1,0 +1,71 @@
+"""Busy: the processes and what they run; quiet, stop and thread dump, for one or all."""
+
+from collections.abc import Callable
+
+from starlette.responses import Response
+
+from sidekiq_py.api import Process, ProcessSet
+from sidekiq_py.errors import SidekiqError
+from sidekiq_py.web.access import Need
+from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.visit import Visit
+
+_SHOWN = 100
+_SIGNALS: dict[str, tuple[Callable[[Process], None], str]] = {
+    "quiet": (Process.quiet, "{} will take no more jobs"),
+    "stop": (Process.stop, "{} will finish and leave"),
+    "dump": (Process.dump_threads, "{} will write what its threads do to its log"),
+}
+
+
+def busy(visit: Visit) -> Response:
+    """The page."""
+    seen = visit.server.watch.look(is_live=visit.is_live)
+    start, works_start = visit.query_number("from", 0), visit.query_number("works", 0)
+    processes = seen.processes[start : start + _SHOWN]
+    works = seen.works[works_start : works_start + _SHOWN]
+    return visit.page(
+        "busy.html",
+        seen=seen,
+        processes=[(process, seen.in_flight_of(process.identity)) for process in processes],
+        works=[(work, visit.shown(work.job)) for work in works],
+        start=start,
+        works_start=works_start,
+        shown=_SHOWN,
+    )
+
+
+def signal(visit: Visit) -> Response:
+    """Quiet, stop or dump one process, or all of them."""
+    action, identity = visit.field("action"), visit.field("identity")
+    if action not in _SIGNALS:
+        return visit.redirect("/busy", "There is no such action; nothing was done.")
+    processes = ProcessSet(clean=False, pool=visit.pool)
+    if identity:
+        found = processes.find(identity)
+        chosen = [] if found is None else [found]
+    else:
+        chosen = list(processes)
+    if not chosen:
+        return visit.redirect("/busy", "The process has left; nothing was done.")
+    visit.audit(action, identity or "all processes", f"{len(chosen)} of them" if not identity else "")
+    send, told = _SIGNALS[action]
+    done, refused = 0, 0
+    for process in chosen:
+        try:
+            send(process)
+            done += 1
+        except SidekiqError:
+            # It is embedded in another program, which alone can stop it.
+            refused += 1
+    what = told.format(identity if identity else f"{done} process{'es' if done != 1 else ''}")
+    notice = f"{what}, from its next heartbeat on." if done else "Nothing was done."
+    if refused:
+        notice += f" {refused} cannot be reached from here: embedded in another program."
+    return visit.redirect("/busy", notice)
+
+
+HANDLERS = (
+    Handler("GET", "/busy", busy, Need.VIEW, "/busy", is_live=True),
+    Handler("POST", "/busy/signal", signal, Need.OPERATE, "/busy"),
+)

@@ -1,0 +1,200 @@
+"""One job: what Redis holds of it; finding one by its id; and a copy of it with changes."""
+
+from datetime import timedelta
+from typing import Any
+
+from starlette.responses import Response
+
+from sidekiq_py.api import DeadSet, JobDraft, JobRecord, Queue, RetrySet, ScheduledSet, SortedEntry, WorkSet
+from sidekiq_py.errors import PayloadError
+from sidekiq_py.web.access import Need
+from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.places import Place, QueuePlace, set_place
+from sidekiq_py.web.text import json_text, shortened
+from sidekiq_py.web.tree import tree
+from sidekiq_py.web.visit import Visit
+
+_LONGEST_ID = 200
+_JOBS_LOOKED_AT = 20_000
+_MOST_QUEUES = 20
+_GONE = "It may have run, been retried or been deleted. The search by its id finds it if it is elsewhere."
+_SETS = ("/retries", "/scheduled", "/dead")
+
+
+def job(visit: Visit) -> Response:
+    """A job at a place, or all places of a job id."""
+    if visit.query("jid"):
+        return _find(visit, visit.query("jid")[:_LONGEST_ID])
+    place, record = _at_place(visit)
+    if place is None or record is None:
+        return _gone(visit)
+    return _show(visit, record, place=place, key=visit.query("key"))
+
+
+def copy_form(visit: Visit) -> Response:
+    """The form for a copy."""
+    place, record = _at_place(visit)
+    if place is None or record is None:
+        return _gone(visit)
+    return _copy_page(visit, place, record, JobDraft(record))
+
+
+def copy(visit: Visit) -> Response:
+    """Enqueue the copy."""
+    place, record = _at_place(visit)
+    if place is None or record is None:
+        return _gone(visit)
+    draft = JobDraft(record)
+    hidden = _hidden(visit, record, draft)
+    changes: dict[int, str | None] = {}
+    for at, text in enumerate(draft.arguments):
+        given = visit.form.get(f"argument-{at}")
+        # A browser sends line ends of its own, so what was not changed is compared without them.
+        if given and not hidden[at] and _lines(given[0]) != _lines(text):
+            changes[at] = given[0].strip() or None
+    more = visit.field("more").strip()
+    delay = visit.field("in").strip()
+    if delay and not (delay.isascii() and delay.isdigit() and len(delay) < 10):
+        return _copy_page(visit, place, record, draft, "Give the delay as a whole number of seconds.", 422)
+    queue = visit.field("queue").strip()
+    if not queue:
+        return _copy_page(visit, place, record, draft, "Name the queue.", 422)
+    title = visit.shown(record).title
+    details = [f"arguments {', '.join(str(at + 1) for at in changes)} changed" if changes else "same arguments"]
+    if more:
+        details.append("one more argument")
+    visit.audit("enqueue a copy", f"job {record.jid}", f"{title} to {queue}: {', '.join(details)}")
+    try:
+        jid = draft.enqueue(
+            changes,
+            more=[more] if more else [],
+            queue=queue,
+            at=visit.now + timedelta(seconds=int(delay)) if delay else None,
+            pool=visit.pool,
+        )
+    except PayloadError as error:
+        return _copy_page(visit, place, record, draft, f"The copy was not enqueued: {error}.", 422)
+    if jid is None:
+        return visit.redirect(place.path, "A client middleware stopped the copy; nothing was enqueued.")
+    return visit.redirect("/job", f"The copy was enqueued as {jid}.", jid=jid)
+
+
+def _find(visit: Visit, jid: str) -> Response:
+    """Where a job is: running, in a set, or near either end of a queue."""
+    work = WorkSet(pool=visit.pool).find_work(jid)
+    places: list[tuple[str, str, str | None, str]] = []
+    for path, job_set in zip(
+        _SETS, (RetrySet(pool=visit.pool), ScheduledSet(pool=visit.pool), DeadSet(pool=visit.pool)), strict=True
+    ):
+        entry = job_set.find_job(jid)
+        if entry is not None:
+            places.append((set_place(path, visit.pool, visit.site.redaction).title, path, None, entry.key))
+    looked_at = 0
+    if work is None and not places:
+        for queue in Queue.all(pool=visit.pool)[:_MOST_QUEUES]:
+            place, count = _in_queue(queue, jid)
+            looked_at += count
+            if place is not None:
+                places.append((f"Queue {queue.name}", "/queue", queue.name, place))
+                break
+    if work is not None and not places:
+        return _show(visit, work.job, work=work)
+    if len(places) == 1 and work is None:
+        _, path, name, key = places[0]
+        return visit.redirect("/job", at=path, name=name, key=key)
+    return visit.page("found_jobs.html", 200 if places else 404, jid=jid, places=places, looked_at=looked_at)
+
+
+def _in_queue(queue: Queue, jid: str) -> tuple[str | None, int]:
+    place = 0
+    while place < _JOBS_LOOKED_AT:
+        page = queue.page(1000, after=place, oldest_first=True)
+        for found in page.jobs:
+            if found.jid == jid:
+                return f"{found.key}-{place}", place + 1
+            place += 1
+        if page.next is None:
+            break
+    return None, place
+
+
+def _at_place(visit: Visit) -> tuple[Place | None, JobRecord | None]:
+    path, key = visit.field("at") or visit.query("at"), visit.field("key") or visit.query("key")
+    if path == "/queue":
+        name = visit.field("name") or visit.query("name")
+        place: Place = QueuePlace(name, visit.pool, visit.site.redaction)
+    elif path in _SETS:
+        place = set_place(path, visit.pool, visit.site.redaction)
+    else:
+        return None, None
+    return place, next(iter(place.find([key])), None)
+
+
+def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: str = "", work: Any = None) -> Response:
+    shown = visit.shown(record)
+    backtrace = shown.redacted.error_backtrace
+    item = dict(shown.redacted.item)
+    if backtrace and isinstance(item["error_backtrace"], str):
+        # Sidekiq keeps it packed, which tells a reader nothing.
+        item["error_backtrace"] = f"{len(backtrace)} lines, as shown above"
+    return visit.page(
+        "job.html",
+        record=record,
+        job=shown,
+        place=place,
+        key=key,
+        work=work,
+        at=record.at if isinstance(record, SortedEntry) else None,
+        tags=shortened(json_text(shown.redacted.tags), 500),
+        trace=_trace(shown.redacted),
+        backtrace=backtrace if isinstance(backtrace, list) else None,
+        node=tree(item) if record.is_readable else None,
+        text=shown.text,
+    )
+
+
+def _trace(record: JobRecord) -> str:
+    trace = record.get("traceparent")
+    return shortened(trace, 200) if isinstance(trace, str) else ""
+
+
+def _copy_page(
+    visit: Visit, place: Place, record: JobRecord, draft: JobDraft, trouble: str = "", status: int = 200
+) -> Response:
+    hidden = _hidden(visit, record, draft)
+    given = [visit.field(f"argument-{at}", text) for at, text in enumerate(draft.arguments)]
+    return visit.page(
+        "copy.html",
+        status,
+        place=place,
+        job=visit.shown(record),
+        key=visit.field("key") or visit.query("key"),
+        queue=visit.field("queue", draft.queue),
+        arguments=[None if is_hidden else text for text, is_hidden in zip(given, hidden, strict=True)],
+        more=visit.field("more"),
+        delay=visit.field("in"),
+        trouble=trouble,
+    )
+
+
+def _hidden(visit: Visit, record: JobRecord, draft: JobDraft) -> list[bool]:
+    """Of each argument, whether the policy hides any of it; such a one can neither be seen nor changed."""
+    shown, stored = visit.shown(record).redacted.item.get("args"), record.item.get("args") or []
+    if not isinstance(shown, list):
+        return [True] * len(draft.arguments)
+    return [now != before for now, before in zip(shown, stored, strict=True)]
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").strip()
+
+
+def _gone(visit: Visit) -> Response:
+    return visit.page("error.html", 404, title="This job is no longer here", advice=_GONE)
+
+
+HANDLERS = (
+    Handler("GET", "/job", job, Need.VIEW, "/job"),
+    Handler("GET", "/job/copy", copy_form, Need.EDIT, "/job"),
+    Handler("POST", "/job/copy", copy, Need.EDIT, "/job"),
+)

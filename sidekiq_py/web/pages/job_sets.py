@@ -1,0 +1,201 @@
+"""Retries, Scheduled, Dead and one queue: jobs, a filter, and actions on those chosen or on all that fit."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from threading import Thread
+from typing import Any
+
+from starlette.responses import Response
+
+from sidekiq_py.api import BulkRun, BulkRuns
+from sidekiq_py.web.access import Need
+from sidekiq_py.web.filters import PageFilter, filter_of
+from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.places import Action, Place, QueuePlace, set_place
+from sidekiq_py.web.visit import Visit
+
+_SHOWN = 50
+_MOST_CHOSEN = 1000
+_MOST_A_SECOND = 1_000_000
+
+_log = logging.getLogger("sidekiq.web")
+
+PlaceOf = Callable[[Visit], Place]
+
+
+def listing(visit: Visit, place_of: PlaceOf) -> Response:
+    """The list."""
+    place, wanted = place_of(visit), filter_of(visit)
+    start = visit.query_number("from", 0)
+    is_latest_first = visit.query("order", "latest" if place.path == "/dead" else "first") == "latest"
+    found = place.read(wanted, start, _SHOWN, latest_first=is_latest_first)
+    rows = [(key, job, visit.shown(job)) for key, job in found.rows]
+    order = "latest" if is_latest_first else "first"
+    facts: dict[str, Any] = {
+        "place": place,
+        "wanted": wanted,
+        "found": found,
+        "rows": rows,
+        "classes": Counter(shown.title for _, _, shown in rows).most_common(10),
+        "start": start,
+        "shown": _SHOWN,
+        "order": order,
+        "here": _address(visit, place, wanted),
+    }
+    if place.path == "/queue":
+        seen = visit.server.watch.look(is_live=False)
+        facts["summary"] = next((queue for queue in seen.queues if queue.name == place.name), None)
+        facts["serving"] = [process for process in seen.processes if place.name in process.queues]
+    return visit.page("jobs.html", **facts)
+
+
+def act(visit: Visit, place_of: PlaceOf) -> Response:
+    """Do something to the chosen jobs."""
+    place, wanted = place_of(visit), filter_of(visit)
+    action = _action(visit, place)
+    keys = list(dict.fromkeys(visit.form.get("key", ())))[:_MOST_CHOSEN]
+    back = partial(_back, visit, place, wanted)
+    if action is None:
+        return back("There is no such action; nothing was done.")
+    if not keys:
+        return back("No job was chosen; nothing was done.")
+    target = visit.field("target").strip()
+    trouble = _target_trouble(place, action, target)
+    if trouble:
+        return back(trouble)
+    if action.destroys and visit.field("sure") != "yes":
+        return visit.page(
+            "sure.html", place=place, action=action, keys=keys, wanted=wanted, here=_address(visit, place, wanted)
+        )
+    jobs = place.find(keys)
+    visit.audit(
+        action.name,
+        place.title,
+        f"{len(jobs)} chosen{f', to {target}' if target and action.name == 'move' else ''}: "
+        + ", ".join(str(job.jid) for job in jobs[:10]),
+    )
+    result = place.act(action.name, jobs, target)
+    notice = f"{_jobs(result.moved)} {'was' if result.moved == 1 else 'were'} {action.done}."
+    gone = len(keys) - len(jobs) + result.gone
+    if gone:
+        notice += f" {_jobs(gone)} had left already."
+    if result.refused:
+        _, reason = result.errors[0]
+        notice += f" {_jobs(result.refused)} could not be moved and stay: {reason}"
+    return back(notice)
+
+
+def confirm_all(visit: Visit, place_of: PlaceOf) -> Response:
+    """How many jobs fit, and what to do to all of them."""
+    place, wanted = place_of(visit), filter_of(visit)
+    start = visit.query_number("from", 0)
+    before = visit.query_number("counted", 0) if start else 0
+    count, next_start, total = place.count(wanted, start)
+    return visit.page(
+        "all_jobs.html",
+        place=place,
+        wanted=wanted,
+        counted=before + count,
+        next_start=next_start,
+        total=total,
+        here=_address(visit, place, wanted),
+    )
+
+
+def act_on_all(visit: Visit, place_of: PlaceOf) -> Response:
+    """Do something to all jobs that fit, in the background."""
+    place, wanted = place_of(visit), filter_of(visit)
+    action = _action(visit, place)
+    if action is None or wanted.trouble:
+        return _back(visit, place, wanted, wanted.trouble or "There is no such action; nothing was done.")
+    target = visit.field("target").strip()
+    trouble = _target_trouble(place, action, target)
+    if trouble:
+        return _back(visit, place, wanted, trouble)
+    pace = visit.field("per_second").strip()
+    if pace and not (pace.isascii() and pace.isdigit() and 0 < int(pace[:9]) <= _MOST_A_SECOND):
+        return _back(visit, place, wanted, "The pace is a whole number of jobs a second; nothing was done.")
+    total = visit.field("counted")
+    details = wanted.in_words or "all jobs"
+    if action.name == "move":
+        details += f", to {target}"
+    visit.audit(f"{action.name} all", place.title, details)
+    run = BulkRuns(pool=visit.pool).start(
+        visit.user.name if visit.user else "",
+        action.label,
+        place.title,
+        wanted=details,
+        total=int(total) if total.isascii() and total.isdigit() and len(total) < 16 else 0,
+    )
+    work = Thread(
+        target=_work,
+        args=(place, wanted, action, target, run, float(pace) if pace else None),
+        name=f"sidekiq.web/bulk-{run.id}",
+        daemon=True,
+    )
+    work.start()
+    return visit.redirect("/bulk/run", id=run.id)
+
+
+def _work(place: Place, wanted: PageFilter, action: Action, target: str, run: BulkRun, pace: float | None) -> None:
+    try:
+        jobs = place.all_matching(wanted, run)
+        result = place.act(action.name, jobs, target, progress=run.report, per_second=pace, stop=run.should_stop)
+        run.finish(result)
+    except Exception as error:  # noqa: BLE001 - whatever ends it has to be told to those who watch it
+        _log.exception("a bulk action ended early: %s in %s", action.name, place.title)
+        run.finish(error=error)
+
+
+def _action(visit: Visit, place: Place) -> Action | None:
+    return next((action for action in place.actions if action.name == visit.field("action")), None)
+
+
+def _target_trouble(place: Place, action: Action, target: str) -> str:
+    if action.name != "move":
+        return ""
+    if not target:
+        return "Name the queue to move the jobs to; nothing was done."
+    return "The jobs are in that queue already; nothing was done." if target == place.name else ""
+
+
+def _back(visit: Visit, place: Place, wanted: PageFilter, notice: str) -> Response:
+    return visit.redirect(place.path, notice, **_address(visit, place, wanted))
+
+
+def _address(visit: Visit, place: Place, wanted: PageFilter) -> dict[str, str]:
+    """The parameters that lead to the same list again."""
+    name = {"name": place.name} if place.path == "/queue" else {}
+    order = visit.field("order") or visit.query("order")
+    return {**name, **wanted.given, **({"order": order} if order in ("first", "latest") else {})}
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
+
+
+def _of_set(path: str) -> PlaceOf:
+    return lambda visit: set_place(path, visit.pool, visit.site.redaction)
+
+
+def _of_queue(visit: Visit) -> Place:
+    return QueuePlace(visit.field("name") or visit.query("name"), visit.pool, visit.site.redaction)
+
+
+def _handlers(path: str, page: str, place_of: PlaceOf) -> tuple[Handler, ...]:
+    return (
+        Handler("GET", path, partial(listing, place_of=place_of), Need.VIEW, page),
+        Handler("POST", f"{path}/act", partial(act, place_of=place_of), Need.OPERATE, page),
+        Handler("GET", f"{path}/all", partial(confirm_all, place_of=place_of), Need.OPERATE, page),
+        Handler("POST", f"{path}/all", partial(act_on_all, place_of=place_of), Need.OPERATE, page),
+    )
+
+
+HANDLERS = (
+    *_handlers("/retries", "/retries", _of_set("/retries")),
+    *_handlers("/scheduled", "/scheduled", _of_set("/scheduled")),
+    *_handlers("/dead", "/dead", _of_set("/dead")),
+    *_handlers("/queue", "/queues", _of_queue),
+)

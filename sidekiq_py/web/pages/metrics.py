@@ -1,0 +1,104 @@
+"""Metrics: how often and how long the jobs of each class ran, with deploys; and the fleet's numbers for Prometheus."""
+
+import re
+from datetime import timedelta
+
+from starlette.responses import PlainTextResponse, Response
+
+from sidekiq_py.api import Metrics, MetricsPoint
+from sidekiq_py.metrics.fleet import fleet_text
+from sidekiq_py.metrics.text import CONTENT_TYPE
+from sidekiq_py.web.access import Need
+from sidekiq_py.web.charts import Bar, Mark, bars, histogram
+from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.text import duration
+from sidekiq_py.web.visit import Visit
+from sidekiq_py.wire.metrics_keys import BUCKET_BOUNDS_MS
+
+_PERIODS = {"1h": "1 hour", "4h": "4 hours", "8h": "8 hours", "24h": "24 hours", "72h": "3 days"}
+_SPANS: dict[str, dict[str, int]] = {
+    "1h": {"minutes": 60},
+    "4h": {"minutes": 240},
+    "8h": {"minutes": 480},
+    "24h": {"hours": 24},
+    "72h": {"hours": 72},
+}
+_SHOWN = 100
+_LONGEST_NAME = 500
+
+
+def metrics(visit: Visit) -> Response:
+    """All classes; for a caller that does not ask for HTML, as Prometheus, the numbers of the fleet."""
+    if "text/html" not in visit.request.headers.get("accept", ""):
+        return _prometheus(visit)
+    period = _period(visit)
+    wanted = visit.query("class").strip()[:_LONGEST_NAME]
+    pattern = f"(?i){re.escape(wanted)}" if wanted else None
+    result = Metrics(pool=visit.pool).top_jobs(**_SPANS[period], class_filter=pattern)
+    totals = sorted(((name, job.total) for name, job in result.jobs.items()), key=lambda row: (-row[1].ms, row[0]))
+    all_ms = sum(total.ms for _, total in totals)
+    rows = [(name, total, total.ms / all_ms if all_ms else 0.0) for name, total in totals[:_SHOWN]]
+    return visit.page(
+        "metrics.html",
+        period=period,
+        periods=_PERIODS,
+        wanted=wanted,
+        rows=rows,
+        total=len(totals),
+        marks=result.marks,
+    )
+
+
+def metrics_of_job(visit: Visit) -> Response:
+    """One class."""
+    period, name = _period(visit), visit.query("class")[:_LONGEST_NAME]
+    result = Metrics(pool=visit.pool).for_job(name, **_SPANS[period])
+    job = result.jobs[name]
+    width = timedelta(seconds=result.bucket_seconds)
+    values, at = [], result.starts_at
+    while at <= result.ends_at:
+        point = job.series.get(at, MetricsPoint())
+        label = f"{at:%Y-%m-%d %H:%M} to {at + width:%H:%M} UTC"
+        values.append(Bar(at, label, max(0, point.processed - point.failed), point.failed))
+        at += width
+    buckets = _buckets(list(job.histograms.values()))
+    return visit.page(
+        "metrics_job.html",
+        name=name,
+        period=period,
+        periods=_PERIODS,
+        total=job.total,
+        chart=bars(
+            values,
+            title=f"Attempts at {name} in the last {_PERIODS[period]}",
+            marks=[Mark(mark.at, mark.label) for mark in result.marks],
+        ),
+        buckets=buckets,
+        histogram=histogram(buckets, title=f"Run times of {name}") if any(count for _, count in buckets) else "",
+        marks=result.marks,
+    )
+
+
+def _prometheus(visit: Visit) -> Response:
+    """The numbers of the whole fleet, as Prometheus reads them."""
+    return PlainTextResponse(fleet_text(pool=visit.pool), headers={"content-type": CONTENT_TYPE})
+
+
+def _period(visit: Visit) -> str:
+    period = visit.query("period", "1h")
+    return period if period in _PERIODS else "1h"
+
+
+def _buckets(histograms: list[list[int]]) -> list[tuple[str, int]]:
+    if not histograms:
+        return []
+    sums = [sum(counts) for counts in zip(*histograms, strict=True)]
+    *bounds, _ = BUCKET_BOUNDS_MS
+    labels = [duration(bound / 1000) for bound in bounds]
+    return list(zip([*labels, f"over {labels[-1]}"], sums, strict=True))
+
+
+HANDLERS = (
+    Handler("GET", "/metrics", metrics, Need.VIEW, "/metrics"),
+    Handler("GET", "/metrics/job", metrics_of_job, Need.VIEW, "/metrics"),
+)

@@ -1,0 +1,81 @@
+"""Overview: how much is done, how much fails, what waits, who works, and what the doctor has found."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+from starlette.responses import Response
+
+from sidekiq_py.api import History, Metrics, Process
+from sidekiq_py.doctor import Level
+from sidekiq_py.web.access import Need
+from sidekiq_py.web.charts import Bar, bars, line
+from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.visit import Visit
+
+_PERIODS = {"hour": "the last hour", "day": "the last day", "week": "the last week"}
+_WORST_FIRST = (Level.PROBLEM, Level.WARNING)
+_QUEUES_SHOWN = 20
+
+
+def overview(visit: Visit) -> Response:
+    """The page."""
+    period = visit.query("period", "hour")
+    if period not in _PERIODS:
+        period = "hour"
+    watch = visit.server.watch
+    seen = watch.look(is_live=visit.is_live)
+    rates = watch.rates()
+    values = _bars(visit, period)
+    report, trouble = visit.server.examiner.look()
+    findings = [] if report is None else list(report.findings(*_WORST_FIRST))
+    findings.sort(key=lambda found: _WORST_FIRST.index(found[1].level))
+    return visit.page(
+        "overview.html",
+        seen=seen,
+        rate_line=line([rate for rate, _ in rates], title="Jobs a second, in the last minute"),
+        failure_line=line([rate for _, rate in rates], title="Failures a second, in the last minute"),
+        period=period,
+        periods=_PERIODS,
+        chart=bars(values, title=f"Jobs that ended in {_PERIODS[period]}"),
+        bars=values,
+        queues=[
+            (queue, line(watch.sizes(queue.name), title="Size in the last minute"))
+            for queue in sorted(seen.queues, key=lambda queue: (-queue.latency, queue.name))[:_QUEUES_SHOWN]
+        ],
+        fleets=_fleets(seen.processes),
+        findings=findings,
+        report=report,
+        doctor_trouble=trouble,
+    )
+
+
+def _bars(visit: Visit, period: str) -> list[Bar]:
+    if period == "week":
+        history = History(7, pool=visit.pool)
+        days = [(datetime.fromisoformat(day).replace(tzinfo=UTC), day) for day in reversed(history.processed)]
+        return [
+            Bar(at, day, max(0, history.processed[day] - history.failed[day]), history.failed[day]) for at, day in days
+        ]
+    metrics = Metrics(pool=visit.pool)
+    points = metrics.totals(hours=24) if period == "day" else metrics.totals(minutes=60)
+    width = timedelta(minutes=10 if period == "day" else 1)
+    return [
+        Bar(at, f"{at:%H:%M} to {at + width:%H:%M} UTC", max(0, point.processed - point.failed), point.failed)
+        for at, point in points
+    ]
+
+
+def _fleets(processes: tuple[Process, ...]) -> list[tuple[str, int, int, int]]:
+    """Language, processes, jobs running, threads."""
+    count: Counter[str] = Counter()
+    busy: Counter[str] = Counter()
+    threads: Counter[str] = Counter()
+    for process in processes:
+        language = "Python" if process.is_python else "Ruby"
+        count[language] += 1
+        busy[language] += process.busy
+        threads[language] += process.concurrency
+    return [(language, count[language], busy[language], threads[language]) for language in sorted(count)]
+
+
+HANDLERS = (Handler("GET", "/", overview, Need.VIEW, "/", is_live=True),)

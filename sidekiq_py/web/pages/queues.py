@@ -1,0 +1,68 @@
+"""Queues: all of them; pause, go on, clear. The page of a single queue is in `job_sets`."""
+
+from starlette.responses import Response
+
+from sidekiq_py.api import ProcessSet, Queue
+from sidekiq_py.web.access import Need
+from sidekiq_py.web.charts import line
+from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.visit import Visit
+
+_SHOWN = 100
+
+
+def queues(visit: Visit) -> Response:
+    """All queues, a hundred on a page."""
+    start = visit.query_number("from", 0)
+    watch = visit.server.watch
+    seen = watch.look(is_live=visit.is_live)
+    shown = seen.queues[start : start + _SHOWN]
+    rows = [(queue, line(watch.sizes(queue.name), title="Size in the last minute")) for queue in shown]
+    return visit.page("queues.html", seen=seen, rows=rows, start=start, shown=_SHOWN)
+
+
+def pause(visit: Visit) -> Response:
+    """Pause a queue, or let it go on."""
+    name, action = visit.field("name"), visit.field("action")
+    if action not in ("pause", "unpause") or not name:
+        return visit.redirect("/queues", "There is no such action; nothing was done.")
+    target = Queue(name, pool=visit.pool)
+    visit.audit(action, f"queue {name}")
+    if action == "pause":
+        target.pause()
+        notice = f"{name} is paused."
+        deaf = [
+            process.identity
+            for process in ProcessSet(clean=False, pool=visit.pool).serving(name)
+            if not process.is_python
+        ]
+        if deaf:
+            notice += f" Ruby processes without Sidekiq Pro do not obey that and go on; there are {len(deaf)}: "
+            notice += ", ".join(deaf[:5])
+    else:
+        target.unpause()
+        notice = f"{name} goes on."
+    return visit.redirect("/queues", notice)
+
+
+def confirm_clear(visit: Visit) -> Response:
+    """Ask before a queue is emptied."""
+    name = visit.query("name")
+    return visit.page("clear_queue.html", name=name, size=Queue(name, pool=visit.pool).size)
+
+
+def clear(visit: Visit) -> Response:
+    """Delete all jobs of a queue."""
+    name = visit.field("name")
+    target = Queue(name, pool=visit.pool)
+    visit.audit("clear", f"queue {name}", f"{target.size} jobs")
+    count = target.clear()
+    return visit.redirect("/queues", f"{count:,} jobs were deleted from {name}.")
+
+
+HANDLERS = (
+    Handler("GET", "/queues", queues, Need.VIEW, "/queues", is_live=True),
+    Handler("GET", "/queue/clear", confirm_clear, Need.OPERATE, "/queues"),
+    Handler("POST", "/queue/clear", clear, Need.OPERATE, "/queues"),
+    Handler("POST", "/queue/pause", pause, Need.OPERATE, "/queues"),
+)

@@ -1,0 +1,51 @@
+"""Signing in and out."""
+
+from starlette.responses import Response
+
+from sidekiq_py.web.access import SESSION_COOKIE, SESSION_SECONDS
+from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.text import duration
+from sidekiq_py.web.visit import Visit
+
+_LONGEST = 1024
+
+
+def form(visit: Visit) -> Response:
+    """The form."""
+    if not visit.site.access.has_sign_in:
+        return visit.page(
+            "error.html", 404, title="There is no such page", advice="One cannot sign in at this dashboard."
+        )
+    return visit.page("sign_in.html", trouble="")
+
+
+def sign_in(visit: Visit) -> Response:
+    """Look at a name and a password, or at a token."""
+    name, secret = visit.field("name")[:_LONGEST], visit.field("secret")[:_LONGEST]
+    client = visit.request.client
+    keys = (f"address {client.host if client else '?'}", f"name {name}")
+    throttle = visit.site.throttle
+    wait = throttle.wait_seconds(*keys)
+    if wait:
+        told = f"There were too many failures. Try again in {duration(max(1.0, wait))}."
+        return visit.page("sign_in.html", 429, trouble=told)
+    session = visit.site.access.sign_in(name, secret)
+    if session is None:
+        throttle.fail(*keys)
+        return visit.page("sign_in.html", 401, trouble="That is not right. Check the name and the password or token.")
+    throttle.succeed(*keys)
+    visit.set_cookie(SESSION_COOKIE, session, SESSION_SECONDS)
+    return visit.redirect("/")
+
+
+def sign_out(visit: Visit) -> Response:
+    """Forget the session."""
+    visit.set_cookie(SESSION_COOKIE, "", 0)
+    return visit.redirect("/sign-in")
+
+
+HANDLERS = (
+    Handler("GET", "/sign-in", form, None, "/sign-in"),
+    Handler("POST", "/sign-in", sign_in, None, "/sign-in"),
+    Handler("POST", "/sign-out", sign_out, None, "/sign-in"),
+)

@@ -1,0 +1,264 @@
+"""Where jobs wait: the three sorted sets and the queues, as the pages that list jobs see them."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+from sidekiq_py.api import (
+    BulkResult,
+    BulkRun,
+    DeadSet,
+    JobRecord,
+    JobSet,
+    Queue,
+    QueuedJob,
+    RetrySet,
+    ScheduledSet,
+    SortedEntry,
+)
+from sidekiq_py.redaction import Redaction
+from sidekiq_py.web.filters import PageFilter
+
+_LOOKED_AT = 10_000
+_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """
+    Something that can be done to jobs.
+
+    Args:
+        name: In forms and in the audit log.
+        label: On buttons.
+        done: `{} jobs …`, for what was done.
+        destroys: It cannot be undone, so the page asks before.
+    """
+
+    name: str
+    label: str
+    done: str
+    destroys: bool = False
+
+
+RETRY = Action("retry", "Retry now", "sent back to their queues")
+RUN = Action("run", "Run now", "put into their queues")
+KILL = Action("kill", "Kill", "moved to the dead set")
+DELETE = Action("delete", "Delete", "deleted", destroys=True)
+MOVE = Action("move", "Move", "moved")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """
+    Some jobs of a place.
+
+    Args:
+        rows: Key, and the job.
+        next_start: Where the search goes on; None at the end.
+        looked_at: How many jobs were looked at, from the start of the place on.
+        total: How many there are in all.
+    """
+
+    rows: list[tuple[str, JobRecord]]
+    next_start: int | None
+    looked_at: int
+    total: int
+
+
+class Place(Protocol):
+    """What the pages ask of a place."""
+
+    title: str
+    path: str
+    name: str
+    actions: tuple[Action, ...]
+
+    def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
+        """Some of the jobs that fit, from a place on."""
+
+    def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:
+        """How many fit among the next few thousand; where to count on, or None; and how many there are in all."""
+
+    def find(self, keys: Sequence[str]) -> list[Any]:
+        """The jobs with these keys, as far as they are still there."""
+
+    def act(self, action: str, jobs: Iterable[Any], target: str, **options: Any) -> BulkResult:
+        """Do something to them; options as of the bulk calls. *target* is the queue that jobs are moved to."""
+
+    def all_matching(self, wanted: PageFilter, run: BulkRun) -> Iterator[Any]:
+        """The jobs that fit, of those that are there now."""
+
+
+class SetPlace:
+    """
+    A sorted set.
+
+    Args:
+        job_set: The set.
+        title: Of its page.
+        path: Of its page.
+        actions: What can be done to its jobs.
+        redaction: The policy, by which searches go as well.
+    """
+
+    def __init__(
+        self, job_set: JobSet, title: str, path: str, actions: tuple[Action, ...], redaction: Redaction
+    ) -> None:
+        self.title, self.path, self.actions = title, path, actions
+        self.name = job_set.name
+        self._set = job_set
+        self._redaction = redaction
+
+    def __repr__(self) -> str:
+        return f"<SetPlace {self.name}>"
+
+    def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
+        """As of `Place`: one round trip without a filter."""
+        if wanted.is_empty:
+            entries, size = self._set.at_rank(start, limit, latest_first=latest_first)
+            end = start + len(entries)
+            return Found([(entry.key, entry) for entry in entries], end if end < size else None, end, size)
+        first, last = self._ranks(wanted, latest_first=latest_first)
+        start = max(start, first)
+        rows: list[tuple[str, JobRecord]] = []
+        place, size, end = start, last, min(last, start + _LOOKED_AT)
+        while place < end and len(rows) < limit:
+            entries, size = self._set.at_rank(place, min(_AT_ONCE, end - place), latest_first=latest_first)
+            if not entries:
+                return Found(rows, None, place, size)
+            for entry in entries:
+                place += 1
+                if wanted.fits(entry, entry.score, self._redaction):
+                    rows.append((entry.key, entry))
+                if len(rows) == limit:
+                    break
+        return Found(rows, place if place < last else None, place, size)
+
+    def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:
+        """As of `Place`. Redis counts by itself where only times are asked for."""
+        if wanted.wanted.has_only_times:
+            total = self._set.size_between(wanted.wanted.earliest, wanted.wanted.latest)
+            return total, None, total
+        found = self.read(wanted, start, _LOOKED_AT + 1, latest_first=False)
+        return len(found.rows), found.next_start, found.total
+
+    def find(self, keys: Sequence[str]) -> list[SortedEntry]:
+        """As of `Place`."""
+        return list(self._set.find_keys(keys).values())
+
+    def act(self, action: str, jobs: Iterable[Any], target: str = "", **options: Any) -> BulkResult:
+        """As of `Place`."""
+        calls: dict[str, Callable[..., BulkResult]] = {
+            "retry": self._set.retry_many,
+            "run": self._set.add_many_to_queue,
+            "kill": self._set.kill_many,
+            "delete": self._set.delete_many,
+        }
+        return calls[action](jobs, **options)
+
+    def all_matching(self, wanted: PageFilter, run: BulkRun) -> Iterator[SortedEntry]:
+        """As of `Place`. As many are looked at as there are now: what fails again at once is not taken for ever."""
+        size = self._set.size
+        for entry in islice(self._set.find(wanted.times, stop=run.should_stop), size):
+            if wanted.fits(entry, entry.score, self._redaction):
+                yield entry
+
+    def _ranks(self, wanted: PageFilter, *, latest_first: bool) -> tuple[int, int]:
+        """Where those of the wanted times begin and end."""
+        earliest, latest = wanted.wanted.earliest, wanted.wanted.latest
+        size = self._set.size
+        if earliest is None and latest is None:
+            return 0, size
+        below = self._set.size_between(None, earliest) if earliest is not None else 0
+        inside = self._set.size_between(earliest, latest)
+        first = size - below - inside if latest_first else below
+        return first, first + inside
+
+
+class QueuePlace:
+    """
+    A queue.
+
+    Args:
+        name: Of the queue.
+        pool: As the data API takes it.
+        redaction: The policy, by which searches go as well.
+    """
+
+    path = "/queue"
+    actions: tuple[Action, ...] = (DELETE, MOVE)
+
+    def __init__(self, name: str, pool: Any, redaction: Redaction) -> None:
+        self.title = f"Queue {name}"
+        self.name = name
+        self._queue = Queue(name, pool=pool)
+        self._redaction = redaction
+
+    def __repr__(self) -> str:
+        return f"<QueuePlace {self.name}>"
+
+    def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
+        """As of `Place`. A key is the digest of a job and the place where it stood, counted from what runs next."""
+        place, rows, is_end = start, list[tuple[str, JobRecord]](), False
+        end = start + (limit if wanted.is_empty else _LOOKED_AT)
+        # Places in keys count from what runs next. The page shows the size beside the queue's other facts.
+        size = self._queue.size if latest_first else 0
+        while place < end and len(rows) < limit and not is_end:
+            page = self._queue.page(min(_AT_ONCE, end - place), after=place, oldest_first=not latest_first)
+            is_end = page.next is None
+            for job in page.jobs:
+                stood = size - 1 - place if latest_first else place
+                place += 1
+                if wanted.fits(job, _enqueued_at(job), self._redaction):
+                    rows.append((f"{job.key}-{max(0, stood)}", job))
+                if len(rows) == limit:
+                    is_end = is_end and job is page.jobs[-1]
+                    break
+        return Found(rows, None if is_end else place, place, max(size, place))
+
+    def count(self, wanted: PageFilter, start: int) -> tuple[int, int | None, int]:
+        """As of `Place`."""
+        if wanted.is_empty:
+            size = self._queue.size
+            return size, None, size
+        found = self.read(wanted, start, _LOOKED_AT + 1, latest_first=False)
+        return len(found.rows), found.next_start, found.total
+
+    def find(self, keys: Sequence[str]) -> list[QueuedJob]:
+        """As of `Place`."""
+        found = []
+        for key in keys:
+            digest, _, place = key.rpartition("-")
+            job = self._queue.find_near(digest, int(place)) if place.isascii() and place.isdigit() else None
+            if job is not None:
+                found.append(job)
+        return found
+
+    def act(self, action: str, jobs: Iterable[Any], target: str = "", **options: Any) -> BulkResult:
+        """As of `Place`."""
+        if action == "move":
+            return self._queue.move_to(target, jobs, **options)
+        return self._queue.delete_many(jobs, **options)
+
+    def all_matching(self, wanted: PageFilter, run: BulkRun) -> Iterator[QueuedJob]:
+        """As of `Place`."""
+        for job in islice(reversed(self._queue), self._queue.size):
+            if run.should_stop():
+                return
+            if wanted.fits(job, _enqueued_at(job), self._redaction):
+                yield job
+
+
+def set_place(path: str, pool: Any, redaction: Redaction) -> SetPlace:
+    """The place of a page: `/retries`, `/scheduled` or `/dead`."""
+    if path == "/retries":
+        return SetPlace(RetrySet(pool=pool), "Retries", path, (RETRY, KILL, DELETE), redaction)
+    if path == "/scheduled":
+        return SetPlace(ScheduledSet(pool=pool), "Scheduled", path, (RUN, KILL, DELETE), redaction)
+    return SetPlace(DeadSet(pool=pool), "Dead", path, (RETRY, DELETE), redaction)
+
+
+def _enqueued_at(job: JobRecord) -> float | None:
+    return None if job.enqueued_at is None else job.enqueued_at.timestamp()

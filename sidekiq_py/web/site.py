@@ -1,0 +1,253 @@
+"""What all requests of one dashboard share: settings, templates, and what is remembered while somebody looks."""
+
+import hashlib
+import logging
+import re
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any, Literal
+
+from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
+
+from sidekiq_py.api import Overview, OverviewReader
+from sidekiq_py.clock import monotonic
+from sidekiq_py.doctor import Report, examine
+from sidekiq_py.errors import ConfigError, SidekiqError
+from sidekiq_py.redaction import Redaction
+from sidekiq_py.web import text
+from sidekiq_py.web.access import Access
+from sidekiq_py.web.throttle import Throttle
+
+ASSETS = Path(__file__).parent / "assets"
+DEFAULT_SERVER = ""
+_SAMPLES = 60
+_LEAST_SECONDS = 0.9
+_MOST_QUEUES = 500
+_EXAMINED_FOR_SECONDS = 60.0
+_PATH = re.compile(r"(/[A-Za-z0-9_-]+)+")
+
+_log = logging.getLogger("sidekiq.web")
+
+
+@dataclass(frozen=True, slots=True)
+class PageAction:
+    """
+    What a form of an extension's page is sent to. It is asked only with a form of the dashboard's own.
+
+    Args:
+        path: Where forms are sent, as `/cron/run`.
+        run: Takes a `Visit` and returns the response, mostly `visit.redirect(...)`. Before it changes anything it calls
+            `visit.audit(...)`.
+        need: `operate`, or `edit` for what may run any job with any arguments.
+    """
+
+    path: str
+    run: Callable[[Any], Any]
+    need: Literal["operate", "edit"] = "operate"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """
+    A page that an extension adds: `Extension.pages` returns them.
+
+    Args:
+        title: In the navigation.
+        path: Of the page, as `/cron`.
+        render: Takes a `Visit` and returns the response, mostly `visit.page(...)`.
+        templates: Name → text of Jinja templates, which `visit.page(name, …)` finds; they extend `base.html`. The block
+            `live`, inside of an element whose id is `live`, changes by itself.
+        actions: What its forms are sent to.
+        is_listed: It stands in the navigation.
+    """
+
+    title: str
+    path: str
+    render: Callable[[Any], Any]
+    templates: Mapping[str, str] = field(default_factory=dict)
+    actions: tuple[PageAction, ...] = ()
+
+    def __post_init__(self) -> None:
+        for path in (self.path, *(action.path for action in self.actions)):
+            if not _PATH.fullmatch(path):
+                raise ConfigError(f"a page's path is {path!r}; give one as /reports, of letters, digits and dashes")
+
+
+class Watch:
+    """
+    Looks at one Redis, and remembers the last minute of what it saw while somebody looked.
+
+    However many look, Redis is asked once a second. All of it is in this process's memory, and bounded.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._lock = Lock()
+        self._reader: OverviewReader | None = None
+        self._last: Overview | None = None
+        self._looked_at = 0.0
+        self._rates: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
+        self._sizes: OrderedDict[str, deque[int]] = OrderedDict()
+
+    def look(self, *, is_live: bool) -> Overview:
+        """
+        What there is.
+
+        Args:
+            is_live: One of many looks: what was seen less than a second ago will do.
+        """
+        with self._lock:
+            now = monotonic()
+            age = now - self._looked_at
+            if is_live and self._last is not None and age < _LEAST_SECONDS:
+                return self._last
+            if self._reader is None or age > _SAMPLES:
+                # Nobody has looked for a while: a rate over that time would say nothing.
+                self._reader = OverviewReader(pool=self._pool)
+                self._rates.clear()
+                self._sizes.clear()
+            # The names that the reader knows are those of its last look; a page that follows an action has to be right.
+            seen = self._reader.read() if is_live else self._reader.read_anew()
+            if age >= _LEAST_SECONDS:
+                self._remember(seen)
+                self._looked_at = now
+            self._last = seen
+            return seen
+
+    def rates(self) -> list[tuple[float, float]]:
+        """Attempts and failures a second, at each look."""
+        with self._lock:
+            return list(self._rates)
+
+    def sizes(self, queue: str) -> list[int]:
+        """The sizes of a queue at each look."""
+        with self._lock:
+            return list(self._sizes.get(queue, ()))
+
+    def _remember(self, seen: Overview) -> None:
+        if seen.rates is not None:
+            self._rates.append((seen.rates.processed, seen.rates.failed))
+        for queue in seen.queues:
+            self._sizes.setdefault(queue.name, deque(maxlen=_SAMPLES)).append(queue.size)
+            self._sizes.move_to_end(queue.name)
+        while len(self._sizes) > _MOST_QUEUES:
+            self._sizes.popitem(last=False)
+
+
+class Examiner:
+    """Asks the doctor in the background, at most once a minute, and only if somebody looks."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._lock = Lock()
+        self._report: Report | None = None
+        self._error: str = ""
+        self._asked_at = -_EXAMINED_FOR_SECONDS
+        self._is_asking = False
+
+    def look(self) -> tuple[Report | None, str]:
+        """The last report, or None as long as there is none; and why the last look failed, or an empty text."""
+        with self._lock:
+            is_old = monotonic() - self._asked_at >= _EXAMINED_FOR_SECONDS
+            if is_old and not self._is_asking:
+                self._is_asking = True
+                Thread(target=self._ask, name="sidekiq.web/doctor", daemon=True).start()
+            return self._report, self._error
+
+    def _ask(self) -> None:
+        report, error = self._report, ""
+        try:
+            report = examine(pool=self._pool)
+        except SidekiqError as problem:
+            error = str(problem)
+        except Exception as problem:  # noqa: BLE001 - a fault of a check must not end the page's other parts
+            _log.exception("the doctor failed; the Overview shows no findings")
+            error = f"{type(problem).__name__}: {problem}"
+        with self._lock:
+            self._report, self._error, self._asked_at, self._is_asking = report, error, monotonic(), False
+
+
+@dataclass(slots=True)
+class Server:
+    """
+    One Redis.
+
+    Args:
+        name: As the address and the menu show it; empty for the only one.
+        pool: As `pool=` of the data API takes it.
+    """
+
+    name: str
+    pool: Any
+    watch: Watch = field(init=False)
+    examiner: Examiner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(self.pool)
+        self.examiner = Examiner(self.pool)
+
+
+class Site:
+    """
+    One dashboard.
+
+    Args:
+        title: Stands at the top of each page.
+        servers: Name → which Redis, as `pool=` of the data API takes it. The first is the one that is shown first.
+        redaction: What is hidden.
+        access: Who is let in.
+        pages: Of extensions.
+    """
+
+    def __init__(
+        self, *, title: str, servers: Mapping[str, Any], redaction: Redaction, access: Access, pages: Sequence[Page]
+    ) -> None:
+        self.title = title
+        self.servers = {name: Server(name, pool) for name, pool in servers.items()}
+        self.redaction = redaction
+        self.access = access
+        self.throttle = Throttle()
+        self.pages = tuple(pages)
+        self.streams = 0
+        self.asset_version = hashlib.sha256(b"".join(map(_read, sorted(ASSETS.iterdir())))).hexdigest()[:12]
+        self.templates = _environment({name: text for page in pages for name, text in page.templates.items()})
+
+    def __repr__(self) -> str:
+        return f"<Site {self.title}>"
+
+    @property
+    def first_server(self) -> Server:
+        """The Redis that is shown first."""
+        return next(iter(self.servers.values()))
+
+
+def _environment(own: Mapping[str, str]) -> Environment:
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader("sidekiq_py.web"), DictLoader(dict(own))]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=text.plain,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        {
+            "number": text.number,
+            "duration": text.duration,
+            "memory": text.memory,
+            "byte_size": text.byte_size,
+            "stamp": text.stamp,
+            "iso": text.iso,
+            "relative": text.relative,
+            "shortened": text.shortened,
+        }
+    )
+    environment.globals["parts"] = environment.get_template("parts.html").module
+    return environment
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes()

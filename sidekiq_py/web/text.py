@@ -1,0 +1,188 @@
+"""Values as people read them. Whatever a payload holds comes out as text that can be written and does not deceive."""
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+from sidekiq_py.api import JobRecord
+from sidekiq_py.redaction import Redaction
+from sidekiq_py.wire.json_writer import write_for_display
+
+NOTHING = "\N{EN DASH}"
+_LONGEST_NAME = 200
+_LONGEST_ARGUMENTS = 300
+_LONGEST_TEXT = 100_000
+# Control characters, half letters of UTF-16, and marks that turn the direction of writing, with which a text can look
+# like another one.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def plain(value: Any) -> Any:
+    """A text in which nothing is invisible or cannot be written; other values as they are. Every template uses it."""
+    if isinstance(value, str) and _UNSAFE.search(value):
+        # Text that was marked as HTML comes from our own templates; its parts went through here.
+        return type(value)(_UNSAFE.sub(lambda found: _spelled(found[0]), value))
+    return "" if value is None else value
+
+
+def number(value: float) -> str:
+    """`1,234,567`."""
+    return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}"
+
+
+def duration(seconds: float | None) -> str:
+    """`4 ms`, `12.3 s`, `3 h 20 m`."""
+    if seconds is None:
+        return NOTHING
+    size = abs(seconds)
+    sign = "-" if seconds < 0 else ""
+    if size < 0.0005:
+        return "0 s"
+    if size < 1:
+        return f"{sign}{size * 1000:.0f} ms"
+    if size < 60:
+        return f"{sign}{size:.1f} s"
+    left, parts = round(size), []
+    for unit, name in _UNITS:
+        if left >= unit:
+            parts.append(f"{left // unit:,} {name}")
+            left %= unit
+    return sign + " ".join(parts[:2])
+
+
+def memory(kilobytes: int) -> str:
+    """`512 MB`."""
+    return f"{kilobytes / 1024:,.0f} MB" if kilobytes else NOTHING
+
+
+def byte_size(count: int) -> str:
+    """`812 bytes`, `1.2 MB`."""
+    if count < 1024:
+        return f"{count} bytes" if count != 1 else "1 byte"
+    return f"{count / 1024:,.1f} kB" if count < 1024**2 else f"{count / 1024**2:,.1f} MB"
+
+
+def stamp(at: datetime | None) -> str:
+    """`2026-02-14 09:30:12 UTC`."""
+    return NOTHING if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def iso(at: datetime) -> str:
+    """For the attribute `datetime`."""
+    return at.isoformat()
+
+
+def relative(at: datetime | None, now: datetime) -> str:
+    """`in 5 m`, `2 h ago`."""
+    if at is None:
+        return NOTHING
+    seconds = (at - now).total_seconds()
+    text = duration(abs(seconds)) if abs(seconds) >= 1 else "now"
+    if text == "now":
+        return text
+    return f"in {text}" if seconds > 0 else f"{text} ago"
+
+
+def decoded(raw: bytes) -> str:
+    """Bytes as text; those that are no UTF-8 as `\\xff`."""
+    return raw.decode(errors="backslashreplace")
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON, integers of any length with all their digits."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except ValueError:
+        # Python writes no integer of more than 4,300 digits at once.
+        return write_for_display(value)
+
+
+def shortened(text: str, most: int) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= most else f"{text[:most]}\N{HORIZONTAL ELLIPSIS}"
+
+
+class ShownJob:
+    """
+    A job as a page may show it: the redaction policy has been applied to all of it.
+
+    Args:
+        record: The job.
+        redaction: The policy.
+    """
+
+    def __init__(self, record: JobRecord, redaction: Redaction) -> None:
+        self.record = record
+        self._redaction = redaction
+        self._hidden: JobRecord | None = None
+
+    def __repr__(self) -> str:
+        return f"<ShownJob {self.record!r}>"
+
+    @property
+    def is_redacted(self) -> bool:
+        """Whether anything is hidden."""
+        return self.redacted.item != self.record.item
+
+    @property
+    def redacted(self) -> JobRecord:
+        """The job without what is hidden."""
+        if self._hidden is None:
+            if self._redaction.is_empty or not self.record.item:
+                self._hidden = self.record
+            else:
+                payload = self._redaction.apply(self.record.item, self.record.klass, self.record.display_class)
+                self._hidden = JobRecord.of_payload(payload, self.record.queue)
+        return self._hidden
+
+    @property
+    def title(self) -> str:
+        """Its class, or what it is instead; cut if it is long."""
+        name = self.redacted.display_class or ("no class" if self.record.is_readable else "unreadable")
+        return shortened(name, _LONGEST_NAME)
+
+    @property
+    def arguments(self) -> str:
+        """The arguments in one line, cut if it is long."""
+        if not self.record.is_readable:
+            text = self.text
+            return "hidden" if text is None else shortened(text, _LONGEST_ARGUMENTS)
+        shown = self.redacted.display_args
+        inner = json_text(shown)
+        return shortened(inner[1:-1] if isinstance(shown, list) else inner, _LONGEST_ARGUMENTS)
+
+    @property
+    def all_arguments(self) -> str:
+        """The arguments as JSON, for a search."""
+        return json_text(self.redacted.display_args) if self.record.is_readable else (self.text or "")
+
+    @property
+    def error(self) -> str:
+        """`Class: message` of its last error; empty without one."""
+        hidden = self.redacted
+        if hidden.error_class is None and hidden.error_message is None:
+            return ""
+        return ": ".join(part for part in (hidden.error_class, hidden.error_message) if part is not None)
+
+    @property
+    def text(self) -> str | None:
+        """
+        The payload as text, as it stands in Redis unless something is hidden; cut after 100,000 letters.
+
+        Returns:
+            None where the policy cannot be applied to it.
+        """
+        raw = decoded(self.record.value)
+        if not self.record.item:
+            if self._redaction.is_empty:
+                return shortened(raw, _LONGEST_TEXT)
+            masked = self._redaction.mask_text(raw)
+            return None if masked is None else shortened(masked, _LONGEST_TEXT)
+        return shortened(json_text(self.redacted.item) if self.is_redacted else raw, _LONGEST_TEXT)
+
+
+def _spelled(letter: str) -> str:
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,0 +1,52 @@
+"""How fast one may guess passwords."""
+
+from collections import OrderedDict
+from threading import Lock
+
+from sidekiq_py.clock import monotonic
+
+_FREE_TRIES = 5
+_LONGEST_PAUSE_SECONDS = 60.0
+_FORGET_SECONDS = 3600.0
+_MOST_KEPT = 10_000
+
+
+class Throttle:
+    """
+    Counts failures by key (an address, an account's name). After five, each further one doubles a pause in which
+    nothing is looked at, up to a minute. Kept in this process alone.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        # Key → failures, and when the last was; the oldest in front.
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def wait_seconds(self, *keys: str) -> float:
+        """How long whoever fits any of *keys* has to wait before the next try; 0.0 if not at all."""
+        now = monotonic()
+        with self._lock:
+            return max((self._left(key, now) for key in keys), default=0.0)
+
+    def fail(self, *keys: str) -> None:
+        """Count a failure."""
+        now = monotonic()
+        with self._lock:
+            for key in keys:
+                count, _ = self._failures.pop(key, (0, now))
+                self._failures[key] = (count + 1, now)
+            while len(self._failures) > _MOST_KEPT:
+                self._failures.popitem(last=False)
+
+    def succeed(self, *keys: str) -> None:
+        """Forget the failures of *keys*."""
+        with self._lock:
+            for key in keys:
+                self._failures.pop(key, None)
+
+    def _left(self, key: str, now: float) -> float:
+        count, last = self._failures.get(key, (0, now))
+        if count < _FREE_TRIES or now - last > _FORGET_SECONDS:
+            return 0.0
+        pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** (count - _FREE_TRIES))
+        return max(0.0, last + pause - now)

@@ -1,0 +1,65 @@
+"""A payload as a tree of bounded size, whatever it holds."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sidekiq_py.web.text import json_text, shortened
+
+_MOST_NODES = 2000
+_MOST_CHILDREN = 200
+_DEEPEST = 30
+_LONGEST_TEXT = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """
+    A value.
+
+    Args:
+        kind: For the style sheet: `string`, `number`, `literal` or `container`.
+        text: The value as JSON, or what a container is.
+        children: Name and value of each; None for what holds nothing.
+        left_out: How many children are not shown.
+    """
+
+    kind: str
+    text: str
+    children: list[tuple[str, "Node"]] | None = None
+    left_out: int = 0
+
+
+def tree(value: Any) -> Node:
+    """The tree of a JSON value."""
+    return _Builder().node(value, 0)
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self._left = _MOST_NODES
+
+    def node(self, value: Any, depth: int) -> Node:
+        self._left -= 1
+        if isinstance(value, dict):
+            return self._container(f"object, {_counted(len(value), 'key')}", list(value.items()), depth, value)
+        if isinstance(value, list):
+            named = [(str(place), part) for place, part in enumerate(value[:_MOST_CHILDREN])]
+            return self._container(f"array, {_counted(len(value), 'element')}", named, depth, value)
+        if isinstance(value, str):
+            return Node("string", shortened(json_text(value), _LONGEST_TEXT))
+        kind = "literal" if value is None or isinstance(value, bool) else "number"
+        return Node(kind, shortened(json_text(value), _LONGEST_TEXT))
+
+    def _container(self, text: str, children: list[tuple[str, Any]], depth: int, value: Any) -> Node:
+        if depth >= _DEEPEST:
+            return Node("string", shortened(json_text(value), _LONGEST_TEXT))
+        shown: list[tuple[str, Node]] = []
+        for name, part in children[:_MOST_CHILDREN]:
+            if self._left <= 0:
+                break
+            shown.append((shortened(name, 200), self.node(part, depth + 1)))
+        return Node("container", text, shown, len(value) - len(shown))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"

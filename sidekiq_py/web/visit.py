@@ -1,0 +1,179 @@
+"""One request, as a page sees it."""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from sidekiq_py.api import AuditLog, JobRecord
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.web.access import FORM_COOKIE, Need, User, new_form_token
+from sidekiq_py.web.site import Server, Site
+from sidekiq_py.web.text import ShownJob, shortened
+
+NOTICE_COOKIE = "sidekiq_py_notice"
+_NAVIGATION = (
+    ("Overview", "/"),
+    ("Busy", "/busy"),
+    ("Queues", "/queues"),
+    ("Retries", "/retries"),
+    ("Scheduled", "/scheduled"),
+    ("Dead", "/dead"),
+    ("Metrics", "/metrics"),
+    ("Bulk actions", "/bulk"),
+    ("Audit", "/audit"),
+)
+_LONGEST_NOTICE = 500
+
+
+class Visit:
+    """
+    One request to one page.
+
+    Args:
+        request: As Starlette has it.
+        site: The dashboard.
+        server: The Redis that the page shows.
+        user: Who looks.
+        form: The fields of a form that was sent: name → its values.
+        base: The path under which the dashboard is mounted.
+        can_stream: Whether the server that runs this can keep a response open.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        site: Site,
+        server: Server,
+        user: User | None,
+        *,
+        form: Mapping[str, Sequence[str]],
+        base: str,
+        can_stream: bool,
+    ) -> None:
+        self.request = request
+        self.site = site
+        self.server = server
+        self.user = user
+        self.form = form
+        self.base = base
+        self.can_stream = can_stream
+        self.now = datetime.fromtimestamp(now_seconds(), UTC)
+        self._cookies: list[tuple[str, str, int | None]] = []
+
+    @property
+    def pool(self) -> Any:
+        """The Redis, as `pool=` of the data API takes it."""
+        return self.server.pool
+
+    @property
+    def is_live(self) -> bool:
+        """Whether only the part of the page that changes is asked for."""
+        return self.request.query_params.get("live") == "1"
+
+    @cached_property
+    def form_token(self) -> str:
+        """What each form has to repeat; a cookie holds it."""
+        token = self.request.cookies.get(FORM_COOKIE, "")
+        if len(token) < 32:
+            token = new_form_token()
+            self._cookies.append((FORM_COOKIE, token, None))
+        return token
+
+    def may(self, need: str) -> bool:
+        """Whether the user may do what asks for *need*: `view`, `operate` or `edit`."""
+        return self.user is not None and self.user.may(Need(need))
+
+    def query(self, name: str, default: str = "") -> str:
+        """A parameter of the address."""
+        return self.request.query_params.get(name, default)
+
+    def query_number(self, name: str, default: int, *, most: int = 10**15) -> int:
+        """A parameter of the address that is a whole number from 0 on; *default* if it is anything else."""
+        value = self.query(name)
+        return min(int(value), most) if value.isascii() and value.isdigit() and len(value) < 20 else default
+
+    def field(self, name: str, default: str = "") -> str:
+        """The first value of a form's field."""
+        values = self.form.get(name)
+        return values[0] if values else default
+
+    def url(self, path: str, **query: Any) -> str:
+        """The address of a page, on the same Redis; parameters that are None or empty are left out."""
+        prefix = f"/at/{self.server.name}" if self.server is not self.site.first_server else ""
+        given = {name: value for name, value in query.items() if value is not None and value != ""}
+        return f"{self.base}{prefix}{path}" + (f"?{urlencode(given, errors='replace')}" if given else "")
+
+    def shown(self, record: JobRecord) -> ShownJob:
+        """A job as this dashboard's policy lets it be shown."""
+        return ShownJob(record, self.site.redaction)
+
+    def audit(self, action: str, subject: str, details: str = "") -> None:
+        """Note what the user is about to do. It has to succeed, or nothing is done."""
+        name = self.user.name if self.user else "nobody"
+        AuditLog(pool=self.pool).record(name, action, subject, details)
+
+    def page(self, template: str, status: int = 200, **facts: Any) -> Response:
+        """A page; or, where only that is asked for, its block `live`."""
+        compiled = self.site.templates.get_template(template)
+        context = {**self._shared(), **facts}
+        if self.is_live and "live" in compiled.blocks:
+            html = "".join(compiled.blocks["live"](compiled.new_context(context)))
+        else:
+            html = compiled.render(context)
+        # What is left of half letters, in attributes for example.
+        return self._with_cookies(HTMLResponse(html.encode(errors="backslashreplace"), status))
+
+    def redirect(self, path: str, notice: str = "", **query: Any) -> Response:
+        """Go on to another page, which shows *notice*."""
+        if notice:
+            told = shortened(notice, _LONGEST_NOTICE).encode(errors="backslashreplace")
+            self._cookies.append((NOTICE_COOKIE, base64.urlsafe_b64encode(told).decode(), 60))
+        return self._with_cookies(Response(status_code=303, headers={"location": self.url(path, **query)}))
+
+    def set_cookie(self, name: str, value: str, seconds: int | None = None) -> None:
+        """Have the response set a cookie; 0 seconds removes it."""
+        self._cookies.append((name, value, seconds))
+
+    def _shared(self) -> dict[str, Any]:
+        extra = [(page.title, page.path) for page in self.site.pages if page.is_listed]
+        here = self.request.scope["sidekiq_py.page"]
+        return {
+            "visit": self,
+            "site": self.site,
+            "user": self.user,
+            "now": self.now,
+            "url": self.url,
+            "navigation": [(title, path, path == here) for title, path in (*_NAVIGATION, *extra)],
+            "form_token": self.form_token,
+            "notice": self._take_notice(),
+        }
+
+    def _take_notice(self) -> str:
+        kept = self.request.cookies.get(NOTICE_COOKIE)
+        if not kept or self.is_live:
+            return ""
+        self._cookies.append((NOTICE_COOKIE, "", 0))
+        try:
+            return base64.b64decode(kept, altchars=b"-_", validate=True).decode(errors="replace")[:_LONGEST_NOTICE]
+        except (ValueError, binascii.Error):
+            return ""
+
+    def _with_cookies(self, response: Response) -> Response:
+        for name, value, seconds in self._cookies:
+            response.set_cookie(
+                name,
+                value,
+                max_age=seconds,
+                path=f"{self.base}/",
+                secure=self.request.url.scheme == "https",
+                httponly=True,
+                samesite="strict" if name == FORM_COOKIE else "lax",
+            )
+        return response

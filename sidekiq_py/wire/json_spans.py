@@ -1,0 +1,71 @@
+"""Where the parts of a JSON text stand, so that one can be replaced and the others keep their bytes."""
+
+import re
+
+from sidekiq_py.errors import JsonParseError
+from sidekiq_py.wire.json_dialect import loads
+
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
+_TOKEN = re.compile(rf"{_STRING}|[\[\]{{}},:]|[^\s\[\]{{}},:\"]++", re.S)
+
+Span = tuple[int, int]
+"""Where a value begins, and where it ends."""
+
+
+def members(text: str) -> dict[str, Span]:
+    """
+    The members of an object: key → where its value stands. Of a key that comes twice, the last.
+
+    Raises:
+        JsonParseError: It is no JSON object, or bears comments.
+    """
+    tokens = _parts(text, "{", "}")
+    found: dict[str, Span] = {}
+    for part in tokens:
+        key, colon, *value = part
+        if colon.group() != ":" or not value:
+            raise JsonParseError("not JSON: an object's key and value are not separated by a colon")
+        found[loads(key.group().encode())] = (value[0].start(), value[-1].end())
+    return found
+
+
+def elements(text: str) -> list[Span]:
+    """
+    Where the elements of an array stand.
+
+    Raises:
+        JsonParseError: It is no JSON array, or bears comments.
+    """
+    return [(part[0].start(), part[-1].end()) for part in _parts(text, "[", "]")]
+
+
+def _parts(text: str, opening: str, closing: str) -> list[list["re.Match[str]"]]:
+    """The tokens between the outermost brackets, cut at the commas of that level."""
+    if "/" in text and ("/*" in text or "//" in text) and _has_comment(text):
+        raise JsonParseError("not JSON: comments are not allowed here")
+    tokens = list(_TOKEN.finditer(text))
+    if len(tokens) < 2 or tokens[0].group() != opening or tokens[-1].group() != closing:
+        raise JsonParseError(f"not JSON that begins with {opening} and ends with {closing}")
+    parts: list[list[re.Match[str]]] = []
+    part: list[re.Match[str]] = []
+    depth = 0
+    for token in tokens[1:-1]:
+        sign = token.group()
+        if sign == "," and depth == 0:
+            parts.append(part)
+            part = []
+            continue
+        if sign in "[{":
+            depth += 1
+        elif sign in "]}":
+            depth -= 1
+        part.append(token)
+    if part:
+        parts.append(part)
+    if any(not one for one in parts):
+        raise JsonParseError("not JSON: two commas in a row")
+    return parts
+
+
+def _has_comment(text: str) -> bool:
+    return any(token.group()[0] == "/" for token in _TOKEN.finditer(text))

@@ -1,0 +1,164 @@
+"""The files of deploy/ and the commands of docs/operating.md fit the program as it is."""
+
+import configparser
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from sidekiq_py.cli import main
+from sidekiq_py.metrics.fleet import fleet_text
+from sidekiq_py.metrics.job_metrics import families
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+OPERATING = ROOT / "docs" / "operating.md"
+
+_METRIC = re.compile(r"\bsidekiq_[a-z_]+")
+_OF_HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
+# What is cut off gets three seconds, and so do the program's exit handlers.
+_AFTER_THE_TIMEOUT_SECONDS = 6
+
+
+def documents(path: Path) -> Iterator[dict[str, Any]]:
+    """The YAML documents of a file."""
+    yield from yaml.safe_load_all(path.read_text())
+
+
+def parsed(words: list[str]) -> click.Context:
+    """The context of a command line, whose flags and values have been checked; nothing runs."""
+    command: click.Command = main
+    context = click.Context(main, info_name="sidekiq-py")
+    while isinstance(command, click.Group):
+        name, words = (words[0], words[1:]) if words and not words[0].startswith("-") else ("", words)
+        found = command.get_command(context, name) if name else None
+        if found is None:
+            assert command is not main, f"no command {name!r}"
+            break
+        command = found
+        context = click.Context(command, info_name=name, parent=context)
+    return command.make_context(command.name or "", words)
+
+
+def timeout_of(arguments: list[str]) -> float:
+    """What `--timeout` says, or a worker's default."""
+    joined = " ".join(arguments).replace("=", " ")
+    found = re.search(r"--timeout (\d+)", joined)
+    return float(found[1]) if found else 25.0
+
+
+@pytest.mark.parametrize("name", ["python", "ruby"])
+def test_a_dockerfile_has_nothing_that_hadolint_reports(name: str) -> None:
+    """Its default rules."""
+    tool = Path(sys.executable).parent / "hadolint"
+    found = subprocess.run([tool, DEPLOY / "docker" / name / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["worker", "dashboard"])
+def test_kubernetes_knows_every_field(name: str) -> None:
+    """A misspelled field would be ignored there, probes included."""
+    tool = Path(sys.executable).parent / "kubernetes-validate"
+    command = [str(tool), "--strict", str(DEPLOY / "kubernetes" / f"{name}.yaml")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_the_workers_of_kubernetes_are_given_time_to_stop() -> None:
+    """More than they give their jobs."""
+    deployment = next(documents(DEPLOY / "kubernetes" / "worker.yaml"))
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    parsed(container["args"])
+    assert pod["terminationGracePeriodSeconds"] >= timeout_of(container["args"]) + _AFTER_THE_TIMEOUT_SECONDS
+    assert container["livenessProbe"]["httpGet"]["path"] == "/live"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
+
+
+def test_the_services_of_compose_start_what_there_is() -> None:
+    """Each command of ours is one, and is given time to stop."""
+    [compose] = documents(DEPLOY / "compose.yaml")
+    services = compose["services"]
+    for name in ("python", "dashboard"):
+        parsed(services[name]["command"])
+        build = services[name]["build"]
+        assert (DEPLOY / build["context"] / build["dockerfile"]).resolve().is_file()
+    for name in ("python", "ruby"):
+        grace = float(services[name]["stop_grace_period"].removesuffix("s"))
+        assert grace >= timeout_of(services[name]["command"]) + _AFTER_THE_TIMEOUT_SECONDS
+    assert "noeviction" in services["redis"]["command"]
+
+
+@pytest.mark.parametrize("name", ["sidekiq-py", "sidekiq-py-web"])
+def test_a_unit_of_systemd_starts_what_there_is(name: str) -> None:
+    """And waits long enough for it to stop."""
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(DEPLOY / "systemd" / f"{name}.service")
+    service = unit["Service"]
+    _, *words = shlex.split(service["ExecStart"])
+    parsed(words)
+    if words[0] == "worker":
+        assert service["Type"] == "notify"
+        assert float(service["TimeoutStopSec"]) >= timeout_of(words) + _AFTER_THE_TIMEOUT_SECONDS
+
+
+def exported(redis_url: str) -> set[str]:
+    """The names of all metrics, of the fleet and of a worker."""
+    of_the_fleet = {line.split()[2] for line in fleet_text(pool=redis_url).splitlines() if line.startswith("# TYPE")}
+    return of_the_fleet | {family.name for family in families({})}
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_alerts_and_board_ask_for_metrics_that_are_exported(redis_url: str) -> None:
+    """A misspelled one would never fire."""
+    known = exported(redis_url)
+    [alerts] = documents(DEPLOY / "prometheus" / "alerts.yaml")
+    expressions = [rule["expr"] for group in alerts["groups"] for rule in group["rules"]]
+    board = json.loads((DEPLOY / "grafana" / "sidekiq.json").read_text())
+    expressions += [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    [scaling] = documents(DEPLOY / "kubernetes" / "scaling.yaml")
+    expressions += [trigger["metadata"]["query"] for trigger in scaling["spec"]["triggers"]]
+
+    asked = {_OF_HISTOGRAM.sub("", name) for text in expressions for name in _METRIC.findall(text)}
+
+    assert asked
+    assert asked <= known
+
+
+def test_each_alert_leads_to_its_situation() -> None:
+    """The page has that heading."""
+    [alerts] = documents(DEPLOY / "prometheus" / "alerts.yaml")
+    known = anchors_of(OPERATING)
+    for group in alerts["groups"]:
+        for rule in group["rules"]:
+            page, _, anchor = rule["annotations"]["situation"].partition("#")
+            assert (ROOT / page) == OPERATING
+            assert anchor in known, rule["alert"]
+
+
+def commands_of(page: Path) -> list[str]:
+    """Every command line of ours on a page, without its comment."""
+    text = page.read_text()
+    lines = re.findall(r"^\$ (sidekiq-py [^#\n]*)", text, re.MULTILINE) + re.findall(r"`(sidekiq-py [^`\n]*)`", text)
+    return [line.strip() for line in lines]
+
+
+@pytest.mark.parametrize("line", sorted(set(commands_of(OPERATING))))
+def test_what_the_page_tells_to_type_is_understood(line: str) -> None:
+    """At night nobody wants to look for the right flag."""
+    _, *words = shlex.split(line)
+    parsed(words)

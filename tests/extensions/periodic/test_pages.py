@@ -1,0 +1,102 @@
+"""The timetable in the dashboard: what it shows, and its buttons."""
+
+import json
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py.api import AuditLog, CronJobs
+from sidekiq_py.web import Redaction, User, asgi_app
+from tests.web.browsing import Visitor
+
+SCRIPT = "\"'><script>alert(1)</script>"
+
+
+@pytest.fixture
+def visitor():
+    """Somebody with a role."""
+
+    def make(role="operator", **settings):
+        return Visitor(asgi_app(authorize=lambda _request: User("ada", role), **settings))
+
+    return make
+
+
+@pytest.fixture
+def report():
+    """A periodic job of Python's."""
+    return CronJobs().add(
+        "*/5 * * * * Europe/Berlin", "Report", name="report", args=["weekly", {"token": "t0ken"}], description="For all"
+    )
+
+
+def test_periodic_jobs_are_listed(visitor, report):
+    """With their text, their job, and when they run next; secrets stay hidden."""
+    page = visitor("viewer").get("/cron")
+
+    assert 'report */5 * * * * Europe/Berlin Report "weekly", {"token": "[redacted]"} default Python' in page.shown
+    assert "Run now</button>" not in page.text
+    assert 'aria-current="page">Periodic<' in page.text
+
+
+def test_one_is_shown_with_its_next_ticks_and_its_history(visitor, report, redis_client):
+    """Ticks in its own zone."""
+    jid = report.run()
+
+    page = visitor().get("/cron/job?name=report&namespace=default")
+
+    assert "For all" in page.shown
+    assert page.text.count("+01:00)") + page.text.count("+02:00)") == 10
+    assert jid in page.shown
+
+
+def test_it_is_run_disabled_enabled_and_removed(visitor, report, redis_client):
+    """Each is noted; a viewer does none of it."""
+    operator = visitor()
+    where = {"name": "report", "namespace": "default"}
+
+    assert "report was pushed as" in operator.post("/cron/act", {**where, "action": "run"}).shown
+    assert json.loads(redis_client.lindex("queue:default", 0))["class"] == "Report"
+    assert (
+        "disabled: too loud" in operator.post("/cron/act", {**where, "action": "disable", "reason": "too loud"}).shown
+    )
+    assert not CronJobs().find("report").is_enabled
+    operator.post("/cron/act", {**where, "action": "enable"})
+    assert CronJobs().find("report").is_enabled
+    assert visitor("viewer").post("/cron/act", {**where, "action": "remove"}).status == 403
+    assert "report was removed." in operator.post("/cron/act", {**where, "action": "remove"}).shown
+    assert CronJobs().find("report") is None
+    assert [entry.action for entry in AuditLog().page()] == ["remove", "enable", "disable", "run"]
+
+
+def test_one_that_has_gone_is_told(visitor):
+    """Somebody removed it."""
+    assert visitor().get("/cron/job?name=gone").status == 404
+    assert "nothing was done" in visitor().post("/cron/act", {"name": "gone", "action": "run"}).shown
+
+
+def test_what_others_wrote_into_the_timetable_stays_text(visitor, redis_client):
+    """Ruby's hashes, damaged ones included."""
+    for name in (SCRIPT, "broken"):
+        redis_client.sadd("cron_jobs:default", f"cron_job:default:{name}")
+        redis_client.hset(
+            f"cron_job:default:{name}",
+            mapping={
+                **dict.fromkeys(("klass", "description", "message", "args", "status", "last_enqueue_time"), SCRIPT),
+                "name": name,
+                "cron": SCRIPT if name == "broken" else "* * * * *",
+                "namespace": "default",
+            },
+        )
+
+    operator = visitor(redaction=Redaction.none())
+    for path in ("/cron", "/cron/job?name=broken", f"/cron/job?name={SCRIPT.replace(' ', '+')}"):
+        page = operator.get(path)
+        assert page.status in (200, 404)
+        assert "<script>alert" not in page.text
+
+
+def test_an_empty_timetable_says_how_to_fill_it(visitor):
+    """In either language."""
+    assert "sidekiq.periodic" in visitor().get("/cron").shown
+    assert sidekiq.periodic

@@ -1,0 +1,106 @@
+"""A dashboard on the emptied server, somebody who looks at it, and jobs to look at."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import redis
+
+from sidekiq_py import program
+from sidekiq_py.client import sync_client
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.web import User, asgi_app
+from tests.web.browsing import Visitor
+
+
+@pytest.fixture(autouse=True)
+def _program(redis_url: str) -> Iterator[None]:
+    """The program's own Redis is the test's server."""
+    program.reset()
+    program.configure(redis_url=redis_url, sidekiq_version="8.1.7")
+    yield
+    sync_client.current().close()
+    program.reset()
+
+
+@pytest.fixture
+def visitor() -> Callable[..., Visitor]:
+    """Makes somebody whom the host program lets in: `visitor("viewer")`, `visitor("operator", may_edit=True)`."""
+
+    def make(role: str = "operator", *, may_edit: bool = False, base: str = "", **settings: Any) -> Visitor:
+        user = User("ada", role, may_edit)
+        return Visitor(asgi_app(authorize=lambda _request: user, **settings), base=base)
+
+    return make
+
+
+@pytest.fixture
+def operator(visitor: Callable[..., Visitor]) -> Visitor:
+    """Somebody who may do everything."""
+    return visitor("operator", may_edit=True)
+
+
+@pytest.fixture
+def viewer(visitor: Callable[..., Visitor]) -> Visitor:
+    """Somebody who may look."""
+    return visitor("viewer")
+
+
+@dataclass
+class RoundTrips:
+    """How many there were."""
+
+    count: int = 0
+
+
+@pytest.fixture
+def round_trips(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[RoundTrips]]:
+    """Counts what this thread sends: `with round_trips() as made: …; made.count`."""
+
+    @contextmanager
+    def counting() -> Iterator[RoundTrips]:
+        made, here = RoundTrips(), threading.get_ident()
+
+        def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+            def send(*arguments: Any, **options: Any) -> Any:
+                made.count += threading.get_ident() == here
+                return real(*arguments, **options)
+
+            return send
+
+        with monkeypatch.context() as patch:
+            for name in ("command", "batch"):
+                patch.setattr(Link, name, counted(getattr(Link, name)))
+            yield made
+
+    return counting
+
+
+@pytest.fixture
+def payload() -> Callable[..., bytes]:
+    """Makes the bytes of a job: `payload("a1", klass="Boom", args=[1])`."""
+
+    def make(jid: str = "a" * 24, *, klass: str = "HardJob", args: Any = (), **more: Any) -> bytes:
+        job = {"retry": True, "queue": "default", "class": klass, "args": list(args), "jid": jid, "created_at": 1.5}
+        return json.dumps({**job, **more}, separators=(",", ":"), ensure_ascii=False).encode()
+
+    return make
+
+
+@pytest.fixture
+def failed(redis_client: redis.Redis, payload: Callable[..., bytes]) -> Callable[..., bytes]:
+    """Puts a job into `retry` (or another set) and gives its bytes: `failed("a1", at=60, into="dead")`."""
+
+    def put(jid: str = "a" * 24, *, at: float = 60, into: str = "retry", **about: Any) -> bytes:
+        about.setdefault("error_class", "Boom")
+        about.setdefault("error_message", "it broke")
+        raw = payload(jid, **{"failed_at": 1.5, "retry_count": 0, **about})
+        redis_client.zadd(into, {raw: now_seconds() + at})
+        return raw
+
+    return put

@@ -1,0 +1,342 @@
+"""Nobody is let in who was not named, and nothing is done that a page of the dashboard did not ask for."""
+
+import pytest
+
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.web import Account, User, asgi_app, hash_password
+from sidekiq_py.web import access as access_module
+from sidekiq_py.web.access import Access
+from sidekiq_py.web.application import build
+from tests.web.browsing import Visitor
+
+SECRET = "correct horse battery staple"
+TOKEN = "a-token-of-some-length-0123"
+
+
+@pytest.fixture(scope="module")
+def password_hash():
+    """Hashing takes its time, on purpose."""
+    return hash_password(SECRET)
+
+
+def sign_in(visitor, name, secret):
+    """Fill in the form."""
+    return visitor.post("/sign-in", {"name": name, "secret": secret}, token=_form_token(visitor))
+
+
+def _form_token(visitor):
+    visitor.send("GET", "/sign-in")
+    return visitor.cookies["sidekiq_py_form"]
+
+
+@pytest.mark.parametrize("path", ["/", "/retries", "/nowhere", "/sign-in", "/metrics", "/at/eu/"])
+def test_without_rules_every_page_is_refused_and_says_what_to_set(path):
+    """Mounted without authorization it is closed, also for this machine."""
+    reply = Visitor(asgi_app()).get(path)
+
+    assert reply.status == 403
+    assert "accounts=" in reply.shown
+    assert "authorize=" in reply.shown
+
+
+def test_at_this_machine_everybody_is_an_operator():
+    """`sidekiq-py web` on a loopback address."""
+    visitor = Visitor(build(Access(is_local=True)))
+
+    assert visitor.get("/").status == 200
+    assert "local (operator)" in visitor.get("/").shown
+
+
+@pytest.mark.parametrize(
+    "header", ["x-forwarded-for", "forwarded", "x-forwarded-host", "x-real-ip", "via", "x-forwarded-proto"]
+)
+def test_what_comes_through_a_proxy_is_not_from_this_machine(header):
+    """A proxy on this machine would let in the whole world."""
+    visitor = Visitor(build(Access(is_local=True)), headers={header: "192.0.2.1"})
+
+    assert visitor.get("/").status == 403
+
+
+def test_another_address_is_not_this_machine():
+    """Even if a port was forwarded to the loopback address."""
+    assert Visitor(build(Access(is_local=True)), client="192.0.2.7").get("/").status == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:4567", "localhost.evil.example", "", "127.0.0.1.evil"])
+def test_a_host_that_is_not_this_machine_s_is_refused(host):
+    """A page on evil.example whose name points to 127.0.0.1 must not read the dashboard."""
+    visitor = Visitor(build(Access(is_local=True)), headers={"host": host})
+
+    assert visitor.get("/").status == 403
+
+
+@pytest.mark.parametrize("host", ["localhost:4567", "127.0.0.1:80", "[::1]:4567", "LOCALHOST"])
+def test_the_names_of_this_machine_are_allowed(host):
+    """With any port."""
+    assert Visitor(build(Access(is_local=True)), headers={"host": host}).get("/").status == 200
+
+
+def test_allowed_hosts_hold_with_accounts_too(password_hash):
+    """Whoever names them means them."""
+    dashboard = asgi_app(accounts={"ada": Account(password_hash)}, allowed_hosts=["ops.example"])
+
+    assert Visitor(dashboard, headers={"host": "ops.example"}).get("/").status == 200
+    assert Visitor(dashboard, headers={"host": "other.example"}).get("/").status == 403
+
+
+def test_an_account_signs_in_and_out(password_hash):
+    """The session is a cookie; without it the form comes again."""
+    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash, "operator")}))
+    assert "Sign in" in visitor.get("/retries").shown
+
+    assert "ada (operator)" in sign_in(visitor, "ada", SECRET).shown
+    assert visitor.get("/retries").status == 200
+
+    assert "Password or token" in visitor.post("/sign-out", {}).shown
+    assert "Password or token" in visitor.get("/retries").shown
+
+
+@pytest.mark.parametrize(("name", "secret"), [("ada", "wrong"), ("eve", SECRET), ("ada", ""), ("", SECRET)])
+def test_a_wrong_name_or_password_opens_nothing(password_hash, name, secret):
+    """And the page doesn't say which of them it was."""
+    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
+
+    reply = sign_in(visitor, name, secret)
+
+    assert reply.status == 401
+    assert "That is not right" in reply.shown
+    assert "sidekiq_py_session" not in visitor.cookies
+
+
+def test_guessing_is_slowed_down(password_hash, monkeypatch):
+    """After five failures even the right password has to wait."""
+    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
+    monkeypatch.setattr(access_module, "is_password", lambda given, _hash: given == SECRET)
+    for _ in range(5):
+        assert sign_in(visitor, "ada", "wrong").status == 401
+
+    reply = sign_in(visitor, "ada", SECRET)
+
+    assert reply.status == 429
+    assert "too many failures" in reply.shown
+
+
+def test_a_new_password_ends_all_sessions(password_hash):
+    """A session is signed with the account's hash."""
+    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
+    sign_in(visitor, "ada", SECRET)
+
+    later = Visitor(asgi_app(accounts={"ada": Account(hash_password("another"))}))
+    later.cookies = visitor.cookies
+
+    assert "Password or token" in later.get("/").shown
+
+
+def test_a_session_ends_after_twelve_hours(password_hash, monkeypatch):
+    """Whatever the browser does with its cookie."""
+    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
+    sign_in(visitor, "ada", SECRET)
+    now = access_module.now_seconds()
+
+    monkeypatch.setattr(access_module, "now_seconds", lambda: now + 12 * 3600 + 1)
+
+    assert "Password or token" in visitor.get("/").shown
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "x.y", "W10.W10", "e30.e30", "bnVsbA.AAAA", "WzEsMiwzLDRd.AAAA", "é.é"])
+def test_a_made_up_session_opens_nothing(password_hash, cookie):
+    """Whatever it holds."""
+    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
+    visitor.cookies["sidekiq_py_session"] = cookie
+
+    assert "Password or token" in visitor.get("/").shown
+
+
+def test_a_session_of_one_account_is_none_of_another(password_hash):
+    """The name is part of what is signed."""
+    accounts = {"ada": Account(password_hash), "bob": Account(hash_password("b"), "operator")}
+    visitor = Visitor(asgi_app(accounts=accounts))
+    sign_in(visitor, "ada", SECRET)
+    facts, _, signature = visitor.cookies["sidekiq_py_session"].partition(".")
+    forged = access_module._encode(access_module._decode(facts).replace(b"ada", b"bob"))
+
+    visitor.cookies["sidekiq_py_session"] = f"{forged}.{signature}"
+
+    assert "Password or token" in visitor.get("/").shown
+
+
+def test_a_program_shows_its_token():
+    """And needs no form token, as no browser sends this header by itself."""
+    dashboard = asgi_app(tokens={TOKEN: "operator"})
+    program = Visitor(dashboard, headers={"authorization": f"Bearer {TOKEN}"})
+
+    assert program.get("/retries").status == 200
+    assert program.send("POST", "/queue/pause", b"name=low&action=pause").status == 303
+    assert Visitor(dashboard, headers={"authorization": "Bearer wrong"}).send("GET", "/retries").status in (303, 401)
+
+
+def test_one_can_sign_in_with_a_token():
+    """With no name."""
+    visitor = Visitor(asgi_app(tokens={TOKEN: User("on-call", "operator")}))
+
+    assert "on-call (operator)" in sign_in(visitor, "", TOKEN).shown
+
+
+def test_the_host_program_s_callable_decides(visitor):
+    """It sees the request, and None refuses."""
+    seen = []
+
+    def authorize(request):
+        seen.append(request.headers["x-user"])
+        return {"ada": "viewer", "bob": User("bob", "operator")}.get(request.headers["x-user"])
+
+    dashboard = asgi_app(authorize=authorize)
+
+    assert "(viewer)" in Visitor(dashboard, headers={"x-user": "ada"}).get("/").shown
+    assert "bob (operator)" in Visitor(dashboard, headers={"x-user": "bob"}).get("/").shown
+    assert Visitor(dashboard, headers={"x-user": "eve"}).get("/").status == 403
+    assert set(seen) == {"ada", "bob", "eve"}
+
+
+ACTIONS = [
+    ("/busy/signal", {"action": "stop"}),
+    ("/queue/pause", {"name": "low", "action": "pause"}),
+    ("/queue/clear", {"name": "low"}),
+    ("/retries/act", {"action": "delete", "key": "1", "sure": "yes"}),
+    ("/retries/all", {"action": "delete"}),
+    ("/scheduled/act", {"action": "run"}),
+    ("/scheduled/all", {"action": "run"}),
+    ("/dead/act", {"action": "retry"}),
+    ("/dead/all", {"action": "retry"}),
+    ("/queue/act", {"action": "delete", "name": "low"}),
+    ("/queue/all", {"action": "delete", "name": "low"}),
+    ("/bulk/stop", {"id": "1"}),
+    ("/job/copy", {"at": "/retries"}),
+]
+
+
+def test_every_action_is_in_the_table_above(operator):
+    """A new one is tried by the tests below as well."""
+    from sidekiq_py.web.pages import HANDLERS
+
+    posts = {handler.path for handler in HANDLERS if handler.method == "POST"}
+
+    assert posts - {"/sign-in", "/sign-out"} == {path for path, _ in ACTIONS}
+
+
+@pytest.mark.parametrize(("path", "fields"), ACTIONS)
+def test_a_viewer_does_nothing(viewer, redis_client, failed, path, fields):
+    """Even with a form that is right in all else."""
+    failed()
+    before = redis_client.dump("retry")
+
+    reply = viewer.post(path, fields)
+
+    assert reply.status == 403
+    assert redis_client.dump("retry") == before
+    assert redis_client.keys("*") == [b"retry"]
+
+
+def test_an_operator_without_the_permission_edits_nothing(visitor, failed):
+    """Whoever edits jobs can run any declared job with any arguments."""
+    failed()
+
+    assert visitor("operator").post("/job/copy", {"at": "/retries"}).status == 403
+
+
+@pytest.mark.parametrize(("path", "fields"), ACTIONS)
+@pytest.mark.parametrize(
+    "forgery",
+    [
+        {"token": "0" * 43},
+        {"token": ""},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:4567.evil.example"},
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+        {"origin": "", "sec_fetch_site": ""},
+        {"content_type": "text/plain"},
+        {"content_type": "multipart/form-data"},
+    ],
+)
+def test_a_forged_form_does_nothing(operator, redis_client, failed, path, fields, forgery):
+    """Another site makes the browser send a form with the operator's cookies."""
+    failed()
+
+    reply = operator.post(path, fields, **forgery)
+
+    assert reply.status in (403, 415)
+    assert redis_client.keys("*") == [b"retry"]
+
+
+def test_a_page_does_nothing(operator, redis_client, failed):
+    """No action answers to GET."""
+    failed()
+    before = redis_client.dump("retry")
+
+    for path, _ in ACTIONS:
+        operator.get(f"{path}?action=delete&sure=yes&name=low")
+
+    assert redis_client.dump("retry") == before
+
+
+@pytest.mark.parametrize("origin", ["https://ops.example", "HTTPS://OPS.EXAMPLE"])
+def test_a_proxy_s_own_address_can_be_named(origin, visitor, redis_client):
+    """Where it changes the Host header."""
+    operator = visitor("operator", origins=["https://ops.example/"])
+
+    assert operator.post("/queue/pause", {"name": "low", "action": "pause"}, origin=origin).status == 200
+    assert redis_client.smembers("paused") == {b"low"}
+
+
+def test_every_response_bears_the_headers_that_keep_it_in_its_place(operator):
+    """No script or style but our own files; no frame; no guessing of types; no copies."""
+    for path in ("/", "/nowhere", "/assets/app.js", "/retries?live=1"):
+        headers = operator.get(path).headers
+
+        assert "script-src 'self'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+    assert operator.get("/").headers["cache-control"] == "no-store"
+
+
+def test_cookies_are_for_the_dashboard_alone(password_hash):
+    """Scripts can't read them, and other paths and other sites don't get them."""
+    from sidekiq_py.web.gateway import answer
+
+    dashboard = asgi_app(accounts={"ada": Account(password_hash)})
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "scheme": "https",
+        "path": "/jobs/sign-in",
+        "root_path": "/jobs",
+        "query_string": b"",
+        "headers": [(b"host", b"x")],
+        "client": None,
+        "server": ("x", 443),
+    }
+
+    [cookie] = [text for name, text in answer(dashboard, scope, b"").headers if name == "set-cookie"]
+
+    assert {"HttpOnly", "Secure", "SameSite=strict", "Path=/jobs/"} <= set(cookie.split("; "))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"accounts": lambda h: {"ada": Account(h, "admin")}},
+        {"accounts": lambda _h: {"ada": Account("plain password")}},
+        {"tokens": lambda _h: {"short": "viewer"}},
+        {"tokens": lambda _h: {TOKEN: "admin"}},
+        {"servers": lambda _h: {}},
+        {"servers": lambda _h: {"a/b": "redis://localhost"}},
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_an_error(settings, password_hash):
+    """At the start, not at the first request."""
+    with pytest.raises(ConfigError):
+        asgi_app(**{name: make(password_hash) for name, make in settings.items()})

@@ -1,0 +1,396 @@
+"""What buttons do, to the jobs that were chosen or to all that fit."""
+
+import json
+import re
+from html import unescape
+
+import pytest
+
+from sidekiq_py import program
+from sidekiq_py.api import AuditLog, BulkRuns, BulkStatus, DeadSet, Queue, RetrySet
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.web import Redaction
+from tests.support.waiting import eventually
+from tests.web.test_pages import enter_process, fill
+
+
+def keys_on(page):
+    """The values of the check boxes of a list."""
+    return [unescape(key) for key in re.findall(r'type="checkbox" name="key" value="([^"]+)"', page.text)]
+
+
+def finished(run_id=None):
+    """The last run, once it has ended."""
+    [run, *_] = BulkRuns().latest()
+    return eventually(lambda: state if (state := BulkRuns().find(run.id)).status is not BulkStatus.RUNNING else None)
+
+
+def test_chosen_jobs_are_retried(operator, redis_client, failed):
+    """They go to their queues; the others stay."""
+    for jid in "abc":
+        failed(jid)
+    keys = keys_on(operator.get("/retries"))
+
+    reply = operator.post("/retries/act", {"action": "retry", "key": keys[:2]})
+
+    assert "2 jobs were sent back to their queues." in reply.shown
+    assert [json.loads(raw)["jid"] for raw in redis_client.lrange("queue:default", 0, -1)] == ["b", "a"]
+    assert [entry.jid for entry in RetrySet()] == ["c"]
+
+
+def test_chosen_jobs_are_killed(operator, failed):
+    """They wait in the dead set then."""
+    failed("a")
+
+    reply = operator.post("/retries/act", {"action": "kill", "key": keys_on(operator.get("/retries"))})
+
+    assert "1 job was moved to the dead set." in reply.shown
+    assert [entry.jid for entry in DeadSet()] == ["a"]
+
+
+def test_a_scheduled_job_is_run_now(operator, redis_client, payload):
+    """Nothing in it changes but when it was enqueued."""
+    redis_client.zadd("schedule", {payload("a"): now_seconds() + 3600})
+
+    operator.post("/scheduled/act", {"action": "run", "key": keys_on(operator.get("/scheduled"))})
+
+    assert redis_client.llen("queue:default") == 1
+
+
+def test_deleting_asks_before(operator, failed):
+    """Nothing is gone until somebody says yes."""
+    failed("a", into="dead")
+    keys = keys_on(operator.get("/dead"))
+
+    question = operator.post("/dead/act", {"action": "delete", "key": keys})
+    assert "Delete 1 job? This cannot be undone." in question.shown
+    assert DeadSet().size == 1
+
+    assert "1 job was deleted." in operator.post("/dead/act", {"action": "delete", "key": keys, "sure": "yes"}).shown
+    assert DeadSet().size == 0
+
+
+def test_a_job_that_has_left_is_told(operator, redis_client, failed):
+    """Somebody else was faster."""
+    failed("a")
+    keys = keys_on(operator.get("/retries"))
+    redis_client.delete("retry")
+
+    assert "1 job had left already." in operator.post("/retries/act", {"action": "retry", "key": keys}).shown
+
+
+def test_what_is_no_job_cannot_be_retried_and_stays(operator, redis_client):
+    """The page says why."""
+    redis_client.zadd("dead", {b"\xffjunk": 1})
+
+    reply = operator.post("/dead/act", {"action": "retry", "key": keys_on(operator.get("/dead"))})
+
+    assert "1 job could not be moved and stay: not UTF-8" in reply.shown
+    assert redis_client.zrange("dead", 0, -1) == [b"\xffjunk"]
+
+
+@pytest.mark.parametrize(
+    "key", ["", "x", "1", "nan-abc", "1e999-abc", "(1-abc", "1 2-abc", "1\n-abc", "-inf-x", "9" * 500]
+)
+def test_a_made_up_key_chooses_nothing(operator, redis_client, failed, key):
+    """Whatever it holds."""
+    failed("a")
+
+    reply = operator.post("/retries/act", {"action": "delete", "sure": "yes", "key": key})
+
+    assert reply.status == 200
+    assert redis_client.zcard("retry") == 1
+
+
+def test_jobs_that_share_their_time_are_told_apart(operator, redis_client, payload):
+    """A bulk push schedules thousands for one instant; exactly the chosen one goes."""
+    rows = {payload(f"{n:024}"): 2_000_000_000 for n in range(2500)}
+    redis_client.zadd("schedule", rows)
+    keys = keys_on(operator.get("/scheduled?from=2400"))
+
+    operator.post("/scheduled/act", {"action": "delete", "sure": "yes", "key": [keys[3]]})
+
+    assert redis_client.zcard("schedule") == 2499
+    assert redis_client.zscore("schedule", payload(f"{2403:024}")) is None
+
+
+def test_all_that_fit_are_retried_in_the_background(operator, redis_client, failed):
+    """With a count before, and a page that tells how it goes."""
+    for n in range(30):
+        failed(f"{n:024}", klass="Mail" if n % 3 else "Other")
+
+    before = operator.get("/retries/all?class=Mail")
+    assert "20 jobs fit." in before.shown
+
+    page = operator.post("/retries/all", {"action": "retry", "class": "Mail", "counted": "20"})
+    state = finished()
+
+    assert "Retry now: Retries" in page.shown
+    assert (state.status, state.moved, state.total, state.user) == (BulkStatus.FINISHED, 20, 20, "ada")
+    assert redis_client.llen("queue:default") == 20
+    assert redis_client.zcard("retry") == 10
+    assert "Finished. 20 of 20 jobs dealt with." in operator.get(f"/bulk/run?id={state.id}").shown
+    assert "class is Mail" in operator.get("/bulk").shown
+
+
+def test_a_bulk_action_keeps_its_pace_and_is_stopped(operator, failed):
+    """What was not dealt with yet stays."""
+    for n in range(100):
+        failed(f"{n:024}")
+    operator.post("/retries/all", {"action": "delete", "per_second": "10", "counted": "100"})
+    [run] = BulkRuns().latest()
+
+    assert "stops before the next jobs" in operator.post("/bulk/stop", {"id": run.id}).shown
+
+    state = finished()
+    assert state.status is BulkStatus.STOPPED
+    assert state.moved < 30
+    assert RetrySet().size == 100 - state.moved
+
+
+def test_what_fails_again_at_once_is_not_retried_for_ever(operator, redis_client, failed):
+    """As many are looked at as there were."""
+    for n in range(5):
+        failed(f"{n:024}", at=60 + n)
+    raw = [entry.value for entry in RetrySet()]
+    number = iter(range(1000))
+
+    def come_back(_job, _payload, _queue, call_next):
+        redis_client.zadd("retry", {raw[0][:-1] + b',"again":%d}' % next(number): now_seconds() + 3600})
+        return call_next()
+
+    program.client_middleware.add(come_back)
+    operator.post("/retries/all", {"action": "retry"})
+
+    assert finished().moved <= 10
+
+
+def test_counting_a_large_set_goes_on_page_by_page(operator, redis_client, payload):
+    """Each look counts some thousand; the script of the page asks on."""
+    redis_client.zadd("dead", {payload(f"{n:024}", args=["x" if n % 2 else "y"]): n for n in range(12_000)})
+
+    page = operator.get("/dead/all?argument=x")
+    assert "5,000 jobs fit so far." in page.shown
+    [link] = re.findall(r'id="count-on" href="([^"]+)"', page.text)
+
+    assert "6,000 jobs fit." in operator.get(unescape(link)).shown
+
+
+@pytest.mark.parametrize("pace", ["0", "-1", "x", "1.5", "9" * 30])
+def test_a_pace_that_is_none_starts_nothing(operator, failed, pace):
+    """It is told."""
+    failed("a")
+
+    reply = operator.post("/retries/all", {"action": "delete", "per_second": pace})
+
+    assert "whole number" in reply.shown
+    assert RetrySet().size == 1
+
+
+def test_an_action_goes_by_what_is_shown(visitor, failed):
+    """Nobody finds out what is hidden by acting on it."""
+    failed("a", klass="Mail", args=["anna"])
+    operator = visitor("operator", redaction=Redaction(jobs={"Mail": ["args"]}))
+
+    operator.post("/retries/all", {"action": "delete", "argument": "anna"})
+
+    assert finished().moved == 0
+    assert RetrySet().size == 1
+
+
+def test_a_queue_is_paused_and_goes_on(operator, redis_client, payload):
+    """Pausing names the Ruby processes that do not obey."""
+    fill(redis_client, payload, 1, "low")
+    enter_process(redis_client, "rb:1:aaa", queues=["low"])
+    enter_process(redis_client, "py:1:bbb", queues=["low"], labels=["sidekiq_py"])
+
+    reply = operator.post("/queue/pause", {"name": "low", "action": "pause"})
+    assert "low is paused." in reply.shown
+    assert "rb:1:aaa" in reply.shown
+    assert "py:1:bbb" not in reply.shown
+    assert Queue("low").paused
+
+    operator.post("/queue/pause", {"name": "low", "action": "unpause"})
+    assert not Queue("low").paused
+
+
+def test_a_queue_is_cleared_after_a_count(operator, redis_client, payload):
+    """The question says how many."""
+    fill(redis_client, payload, 7, "low")
+
+    assert "7 jobs wait in this queue" in operator.get("/queue/clear?name=low").shown
+    assert "7 jobs were deleted from low." in operator.post("/queue/clear", {"name": "low"}).shown
+    assert redis_client.exists("queue:low") == 0
+
+
+def test_chosen_jobs_of_a_queue_are_deleted_or_moved(operator, redis_client, payload):
+    """Also if workers have taken others meanwhile."""
+    fill(redis_client, payload, 10)
+    keys = keys_on(operator.get("/queue?name=default"))
+    redis_client.rpop("queue:default", 2)
+
+    operator.post("/queue/act", {"name": "default", "action": "delete", "sure": "yes", "key": [keys[3]]})
+    moved = operator.post(
+        "/queue/act", {"name": "default", "action": "move", "target": "low", "key": [keys[1], keys[5]]}
+    )
+
+    assert "1 job was moved. 1 job had left already." in moved.shown
+    left = [json.loads(raw)["args"][0] for raw in redis_client.lrange("queue:default", 0, -1)]
+    assert sorted(left) == [2, 4, 6, 7, 8, 9]
+    assert [json.loads(raw)["args"][0] for raw in redis_client.lrange("queue:low", 0, -1)] == [5]
+
+
+def test_all_jobs_of_a_queue_that_fit_are_moved(operator, redis_client, payload):
+    """In the background, too."""
+    redis_client.sadd("queues", "default")
+    redis_client.lpush("queue:default", *[payload(f"{n:024}", klass="AB"[n % 2]) for n in range(20)])
+
+    operator.post("/queue/all", {"name": "default", "action": "move", "target": "low", "class": "A"})
+
+    assert finished().moved == 10
+    assert (redis_client.llen("queue:default"), redis_client.llen("queue:low")) == (10, 10)
+
+
+def test_processes_are_quieted_stopped_and_dumped(operator, redis_client):
+    """One, or all but those that live in other programs."""
+    for identity in ("rb:1:aaa", "py:1:bbb"):
+        enter_process(redis_client, identity)
+    enter_process(redis_client, "app:1:ccc", embedded=True)
+
+    operator.post("/busy/signal", {"action": "quiet", "identity": "rb:1:aaa"})
+    reply = operator.post("/busy/signal", {"action": "stop", "identity": ""})
+
+    assert redis_client.lrange("rb:1:aaa-signals", 0, -1) == [b"TERM", b"TSTP"]
+    assert redis_client.lrange("py:1:bbb-signals", 0, -1) == [b"TERM"]
+    assert redis_client.exists("app:1:ccc-signals") == 0
+    assert "2 processes will finish and leave" in reply.shown
+    assert "1 cannot be reached" in reply.shown
+
+
+def test_a_copy_has_changed_arguments_and_every_other_byte_as_it_was(operator, redis_client):
+    """Large integers, float texts, escapes and foreign keys; the failure is left behind."""
+    raw = (
+        b'{"class":"HardJob","args":[12345678901234567890123, 1.0e3,"caf\\u00e9",{"a" : 1}],"queue":"default",'
+        b'"jid":"old","retry":true,"x-y":{"k": 1.50},"created_at":1.5,"error_class":"E","error_message":"m",'
+        b'"retry_count":3,"failed_at":2}'
+    )
+    redis_client.zadd("retry", {raw: 1})
+    [key] = keys_on(operator.get("/retries"))
+    where = {"at": "/retries", "key": key}
+
+    form = operator.get(f"/job/copy?at=/retries&key={key}")
+    assert "12345678901234567890123</textarea>" in form.text
+    reply = operator.post(
+        "/job/copy",
+        {
+            **where,
+            "queue": "low",
+            "argument-0": "12345678901234567890123",
+            "argument-1": "1.0e3",
+            "argument-2": '"caf\\u00e9"',
+            "argument-3": '{"a" : 2}\r\n',
+            "more": "[]",
+        },
+    )
+
+    [copy] = redis_client.lrange("queue:low", 0, -1)
+    jid = json.loads(copy)["jid"]
+    assert f"Job id {jid}" in reply.shown
+    pattern = (
+        rb'{"class":"HardJob","args":[12345678901234567890123, 1.0e3,"caf\u00e9",{"a" : 2},[]],"queue":"low",'
+        rb'"jid":"%s","retry":true,"x-y":{"k": 1.50},"created_at":NOW,"enqueued_at":NOW}' % jid.encode()
+    )
+    assert re.sub(rb"_at\":\d+", rb'_at":NOW', copy) == pattern
+    assert redis_client.zrange("retry", 0, -1) == [raw]
+    assert redis_client.smembers("queues") == {b"low"}
+
+
+def test_a_copy_without_changes_keeps_the_bytes_of_its_arguments(operator, redis_client):
+    """Line ends that a browser puts in count as no change."""
+    raw = b'{"class":"A","args":[ "one\\ntwo" ,{"x":\n1}],"queue":"default","jid":"old"}'
+    redis_client.zadd("dead", {raw: 1})
+    [key] = keys_on(operator.get("/dead"))
+
+    operator.post(
+        "/job/copy",
+        {"at": "/dead", "key": key, "queue": "default", "argument-0": '"one\\ntwo"', "argument-1": '{"x":\r\n1}'},
+    )
+
+    [copy] = redis_client.lrange("queue:default", 0, -1)
+    assert b'"args":[ "one\\ntwo" ,{"x":\n1}]' in copy
+
+
+def test_a_copy_can_wait(operator, redis_client, failed):
+    """In the schedule."""
+    failed("a", args=[1])
+    [key] = keys_on(operator.get("/retries"))
+
+    operator.post("/job/copy", {"at": "/retries", "key": key, "queue": "default", "in": "3600", "argument-0": "2"})
+
+    [(copy, score)] = redis_client.zrange("schedule", 0, -1, withscores=True)
+    assert json.loads(copy)["args"] == [2]
+    assert 3500 < score - now_seconds() <= 3600
+
+
+def test_a_copy_that_is_no_json_is_not_enqueued(operator, redis_client, failed):
+    """What was typed is still there."""
+    failed("a", args=[1])
+    [key] = keys_on(operator.get("/retries"))
+
+    reply = operator.post("/job/copy", {"at": "/retries", "key": key, "queue": "default", "argument-0": "<oops"})
+
+    assert reply.status == 422
+    assert "argument 1 is not JSON" in reply.shown
+    assert "&lt;oops</textarea>" in reply.text
+    assert redis_client.exists("queue:default") == 0
+
+
+def test_a_hidden_argument_is_copied_unseen(visitor, redis_client, failed):
+    """It can neither be read nor changed in the form."""
+    failed("a", args=[{"password": "hunter2"}, 1])
+    operator = visitor("operator", may_edit=True)
+    [key] = keys_on(operator.get("/retries"))
+
+    form = operator.get(f"/job/copy?at=/retries&key={key}")
+    assert "hunter2" not in form.text
+    operator.post(
+        "/job/copy",
+        {"at": "/retries", "key": key, "queue": "default", "argument-0": '"stolen"', "argument-1": "2"},
+    )
+
+    [copy] = redis_client.lrange("queue:default", 0, -1)
+    assert json.loads(copy)["args"] == [{"password": "hunter2"}, 2]
+
+
+def test_a_member_of_a_batch_is_not_copied(operator, failed, redis_client):
+    """Its batch would count the copy as the job itself."""
+    failed("a", sidekiq_py_batch=["b", 1])
+    [key] = keys_on(operator.get("/retries"))
+
+    reply = operator.get(f"/job/copy?at=/retries&key={key}")
+
+    assert reply.status == 422
+    assert "belongs to a batch" in reply.shown
+
+
+def test_what_was_done_stands_in_the_audit_log(operator, failed, redis_client):
+    """Who, what, and to which jobs; before it is done."""
+    failed("job-1")
+    operator.post("/retries/act", {"action": "kill", "key": keys_on(operator.get("/retries"))})
+    operator.post("/queue/pause", {"name": "low", "action": "pause"})
+
+    paused, killed = AuditLog().page()
+    assert (paused.user, paused.action, paused.subject) == ("ada", "pause", "queue low")
+    assert (killed.action, killed.subject, killed.details) == ("kill", "Retries", "1 chosen: job-1")
+    assert "job-1" in operator.get("/audit").shown
+
+
+def test_what_cannot_be_noted_is_not_done(operator, redis_client, failed):
+    """An action that nobody could trace must not happen."""
+    failed("a")
+    redis_client.set("sidekiq_py:audit", "in the way")
+
+    reply = operator.post("/retries/act", {"action": "retry", "key": keys_on(operator.get("/retries"))})
+
+    assert reply.status == 502
+    assert RetrySet().size == 1

@@ -1,0 +1,279 @@
+"""What somebody who can write to Redis, or send requests, tries: nothing executes and no page breaks."""
+
+import json
+import random
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+
+from sidekiq_py.clock import now_seconds
+from tests.web.test_pages import enter_process
+
+SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}${7*7}</textarea></title><svg/onload=1>"
+# Elements and attributes that run something or lead elsewhere.
+_FORBIDDEN = ("iframe", "object", "embed", "base", "style", "math", "template", "img")
+_PAGES = ("/", "/busy", "/queues", "/retries", "/scheduled", "/dead", "/metrics", "/audit", "/bulk")
+
+
+class Checker(HTMLParser):
+    """Looks at every tag of a page, and notes what no page of ours has."""
+
+    def __init__(self):
+        super().__init__()
+        self.faults = []
+
+    def handle_starttag(self, tag, attrs):
+        """One tag."""
+        if tag in _FORBIDDEN:
+            self.faults.append(tag)
+        for name, value in attrs:
+            if name.startswith("on") or name == "style":
+                self.faults.append(f"{tag} {name}")
+            if name in ("href", "src", "action") and not (value or "").startswith(("/", "#")):
+                self.faults.append(f"{tag} {name}={value}")
+        if tag == "script" and not dict(attrs).get("src", "").startswith("/assets/"):
+            self.faults.append("script")
+
+
+def check(reply):
+    """The page came, and holds nothing that it should not."""
+    assert reply.status < 500, reply.shown
+    checker = Checker()
+    checker.feed(reply.text)
+    assert checker.faults == []
+    assert "\\x3cscript" not in reply.text
+    reply.text.encode()
+
+
+def links_of(reply):
+    """Where a page leads to, of the kinds that depend on what Redis holds."""
+    return [
+        unescape(link) for link in re.findall(r'href="([^"]+)"', reply.text) if "?" in link and "/assets/" not in link
+    ]
+
+
+def test_scripts_in_every_field_of_a_payload_stay_text(operator, redis_client):
+    """Keys and values, of a shape that is right and of one that is not."""
+    plain = {
+        **dict.fromkeys(("class", "queue", "jid", "error_class", "error_message", "display_class", "bid"), SCRIPT),
+        **dict.fromkeys(("wrapped", "traceparent", "cattr", "locale", SCRIPT), SCRIPT),
+        "args": [SCRIPT, {SCRIPT: [SCRIPT]}],
+        "tags": [SCRIPT],
+        "retry": SCRIPT,
+        "error_backtrace": [SCRIPT],
+        "retry_count": 1,
+        "created_at": SCRIPT,
+        "enqueued_at": SCRIPT,
+        "failed_at": SCRIPT,
+    }
+    crooked = {**plain, "args": {SCRIPT: SCRIPT}, "tags": SCRIPT, "retry_count": SCRIPT, "error_backtrace": SCRIPT}
+    active = {**plain, "class": "Sidekiq::ActiveJob::Wrapper", "args": [{"job_class": SCRIPT, "arguments": [SCRIPT]}]}
+    rows = [json.dumps(job).encode() for job in (plain, crooked, active)]
+    for key in ("retry", "schedule", "dead"):
+        redis_client.zadd(key, dict.fromkeys(rows, now_seconds()))
+    redis_client.sadd("queues", SCRIPT, "low")
+    redis_client.lpush(f"queue:{SCRIPT}", *rows)
+    redis_client.sadd("paused", SCRIPT)
+    enter_process(redis_client, SCRIPT, queues=[SCRIPT], labels=[SCRIPT], tag=SCRIPT, version=SCRIPT, running=rows)
+    redis_client.hset(f"{now_minute()}", mapping={f"{SCRIPT}|p": 1, f"{SCRIPT}|ms": 5})
+    operator.post("/queue/pause", {"name": SCRIPT, "action": "pause"})
+    operator.post("/retries/all", {"action": "kill", "class": SCRIPT, "argument": SCRIPT})
+
+    seen = set()
+    waiting = [*_PAGES]
+    while waiting:
+        path = waiting.pop()
+        reply = operator.get(path)
+        check(reply)
+        seen.add(path)
+        waiting += [link for link in links_of(reply) if link not in seen and link not in waiting][:30]
+    assert len(seen) > 40
+
+
+def now_minute():
+    """The key of this minute's metrics."""
+    from sidekiq_py.wire import metrics_keys
+
+    return metrics_keys.minute(now_seconds(), 8)
+
+
+@pytest.mark.parametrize("name", ["class", "queue", "argument", "error", "after", "before", "order", "from", "period"])
+def test_scripts_in_an_address_stay_text(operator, failed, name):
+    """In every parameter of every page."""
+    from urllib.parse import quote
+
+    failed()
+    for path in (*_PAGES, "/queue", "/queue/clear", "/retries/all", "/job", "/job/copy", "/metrics/job", "/bulk/run"):
+        for field in (name, "name", "jid", "id", "key", "at"):
+            check(operator.get(f"{path}?{field}={quote(SCRIPT)}&name=x&class=x"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//evil.example/",
+        "/\\evil.example",
+        "/..",
+        "/../../etc/passwd",
+        "/assets/../application.py",
+        "/assets/..%2fapplication.py",
+        "/assets/",
+        "/assets//etc/passwd",
+        "/at//",
+        "/at/..//",
+        "/at/x\n/",
+        "/\x00",
+        "/%00",
+        "/retries/",
+        "/RETRIES",
+        "/%2e%2e/",
+        "/\ud800".encode(errors="surrogatepass").decode("latin-1"),
+    ],
+)
+def test_a_crooked_path_leads_nowhere(operator, path):
+    """No file, no other site, no fault."""
+    for method in ("GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS"):
+        reply = operator.send(method, path, headers={"origin": "http://localhost:4567"})
+
+        assert reply.status in (403, 404, 405, 415), (method, reply.status)
+        assert "location" not in reply.headers
+        assert "import" not in reply.text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "a b", '"><script>', "localhost@evil.example", "x" * 5000])
+def test_a_crooked_host_stands_in_no_link(operator, host):
+    """Links begin with a slash, so a forged Host leads nobody away, and no cache keeps the page."""
+    for path in ("/", "/job?jid=x", "/sign-in"):
+        reply = operator.get(path, host=host)
+
+        check(reply)
+        assert host not in reply.text
+
+
+def test_a_redirect_stays_in_the_dashboard(operator, failed):
+    """Whatever a form says."""
+    failed()
+    for field in ("next", "at", "name", "order", "class", "id"):
+        body = f"form_token={operator.form_token}&action=none&{field}=%2F%2Fevil.example%0d%0aX:y".encode()
+        for path in ("/retries/act", "/queue/act", "/queue/pause", "/bulk/stop", "/busy/signal"):
+            reply = operator.send(
+                "POST", path, body, headers={"origin": "http://localhost:4567", "sec-fetch-site": "same-origin"}
+            )
+            location = reply.headers.get("location", "/")
+            assert location.startswith("/")
+            assert not location.startswith("//")
+            assert "\r" not in location
+            assert "\n" not in location
+
+
+def test_a_form_is_read_within_bounds(operator):
+    """Too large, too many fields, or no UTF-8."""
+    for body, status in ((b"a=" + b"x" * 5_000_000, 413), (b"a&" * 6000, 400), (b"a=%ff&form_token=x", 400)):
+        reply = operator.send("POST", "/retries/act", body, headers={"origin": "http://localhost:4567"})
+        assert reply.status == status
+
+
+def _value(draw, depth=0):
+    kind = draw.randrange(12 if depth < 5 else 9)
+    if kind == 0:
+        return draw.choice([10**25, -(10**400), 0, 2**63])
+    if kind == 1:
+        return draw.choice([1.5, 1e300, -0.0])
+    if kind == 2:
+        return draw.choice([None, True, False])
+    if kind < 9:
+        alphabet = "a\"'<>&{}%$\\/\x00\x1b\u202e\u2066\ufeff\u0000\U0001f600é\n\r\t"
+        return "".join(draw.choices(alphabet, k=draw.randrange(20)))
+    if kind < 11:
+        return [_value(draw, depth + 1) for _ in range(draw.randrange(4))]
+    return {str(_value(draw, 9)): _value(draw, depth + 1) for _ in range(draw.randrange(4))}
+
+
+_KEYS = (
+    *("class", "args", "jid", "queue", "retry", "created_at", "enqueued_at", "failed_at", "retried_at", "tags"),
+    *("error_class", "error_message", "error_backtrace", "retry_count", "wrapped", "display_class", "bid", "encrypt"),
+)
+
+
+def _hostile(draw):
+    kind = draw.randrange(10)
+    if kind == 0:
+        return draw.randbytes(draw.randrange(60))
+    if kind == 1:
+        return b"[" * draw.randrange(300) + b"]" * draw.randrange(300)
+    if kind == 2:
+        return b'{"class":"A","args":["\\ud800","\\udc00x"],"jid":"\\ud800"}'
+    if kind == 3:
+        return b'{"class":"A","args":[' + b'{"a":' * 120 + b"1" + b"}" * 120 + b"]}"
+    if kind == 4:
+        return b'{"class":"A","args":[1e999,-1E400,NaN],"class":"B"}'
+    job = {key: _value(draw) for key in draw.sample(_KEYS, draw.randrange(len(_KEYS)))}
+    if kind > 5:
+        job |= {"class": "HardJob", "args": [_value(draw) for _ in range(3)]}
+    return json.dumps(job, ensure_ascii=draw.random() < 0.5).encode(errors="surrogatepass")
+
+
+def test_ten_thousand_hostile_payloads_break_no_page(operator, redis_client):
+    """Bytes, wrong types, depth, half letters, control and direction marks, numbers out of every range."""
+    draw = random.Random(4567)
+    rows = [_hostile(draw) for _ in range(10_000)]
+    redis_client.zadd("dead", {raw: draw.choice([1.0, 1e18, -5.0, now_seconds()]) for raw in rows})
+    redis_client.zadd("retry", dict.fromkeys(rows[:300], float("inf")))
+    redis_client.sadd("queues", "low")
+    redis_client.lpush("queue:low", *rows[:2000])
+    enter_process(redis_client, "rb:1:aaa")
+    for number, raw in enumerate(rows[:100]):
+        redis_client.hset("rb:1:aaa:work", f"t{number}", raw)
+        redis_client.hset("rb:1:aaa:work", f"u{number}", json.dumps({"queue": "q", "payload": raw.decode("latin-1")}))
+
+    for start in range(0, 10_000, 50):
+        check(operator.get(f"/dead?from={start}"))
+    for path in ("/retries", "/queue?name=low", "/busy", "/dead?argument=a", "/dead?error=a", "/dead/all?class=A"):
+        check(operator.get(path))
+    for start in (0, 1000, 2000, 4000):
+        for link in [link for link in links_of(operator.get(f"/dead?from={start}")) if "key=" in link]:
+            check(operator.get(link))
+            check(operator.get(link.replace("/job?", "/job/copy?")))
+
+
+def test_one_huge_payload_makes_no_huge_page(operator, redis_client):
+    """Ten megabytes, a hundred thousand elements, an integer of a hundred thousand digits."""
+    rows = [
+        json.dumps({"class": "A", "args": ["x" * 10_000_000]}),
+        json.dumps({"class": "A", "args": list(range(100_000)), "error_message": "m" * 1_000_000, "error_class": "E"}),
+        '{"class":"A","args":[' + "7" * 100_000 + "]}",
+        json.dumps({"class": "B" * 1_000_000, "jid": "j" * 100_000, "queue": "q" * 100_000, "args": []}),
+        json.dumps({"class": "A", "args": [], "error_class": "E", "error_backtrace": ["line " * 1000] * 5000}),
+    ]
+    redis_client.zadd("dead", dict.fromkeys(rows, 5))
+    page = operator.get("/dead")
+    check(page)
+    assert len(page.text) < 400_000
+
+    for link in [link for link in links_of(page) if "key=" in link]:
+        reply = operator.get(link)
+        check(reply)
+        assert len(reply.text) < 2_000_000
+
+
+def test_what_cannot_be_seen_is_spelled_out(operator, redis_client):
+    """Text that turns the direction of writing could pass for another class."""
+    redis_client.zadd("dead", {json.dumps({"class": "Pay\u202egnihton", "args": ["\u0000\ufeff"]}): 5})
+
+    page = operator.get("/dead")
+
+    assert "\u202e" not in page.text
+    assert "Pay\\u202egnihton" in page.shown
+
+
+def test_a_notice_is_text(operator):
+    """Even a forged cookie."""
+    import base64
+
+    operator.cookies["sidekiq_py_notice"] = base64.urlsafe_b64encode(SCRIPT.encode()).decode()
+    check(operator.get("/bulk"))
+    for junk in ("%%%", "a", "////", "é".encode().decode("latin-1")):
+        operator.cookies["sidekiq_py_notice"] = junk
+        check(operator.get("/bulk"))

@@ -1,0 +1,186 @@
+"""The dashboard in programs of each framework, as the examples have it, and as a command of its own."""
+
+import os
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from tests.support.web_server import HttpClient, WebServer
+from tests.support.worker_process import REPOSITORY, SOURCE_ROOTS
+
+EXAMPLES = REPOSITORY / "examples"
+
+
+@pytest.fixture
+def environment(redis_url, tmp_path):
+    """Where Redis is, this tree's code, and a database of the test's own."""
+    return {
+        "REDIS_URL": redis_url,
+        "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS)),
+        "DATABASE": str(tmp_path / "shop.sqlite3"),
+    }
+
+
+def pause_low(client, base):
+    """Press the button that pauses the queue `low`."""
+    client.get(f"{base}/queues")
+    return client.post(
+        f"{base}/queue/pause",
+        {"name": "low", "action": "pause", "form_token": client.cookie("sidekiq_py_form")},
+    )
+
+
+@pytest.mark.parametrize(
+    ("folder", "command"),
+    [
+        ("dashboard_fastapi", [sys.executable, "-m", "uvicorn", "main:app", "--port", "{port}"]),
+        ("dashboard_flask", [sys.executable, "-m", "flask", "--app", "main", "run", "--port", "{port}"]),
+    ],
+)
+def test_a_program_behind_a_sign_on_proxy_shows_it(folder, command, environment, redis_client):
+    """Nobody without a name, everybody to look, operators to act."""
+    redis_client.sadd("queues", "low")
+    with WebServer(command, environment=environment, folder=EXAMPLES / folder) as server:
+        nobody, bob, ada = (
+            HttpClient(server, {"X-Forwarded-User": name} if name else None)
+            for name in ("", "bob@example.com", "ada@example.com")
+        )
+        assert nobody.get("/sidekiq/")[0] == 403
+        assert nobody.get("/")[0] == 200
+
+        status, page = bob.get("/sidekiq/")
+        assert (status, "bob@example.com (viewer)" in page) == (200, True)
+        assert 'href="/sidekiq/retries"' in page
+        assert bob.get("/sidekiq/assets/app.js")[0] == 200
+        assert pause_low(bob, "/sidekiq")[0] == 403
+
+        status, page = pause_low(ada, "/sidekiq")
+        assert (status, "low is paused." in page) == (200, True)
+    assert redis_client.smembers("paused") == {b"low"}
+
+
+@pytest.mark.parametrize("how", ["wsgi", "asgi"])
+def test_django_shows_it_to_superusers(how, environment, redis_client):
+    """Who signs in at Django's admin; under WSGI and ASGI, with Django's session in its database."""
+    redis_client.sadd("queues", "low")
+    folder = EXAMPLES / "dashboard_django"
+    environment |= {
+        "DJANGO_SUPERUSER_PASSWORD": "secret",
+        "DJANGO_SUPERUSER_EMAIL": "ada@example.com",
+        "DJANGO_SUPERUSER_USERNAME": "ada",
+        "DJANGO_SETTINGS_MODULE": "shop.settings",
+    }
+    for arguments in (["migrate", "--verbosity", "0"], ["createsuperuser", "--noinput"]):
+        command = [sys.executable, "manage.py", *arguments]
+        subprocess.run(command, cwd=folder, env={**os.environ, **environment}, check=True, capture_output=True)
+    served = {
+        "wsgi": [sys.executable, "manage.py", "runserver", "--noreload", "{port}"],
+        "asgi": [
+            *(sys.executable, "-m", "uvicorn", "--factory", "django.core.asgi:get_asgi_application"),
+            *("--app-dir", str(folder), "--port", "{port}"),
+        ],
+    }
+    with WebServer(served[how], environment=environment, folder=folder) as server:
+        client = HttpClient(server)
+        assert client.get("/sidekiq/")[0] == 403
+
+        client.get("/admin/login/")
+        fields = {"username": "ada", "password": "secret", "csrfmiddlewaretoken": client.cookie("csrftoken")}
+        client.post("/admin/login/?next=/sidekiq/", fields)
+
+        status, page = client.get("/sidekiq/retries")
+        assert (status, "ada (operator)" in page, "The shop&#39;s jobs" in page) == (200, True, True)
+        assert 'data-live-by="polling"' in page
+        assert 'href="/sidekiq/dead"' in page
+        status, page = pause_low(client, "/sidekiq")
+        assert (status, "low is paused." in page) == (200, True)
+    assert redis_client.smembers("paused") == {b"low"}
+
+
+@pytest.fixture
+def web(environment):
+    """Starts `sidekiq-py web` with arguments."""
+    return lambda *arguments: WebServer(
+        [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}", *arguments], environment=environment
+    )
+
+
+def test_the_command_serves_this_machine(web):
+    """And says where."""
+    with web() as server:
+        status, page = HttpClient(server).get("/")
+
+        assert (status, "local (operator)" in page) == (200, True)
+        assert f"The dashboard is at http://127.0.0.1:{server.port}/" in server.log
+        assert HttpClient(server, {"Host": "evil.example"}).get("/")[0] == 403
+        assert HttpClient(server, {"X-Forwarded-For": "127.0.0.1"}).get("/")[0] == 403
+        assert server.stop() in (0, -15)
+
+
+def test_the_command_reads_accounts_from_a_file(web, tmp_path, environment):
+    """Made with the hash that it prints."""
+    hashed = subprocess.run(
+        [sys.executable, "-m", "sidekiq_py", "web", "--hash-password"],
+        input="pa55\npa55\n",
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    config = tmp_path / "dashboard.yml"
+    config.write_text(f"accounts:\n  ada: {{password_hash: '{hashed}', role: operator, may_edit: true}}\n")
+
+    with web("--config", str(config)) as server:
+        client = HttpClient(server)
+        assert "Password or token" in client.get("/retries")[1]
+        fields = {"name": "ada", "secret": "pa55", "form_token": client.cookie("sidekiq_py_form")}
+        assert "ada (operator)" in client.post("/sign-in", fields)[1]
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (None, "without knowing whom to let in"),
+        ("accounts: [1]", "accounts in the configuration is a mapping"),
+        ("acounts: {}", "acounts, which is not known"),
+        ("accounts: {ada: {password_hash: x}}", "not a hash"),
+        ("accounts: {ada: {password: x}}", "has password_hash"),
+        ("tokens: {short: viewer}", "at least 16"),
+        ("[", "cannot be read as YAML"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_told_at_the_start(config, told, tmp_path, environment):
+    """In a sentence, with what to do."""
+    arguments = ["--bind", "0.0.0.0", "--port", "0"]
+    if config is not None:
+        path = tmp_path / "dashboard.yml"
+        path.write_text(config)
+        arguments += ["--config", str(path)]
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "sidekiq_py", "web", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert ran.returncode == 2
+    assert told in " ".join(ran.stderr.split())
+
+
+def test_a_page_is_sent_again_when_it_has_changed(web, redis_client):
+    """By server-sent events, over one connection."""
+    with (
+        web() as server,
+        urllib.request.urlopen(server.url("/queues?live=stream"), timeout=30) as stream,
+    ):
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert stream.readline() == b"event: page\n"
+        redis_client.sadd("queues", "a-new-one")
+        for line in stream:
+            if b"a-new-one" in line:
+                break

@@ -1,0 +1,421 @@
+"""What each page shows."""
+
+import base64
+import json
+import re
+import zlib
+from datetime import UTC, datetime, timedelta
+from html import unescape
+
+import pytest
+
+from sidekiq_py.api import Deploy
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.web import Page, Redaction, asgi_app, places
+from sidekiq_py.wire import metrics_keys
+from tests.support.waiting import eventually
+from tests.web.browsing import Visitor
+
+
+def enter_process(redis_client, identity, *, labels=(), queues=("default",), running=(), **info):
+    """Register a process as its heartbeat does; *running* holds payloads."""
+    about = {
+        "hostname": identity.split(":")[0],
+        "pid": 7,
+        "tag": "shop",
+        "concurrency": 5,
+        "queues": list(queues),
+        "labels": list(labels),
+        "identity": identity,
+        "started_at": now_seconds() - 60,
+        "version": "8.1.7",
+        **info,
+    }
+    beat = {"info": json.dumps(about), "busy": len(running), "beat": now_seconds(), "quiet": "false", "rss": 204800}
+    redis_client.sadd("processes", identity)
+    redis_client.hset(identity, mapping={**beat, "concurrency": 5, "rtt_us": 90})
+    for number, raw in enumerate(running):
+        work = {"queue": "default", "run_at": int(now_seconds()) - 30, "payload": raw.decode()}
+        redis_client.hset(f"{identity}:work", f"t{number}", json.dumps(work))
+
+
+def fill(redis_client, payload, count, queue="default"):
+    """Push *count* jobs; the first one runs next."""
+    redis_client.sadd("queues", queue)
+    for number in range(count):
+        redis_client.lpush(f"queue:{queue}", payload(f"{number:024}", args=[number], enqueued_at=now_seconds() - 90))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/busy", "/queues", "/queue?name=x", "/retries", "/scheduled", "/dead", "/metrics", "/bulk", "/audit"],
+)
+def test_a_page_of_an_empty_redis_says_so(operator, path):
+    """Nothing is missing and nothing fails."""
+    assert operator.get(path).status == 200
+
+
+def test_the_overview_counts_what_there_is(viewer, redis_client, payload, failed):
+    """Queues, sets and processes by language."""
+    fill(redis_client, payload, 3, "low")
+    failed()
+    enter_process(redis_client, "rb:1:aaa", running=[payload()])
+    enter_process(redis_client, "py:2:bbb", labels=["sidekiq_py"])
+    redis_client.mset({"stat:processed": 1234567, "stat:failed": 12})
+
+    shown = viewer.get("/").shown
+
+    assert "Processed 1,234,567" in shown
+    assert "Enqueued 3 Retries 1 Scheduled 0 Dead 0" in shown
+    assert "low 3 1 m 30 s 0" in shown
+    assert "Python 1 0 5 Ruby 1 1 5" in shown
+
+
+def test_the_overview_shows_what_was_done_in_the_last_hour_day_and_week(viewer, redis_client):
+    """From what Sidekiq itself keeps."""
+    now = datetime.now(UTC)
+    redis_client.hset(metrics_keys.minute(now.timestamp(), 8), mapping={"A|p": 5, "A|f": 2, "A|ms": 90})
+    redis_client.hset(metrics_keys.ten_minutes(now.timestamp()), mapping={"A|p": 50, "A|f": 20, "A|ms": 900})
+    redis_client.mset({f"stat:processed:{now:%Y-%m-%d}": 500, f"stat:failed:{now:%Y-%m-%d}": 200})
+
+    assert "3 succeeded, 2 failed" in viewer.get("/").shown
+    assert "30 succeeded, 20 failed" in viewer.get("/?period=day").shown
+    assert "300 succeeded, 200 failed" in viewer.get("/?period=week").shown
+
+
+def test_the_doctor_s_findings_stand_at_the_top_of_the_overview(viewer, redis_client, payload):
+    """Problems first, each with what to do about it; the page does not wait for the doctor."""
+    fill(redis_client, payload, 1)
+    viewer.get("/")
+
+    assert eventually(lambda: viewer.get("/?live=1").shown.startswith("What needs attention Problem:"))
+
+
+def test_busy_shows_processes_and_what_they_run(viewer, redis_client, payload):
+    """Language, version, load, memory and elapsed time."""
+    enter_process(redis_client, "rb:1:aaa", queues=["low", "high"], running=[payload("j1", args=["bob", 5])])
+
+    shown = viewer.get("/busy").shown
+
+    assert "1 process, 1 of 5 threads busy" in shown
+    assert "rb:1:aaa shop Ruby, Sidekiq 8.1.7 low, high 1 of 5" in shown
+    assert "200 MB" in shown
+    assert re.search(r'HardJob "bob", 5 default [34]\d\.\d s rb:1:aaa t0', shown)
+
+
+def test_a_queue_shows_what_runs_next_first(viewer, redis_client, payload):
+    """And the newest first, if that is asked for; fifty on a page."""
+    fill(redis_client, payload, 60)
+
+    page = viewer.get("/queue?name=default")
+    assert page.shown.index("HardJob 0 ") < page.shown.index("HardJob 1 ")
+    assert "HardJob 59 " not in page.shown
+    assert "HardJob 59 " in viewer.get("/queue?name=default&from=50").shown
+
+    newest = viewer.get("/queue?name=default&order=latest").shown
+    assert newest.index("HardJob 59 ") < newest.index("HardJob 58 ")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("class=Other", {"b"}),
+        ("queue=low", {"b"}),
+        ("argument=needle", {"c"}),
+        ("error=TIMEOUT", {"a"}),
+        ("class=HardJob&error=broke", {"c"}),
+        ("class=Nobody", set()),
+    ],
+)
+def test_retries_are_filtered(viewer, failed, query, expected):
+    """By class, queue, argument and error; all that is given has to fit."""
+    failed("a", error_class="Net::TimeoutError", error_message="late", args=["job-a"])
+    failed("b", klass="Other", queue="low", args=["job-b"])
+    failed("c", args=["job-c", {"x": ["needle"]}])
+
+    assert _listed(viewer.get(f"/retries?{query}")) == expected
+
+
+def _listed(page):
+    return set(re.findall(r'"job-(\w+)"', page.shown))
+
+
+def test_retries_are_filtered_by_time(viewer, failed):
+    """When they are due: from one moment on, before another."""
+    now = datetime.now(UTC)
+    failed("a", at=-3600, args=["job-a"])
+    failed("b", at=60, args=["job-b"])
+    failed("c", at=7200, args=["job-c"])
+
+    since = (now - timedelta(minutes=5)).strftime("%Y-%m-%d %H:%M").replace(" ", "+")
+    until = (now + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    for order in ("first", "latest"):
+        assert _listed(viewer.get(f"/retries?after={since}&order={order}")) == {"b", "c"}
+        assert _listed(viewer.get(f"/retries?before={until}&order={order}")) == {"a", "b"}
+        assert _listed(viewer.get(f"/retries?after={since}&before={until}&order={order}")) == {"b"}
+
+
+def test_a_time_that_is_none_is_told(viewer, failed):
+    """And the rest of the filter holds."""
+    failed("a", args=["job-a"])
+
+    page = viewer.get("/retries?after=tomorrow")
+
+    assert "is no time" in page.shown
+    assert _listed(page) == {"a"}
+
+
+def test_a_long_search_goes_on_where_it_stopped(viewer, redis_client, payload, monkeypatch):
+    """Each page looks at so many jobs; a link leads on, and the script of the page follows it."""
+    monkeypatch.setattr(places, "_LOOKED_AT", 1000)
+    rows = {payload(f"{n:024}", args=["job-needle" if n == 2500 else "hay"]): 1000 + n for n in range(3000)}
+    redis_client.zadd("schedule", rows)
+
+    page, looks = viewer.get("/scheduled?argument=needle"), 1
+    while found := re.search(r'id="more" href="([^"]+)"', page.text):
+        page, looks = viewer.get(unescape(found[1])), looks + 1
+
+    assert _listed(page) == {"needle"}
+    assert looks == 3
+    assert "Looked at 3,000 jobs" in page.shown
+
+
+def test_jobs_of_a_queue_are_filtered(viewer, redis_client, payload):
+    """By class and argument."""
+    redis_client.lpush("queue:low", payload("a", args=["job-a"]), payload("b", klass="Other", args=["job-b"]))
+
+    assert _listed(viewer.get("/queue?name=low&class=Other")) == {"b"}
+    assert _listed(viewer.get("/queue?name=low&argument=job-a")) == {"a"}
+
+
+def test_a_list_of_jobs_has_pages(viewer, redis_client, payload):
+    """Fifty on each; every job comes once."""
+    redis_client.zadd("dead", {payload(f"{n:024}", args=[f"job-{n}"]): 1000 + n for n in range(120)})
+    seen, path = [], "/dead"
+
+    while path:
+        page = viewer.get(path)
+        seen += re.findall(r'"job-(\d+)"', page.shown)
+        following = re.search(r'href="([^"]+)" rel="next"', page.text)
+        path = unescape(following[1]) if following else None
+
+    assert seen == [str(n) for n in reversed(range(120))]
+
+
+def test_a_job_shows_its_payload_its_failure_and_where_it_waits(viewer, redis_client, failed):
+    """Bytes and tree, the backtrace as well, with every digit of a large integer."""
+    backtrace = base64.b64encode(zlib.compress(json.dumps(["app/job.rb:5:in 'perform'"]).encode())).decode()
+    raw = failed("j1", args=[12345678901234567890123, {"deep": [True, None]}], error_backtrace=backtrace, retry_count=2)
+
+    page = viewer.get("/job?jid=j1")
+
+    assert "HardJob Where it is Retries Job id j1 Queue default" in page.shown
+    assert "Failures 3" in page.shown
+    assert "Boom: it broke" in page.shown
+    assert "app/job.rb:5:in 'perform'" in page.shown
+    assert "12345678901234567890123" in page.shown
+    assert raw.decode() in unescape(page.text)
+
+
+def test_a_job_is_found_wherever_it_is(viewer, redis_client, payload, failed):
+    """Running, in a set or in a queue; one that is nowhere has left."""
+    enter_process(redis_client, "rb:1:aaa", running=[payload("running")])
+    fill(redis_client, payload, 3)
+    failed("dead", into="dead")
+
+    assert "Running in rb:1:aaa" in viewer.get("/job?jid=running").shown
+    assert "Where it is Dead" in viewer.get("/job?jid=dead").shown
+    assert "Where it is Queue default" in viewer.get(f"/job?jid={2:024}").shown
+    assert viewer.get("/job?jid=nowhere").status == 404
+
+
+def test_metrics_show_each_class_with_deploys(viewer, redis_client):
+    """As on Sidekiq's page: counts, times, histogram, marks."""
+    now = now_seconds()
+    redis_client.hset(metrics_keys.minute(now, 8), mapping={"Slow|p": 2, "Slow|ms": 9000, "Fast|p": 5, "Fast|f": 1})
+    redis_client.execute_command("BITFIELD", metrics_keys.histogram("Slow", now, 8), "SET", "u16", "#14", 2)
+    Deploy().mark("v42")
+
+    shown = viewer.get("/metrics").shown
+    assert shown.index("Slow 2 0 4.5 s 9.0 s 100 %") < shown.index("Fast 4 1")
+    assert "v42" in shown
+
+    job = viewer.get("/metrics/job?class=Slow")
+    assert "Succeeded 2 Failed 0 Average 4.5 s" in job.shown
+    assert "5.8 s: 2" in job.shown
+    assert "Deploy: v42" in job.shown
+
+
+def test_prometheus_gets_text(viewer, redis_client):
+    """The numbers of the whole fleet; a browser gets the page."""
+    redis_client.set("stat:processed", 42)
+
+    reply = viewer.get("/metrics", accept="text/plain;version=0.0.4")
+
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "sidekiq_processed_jobs_total 42" in reply.text
+
+
+def test_several_servers_are_shown_in_one_dashboard(visitor, redis_client, new_redis_server, redis_url, payload):
+    """Each under an address of its own; what is done goes to the one that is shown."""
+    with new_redis_server() as other:
+        client = other.client()
+        client.sadd("queues", "abroad")
+        operator = visitor("operator", servers={"home": redis_url, "abroad": other.url})
+
+        assert "abroad" not in operator.get("/queues").shown.replace("home abroad", "")
+        page = operator.get("/at/abroad/queues")
+        assert 'href="/at/abroad/queue?name=abroad"' in page.text
+        operator.post("/at/abroad/queue/pause", {"name": "abroad", "action": "pause"})
+
+        assert client.smembers("paused") == {b"abroad"}
+        assert redis_client.keys("*") == []
+        assert operator.get("/at/nowhere/").status == 404
+
+
+def test_links_bear_the_prefix_of_the_place_where_it_is_mounted(visitor, failed):
+    """Those to files too."""
+    failed()
+
+    page = visitor("operator", base="/ops/jobs").get("/retries").text
+
+    links = re.findall(r'(?:href|src|action)="([^"]*)"', page)
+    assert len(links) > 10
+    assert all(link.startswith(("/ops/jobs/", "#")) for link in links)
+
+
+def test_an_extension_adds_a_page(visitor):
+    """In the navigation, with the same rules of access and the same layout."""
+    template = (
+        '{% extends "base.html" %}{% block title %}Tides{% endblock %}'
+        "{% block content %}<p>{{ word }}</p>{% endblock %}"
+    )
+    page = Page("Tides", "/tides", lambda visit: visit.page("tides.html", word="<tick>"), {"tides.html": template})
+
+    reply = visitor("viewer", pages=[page]).get("/tides")
+
+    assert "<p>&lt;tick&gt;</p>" in reply.text
+    assert re.search(r'href="/tides" aria-current="page">Tides', reply.text)
+    assert Visitor(asgi_app(pages=[page])).get("/tides").status == 403
+
+
+def test_redacted_values_are_nowhere_on_a_page(visitor, failed):
+    """Not in lists, the tree, the text or the error; nor can one search for them."""
+    failed("j1", klass="Mail", args=["anna@example.com", {"password": "hunter2", "n": 1}], error_message="no anna!")
+    policy = Redaction(jobs={"Mail": ["args[0]", "error_message"]})
+    operator = visitor("operator", may_edit=True, redaction=policy)
+
+    for path in ("/retries", "/job?jid=j1"):
+        text = operator.get(path).text
+        assert "[redacted]" in text
+        for secret in ("anna", "hunter2"):
+            assert secret not in text
+    assert "Nothing" not in operator.get("/retries?argument=redacted").shown
+    for query in ("argument=anna", "argument=hunter", "error=anna"):
+        assert "No job fits." in operator.get(f"/retries?{query}").shown
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        ("/", 3),
+        ("/?period=day", 3),
+        ("/?period=week", 3),
+        ("/busy", 3),
+        ("/queues", 3),
+        ("/queue?name=default", 3),
+        ("/retries", 1),
+        ("/scheduled", 1),
+        ("/dead", 1),
+        ("/metrics", 3),
+        ("/metrics?period=72h", 3),
+        ("/metrics/job?class=HardJob", 3),
+        ("/bulk", 2),
+        ("/audit", 1),
+        ("/?live=1", 3),
+        ("/busy?live=1", 1),
+    ],
+)
+def test_a_page_takes_three_round_trips_at_most(viewer, redis_client, payload, failed, path, most, round_trips):
+    """Whatever there is; the doctor looks in the background, and is not counted."""
+    fill(redis_client, payload, 60)
+    failed()
+    enter_process(redis_client, "rb:1:aaa", running=[payload()])
+    viewer.get(path)
+
+    with round_trips() as made:
+        viewer.get(path)
+
+    assert made.count <= most
+
+
+def test_a_page_that_is_refreshed_asks_once_a_second(viewer, redis_client, payload, round_trips):
+    """However many look."""
+    fill(redis_client, payload, 1)
+    viewer.get("/busy")
+
+    with round_trips() as made:
+        for _ in range(10):
+            viewer.get("/busy?live=1")
+
+    assert made.count <= 1
+
+
+def test_a_key_of_a_foreign_type_breaks_no_page(viewer, redis_client):
+    """It counts as empty where it is one of many, and is named where the page is about it."""
+    for key in ("queue:low", "retry", "schedule", "dead", "processes", "stat:processed", "paused"):
+        redis_client.hset(key, "a", "b")
+    redis_client.sadd("queues", "low")
+
+    for path in ("/", "/busy", "/queues"):
+        assert viewer.get(path).status == 200
+    for path in ("/retries", "/queue?name=low"):
+        reply = viewer.get(path)
+        assert reply.status == 502
+        assert "WRONGTYPE" in reply.shown
+
+
+def test_a_redis_that_is_away_is_told(visitor):
+    """With what is seen again as soon as it is back."""
+    reply = visitor("viewer", pool="redis://127.0.0.1:1/0").get("/")
+
+    assert reply.status == 503
+    assert "Redis cannot be reached" in reply.shown
+
+
+def test_a_user_of_redis_with_read_rights_sees_every_page(visitor, redis_client, redis_url, payload, failed):
+    """A viewer's process needs no more; an action is refused and says why."""
+    failed()
+    fill(redis_client, payload, 3)
+    redis_client.execute_command(
+        "ACL",
+        "SETUSER",
+        "looker",
+        "on",
+        ">pw",
+        "resetkeys",
+        "%R~*",
+        "+@read",
+        "+ping",
+        "+multi",
+        "+exec",
+        "-@dangerous",
+    )
+    try:
+        url = (
+            redis_url.replace("unix://", "unix://looker:pw@")
+            if redis_url.startswith("unix")
+            else redis_url.replace("redis://", "redis://looker:pw@")
+        )
+        operator = visitor("operator", may_edit=True, pool=url)
+        for path in (
+            *("/", "/busy", "/queues", "/queue?name=default", "/retries", "/scheduled", "/dead", "/metrics"),
+            *("/bulk", "/audit", "/metrics/job?class=A", "/retries/all", f"/job?jid={'a' * 24}"),
+        ):
+            assert operator.get(path).status == 200, path
+        refused = operator.post("/queue/pause", {"name": "default", "action": "pause"})
+        assert refused.status == 403
+        assert "lacks a right" in refused.shown
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "looker")

@@ -16,7 +16,7 @@ from tests.support.missing_tools import skip_or_fail
 RANDOM_TEXTS = 10_000
 SEED = 2024
 SWITCH = "SIDEKIQ_PY_REQUIRE_RUBY"
-MINUTES = 60
+MINUTES = 40
 TICKS = 10
 # A process of Ruby for each.
 AT_ONCE = 2

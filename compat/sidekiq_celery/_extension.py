@@ -16,7 +16,7 @@ __all__ = ("CeleryExtension",)
 
 
 class CeleryExtension(Extension):
-    """Ruby jobs as steps of workflows, what Ruby needs for it, and the periodic tasks of beats."""
+    """Ruby jobs as steps of workflows, what Ruby needs for it, and the entries of beats."""
 
     name = "celery"
     ruby_job_attributes: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
@@ -25,13 +25,13 @@ class CeleryExtension(Extension):
     }
 
     def entries(self, listing: str) -> Iterable[Any]:
-        """The periodic tasks of beats, in `sidekiq-py cron list`."""
+        """The entries of beats, in `sidekiq-py cron list`."""
         if listing != "cron":
             return ()
-        from sidekiq_celery._beat.listing import entries_in  # as below
+        from sidekiq_celery._beat.listing import entries  # as below
         from sidekiq_py import Client
 
-        return entries_in(Client().pool)
+        return entries(Client().pool)
 
     def ruby_code(self) -> str:
         """What `sidekiq-celery ruby-steps` prints."""

@@ -49,7 +49,7 @@ def entries(app: App) -> list[EntryState]:
     values, held, _ = turns.read(client_of(app).pool, place_of(app))
     found = []
     for name, entry in sorted(_scheduler(app).schedule.items()):
-        count, last_run_at = read_runs(app.timezone, values[name])[1:] if name in values else (0, None)
+        count, last_run_at = read_runs(app, values[name])[1:] if name in values else (0, None)
         is_added = name not in app.conf.beat_schedule and name != "celery.backend_cleanup"
         when = as_data.schedule_text(entry.schedule)
         found.append(EntryState(name, entry.task, when, last_run_at, count, name in held, is_added))
@@ -118,7 +118,7 @@ def resume(app: App, name: str) -> None:
     _entry(app, name)
     pool, place = client_of(app).pool, place_of(app)
     value, _ = turns.read_one(pool, place, name)
-    before = read_runs(app.timezone, value) if value else Runs(app.now())
+    before = read_runs(app, value) if value else Runs(app.now())
     turns.release(pool, place, name, before._replace(counted_from=app.now()).text())
 
 

@@ -69,6 +69,7 @@ class Page:
     render: Callable[[Any], Any]
     templates: Mapping[str, str] = field(default_factory=dict)
     actions: tuple[PageAction, ...] = ()
+    is_listed: bool = True
 
     def __post_init__(self) -> None:
         for path in (self.path, *(action.path for action in self.actions)):

@@ -7,14 +7,13 @@ any app.
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sidekiq_celery._beat import turns
 from sidekiq_py.extension import Pool
 
-__all__ = ("BEATS", "entries_in", "write")
+__all__ = ("BEATS", "entries", "write")
 
 BEATS = "sidekiq_py:beats"
 """Hash: name of the app → JSON, `{"at": epoch seconds, "entries": {name: [task, schedule as text]}}`."""
@@ -33,28 +32,22 @@ def write(pool: Pool, app_name: str, entries: Mapping[str, tuple[str, str]]) -> 
     pool.command("HSET", BEATS, app_name, json.dumps({"at": int(time.time()), "entries": entries}))
 
 
-def entries_in(pool: Pool) -> Iterator[dict[str, Any]]:
-    """
-    Each entry of each app, in order.
-
-    Raises:
-        RedisError: As `Pool.run` does.
-    """
+def entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
+    """One mapping for each entry that a beat has confirmed within a day."""
     for app_name, text in _pairs(pool.command("HGETALL", BEATS)):
         try:
             told = json.loads(text)
-            entries, at = dict(told["entries"]), float(told["at"])
+            known, at = dict(told["entries"]), float(told["at"])
         except (ValueError, TypeError, KeyError):
             continue
         if time.time() - at > _KEPT_SECONDS:
             continue
-        runs, held, _ = turns.read(pool, turns.place_of(app_name))
-        for name, (task, schedule) in sorted(entries.items()):
+        runs = dict(_pairs(pool.command("HGETALL", f"sidekiq_py:beat:{app_name}")))
+        for name, (task, schedule) in sorted(known.items()):
             yield {
                 "name": name,
                 "cron": schedule,
                 "class": task,
-                "next": "paused" if name in held else "",
                 "by": f"celery beat {app_name}",
                 "last_enqueue_time": _last_run(runs.get(name)),
             }

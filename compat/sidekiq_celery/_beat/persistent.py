@@ -8,7 +8,7 @@ what was due while no beat ran is sent once when one starts.
 
 import json
 import time
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from sidekiq_celery._beat import as_data, listing, turns
@@ -30,11 +30,7 @@ _SHOW_EVERY_SECONDS = 3600
 
 def place_of(app: Any) -> turns.Place:
     """Where the state of an app's beats is kept."""
-    return turns.place_of(_name_of(app))
-
-
-def _name_of(app: Any) -> str:
-    return app.main or "default"
+    return turns.Place(f"sidekiq_py:beat:{app.main or 'default'}")
 
 
 class Runs(NamedTuple):
@@ -63,13 +59,13 @@ class Runs(NamedTuple):
         return json.dumps([counted_from, self.total] if is_implied else [counted_from, self.total, sent]).encode()
 
 
-def read_runs(zone: tzinfo, text: bytes) -> Runs:
-    """What `Runs.text` has written; times in *zone*."""
+def read_runs(app: Any, text: bytes) -> Runs:
+    """What `Runs.text` has written; times in the app's zone."""
     seconds, count, *more = json.loads(text)
     sent = more[0] if more else seconds if count else None
 
     def in_zone(moment: float) -> datetime:
-        return datetime.fromtimestamp(moment, UTC).astimezone(zone)
+        return datetime.fromtimestamp(moment, UTC).astimezone(app.timezone)
 
     return Runs(in_zone(seconds), int(count), None if sent is None else in_zone(sent))
 
@@ -132,7 +128,7 @@ class PersistentScheduler(Scheduler):
         """Let listings know what is sent when; again from time to time, as they forget it after a day."""
         shown = {name: (entry.task, as_data.schedule_text(entry.schedule)) for name, entry in self.schedule.items()}
         if shown != self._shown or time.monotonic() - self._shown_at > _SHOW_EVERY_SECONDS:
-            listing.write(self._pool, _name_of(self.app), shown)
+            listing.write(self._pool, self.app.main or "default", shown)
             self._shown, self._shown_at = shown, time.monotonic()
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
@@ -202,12 +198,12 @@ class PersistentScheduler(Scheduler):
 
     def _sent_at(self, name: str) -> datetime | None:
         value = self._seen.get(name)
-        return read_runs(self.app.timezone, value).sent_at if value else None
+        return read_runs(self.app, value).sent_at if value else None
 
     def _adopt(self, entry: Any, value: bytes) -> None:
         self._seen[entry.name] = value
         if value:
-            entry.last_run_at, entry.total_run_count, _ = read_runs(self.app.timezone, value)
+            entry.last_run_at, entry.total_run_count, _ = read_runs(self.app, value)
 
     def _mind_the_clock(self, entry: Any) -> None:
         """A last run far ahead of the clock was written before that was set back: count from now."""

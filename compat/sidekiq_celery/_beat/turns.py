@@ -11,7 +11,7 @@ from sidekiq_celery._send.locks import IS_LOCKED
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Effect, Pool, Verb, verbs, write
 
-__all__ = ("Place", "add", "hold", "place_of", "read", "read_one", "release", "remove", "start", "take")
+__all__ = ("Place", "add", "hold", "read", "read_one", "release", "remove", "start", "take")
 
 _IS_ANOTHER = "SIDEKIQCELERYTURN"
 
@@ -44,11 +44,6 @@ class Place:
         self.turns = key
         self.held = f"{key}:held"
         self.added = f"{key}:added"
-
-
-def place_of(app: str) -> Place:
-    """Where the turns of an app's beats are kept."""
-    return Place(f"sidekiq_py:beat:{app}")
 
 
 def take(pool: Pool, place: Place, field: str, seen: bytes, value: bytes, effects: Sequence[Effect]) -> bool:

@@ -15,8 +15,8 @@ from sidekiq_celery._run.failed_tasks import INDEX
 from sidekiq_celery.app import trace
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from sidekiq_celery.worker.request import Request
-from sidekiq_py.current_job import current_job
 
+from sidekiq_py.running_job import current_job
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import push_jobs

@@ -9,7 +9,7 @@ REDIS ?=
 ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test test-all lint structure interop celery-tests pictures demo bench clean
+.PHONY: help setup packages test test-all lint structure interop celery-tests celery-tools pictures demo bench clean
 
 help: ## Show this list
 	@echo "make <target>:"
@@ -41,6 +41,9 @@ interop: setup ## The tests with real Ruby at the other end, on every release; a
 
 celery-tests: setup ## Celery's own tests under the import alias, some twenty minutes; writes docs/celery_compatibility.md
 	@$(PYTHON_HERE) -m interop_tests.celery_upstream --table docs/celery_compatibility.md
+
+celery-tools: setup ## ddtrace, New Relic, django-structlog and Airflow, each with Celery and under the alias, side by side
+	@$(PYTHON_HERE) -m interop_tests.celery_tools $(ARGUMENTS)
 
 pictures: setup ## Ruby's Web UI over Python and Ruby at work, photographed for docs/images
 	@.ci/roots && $(PYTHON_HERE) -m interop_tests.screenshots

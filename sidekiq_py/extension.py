@@ -17,49 +17,47 @@ An extension is an object with hooks. Each hook is called at one stage of a job'
 costs nothing. What a hook wants written to Redis it returns as commands, and they ride in the very script that does the
 step: both happen or neither. `docs/extensions.md` walks through an example.
 
-Nothing here talks to Redis, and no engine is imported: a program that only pushes loads none.
+What an extension needs besides stands here too: values for declared jobs that decide about their own ends, commands for
+the scripts, and the door to Redis. Payloads are read and written by `sidekiq_py.payloads`. No engine is imported: a
+program that only pushes loads none.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.middleware.chain import ServerMiddleware
+from sidekiq_py.outcome import Attempt, EndKind, Kind, Outcome, Question
+from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Once, Unless
+from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.settings import RedisSettings, place, redact
+from sidekiq_py.redis_access.job_path.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
+from sidekiq_py.redis_access.job_path.in_flight import Effect, Held, Join, Once, Unless, write
 from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.redis_access.job_path.verbs import Verb
+from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
+from sidekiq_py.registry import Admit, JobDefinition, Payload
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps_known
 
-__all__ = [
-    "CONTRACT",
-    "Command",
-    "DeadLetter",
-    "DoctorCheck",
-    "Drop",
-    "Effect",
-    "EndKind",
-    "Extension",
-    "FetchedJob",
-    "JobEnd",
-    "Maintenance",
-    "Once",
-    "Phase",
-    "Postpone",
-    "PushSlice",
-    "PushedJob",
-    "Unless",
-    "Verb",
-]
+__all__ = (  # noqa: RUF022 — by what they are for
+    # The hooks, and what they are handed.
+    "CONTRACT", "DeadLetter", "DoctorCheck", "Drop", "EndKind", "Extension", "FetchedJob", "JobEnd", "Maintenance",
+    "Phase", "Postpone", "PushSlice", "PushedJob",
+    # What a script writes.
+    "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Unless", "Verb", "add_to_dead", "add_to_retry",
+    "trim_dead", "verbs", "write",
+    # Declared jobs that decide about their own ends (`JobDefinition.conclude`).
+    "Admit", "Attempt", "DeadLimits", "JobDefinition", "Kind", "Outcome", "Payload", "Question",
+    # Redis, and the time.
+    "Link", "Pool", "RedisSettings", "Script", "monotonic", "now_seconds", "place", "redact",
+)  # fmt: skip
 
 CONTRACT = 1
 """The number of this contract. It changes where an extension written against the last one would have to."""
-
-Payload = dict[str, Any]
 
 Phase = Literal["decide", "change", "count", "encode"]
 """
@@ -69,25 +67,6 @@ that *encode* what is written (encryption). Inward on a push, in reverse at an e
 """
 
 PHASES: tuple[Phase, ...] = ("decide", "change", "count", "encode")
-
-EndKind = Literal[
-    "success",
-    "retry",
-    "dead",
-    "discarded",
-    "dropped",
-    "interrupted",
-    "invalidated",
-    "deleted",
-    "stopped",
-]
-"""
-How a job left where it was. `success`. `retry`: it failed and waits for another try. `dead`: it is in the dead set,
-also where it was too large, unreadable, buried, or had killed its process thrice. `discarded`: by one of its blocks or
-`dead: false`. `dropped`: it failed and has `retry: false`. `interrupted`: an iterable job goes on later.
-`invalidated`: an extension's `Drop`. `deleted`: by the data API or the command line. `stopped`: a client middleware
-stopped it when it came due.
-"""
 
 
 class PushedJob:
@@ -137,20 +116,28 @@ class PushSlice:
         options: The options of the declared job, or an empty mapping where only a name was given.
         pool: The Redis that they go to.
         dialect: The release that they are written for.
+        follows: The payload of the job whose end writes them, as the next step of a workflow; None for all others.
         effects: What the script that pushes them writes besides.
         once: The hash and the mark by which it is pushed only once.
     """
 
-    __slots__ = ("class_name", "dialect", "effects", "jobs", "once", "options", "pool")
+    __slots__ = ("class_name", "dialect", "effects", "follows", "jobs", "once", "options", "pool")
 
     def __init__(
-        self, jobs: list[PushedJob], class_name: str, options: Mapping[str, Any], pool: Pool, dialect: Dialect
+        self,
+        jobs: list[PushedJob],
+        class_name: str,
+        options: Mapping[str, Any],
+        pool: Pool,
+        dialect: Dialect,
+        follows: Payload | None = None,
     ) -> None:
         self.jobs = jobs
         self.class_name = class_name
         self.options = options
         self.pool = pool
         self.dialect = dialect
+        self.follows = follows
         self.effects: list[Command] = []
         self.once: tuple[str, str] | None = None
 
@@ -167,7 +154,8 @@ class PushSlice:
     def push_once(self, key: str, mark: str) -> None:
         """
         Make the push one that may be sent again after a lost reply: whoever finds *mark* set in the hash at *key* does
-        nothing, and the caller takes the jobs for pushed.
+        nothing, and the caller takes the jobs for pushed. Of no effect where the jobs are pushed along with something
+        that is done once anyway, as the end of a job is.
 
         Raises:
             ConfigError: Another extension has done so.
@@ -320,6 +308,7 @@ class Extension:
         commands: Commands and groups of `sidekiq-py`: by name, where each is (`"module:attribute"`) and its line in the
             help, which is so shown without importing it.
         job_attributes: Attributes of `current_job()`: each a function of the current job.
+        ruby_job_attributes: Attributes of what `ruby_job` makes: each a function of that.
         contract: The `CONTRACT` that it was written for.
     """
 
@@ -332,6 +321,7 @@ class Extension:
     api_names: ClassVar[Mapping[str, str]] = {}
     commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
     job_attributes: Mapping[str, Callable[[Any], Any]] = {}
+    ruby_job_attributes: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -349,6 +339,13 @@ class Extension:
     def wants_pushes(self) -> bool:
         """Asked once a push, or a slice of a bulk push: False lets it pass without a look at the jobs."""
         return True
+
+    def wants_pushes_after(self, payload: Payload) -> bool:
+        """
+        Asked where the end of a job that bears one of `payload_keys` pushes others, as a workflow does: True has them
+        pass `push`, also where `wants_pushes` says no.
+        """
+        return False
 
     def push(self, jobs: PushSlice) -> None:
         """

@@ -99,9 +99,14 @@ class LoadedExtensions:
             except Exception as error:  # noqa: BLE001 — another package's mistake must not stop a worker
                 _log.error("the extension %s (%s) cannot be used: %s", point.name, point.value, error)
 
-    def wants_pushes(self) -> bool:
-        """Whether a push is to go through `push`."""
-        return bool(self._pushers) and any(extension.wants_pushes() for extension in self._pushers)
+    def wants_pushes(self, follows: "Payload | None" = None) -> bool:
+        """
+        Whether a push is to go through `push`.
+
+        Args:
+            follows: The payload of the job whose end makes it, if one does.
+        """
+        return bool(self._pushers) and any(_wants(extension, follows) for extension in self._pushers)
 
     def push(self, jobs: "PushSlice") -> "PushSlice":
         """
@@ -111,7 +116,7 @@ class LoadedExtensions:
             Exception: What a hook raises; nothing is pushed.
         """
         for extension in self._pushers:
-            if extension.wants_pushes():
+            if _wants(extension, jobs.follows):
                 extension.push(jobs)
         return jobs
 
@@ -193,6 +198,11 @@ class LoadedExtensions:
         self.load_installed()
         return next((one.job_attributes[name] for one in self._all if name in one.job_attributes), None)
 
+    def ruby_job_attribute(self, name: str) -> Callable[[Any], Any] | None:
+        """What gives an attribute of a `ruby_job`."""
+        self.load_installed()
+        return next((one.ruby_job_attributes[name] for one in self._all if name in one.ruby_job_attributes), None)
+
     def _home(self, name: str, names: "Callable[[Extension], Mapping[str, str]]") -> str | None:
         self.load_installed()
         return next((names(extension)[name] for extension in self._all if name in names(extension)), None)
@@ -209,3 +219,11 @@ class LoadedExtensions:
         self._pushers = tuple(one for one in self._all if one.has_push)
         self._by_key = {key: one for one in self._all for key in one.payload_keys}
         self.keys = frozenset(self._by_key)
+
+
+def _wants(extension: "Extension", follows: "Payload | None") -> bool:
+    if extension.wants_pushes():
+        return True
+    if follows is None or extension.payload_keys.keys().isdisjoint(follows):
+        return False
+    return extension.wants_pushes_after(follows)

@@ -18,6 +18,25 @@ if TYPE_CHECKING:
 Kind = Literal["done", "retry", "dead", "discarded", "dropped", "requeue"]
 Payload = dict[str, Any]
 
+EndKind = Literal[
+    "success",
+    "retry",
+    "dead",
+    "discarded",
+    "dropped",
+    "interrupted",
+    "invalidated",
+    "deleted",
+    "stopped",
+]
+"""
+How a job left where it was. `success`. `retry`: it failed and waits for another try. `dead`: it is in the dead set,
+also where it was too large, unreadable, buried, or had killed its process thrice. `discarded`: by one of its blocks or
+`dead: false`. `dropped`: it failed and has `retry: false`. `interrupted`: an iterable job goes on later.
+`invalidated`: an extension's `Drop`. `deleted`: by the data API or the command line. `stopped`: a client middleware
+stopped it when it came due.
+"""
+
 
 class Attempt(NamedTuple):
     """
@@ -74,6 +93,7 @@ class Outcome(NamedTuple):
         afterwards: Called once all this is written, if the job was still ours.
         is_logged: A log has been told of the error; error handlers still are to be.
         question: Of a `"done"`.
+        end: How extensions are told that it ended, where *kind* does not say so: a `"done"` that is no success.
     """
 
     kind: Kind
@@ -86,6 +106,7 @@ class Outcome(NamedTuple):
     afterwards: Callable[[], None] | None = None
     is_logged: bool = False
     question: Question | None = None
+    end: EndKind | None = None
 
 
 Conclude = Callable[[Attempt], Outcome | None]

@@ -17,7 +17,10 @@ PACKAGES = ("sidekiq_py", "sidekiq_celery")
 FOLDERS = ("sidekiq_py", "sidekiq_py/engine", "sidekiq_py/redis_access", "compat/sidekiq_celery")
 WATCHED = ("ReliableFetcher", "Launcher", "Supervisor")
 """Classes that do more than one thing; found by name, wherever they live."""
-PUBLIC = ("active_job", "api", "contrib", "extension", "pytest_plugin", "testing", "web")
+PUBLIC = (
+    *("active_job", "api", "config", "consumer", "contrib", "errors", "extension", "payloads", "pytest_plugin"),
+    *("testing", "web", "worker"),
+)
 """What of sidekiq_py programs are meant to import, below its own name."""
 
 

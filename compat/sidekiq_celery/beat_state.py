@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sidekiq_celery._beat import as_data
+from sidekiq_celery._beat import as_data, turns
 from sidekiq_celery._beat.persistent import PersistentScheduler, Runs, place_of, read_runs
 from sidekiq_celery._beat.scheduler import Scheduler
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contract import App
-from sidekiq_py.redis_access.extension import turns
 
 __all__ = ("EntryState", "add", "entries", "pause", "remove", "resume", "run")
 

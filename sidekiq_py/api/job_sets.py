@@ -26,11 +26,11 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, SidekiqError
+from sidekiq_py.redis_access.connection.scan import literal
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.job_path.promote import Move
 from sidekiq_py.redis_access.reads import job_sets
-from sidekiq_py.redis_access.reads.scan import literal
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import decrement_for_manual_retry

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from sidekiq_py.cli.version import show_version
 from sidekiq_py.errors import ConfigError, RedisConnectionError, SidekiqError
 
 _WHERE_IS_REDIS = "Start Redis, or say where it is: REDIS_URL=redis://host:6379/0"
@@ -93,24 +94,6 @@ class LazyGroup(click.Group):
             raise click.ClickException(f"{error}\n{_WHERE_IS_REDIS}") from error
         except SidekiqError as error:
             raise click.ClickException(str(error)) from error
-
-
-def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    """Print which release this is, and exit."""
-    if not wanted or ctx.resilient_parsing:
-        return
-    click.echo(package_version())
-    ctx.exit()
-
-
-def package_version() -> str:
-    """The package and its release: `sidekiq-py 0.1.0`."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f"sidekiq-py {version('sidekiq-py')}"
-    except PackageNotFoundError:
-        return "sidekiq-py, from a source tree that is not installed"
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

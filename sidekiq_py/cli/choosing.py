@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from sidekiq_py.api import BulkResult, JobFilter
+from sidekiq_py.api import BulkResult, JobFilter, Queue
 from sidekiq_py.cli.connection import complete_queue
 from sidekiq_py.cli.output import echo_json, shortened
 from sidekiq_py.cli.values import moment_seconds
@@ -77,6 +77,16 @@ def filter_options(
 def take_filter(options: dict[str, Any]) -> JobFilter:
     """Take the options of `filter_options` out of *options*."""
     return JobFilter(**{name: options.pop(name) for name in _FILTERS if name in options})
+
+
+def warn_of_queue(wanted: JobFilter) -> None:
+    """Say so where no queue has the name that is asked for, but another one nearly has it."""
+    if wanted.queue is None:
+        return
+    names = [queue.name for queue in Queue.all()]
+    close = None if wanted.queue in names else closest(wanted.queue, names)
+    if close is not None:
+        click.echo(f"There is no queue {wanted.queue}. Did you mean {close}?", err=True)
 
 
 def per_second(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:

@@ -18,6 +18,7 @@ from sidekiq_py.cli.choosing import (
     take_filter,
     tell_count,
     tell_result,
+    warn_of_queue,
 )
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import echo_json_array, echo_table, progress, relative, shortened
@@ -90,7 +91,9 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
     def list_jobs(as_json: bool, limit: int, **options: Any) -> None:
         """List them."""
         job_set = made_of()  # type: ignore[call-arg]
-        found = job_set.find(take_filter(options), latest_first=made_of is DeadSet)
+        wanted = take_filter(options)
+        warn_of_queue(wanted)
+        found = job_set.find(wanted, latest_first=made_of is DeadSet)
         shown = islice(found, limit) if limit > 0 else found
         if as_json:
             echo_json_array(map(_as_json, shown))
@@ -121,6 +124,7 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
             choice = Choice(take_filter(options), jids, everything)
             job_set = made_of()  # type: ignore[call-arg]
             choice.check()
+            warn_of_queue(choice.wanted)
             if dry_run:
                 tell_count(_count(job_set, choice), done, as_json=as_json)
                 return

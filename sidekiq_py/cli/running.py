@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from sidekiq_py.api import Process, ProcessSet, Work, WorkSet
-from sidekiq_py.cli.choosing import filter_options, take_filter
+from sidekiq_py.cli.choosing import filter_options, take_filter, warn_of_queue
 from sidekiq_py.cli.connection import reads_redis
 from sidekiq_py.cli.output import echo_json_array, echo_table, shortened, span
 from sidekiq_py.cli.processes import chosen, complete_process
@@ -33,6 +33,7 @@ def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
     """
     processes = {process.identity: process for process in ProcessSet()}
     wanted = take_filter(options)
+    warn_of_queue(wanted)
     works = WorkSet().find(wanted)
     if process_name is not None:
         names = {process.identity for process in chosen([process_name], list(processes.values()))}

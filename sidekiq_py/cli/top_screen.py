@@ -218,9 +218,10 @@ class _Screen:
         self._question = (f"Retry all {overview.retries:,} retries now? y/n", retry)
 
     def _pause(self, overview: Overview) -> None:
-        name = self._state.chosen(overview, "queues")
+        # Not one that nobody has looked at.
+        name = self._state.chosen(overview, "queues") if self._state.section == "queues" else None
         if name is None:
-            self._work.message = "There is no queue to pause."
+            self._work.message = "Select a queue first: Tab goes to the queues."
             return
 
         def pause() -> str:
@@ -235,10 +236,10 @@ class _Screen:
         self._work.start(pause)
 
     def _signal(self, key: str, overview: Overview) -> None:
-        identity = self._state.chosen(overview, "processes")
+        identity = self._state.chosen_process(overview)
         process = next((one for one in overview.processes if one.identity == identity), None)
         if process is None:
-            self._work.message = "There is no process to tell."
+            self._work.message = "Select a process, or a job that it runs, first: Tab goes to the next section."
         elif key == "d":
             told = f"{process.identity} writes its threads to its log on {process.hostname}, within ten seconds."
             self._work.start(_telling(Process.dump_threads, process, told))

@@ -23,9 +23,9 @@ _GAP = 2
 HELP = (
     "Tab, Shift-Tab   the next section, the one before",
     "Up, Down, j, k   select a row",
-    "u                quiet the selected process: it fetches no more jobs",
-    "s                stop the selected process",
-    "d                let the selected process write its threads to its log",
+    "u                quiet the selected process, or that of the selected job: it fetches no more",
+    "s                stop it",
+    "d                let it write its threads to its log",
     "p                pause the selected queue, or let it go on",
     "r                retry all jobs in the retry set now",
     "x                end what r has begun; the other retries stay",
@@ -77,6 +77,13 @@ class State:
         names = row_names(overview, section)
         name = self.selected.get(section)
         return name if name in names else next(iter(names), None)
+
+    def chosen_process(self, overview: Overview) -> str | None:
+        """The identity of the selected process, or of the one that runs the selected job."""
+        if self.section == "queues":
+            return None
+        name = self.chosen(overview, self.section)
+        return name.rpartition("/")[0] if name is not None and self.section == "jobs" else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from sidekiq_py.cli import show_version
 from sidekiq_py.cli.connection import complete_queue
 from sidekiq_py.cli.log_setup import log_generation, remove_line_handlers, set_up_logging
 from sidekiq_py.cli.settings import FETCHERS, Options, make_config, read_all
+from sidekiq_py.cli.version import show_version
 from sidekiq_py.config import Config
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.logs import FORMAT_NAMES
@@ -168,11 +168,11 @@ def _supervise(options: Options, config: Config) -> int:
     is_first = _first_of_forked()
     companion = None
     if config.probe_port is not None:
-        from sidekiq_py.probes import family
+        from sidekiq_py.probes import prefork
         from sidekiq_py.probes.server import check_port
 
         check_port(config.probe_port)
-        companion = family.role(config.probe_port)
+        companion = prefork.role(config.probe_port)
 
     def be_child(parent: Parent) -> int:
         # The program may set up logging itself, as in a worker without a parent.
@@ -181,7 +181,7 @@ def _supervise(options: Options, config: Config) -> int:
             from sidekiq_py.cli.boot import make_launcher
 
             make = partial(make_launcher, options, is_first=is_first)
-            return run_child(parent, make) if companion is None else run_child(parent, make, family.in_child(parent))
+            return run_child(parent, make) if companion is None else run_child(parent, make, prefork.in_child(parent))
         except click.ClickException as error:
             error.show()
             return error.exit_code

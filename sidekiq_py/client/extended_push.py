@@ -13,20 +13,29 @@ from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
 from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
 from sidekiq_py.redis_access.job_path.push import Outgoing, push_commands
+from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import Dialect
 
 
 def shown_to_extensions(
-    jobs: Sequence[Outgoing], class_name: str, options: Mapping[str, Any], pool: Pool, dialect: Dialect
+    jobs: Sequence[Outgoing],
+    class_name: str,
+    options: Mapping[str, Any],
+    pool: Pool,
+    dialect: Dialect,
+    follows: Payload | None = None,
 ) -> PushSlice:
     """
     The jobs as the extensions leave them.
+
+    Args:
+        follows: The payload of the job whose end writes them, if one does.
 
     Raises:
         Exception: What a hook raises; nothing is to be pushed.
     """
     pushed = [PushedJob(job.jid, job.queue, job.score, job.payload) for job in jobs]
-    return program.extensions.push(PushSlice(pushed, class_name, options, pool, dialect))
+    return program.extensions.push(PushSlice(pushed, class_name, options, pool, dialect, follows))
 
 
 def is_left_to_others(pushed: PushSlice) -> bool:

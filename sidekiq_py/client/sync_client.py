@@ -25,7 +25,7 @@ from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path import push as redis_push
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.reads import versions
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.registry import JobDefinition, Payload
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.json_dialect import dump_args
@@ -33,6 +33,7 @@ from sidekiq_py.wire.payload import absolute_at
 
 if TYPE_CHECKING:
     from sidekiq_py.client import bulk
+    from sidekiq_py.extension import PushSlice
 
 Jids = list[str | None]
 
@@ -213,7 +214,10 @@ class Client:
                 for one in bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit):
                     if program.extensions.wants_pushes():
                         stream.settle()
-                        stopped = self._push_extended(one.jobs(), order.fields["class"], order.definition, dialect)
+                        pushed = self.shown(one.jobs(), order.fields["class"], order.definition)
+                        assert pushed is not None
+                        self.send_slice(pushed)
+                        stopped = pushed.stopped_jids
                         jids += [None if jid in stopped else jid for jid in one.jids]
                         continue
                     jids += one.jids
@@ -277,24 +281,54 @@ class Client:
         ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)
         if ready is None:
             return None
-        if program.extensions.wants_pushes():
-            stopped = self._push_extended([ready], order.fields["class"], order.definition, dialect)
-            return None if stopped else ready.jid
-        self.send(ready)
-        return ready.jid
+        pushed = self.shown([ready], order.fields["class"], order.definition)
+        if pushed is None:
+            self.send(ready)
+            return ready.jid
+        self.send_slice(pushed)
+        return None if pushed.stopped_jids else ready.jid
 
-    def _push_extended(
-        self, jobs: Sequence[Outgoing], class_name: str, definition: JobDefinition | None, dialect: Dialect
-    ) -> set[str]:
-        """Push what extensions have a say in; the jids of those that they stopped."""
+    def shown(
+        self,
+        jobs: Sequence[Outgoing],
+        class_name: str,
+        definition: JobDefinition | None = None,
+        *,
+        follows: Payload | None = None,
+    ) -> "PushSlice | None":
+        """
+        Jobs that `prepare` has made, as extensions leave them, for `send_slice` or for a script that ends a job.
+
+        Args:
+            class_name: What their payloads name.
+            follows: The payload of the job whose end writes them.
+
+        Returns:
+            None where no extension wants to see them.
+
+        Raises:
+            Exception: What a hook raises; nothing is to be pushed.
+        """
+        if not program.extensions.wants_pushes(follows):
+            return None
         from sidekiq_py.client import extended_push  # a program without extensions has no use for it
 
-        pushed = extended_push.shown_to_extensions(
-            jobs, class_name, outgoing.options_of(definition), self.pool, dialect
-        )
+        options = outgoing.options_of(definition)
+        dialect = self.detection.dialect(time())
+        return extended_push.shown_to_extensions(jobs, class_name, options, self.pool, dialect, follows)
+
+    def send_slice(self, pushed: "PushSlice") -> None:
+        """
+        Send what extensions have left of a push, and what they write with it.
+
+        Raises:
+            RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
+            Exception: What an extension raises where its own command was refused; nothing was pushed.
+        """
+        from sidekiq_py.client import extended_push  # as above
+
         if not extended_push.is_left_to_others(pushed):
             extended_push.send(self.pool, pushed)
-        return pushed.stopped_jids
 
     def send(self, ready: Outgoing) -> None:
         """

@@ -8,10 +8,10 @@ in the order in which they are declared.
 import functools
 from collections.abc import Callable
 from datetime import timedelta
-from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from sidekiq_py import program
 from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.jobs import declaration
 from sidekiq_py.jobs.handles import Handle
@@ -134,18 +134,12 @@ class RubyJob(Handle[...]):
     def __init__(self, definition: JobDefinition) -> None:
         super().__init__(definition, Parameters(definition.name, None))
 
-    def s(self, *args: Any) -> Any:
-        """A signature with these arguments, for the workflows of `sidekiq_celery`; a caller's come before them."""
-        return self._signature(args, immutable=False)
-
-    def si(self, *args: Any) -> Any:
-        """A signature with these arguments and no others."""
-        return self._signature(args, immutable=True)
-
-    def _signature(self, args: tuple[Any, ...], *, immutable: bool) -> Any:
-        # It stands on top of this package, and most programs do without.
-        steps = import_module("sidekiq_celery._workflow.ruby_steps")
-        return steps.ruby_signature(self.definition.name, self.definition.options, args, immutable=immutable)
+    def __getattr__(self, name: str) -> Any:
+        """What an extension adds, such as `s` and `si`, which make it a step of a workflow of `sidekiq_celery`."""
+        make = None if name.startswith("_") else program.extensions.ruby_job_attribute(name)
+        if make is None:
+            raise AttributeError(f"a ruby_job has no attribute {name!r}, and no extension that is loaded adds it")
+        return make(self)
 
 
 def ruby_job(class_name: str, *, pool: Any = None, **options: Unpack[JobOptions]) -> RubyJob:

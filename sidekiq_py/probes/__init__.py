@@ -1,6 +1,6 @@
 """
 HTTP probes of a worker, `--probe-port`: `/live`, `/ready`, `/metrics`.
 
-`server` answers requests, `worker` knows one process, `family` asks the children of `--processes` from a process beside
-them. May import the engine and `metrics`.
+`server` answers requests, `worker` knows one process, `prefork` asks the children of `--processes` from a process
+beside them. May import the engine and `metrics`.
 """

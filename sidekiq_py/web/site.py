@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
@@ -20,9 +20,6 @@ from sidekiq_py.redaction import Redaction
 from sidekiq_py.web import text
 from sidekiq_py.web.access import Access
 from sidekiq_py.web.throttle import Throttle
-
-if TYPE_CHECKING:
-    from sidekiq_py.web.visit import Visit
 
 ASSETS = Path(__file__).parent / "assets"
 DEFAULT_SERVER = ""
@@ -48,7 +45,7 @@ class PageAction:
     """
 
     path: str
-    run: "Callable[[Visit], Any]"
+    run: Callable[[Any], Any]
     need: Literal["operate", "edit"] = "operate"
 
 
@@ -69,7 +66,7 @@ class Page:
 
     title: str
     path: str
-    render: "Callable[[Visit], Any]"
+    render: Callable[[Any], Any]
     templates: Mapping[str, str] = field(default_factory=dict)
     actions: tuple[PageAction, ...] = ()
     is_listed: bool = True

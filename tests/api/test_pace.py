@@ -16,6 +16,15 @@ def test_a_pace_comes_in_small_slices_with_pauses_between_them():
     assert [round(pause, 1) for pause in pauses] == [0.1, 0.2]
 
 
+def test_a_long_pause_ends_when_it_is_to_stop():
+    """At ten an hour a Ctrl-C would else be heard six minutes later."""
+    pauses = []
+
+    sizes = [len(part) for part in slices(range(25), 10 / 3600, lambda: len(pauses) == 3, sleep=pauses.append)]
+
+    assert (sizes, pauses) == ([1], [0.2, 0.2, 0.2])
+
+
 def test_without_a_pace_a_round_trip_carries_a_hundred():
     """And nothing waits."""
     pauses = []

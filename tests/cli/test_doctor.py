@@ -54,7 +54,8 @@ def test_a_problem_is_shown_with_what_to_do(run: Run, redis_client: redis.Redis)
     _, _, queues = result.output.partition("\nQueues\n")
     lines = queues.splitlines()
     assert lines[0] == "  problem  1 job waits in `mailers`, and no process works that queue."
-    assert lines[1] == "           → Start a worker for it (-q mailers), or give the queue to one that runs."
+    advice = "           → Start a worker for it (-q mailers), or give the queue to one that runs. Or give its jobs"
+    assert lines[1].startswith(advice)
     assert result.output.splitlines()[-1].startswith("1 problem, ")
 
 
@@ -82,7 +83,7 @@ def test_json_has_it_all(run: Run, redis_client: redis.Redis, redis_url: str) ->
     assert (document["redis"], document["healthy"], document["jobs_waiting"]) == (redis_url, False, 1)
     [found] = [found for found in document["findings"] if found["level"] == "problem"]
     assert (found["check"], found["subjects"]) == ("unworked-queues", ["mailers"])
-    assert found["advice"] == "Start a worker."
+    assert found["advice"] == "Start a worker: sidekiq-py worker -r MODULE."
 
 
 def test_the_program_is_loaded(run: Run, redis_client: redis.Redis, program_file: str) -> None:

@@ -120,6 +120,20 @@ def test_filters_choose_alike_in_lists_dry_runs_and_actions(run, put, redis_clie
     assert set(jids(redis_client, "retry")) == {"a", "b", "c"} - set(found)
 
 
+def test_a_queue_that_is_nearly_spelled_like_another_is_told(run, put, redis_client):
+    """A job may be scheduled for a queue that does not exist yet, so it is no error."""
+    redis_client.sadd("queues", "mailers")
+    put("schedule", "a", queue="mailers")
+
+    listed = run("scheduled", "list", "--queue", "mailer")
+    deleted = run("scheduled", "delete", "--queue", "mailer", "--yes")
+
+    for result in (listed, deleted, run("jobs", "--queue", "mailer")):
+        assert (result.exit_code, result.stderr) == (0, "There is no queue mailer. Did you mean mailers?\n")
+    assert run("scheduled", "list", "--queue", "mailers").stderr == ""
+    assert jids(redis_client, "schedule") == ["a"]
+
+
 def test_raw_text_is_listed_without_what_a_terminal_would_obey(run, redis_client):
     """A payload may come from anywhere."""
     redis_client.zadd("dead", {b"\x1b[2Jnot json\x07": 1})

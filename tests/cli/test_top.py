@@ -274,6 +274,24 @@ def test_a_process_is_told_by_a_key(redis_url, fleet, keys, question, sent):
         top.until("within ten seconds")
 
 
+def test_a_selected_job_stands_for_its_process(overview):
+    """And a queue for none, so that no key acts on what nobody has looked at."""
+    found = {section: State(section=section).chosen_process(overview) for section in SECTIONS}
+
+    assert found == {"processes": "app:2:bbbbbbbbbbbb", "queues": None, "jobs": "rails:1:aaaaaaaaaaaa"}
+
+
+def test_a_key_for_what_is_not_selected_does_nothing(redis_url, fleet):
+    """It says how to select it."""
+    with on_screen(redis_url) as top:
+        top.until("PROCESS (2)")
+        top.press("p")
+        top.until("Select a queue first")
+        top.press("\ts")
+        top.until("Select a process")
+        assert fleet.exists("paused") == 0
+
+
 def test_a_queue_is_paused_by_a_key_and_goes_on(redis_url, fleet):
     """The Ruby process that will not obey is named."""
     with on_screen(redis_url) as top:

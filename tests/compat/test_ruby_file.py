@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from click.testing import CliRunner
+from sidekiq_celery._extension import CeleryExtension
 from sidekiq_celery.bin.celery import celery
 
 from tests.support.worker_process import REPOSITORY, SOURCE_ROOTS
@@ -26,6 +27,11 @@ def test_the_ruby_file_is_printed(tmp_path: Path) -> None:
     )
 
     assert printed.stdout == STEPS.read_bytes()
+
+
+def test_the_extension_hands_the_same_file_to_sidekiq_py() -> None:
+    """Whoever prints the Ruby code of all extensions has it, too."""
+    assert CeleryExtension().ruby_code() == STEPS.read_text()
 
 
 def test_an_app_that_cannot_be_imported_is_in_nobodys_way() -> None:

@@ -92,7 +92,7 @@ def test_jobs_that_have_waited_for_long(look: Look, redis_client: redis.Redis) -
     assert "have waited up to 60 min; 1 process works that queue (5 jobs at a time)" in found.seen
 
 
-def test_jobs_that_are_overdue(look: Look, redis_client: redis.Redis) -> None:
+def test_jobs_that_are_overdue(look: Look, redis_url: str, redis_client: redis.Redis) -> None:
     """Nobody moves them."""
     redis_client.zadd("schedule", {json.dumps(payload()): time.time() - 600})
     redis_client.zadd("retry", {json.dumps(payload()): time.time() + 600})
@@ -101,6 +101,8 @@ def test_jobs_that_are_overdue(look: Look, redis_client: redis.Redis) -> None:
 
     assert (found.level, found.subjects) == ("problem", ("schedule",))
     assert "for 10 min" in found.seen
+    assert run_advice(found.advice, redis_url).output == "1 job enqueued.\n"
+    assert redis_client.zcard("schedule") == 0
 
 
 def test_a_queue_that_is_not_in_the_set_of_queues(look: Look, redis_url: str, redis_client: redis.Redis) -> None:

@@ -170,7 +170,8 @@ class TestEnd:
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 
-        eventually(lambda: counts(redis_client) == {"pushed": 1, "retry": 1})
+        # The error is reported once the end is written.
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "retry": 1} and bool(worker.reported))
         assert "the extension 'tally' failed in end: ValueError: no" in str(worker.reported[0][0])
 
     def test_an_error_after_a_failure_buries_the_job_as_it_is(
@@ -254,7 +255,7 @@ class TestAdmit:
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 
-        eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1})
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "dead": 1} and bool(worker.reported))
         assert "it has expired" in str(worker.reported[0][0])
 
     def test_where_the_hook_raises_the_job_waits(self, redis_client, redis_url, tally: Tally, worker: Worker):
@@ -267,7 +268,7 @@ class TestAdmit:
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 
-        eventually(lambda: redis_client.zcard("schedule") == 1)
+        eventually(lambda: redis_client.zcard("schedule") == 1 and worker.reported)
         assert "the extension 'tally' failed in admit" in str(worker.reported[0][0])
 
 
@@ -315,7 +316,7 @@ class TestRegistration:
             sidekiq.use(type("Odd", (Extension,), attributes)())
 
     def test_names_come_from_extensions(self, tally: Tally, monkeypatch):
-        """In the package, in the data API, and on the current job."""
+        """In the package, in the data API, on the current job and on Ruby's jobs."""
         monkeypatch.setattr(Tally, "public_names", {"TallyClosed": "tests.extension.conftest"})
         monkeypatch.setattr(Tally, "job_attributes", {"tally_number": lambda job: job.payload["tally"]})
 
@@ -324,6 +325,11 @@ class TestRegistration:
         assert job.tally_number == 5
         with pytest.raises(AttributeError, match="no attribute 'other'"):
             _ = job.other
+        monkeypatch.setattr(Tally, "ruby_job_attributes", {"tally_name": lambda job: job.definition.name})
+        ruby = sidekiq.ruby_job("Billing::Emailer")
+        assert ruby.tally_name == "Billing::Emailer"
+        with pytest.raises(AttributeError, match="no attribute 'other'"):
+            _ = ruby.other
         del sidekiq.TallyClosed
 
 

@@ -89,6 +89,7 @@ def test_classes_beyond_the_cap_are_other(metrics: JobMetrics) -> None:
     found = values(metrics)
     assert {key[1] for key in found} == {"Class0", "Class1", "Class2", "other"}
     assert found["sidekiq_jobs_executed_total", "other", "other"] == 7
+    assert repr(metrics) == "<JobMetrics series=3>"
 
 
 def test_a_class_that_is_no_text_is_counted_as_one(metrics: JobMetrics) -> None:

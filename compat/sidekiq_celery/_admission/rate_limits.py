@@ -1,7 +1,7 @@
 """
 Rate limits of tasks, kept by all workers together.
 
-`sidekiq_py:rate:<task>` holds when the next start is due (`sidekiq_py.redis_access.extension.rates`). A job over the
+`sidekiq_py:rate:<task>` holds when the next start is due (`_admission.slots`). A job over the
 limit is given an appointment there and waits for it in `schedule`, marked with `celery.slot`; so it holds no slot,
 others pass it, and it keeps its place. `sidekiq_py:rate_limits` holds the limits that were set at run time.
 """
@@ -12,17 +12,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sidekiq_celery._admission import slots, waiting
 from sidekiq_celery._admission.worker_copy import RATES_KEY, RateOrder, countable_rate
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._wire.payload import KEY, SLOT
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.redis_access.extension import rates, waiting
-from sidekiq_py.registry import Admit, Payload
-from sidekiq_py.wire import keys
-from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.payload import dump
+from sidekiq_py.extension import Admit, Payload
+from sidekiq_py.payloads import Dialect, dump, keys
 
 __all__ = ("RateLimits", "limit_all", "rate_key", "set_rate_limit")
 
@@ -69,7 +67,7 @@ class RateLimits:
                 return None
             is_expected = bool(marks.get(SLOT))
             try:
-                slot = rates.take(pool, key, per_second, patience_seconds=_PATIENCE_SECONDS, is_expected=is_expected)
+                slot = slots.take(pool, key, per_second, patience_seconds=_PATIENCE_SECONDS, is_expected=is_expected)
             except RedisReplyError as error:
                 self._tell(task.name, error)
                 return None
@@ -118,7 +116,7 @@ def set_rate_limit(app: App, task_name: str, limit: Any) -> bool:
     if before == text.encode():
         return False
     client.pool.batch([("MULTI",), ("HSET", RATES_KEY, task_name, text), ("INCRBY", keys.ORDERS, 1), ("EXEC",)])
-    rates.start_afresh(client.pool, rate_key(task_name))
+    slots.start_afresh(client.pool, rate_key(task_name))
     now = time.time()
     members = waiting.find(client.pool, keys.SCHEDULE, "class", [task_name])
     waiting.call_up(client.pool, keys.SCHEDULE, members, dialect=client.detection.dialect(now), now=now, change=_unmark)

@@ -20,14 +20,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sidekiq_celery._admission import waiting
 from sidekiq_celery._send.clients import client_of, fail
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.extension import revoked, waiting
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.promote import WAITING_SETS
-from sidekiq_py.wire import keys
+from sidekiq_py.extension import Command
+from sidekiq_py.payloads import keys
+from sidekiq_py.redis_access.extension import revoked
 
 __all__ = (
     "STAMPS_KEY", "keep_less_long", "matches", "not_revoked", "revoke", "revoke_stamped", "revoked_ids", "stamp_of",
@@ -153,7 +153,7 @@ def matches(stamps: Mapping[str, Any], revoked_stamps: Mapping[str, float], now:
 def _call_up(app: App, task_ids: list[str]) -> None:
     client = client_of(app)
     now = time.time()
-    for name in WAITING_SETS:
+    for name in (keys.RETRY, keys.SCHEDULE):
         if 0 < waiting.size(client.pool, name) <= MOST_SEARCHED:
             members = waiting.find(client.pool, name, "jid", task_ids)
             # A job of Ruby's would run: nobody there knows of revokes.

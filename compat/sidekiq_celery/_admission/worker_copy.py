@@ -1,7 +1,7 @@
 """
 What a worker process knows of what was ordered while it runs: revokes, and other rate limits than the program's.
 
-It hears of both with the jobs that it takes (`sidekiq_celery._admission.notices`), so nothing is asked where nothing
+It hears of both with the jobs that it takes (`sidekiq_py.engine.notices`), so nothing is asked where nothing
 was ordered.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._admission import revokes
-from sidekiq_celery._admission.notices import Notices
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.extension import revoked
+from sidekiq_py.worker import Notices
 
 if TYPE_CHECKING:
     from sidekiq_celery._wire.context import Context

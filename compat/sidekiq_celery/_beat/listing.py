@@ -9,13 +9,11 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
-from sidekiq_py.client.sync_client import current
-from sidekiq_py.extension import Extension
-from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.extension import Pool
 
-__all__ = ("BEATS", "BeatListing", "write")
+__all__ = ("BEATS", "entries", "write")
 
 BEATS = "sidekiq_py:beats"
 """Hash: name of the app → JSON, `{"at": epoch seconds, "entries": {name: [task, schedule as text]}}`."""
@@ -34,27 +32,18 @@ def write(pool: Pool, app_name: str, entries: Mapping[str, tuple[str, str]]) -> 
     pool.command("HSET", BEATS, app_name, json.dumps({"at": int(time.time()), "entries": entries}))
 
 
-class BeatListing(Extension):
-    """Adds beat's entries to the listing of periodic jobs."""
-
-    name: ClassVar[str] = "celery_beat"
-
-    def entries(self, listing: str) -> Iterable[Mapping[str, Any]]:
-        """One mapping for each entry; only of the listing `cron`."""
-        return list(_entries(current().pool)) if listing == "cron" else ()
-
-
-def _entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
+def entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
+    """One mapping for each entry that a beat has confirmed within a day."""
     for app_name, text in _pairs(pool.command("HGETALL", BEATS)):
         try:
             told = json.loads(text)
-            entries, at = dict(told["entries"]), float(told["at"])
+            known, at = dict(told["entries"]), float(told["at"])
         except (ValueError, TypeError, KeyError):
             continue
         if time.time() - at > _KEPT_SECONDS:
             continue
         runs = dict(_pairs(pool.command("HGETALL", f"sidekiq_py:beat:{app_name}")))
-        for name, (task, schedule) in sorted(entries.items()):
+        for name, (task, schedule) in sorted(known.items()):
             yield {
                 "name": name,
                 "cron": schedule,

@@ -11,14 +11,13 @@ import time
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sidekiq_celery._beat import as_data, listing
+from sidekiq_celery._beat import as_data, listing, turns
 from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, logger
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery.schedules import schedstate, schedule
 from sidekiq_celery.utils.time import maybe_make_aware
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.extension import turns
+from sidekiq_py.extension import Pool
 
 __all__ = ("PersistentScheduler", "Runs", "place_of", "read_runs")
 
@@ -166,7 +165,7 @@ class PersistentScheduler(Scheduler):
             # This run is left out, or it would be tried without end.
             self._take(following, [], is_sent=False)
             raise
-        return result if self._take(following, pipeline_buffer.commands(wanted), is_sent=True) else None
+        return result if self._take(following, pipeline_buffer.commands(self.app, wanted), is_sent=True) else None
 
     def _send_due(self, entry: Any) -> None:
         if self._is_ours(entry):

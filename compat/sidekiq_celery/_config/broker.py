@@ -10,7 +10,7 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.config import redis_url_from_environment
-from sidekiq_py.redis_access.connection.settings import RedisSettings, redact
+from sidekiq_py.extension import RedisSettings, redact
 
 __all__ = ("REDIS_SCHEMES", "default_broker_url", "kombu_url", "of_redis", "own_url", "redis_settings")
 

@@ -34,8 +34,7 @@ from sidekiq_celery._workflow import flow
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered, Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from sidekiq_py.errors import HardTimeLimitError, TerminatedError
-from sidekiq_py.outcome import Attempt, Outcome
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.extension import Attempt, JobDefinition, Outcome
 
 if TYPE_CHECKING:
     from sidekiq_celery.events.task_events import TaskEvents
@@ -333,12 +332,14 @@ class TaskDefinition(JobDefinition):
 
     def _conclude(self, attempt: Attempt) -> Outcome | None:
         run = running.get()
-        running.set(None)
         if not isinstance(run, JobRun) or run.task_id != attempt.payload.get("jid"):
             # The run was another process's, which has been killed.
             run = JobRun(self, attempt.payload)
         if attempt.error is not None and run.state != states.FAILURE:
+            # What this pushes follows from this job, and not from one before it.
+            running.set(run)
             run.end_from_outside(attempt.error)
+        running.set(None)
         if (events := self.told_events) is not None:
             events.ended(run, attempt.error)
         run.gather_lock(attempt.now)

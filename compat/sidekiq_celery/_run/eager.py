@@ -20,7 +20,7 @@ from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.nodenames import gethostname
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.extension import write
 
 if TYPE_CHECKING:
     from sidekiq_celery.result import EagerResult
@@ -69,7 +69,7 @@ class EagerRun(TaskRun):
     def _write(self) -> None:
         """Where the app is not eager as a whole, what the end sets off is sent."""
         if self.effects:
-            client_of(self.plan.app).pool.run(lambda link: in_flight.write(link, self.effects), idempotent=False)
+            client_of(self.plan.app).pool.run(lambda link: write(link, self.effects), idempotent=False)
 
 
 def apply(

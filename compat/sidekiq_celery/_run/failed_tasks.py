@@ -12,11 +12,8 @@ from typing import Any
 
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contract import App
-from sidekiq_py.clock import monotonic
-from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.job_path.failed_jobs import Command, add_to_dead
-from sidekiq_py.wire import keys
-from sidekiq_py.wire.payload import score_text
+from sidekiq_py.extension import Command, Link, add_to_dead, monotonic
+from sidekiq_py.payloads import keys, score_text
 
 __all__ = ("INDEX", "FailedTasks", "keep_limit")
 

@@ -12,9 +12,8 @@ from typing import Any
 from sidekiq_celery._run.definition import JobRun, TaskDefinition
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.exceptions import WorkerLostError
-from sidekiq_py.engine.ownership.recovery import PoisonPillError
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.registry import Registry
+from sidekiq_py.extension import write
+from sidekiq_py.worker import PoisonPillError, Registry
 
 __all__ = ("fail_lost_tasks",)
 
@@ -36,6 +35,6 @@ def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseExcepti
         run.gather_lock(time.time())
         if run.effects:
             pool = client_of(definition.app).pool
-            pool.run(lambda link: in_flight.write(link, run.effects), idempotent=False)
+            pool.run(lambda link: write(link, run.effects), idempotent=False)
 
     return on_death

@@ -18,15 +18,24 @@ from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._send import unique
 from sidekiq_celery._wire.payload import KEY, marks_of
 from sidekiq_celery.exceptions import NotRegistered, Reject
-from sidekiq_py.outcome import Attempt, Kind, Outcome
-from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
-from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.wire import keys
-from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, record_failure
-from sidekiq_py.wire.payload import dump, for_queue, parse_job
+from sidekiq_py.extension import (
+    Attempt,
+    DeadLimits,
+    Effect,
+    EndKind,
+    Kind,
+    Outcome,
+    Outgoing,
+    add_to_dead,
+    add_to_retry,
+    trim_dead,
+)
+from sidekiq_py.payloads import UNPRINTABLE_ERROR, dump, for_queue, keys, parse_job, record_failure
 
 __all__ = ("verdict",)
+
+# Neither counts as a failure in Sidekiq's figures, and neither is a success.
+_ENDS: dict[str | None, EndKind] = {states.REVOKED: "invalidated", states.REJECTED: "discarded"}
 
 # Of the first try, and kept by the next ones.
 _OF_THE_FIRST_TRY = ("created_at", "enqueued_at")
@@ -49,9 +58,10 @@ def verdict(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outcom
         return _given_back(run, attempt)
     if run.again:
         return _retry(run, attempt)
-    if not run.effects and attempt.error is None:
+    end = _ENDS.get(run.state)
+    if not run.effects and attempt.error is None and end is None:
         return None
-    return Outcome("done", attempt.payload, vital=tuple(run.effects), question=run.request._question)
+    return Outcome("done", attempt.payload, vital=tuple(run.effects), question=run.request._question, end=end)
 
 
 def _given_back(run: TaskRun, attempt: Attempt) -> Outcome:

@@ -8,7 +8,7 @@ from typing import Any
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.nodenames import gethostname
 from sidekiq_celery.utils.objects import mro_lookup
-from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.extension import RedisSettings
 
 __all__ = ("Plan", "task_has_custom")
 

@@ -18,14 +18,14 @@ from sidekiq_celery._run import run_signals, task_log
 from sidekiq_celery._run.coroutine_limits import within_limits
 from sidekiq_celery._run.plan import Plan
 from sidekiq_celery._send import pipeline_buffer
+from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._state import _task_stack
 from sidekiq_celery._wire.context import Context, get_actual_ignore_result
 from sidekiq_celery._workflow import flow, links
 from sidekiq_celery.backends.failures import without_exits
 from sidekiq_celery.exceptions import Ignore, Reject, Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
-from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.extension import Effect, Outgoing
 
 __all__ = ("TaskRun",)
 
@@ -283,7 +283,7 @@ class TaskRun:
         """Call *publish*; what it sends is written with the end."""
         with pipeline_buffer.gathering() as jobs:
             publish()
-        self.effects += pipeline_buffer.commands(jobs)
+        self.effects += pipeline_buffer.commands(self.plan.app, jobs, follows=payload_of(self.request))
 
     def gather_retry(self, publish: Callable[[], Any], again: Retry) -> None:
         """The same for the next try."""

@@ -11,7 +11,7 @@ from sidekiq_celery import states
 from sidekiq_celery._workflow.never import result_stored
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.extension import Effect
 
 __all__ = ("id_at_an_end", "refusal_of")
 

@@ -12,7 +12,7 @@ from typing import Any
 from sidekiq_celery._wire.payload import KEY
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.extension import JobDefinition
 
 __all__ = ("UnknownTask", "unknown_tasks")
 

@@ -4,17 +4,17 @@ Pushes that are made together: a workflow's jobs, and what is kept of it, in one
 Inside of a task's end (`gathering`) they become part of what that writes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from sidekiq_celery._send import pipeline_buffer
+from sidekiq_celery._send.clients import fail, operational, pushing_client
+from sidekiq_celery._send.pipeline_buffer import Gathered, Wanted
 from sidekiq_celery.contract import App
 from sidekiq_py import program
-from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.extension import Command, Outgoing, write
 
 __all__ = ("keep", "send", "together")
 
@@ -41,33 +41,38 @@ def together(app: App) -> Iterator[None]:
 def keep(app: App, commands: list[Command]) -> None:
     """Run *commands* before what is published next."""
     gathered = pipeline_buffer.gathered()
+    later = Gathered() if gathered is None else gathered
+    later += commands
     if gathered is None:
-        send(app, list(commands))
-    else:
-        gathered += commands
+        send(app, later)
 
 
-def send(app: App, wanted: list[Any]) -> None:
+def send(app: App, wanted: Gathered) -> None:
     """
     Send jobs and commands; after the commit where pushes wait for that.
 
     Raises:
         kombu.exceptions.OperationalError: They were not sent, or nobody knows.
     """
-    if program.interceptor is not None and program.interceptor([one for one in wanted if isinstance(one, Outgoing)]):
-        return
-    if program.after_commit is None or not program.after_commit(lambda: _send_now(app, wanted)):
+    if program.interceptor is not None:
+        jobs = pipeline_buffer.shown(app, wanted)
+        if not program.interceptor([one for one in jobs if isinstance(one, Outgoing)]):
+            _write_all(app, jobs)
+    elif program.after_commit is None or not program.after_commit(lambda: _send_now(app, wanted)):
         _send_now(app, wanted)
 
 
-def _send_now(app: App, wanted: list[Any]) -> None:
-    from sidekiq_celery._send.clients import fail, pushing_client
+def _send_now(app: App, wanted: Gathered) -> None:
+    _write_all(app, pipeline_buffer.shown(app, wanted))
 
+
+def _write_all(app: App, jobs: Sequence[Wanted]) -> None:
     pool = pushing_client(app).pool
-    commands = pipeline_buffer.commands(wanted)
     try:
-        for some in _slices(commands):
+        for some in _slices(pipeline_buffer.joined(jobs)):
             _write(pool, some)
+    except RedisReplyError as refusal:
+        raise program.extensions.explained(str(refusal)) or operational(refusal) from refusal
     except RedisError as error:
         fail(error)
 
@@ -87,4 +92,4 @@ def _slices(commands: list[Command]) -> Iterator[list[Command]]:
 
 
 def _write(pool: Any, commands: list[Command]) -> None:
-    pool.run(lambda link: in_flight.write(link, commands), idempotent=False)
+    pool.run(lambda link: write(link, commands), idempotent=False)

@@ -5,17 +5,17 @@ from weakref import WeakKeyDictionary
 
 from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery.contract import App
+from sidekiq_py import Client
 from sidekiq_py.client import sync_client as clients
-from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.registry import JobDefinition
+from sidekiq_py.extension import JobDefinition, Pool
 
 __all__ = (
     "client_of",
     "close_client_of",
     "definition_of",
     "fail",
+    "operational",
     "pushing_client",
     "refuse",
 )
@@ -58,7 +58,9 @@ def definition_of(task: Any) -> JobDefinition:
 
 def pushing_client(app: App, definition: JobDefinition | None = None) -> Client:
     """The client for a push: of `Client.via`, else of *definition*, else of *app*."""
-    return clients.for_job(definition or JobDefinition("", {}, None, pool=client_of(app)))
+    if definition is None or definition.pool is None:
+        definition = JobDefinition("", {}, None, pool=client_of(app))
+    return clients.for_job(definition)
 
 
 def fail(error: RedisError) -> NoReturn:
@@ -68,9 +70,15 @@ def fail(error: RedisError) -> NoReturn:
     Raises:
         kombu.exceptions.OperationalError: In any case.
     """
+    raise operational(error) from error
+
+
+def operational(error: RedisError) -> Exception:
+    """The error of `fail`."""
     from kombu.exceptions import OperationalError
 
-    raise OperationalError(str(error)) from error
+    made: Exception = OperationalError(str(error))
+    return made
 
 
 def refuse(error: Exception) -> NoReturn:

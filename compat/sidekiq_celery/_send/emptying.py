@@ -3,16 +3,14 @@
 import logging
 from collections.abc import Sequence
 
+from sidekiq_celery._send import locks
 from sidekiq_celery._send.unique import lock_key, mark_of
 from sidekiq_celery._wire.payload import marks_of
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py.errors import PayloadError, RedisError
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.extension import locks
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Held
+from sidekiq_py.extension import Held, Pool, write
+from sidekiq_py.payloads import parse_job
 from sidekiq_py.redis_access.reads import queues
-from sidekiq_py.wire.payload import parse_job
 
 __all__ = ("empty",)
 
@@ -40,7 +38,7 @@ def _release(pool: Pool, held: Sequence[Held]) -> None:
     if not held:
         return
     try:
-        pool.run(lambda link: in_flight.write(link, held))
+        pool.run(lambda link: write(link, held))
     except RedisError as error:
         # The jobs are gone already.
         _log.warning("the locks of unique tasks that were purged stay until they expire: %s", error)

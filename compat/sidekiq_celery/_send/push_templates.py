@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._wire.payload import KEY
 from sidekiq_py import program
-from sidekiq_py.redis_access.job_path.push import Outgoing
-from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.json_dialect import dump_args, dumps
-from sidekiq_py.wire.push_template import ItemTemplate
+from sidekiq_py.extension import Outgoing
+from sidekiq_py.payloads import Dialect, ItemTemplate, dump_args, dumps
 
 if TYPE_CHECKING:
-    from sidekiq_py.client.sync_client import Client
+    from sidekiq_py import Client
 
 __all__ = ("NO_MARKS", "Template", "marks_json", "template_of", "templated")
 

@@ -12,16 +12,17 @@ from typing import Any, TypeVar
 
 from sidekiq_celery._send import atomic_batch, pipeline_buffer, unique
 from sidekiq_celery._send.clients import fail, pushing_client, refuse
+from sidekiq_celery._send.pipeline_buffer import Gathered
 from sidekiq_celery._send.push_templates import templated
 from sidekiq_celery._wire.payload import KEY, UNIQUE
 from sidekiq_celery.contract import App
-from sidekiq_py.client.sync_client import Client
+from sidekiq_py import Client
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, RedisConnectionError, RedisError
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.extension import Command, JobDefinition, Outgoing
 
 __all__ = (
     "Policy",
+    "policy_of",
     "publish_policy",
     "push",
     "push_ready",
@@ -38,6 +39,11 @@ def publish_policy(app: App, given: Mapping[str, Any] | None = None) -> dict[str
     return {**app.conf.task_publish_retry_policy, **(given or {})}
 
 
+def policy_of(app: App) -> dict[str, Any] | None:
+    """How a call is tried again for which nobody has said anything."""
+    return publish_policy(app) if app.conf.task_publish_retry else None
+
+
 def push(app: App, item: dict[str, Any], policy: Policy, kept: Sequence[Command] = ()) -> None:
     """
     Push a job.
@@ -49,12 +55,13 @@ def push(app: App, item: dict[str, Any], policy: Policy, kept: Sequence[Command]
         kombu.exceptions.OperationalError: It was not sent, or nobody knows.
         kombu.exceptions.EncodeError: An argument cannot be sent.
     """
-    client = pushing_client(app, getattr(item["class"], "__sidekiq_job__", None))
-    gathered = pipeline_buffer.gathered()
+    definition = _definition_of(item)
+    client = pushing_client(app, definition)
     job = _templated(client, item)
     try:
-        if gathered is None and not kept:
-            with_retries(partial(client.push, item) if job is None else partial(client.send, job), policy)
+        if job is None and not kept and pipeline_buffer.gathered() is None:
+            # Transactions are the engine's client's: it may push later.
+            with_retries(partial(client.push, item), policy)
             return
         if job is None:
             job = client.prepare(item)
@@ -62,11 +69,42 @@ def push(app: App, item: dict[str, Any], policy: Policy, kept: Sequence[Command]
         refuse(error)
     except RedisError as error:
         fail(error)
-    wanted = [] if job is None else [*kept, job]
-    if gathered is None:
-        atomic_batch.send(app, wanted)
+    if job is not None:
+        push_ready(app, client, job, definition, kept, policy)
+
+
+def push_ready(
+    app: App, client: Client, job: Outgoing, definition: JobDefinition, kept: Sequence[Command], policy: Policy
+) -> None:
+    """
+    Push a job whose bytes are made: the one way out of all calls but those of unique tasks.
+
+    Args:
+        kept: What is to be written before it, in the same step.
+
+    Raises:
+        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
+    """
+    gathered = pipeline_buffer.gathered()
+    if gathered is not None:
+        gathered.add(job, definition, kept)
+    elif kept:
+        together = Gathered()
+        together.add(job, definition, kept)
+        atomic_batch.send(app, together)
     else:
-        gathered += wanted
+        pushed = client.shown([job], definition.name, definition)
+        try:
+            with_retries(partial(client.send, job) if pushed is None else partial(client.send_slice, pushed), policy)
+        except RedisError as error:
+            fail(error)
+
+
+def _definition_of(item: dict[str, Any]) -> JobDefinition:
+    """What is known of the job of *item*: its name alone where its task is not here."""
+    task = item["class"]
+    found: JobDefinition | None = getattr(task, "__sidekiq_job__", None)
+    return JobDefinition(task, {}, None) if found is None else found
 
 
 def _templated(client: Client, item: dict[str, Any]) -> Outgoing | None:
@@ -80,7 +118,8 @@ def _templated(client: Client, item: dict[str, Any]) -> Outgoing | None:
 def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Lock) -> str:
     """Push a job with its lock; the id of the task that is there now."""
     item[KEY] = {**item.get(KEY, {}), UNIQUE: lock.mark}
-    client = pushing_client(app, getattr(item["class"], "__sidekiq_job__", None))
+    definition = _definition_of(item)
+    client = pushing_client(app, definition)
 
     def sends(push: Callable[[], str]) -> str:
         try:
@@ -93,20 +132,7 @@ def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Loc
     except (ArgumentTypeError, ArgumentValueError) as error:
         refuse(error)
     # A job that client middleware has stopped needs no lock.
-    return item["jid"] if job is None else unique.push(client.pool, job, lock, sends)
-
-
-def push_ready(app: App, client: Client, job: Outgoing) -> None:
-    """
-    Push a job that is ready, as the app's settings say.
-
-    Raises:
-        kombu.exceptions.OperationalError: It was not sent, or nobody knows.
-    """
-    try:
-        with_retries(lambda: client.send(job), lambda: publish_policy(app) if app.conf.task_publish_retry else None)
-    except RedisError as error:
-        fail(error)
+    return item["jid"] if job is None else unique.push(app, client, job, definition, lock, sends)
 
 
 def with_retries(push: Callable[[], Sent], policy: Policy) -> Sent:

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.exceptions import Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.extension import Outgoing
 
-__all__ = ("Run", "RunDetails", "current", "running")
+__all__ = ("Run", "RunDetails", "current", "payload_of", "running")
 
 
 class Run(Protocol):
@@ -18,6 +18,10 @@ class Run(Protocol):
     @property
     def request(self) -> Context:
         """Of the call."""
+
+    @property
+    def payload(self) -> dict[str, Any] | None:
+        """Of the job."""
 
     @property
     def is_open(self) -> bool:
@@ -59,6 +63,12 @@ class RunDetails(Protocol):
     @property
     def request(self) -> Context:
         """Of the call."""
+
+
+def payload_of(request: Context) -> dict[str, Any] | None:
+    """The payload of the job that a worker runs for *request*; None where there is no job, as in an eager run."""
+    run = running.get()
+    return run.payload if run is not None and run.request is request else None
 
 
 running: ContextVar[Run | None] = ContextVar("sidekiq_celery.running", default=None)

@@ -16,16 +16,17 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sidekiq_celery._send import pipeline_buffer
+from sidekiq_celery._send import locks, pipeline_buffer
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.payload import UNIQUE
+from sidekiq_celery.contract import App
 from sidekiq_py import program
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.extension import locks
-from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.extension import Effect, JobDefinition, Outgoing, Pool
+
+if TYPE_CHECKING:
+    from sidekiq_py import Client
 
 __all__ = (
     "Lock", "Mark", "Uniqueness", "asked_for", "at_end", "carried", "is_until_start", "lock_key", "lock_of", "mark_of",
@@ -129,7 +130,14 @@ def lock_key(digest: str) -> str:
     return f"sidekiq_py:unique:{digest}"
 
 
-def push(pool: Pool, job: Outgoing, lock: Lock, sends: Callable[[Callable[[], str]], str]) -> str:
+def push(
+    app: App,
+    client: "Client",
+    job: Outgoing,
+    definition: JobDefinition,
+    lock: Lock,
+    sends: Callable[[Callable[[], str]], str],
+) -> str:
     """
     Enqueue a unique task, unless the same is there.
 
@@ -142,19 +150,22 @@ def push(pool: Pool, job: Outgoing, lock: Lock, sends: Callable[[Callable[[], st
 
     Raises:
         RedisError: It was not sent, or nobody knows.
+        Exception: What an extension raises that has a say in it.
     """
-    commands = pipeline_buffer.commands([job])
+    wanted = pipeline_buffer.Gathered()
+    wanted.add(job, definition)
     due = time.time() if job.score is None else float(job.score)
     milliseconds = _milliseconds(lock.mark["for"], due, time.time())
     later = pipeline_buffer.gathered()
     if later is not None:
-        later += locks.taken(lock.key, job.jid, milliseconds, commands)
+        later += locks.taken(lock.key, job.jid, milliseconds, pipeline_buffer.commands(app, wanted))
         return job.jid
     if program.interceptor is not None and program.interceptor([job]):
         return job.jid
 
     def push_now() -> str:
-        return sends(lambda: locks.push(pool, lock.key, job.jid, milliseconds, commands))
+        commands = pipeline_buffer.commands(app, wanted)
+        return sends(lambda: locks.push(client.pool, lock.key, job.jid, milliseconds, commands))
 
     def push_later() -> None:
         push_now()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.payloads import loads
 
 __all__ = ("beyond_json", "encoder", "for_payload", "from_plain", "to_plain", "with_bare_floats", "with_marked_floats")
 

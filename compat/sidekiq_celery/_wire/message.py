@@ -15,7 +15,7 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.utils.nodenames import anon_nodename
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_celery.utils.time import add_seconds_to_datetime
-from sidekiq_py.wire.payload import shown as shown_value
+from sidekiq_py.payloads import shown as shown_value
 
 __all__ = ("TaskMessage", "as_task_v2", "aware", "shown")
 

@@ -10,7 +10,7 @@ from sidekiq_celery._workflow.never import never_runs
 from sidekiq_celery._workflow.steps import call_step
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import TaskRevokedError
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.extension import Effect
 
 __all__ = ("Chains",)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery._send import flow_store, pipeline_buffer
+from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._wire.chord_part import NUMBER, is_part
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.json_values import for_payload
@@ -22,8 +23,7 @@ from sidekiq_celery._workflow.steps import call_step
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Join
+from sidekiq_py.extension import Command, Effect, Join
 
 __all__ = ("Chords",)
 
@@ -101,7 +101,7 @@ def _body_commands(app: App, request: Context, body: Any) -> list[Command]:
             app.tasks[START_TASK].apply_async((results, body), **options)
     # Whose child the body is, the last part decides, and that may be another one.
     request.children[:] = children
-    return pipeline_buffer.commands(jobs)
+    return pipeline_buffer.commands(app, jobs, follows=payload_of(request))
 
 
 def _is_pushed_as_it_is(app: App, sig: Any) -> bool:

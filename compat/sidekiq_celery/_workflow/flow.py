@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from sidekiq_celery._send import pipeline_buffer
+from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.passed_values import handed_on
 from sidekiq_celery._workflow import chain_continuation, chord_completion, links
 from sidekiq_celery.contract import App
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.extension import Effect
 
 __all__ = ("FLOWS", "MARKS", "Flow", "after_failure", "after_success", "is_part")
 
@@ -67,7 +68,7 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
         with pipeline_buffer.gathering() as jobs:
             for flow in FLOWS:
                 effects += flow.after_success(app, request, result)
-        return [*pipeline_buffer.commands(jobs), *effects]
+        return [*pipeline_buffer.commands(app, jobs, follows=payload_of(request)), *effects]
 
     return handed_on(effects_of, retval)
 
@@ -78,4 +79,4 @@ def after_failure(app: App, request: Context, exc: BaseException, traceback: str
     with pipeline_buffer.gathering() as jobs:
         for flow in FLOWS:
             effects += flow.after_failure(app, request, exc, traceback)
-    return [*pipeline_buffer.commands(jobs), *effects]
+    return [*pipeline_buffer.commands(app, jobs, follows=payload_of(request)), *effects]

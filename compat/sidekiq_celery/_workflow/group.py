@@ -21,7 +21,6 @@ from sidekiq_celery.utils.objects import getitem_property
 from sidekiq_celery.utils.text import remove_repeating_from_task
 
 if TYPE_CHECKING:
-    from sidekiq_celery._workflow.chord import _chord
     from sidekiq_celery.result import GroupResult
 
 __all__ = ("group",)
@@ -69,7 +68,7 @@ class group(Signature[Any]):
         return self.apply_async(partial_args, **options)
 
     @overload  # type: ignore[override]
-    def __or__(self, other: Signature[T]) -> "_chord[T]": ...
+    def __or__(self, other: Signature[T]) -> Signature[T]: ...
     @overload
     def __or__(self, other: Any) -> Any: ...
     def __or__(self, other: Any) -> Any:

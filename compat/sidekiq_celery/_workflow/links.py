@@ -14,7 +14,7 @@ from sidekiq_celery._workflow import kinds
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered, TaskRevokedError
 from sidekiq_celery.utils.functional import arity_greater
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.extension import Effect
 
 __all__ = ("Links", "calls_errbacks", "lineage")
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from sidekiq_celery import states
 from sidekiq_celery._send import flow_store, pipeline_buffer
+from sidekiq_celery._send.running_task import payload_of
 from sidekiq_celery._wire.chord_part import is_part
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.json_values import for_payload, with_marked_floats
@@ -12,7 +13,7 @@ from sidekiq_celery._workflow.own_routes import route_of
 from sidekiq_celery._workflow.signature import maybe_signature
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.serialization import safe_repr
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
+from sidekiq_py.extension import Effect, Once
 
 __all__ = ("chord_failed", "never_runs", "result_stored")
 
@@ -108,9 +109,8 @@ def chord_failed(
             add_to_parent=False,
         )
     key = flow_store.chord_key(chord_id)
-    return [
-        Once(key, flow_store.DONE, (*pipeline_buffer.commands(jobs), ("EXPIRE", key, flow_store.AFTERGLOW_SECONDS)))
-    ]
+    pushes = pipeline_buffer.commands(app, jobs, follows=payload_of(request))
+    return [Once(key, flow_store.DONE, (*pushes, ("EXPIRE", key, flow_store.AFTERGLOW_SECONDS)))]
 
 
 def _reason(task_id: str | None, exc: BaseException) -> str:

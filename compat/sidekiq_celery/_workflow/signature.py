@@ -22,7 +22,6 @@ from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.objects import getitem_property
 
 if TYPE_CHECKING:
-    from sidekiq_celery._workflow.chain import _chain
     from sidekiq_celery.result import AsyncResult, EagerResult
 
 __all__ = ("Signature", "clone_with_members", "maybe_signature", "signature")
@@ -332,11 +331,15 @@ class Signature(dict[str, Any], Generic[R_co]):
     # ---- operators, texts, copies
 
     if TYPE_CHECKING:
+        # Of those that `|` makes: chains and chords, whose classes derive from this one.
+        tasks: Any
+        body: Any
+
         # A dict's would be taken for `|` where what is on the right is of a class derived from that on the left.
         def __ror__(self, other: Never) -> Never: ...  # type: ignore[override]
 
     @overload  # type: ignore[override]
-    def __or__(self, other: "Signature[T]") -> "_chain[T]": ...
+    def __or__(self, other: "Signature[T]") -> "Signature[T]": ...
     @overload
     def __or__(self, other: Any) -> Any: ...
     def __or__(self, other: Any) -> Any:

@@ -22,9 +22,7 @@ _OF_A_PLACE = frozenset(
 )
 
 
-def call_step(
-    app: App, signature: Any, result: Any, request: Context, chain: Any = None, nesting: int = 0
-) -> None:
+def call_step(app: App, signature: Any, result: Any, request: Context, chain: Any = None, nesting: int = 0) -> None:
     """
     Publish a signature.
 

@@ -25,7 +25,7 @@ from sidekiq_celery._workflow.signature import maybe_signature
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ChordError
 from sidekiq_celery.utils.functional import maybe_list
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.extension import Effect
 
 logger = logging.getLogger("celery.app.trace")
 

@@ -15,7 +15,6 @@ from sidekiq_celery._config.settings import KEY_CONVERTERS, PendingConfiguration
 from sidekiq_celery.app.bug_report import appstr, bugreport
 from sidekiq_celery.app.registry import TaskRegistry
 from sidekiq_celery.app.task_making import Maker
-from sidekiq_celery.app.utils import _unpickle_app_v2
 from sidekiq_celery.utils.dispatch import Signal
 from sidekiq_celery.utils.imports import symbol_by_name
 from sidekiq_celery.utils.objects import mro_lookup
@@ -238,3 +237,8 @@ class AppState:
             "task_cls": self.task_cls,
             "namespace": self.namespace,
         }
+
+
+def _unpickle_app_v2(cls: Any, kwargs: dict[str, Any]) -> Any:
+    """An app as it was pickled. It does not become current."""
+    return cls(**{**kwargs, "set_as_current": False})

@@ -1,19 +1,23 @@
 """What a task is declared with: the attributes of its class, and what settings say where it says nothing itself."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sidekiq_celery._config.annotations import resolve_all
 from sidekiq_celery._config.class_property import class_property
 from sidekiq_celery._state import get_current_app
 from sidekiq_celery._wire.context import Context
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import MaxRetriesExceededError
 from sidekiq_celery.utils.threads import LocalStack
 
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+__all__ = ("AppOfTask", "TaskOptions")
 
-__all__ = ("TaskOptions",)
+
+class AppOfTask(App, Protocol):
+    """The app of a task. Its class is made of tasks' parts, so type checkers are told of it in general."""
+
+    def __getattr__(self, name: str) -> Any: ...
 
 
 class _OperationalError:
@@ -121,7 +125,7 @@ class TaskOptions:
     )
 
     @classmethod
-    def bind(cls, app: "Celery") -> "Celery":
+    def bind(cls, app: Any) -> Any:
         """Make it a task of *app*, and take over what the settings say."""
         was_bound, cls.__bound__ = cls.__bound__, True
         cls._app = app
@@ -154,20 +158,20 @@ class TaskOptions:
         return origin is not TaskOptions and attribute not in vars(origin).get("_configured", ())
 
     @classmethod
-    def on_bound(cls, app: "Celery") -> None:
+    def on_bound(cls, app: Any) -> None:
         """Called when the task has become one of *app*; for classes that derive from this."""
 
     @classmethod
-    def _get_app(cls) -> "Celery":
+    def _get_app(cls) -> AppOfTask:
         if cls._app is None:
             cls._app = get_current_app()
         if not cls.__bound__:
             cls.bind(cls._app)
-        app: Celery = cls._app
+        app: AppOfTask = cls._app
         return app
 
     if TYPE_CHECKING:
-        app: "Celery"
+        app: AppOfTask
     else:
         app = class_property(_get_app, bind)
 

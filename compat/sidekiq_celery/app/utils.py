@@ -1,11 +1,10 @@
 """Settings, reports and pickled apps, under the names that they have in Celery."""
 
-from typing import Any
-
 from sidekiq_celery._config.censoring import filter_hidden_settings, sanitize_url
 from sidekiq_celery._config.settings import Settings, detect_settings
 from sidekiq_celery._config.settings import new_key_to_old as _new_key_to_old
 from sidekiq_celery._config.settings import old_key_to_new as _old_key_to_new
+from sidekiq_celery.app.app_state import _unpickle_app_v2
 from sidekiq_celery.app.bug_report import appstr, bugreport
 from sidekiq_celery.app.finding import find_app
 
@@ -13,6 +12,7 @@ __all__ = (
     "Settings",
     "_new_key_to_old",
     "_old_key_to_new",
+    "_unpickle_app_v2",
     "appstr",
     "bugreport",
     "detect_settings",
@@ -20,8 +20,3 @@ __all__ = (
     "find_app",
     "sanitize_url",
 )
-
-
-def _unpickle_app_v2(cls: Any, kwargs: dict[str, Any]) -> Any:
-    """An app as it was pickled. It does not become current."""
-    return cls(**{**kwargs, "set_as_current": False})

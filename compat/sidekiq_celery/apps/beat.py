@@ -12,7 +12,7 @@ from sidekiq_celery import beat, platforms
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.utils.imports import qualname
 from sidekiq_celery.utils.time import humanize_seconds
-from sidekiq_py.redis_access.connection.settings import place
+from sidekiq_py.extension import place
 
 __all__ = ("Beat",)
 

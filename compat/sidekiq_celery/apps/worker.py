@@ -8,7 +8,7 @@ from typing import Any
 from sidekiq_celery import VERSION_BANNER, signals
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.worker import WorkController
-from sidekiq_py.redis_access.connection.settings import place
+from sidekiq_py.extension import place
 
 __all__ = ("Worker",)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery import states
 from sidekiq_celery.backends.listening import Listener, Tell, listener_for
 from sidekiq_celery.exceptions import TimeoutError
-from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.extension import Pool
 
 if TYPE_CHECKING:
     from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend as _Base

@@ -20,9 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from sidekiq_py.errors import RedisError, RedisReplyError
-from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.extension import Link, Pool, RedisSettings
 
 __all__ = ("Listener", "Tell", "listener_for")
 

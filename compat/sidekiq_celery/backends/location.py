@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 from sidekiq_celery._config.broker import own_url
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.extension import RedisSettings
 
 __all__ = ("is_same_database", "result_settings")
 

@@ -21,13 +21,8 @@ from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend
 from sidekiq_celery.backends.location import is_same_database, result_settings
 from sidekiq_celery.exceptions import BackendStoreError
 from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
-from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.extension import Command, Effect, Link, Pool, RedisSettings, Unless, write
 from sidekiq_py.redis_access.connection.namespace import prefix_of
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Unless
 
 __all__ = ("RedisBackend", "SentinelBackend")
 
@@ -200,10 +195,10 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         return self._write(self._commands(name, value, self.expires if expires is None else expires), **retry_policy)
 
     def _write(self, effects: Any, **retry_policy: Any) -> None:
-        def write() -> None:
-            self._pool.run(lambda link: in_flight.write(link, effects))
+        def write_all() -> None:
+            self._pool.run(lambda link: write(link, effects))
 
-        self.ensure(write, (), **retry_policy)
+        self.ensure(write_all, (), **retry_policy)
 
     def ensure(self, fun: Callable[..., Any], args: Any, **policy: Any) -> Any:
         """Call *fun*; again, as `retry_policy` says, where Redis was not reached."""

@@ -19,7 +19,7 @@ from sidekiq_celery.bin.ruby_steps import ruby_steps
 from sidekiq_celery.bin.run import run
 from sidekiq_celery.bin.tasks import call, purge, report, result
 from sidekiq_celery.bin.worker import worker
-from sidekiq_py.cli import package_version
+from sidekiq_py.cli.version import package_version
 
 __all__ = ("celery", "main")
 

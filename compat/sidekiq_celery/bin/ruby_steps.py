@@ -1,8 +1,8 @@
 """`sidekiq-celery ruby-steps`: what a Ruby application needs for its jobs to be steps of workflows."""
 
-from importlib.resources import files
-
 import click
+
+from sidekiq_celery._extension import CeleryExtension
 
 __all__ = ("ruby_steps",)
 
@@ -17,4 +17,4 @@ def ruby_steps() -> None:
     Without it: sidekiq-celery ruby-steps > sidekiq_celery_steps.rb
                 and require it in the file that `sidekiq -r` loads
     """
-    click.echo(files("sidekiq_celery").joinpath("ruby", "sidekiq_celery_steps.rb").read_text("utf-8"), nl=False)
+    click.echo(CeleryExtension().ruby_code(), nl=False)

@@ -20,8 +20,8 @@ from sidekiq_celery.bridge.envelope import Envelope
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_py import payloads
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.wire import payload as payloads
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

@@ -8,7 +8,7 @@ from typing import Any
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError
-from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.payloads import loads
 
 __all__ = ("JSON_TYPES", "Envelope", "body_bytes", "read_json")
 

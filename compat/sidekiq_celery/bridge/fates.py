@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from sidekiq_celery.bridge.envelope import Envelope
-from sidekiq_py.redis_access.connection.link import Command
+from sidekiq_py.extension import Command
 
 __all__ = ("Fate", "Found", "Judge", "Kind", "Left", "Moved", "TooLarge")
 

@@ -23,11 +23,9 @@ from sidekiq_celery.bridge.envelope import Envelope, read_json
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py.client.sync_client import Client
+from sidekiq_py import Client, payloads
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
-from sidekiq_py.wire import keys
-from sidekiq_py.wire import payload as payloads
-from sidekiq_py.wire.failure import record_failure
+from sidekiq_py.payloads import keys, record_failure
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

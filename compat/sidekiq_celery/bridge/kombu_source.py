@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from sidekiq_celery.bridge import moves
 from sidekiq_celery.bridge.envelope import Envelope, body_bytes
 from sidekiq_celery.bridge.fates import Found, Left, Moved
 from sidekiq_celery.bridge.forward import Forward
@@ -25,9 +26,7 @@ from sidekiq_celery.bridge.transfer import (
     outcomes,
 )
 from sidekiq_celery.exceptions import InvalidTaskError
-from sidekiq_py.clock import monotonic
-from sidekiq_py.redis_access.connection.link import Command
-from sidekiq_py.redis_access.extension import moves
+from sidekiq_py.extension import Command, monotonic
 
 __all__ = ("KombuRoute",)
 

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from sidekiq_celery.bridge import moves
 from sidekiq_celery.bridge.fates import Found, TooLarge
 from sidekiq_celery.bridge.layout import CeleryLayout
+from sidekiq_py import payloads
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.extension import moves
-from sidekiq_py.wire import payload as payloads
+from sidekiq_py.extension import Pool
 
 __all__ = ("JobSet", "MessageList", "Place", "Side", "Unacked", "Window")
 

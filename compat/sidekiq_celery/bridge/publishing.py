@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.transfer import ALIVE_SECONDS, Claim, Claims, Item, TooLateError
-from sidekiq_py.clock import monotonic
+from sidekiq_py.extension import monotonic
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

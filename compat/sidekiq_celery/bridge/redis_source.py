@@ -7,7 +7,7 @@ from sidekiq_celery.bridge.fates import Found, Judge, Left, Moved, TooLarge
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import WINDOW_MESSAGES, Place
 from sidekiq_celery.bridge.transfer import Claim, Claims, Item, TooLateError, Transfer
-from sidekiq_py.clock import monotonic
+from sidekiq_py.extension import monotonic
 
 __all__ = ("Finisher", "RedisRoute", "too_large")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sidekiq_celery._config.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
 from sidekiq_celery._wire.priorities import base_queue, priority_queues
+from sidekiq_celery.bridge import moves
 from sidekiq_celery.bridge.backward import Backward
 from sidekiq_celery.bridge.fates import Judge
 from sidekiq_celery.bridge.forward import Forward
@@ -17,12 +18,9 @@ from sidekiq_celery.bridge.message_lists import JobSet, MessageList, Place, Side
 from sidekiq_celery.bridge.redis_source import Finisher, RedisRoute
 from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claims, Transfer, WithinRedis
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py.clock import monotonic
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.extension import moves
-from sidekiq_py.wire import keys
+from sidekiq_py.extension import Pool, RedisSettings, monotonic
+from sidekiq_py.payloads import keys
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

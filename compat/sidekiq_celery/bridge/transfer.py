@@ -15,14 +15,14 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from sidekiq_celery.bridge import moves
 from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import Side
+from sidekiq_celery.bridge.moves import Entry
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py.redis_access.connection.link import Command
-from sidekiq_py.redis_access.extension import moves
-from sidekiq_py.redis_access.extension.moves import Entry
-from sidekiq_py.wire import keys
+from sidekiq_py.extension import Command
+from sidekiq_py.payloads import keys
 
 __all__ = (
     "CLAIMED", "TOTALS", "AcrossServers", "Claim", "Claims", "Item", "TooLateError", "Transfer", "WithinRedis",

@@ -19,9 +19,8 @@ from weakref import WeakKeyDictionary, ref
 from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery.contract import App
 from sidekiq_celery.events.wire import channels, message
-from sidekiq_py.clock import monotonic
 from sidekiq_py.errors import RedisConnectionError
-from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.extension import Pool, monotonic
 
 __all__ = ("Outbox", "close_all", "outbox_of")
 

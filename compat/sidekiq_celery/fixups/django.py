@@ -63,14 +63,14 @@ class DjangoFixup:
         import django
         from django.core.checks import run_checks
 
-        from sidekiq_py import program
+        from sidekiq_py import server_middleware
         from sidekiq_py.contrib.django_worker import fresh_connections
 
         django.setup()
         if not os.environ.get("CELERY_SKIP_CHECKS"):
             run_checks()
-        if fresh_connections not in program.server_middleware:
-            program.server_middleware.prepend(fresh_connections)
+        if fresh_connections not in server_middleware:
+            server_middleware.prepend(fresh_connections)
 
     def autodiscover_tasks(self) -> list[str]:
         """The packages in INSTALLED_APPS."""

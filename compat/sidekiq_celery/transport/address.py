@@ -10,8 +10,8 @@ from redis.sentinel import Sentinel
 
 from sidekiq_celery._config.broker import REDIS_SCHEMES, of_redis, own_url
 from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_py.extension import RedisSettings
 from sidekiq_py.redis_access.connection.connections import tls_options
-from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 __all__ = ("redis_pool", "settings_of")
 

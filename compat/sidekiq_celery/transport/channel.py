@@ -21,17 +21,14 @@ from sidekiq_celery._send.emptying import empty
 from sidekiq_celery._wire.priorities import levels, step_queue, steps_of
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.transport.address import redis_pool, settings_of
-from sidekiq_celery.transport.consumer_session import Station
-from sidekiq_celery.transport.consumer_sessions import enter
 from sidekiq_celery.transport.errors import as_kombus
 from sidekiq_celery.transport.incoming import message_of
-from sidekiq_celery.transport.outgoing import REDELIVERED, Item, item_of, opaque_item_of
+from sidekiq_celery.transport.outgoing import REDELIVERED, Item, item_of, opaque_item_of, redelivered
 from sidekiq_celery.transport.reader import Reader
-from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.consumer import ConsumerSession, UnitOfWork, enter
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError
-from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.wire import keys
-from sidekiq_py.wire.payload import parse_job
+from sidekiq_py.extension import RedisSettings
+from sidekiq_py.payloads import keys, parse_job
 
 __all__ = ("Channel", "QoS")
 
@@ -100,7 +97,7 @@ class Channel(kombu_redis.Channel):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         self._pid = os.getpid()
         self.settings: RedisSettings = settings_of(connection.client)
-        self._visited: tuple[Station, Callable[[], None]] | None = None
+        self._visited: tuple[ConsumerSession, Callable[[], None]] | None = None
         self._reader: Reader | None = None
         self._units: dict[str, UnitOfWork] = {}
         self._unacknowledged: set[str] = set()
@@ -124,7 +121,7 @@ class Channel(kombu_redis.Channel):
         return pool
 
     @property
-    def station(self) -> Station:
+    def session(self) -> ConsumerSession:
         """This process's, for that Redis."""
         if self._visited is None or self._visited[0].is_inherited:
             self._visited = enter(self.settings, self.sidekiq_version, float(self.lease_seconds))
@@ -148,7 +145,7 @@ class Channel(kombu_redis.Channel):
                 self._push(opaque_item_of(message, body, now), item_queue)
 
     def _push(self, item: Item, queue: str) -> None:
-        self.station.client.push({**item, "queue": queue})
+        self.session.client.push({**item, "queue": queue})
 
     # ---- consuming
 
@@ -193,7 +190,7 @@ class Channel(kombu_redis.Channel):
         if not queues and self._reader is None:
             return None
         if self._reader is None:
-            self._reader = Reader(self.station, self._room)
+            self._reader = Reader(self.session, self._room)
         self._reader.serve(queues)
         if queues:
             self._reader.ask()
@@ -203,11 +200,11 @@ class Channel(kombu_redis.Channel):
         """Deliver the next job that is laid out; False if it went elsewhere."""
         assert self._reader is not None
         unit = self._reader.take()
-        if unit is None or not self.station.may_deliver(unit):
+        if unit is None or not self.session.may_deliver(unit):
             return False
         queue = self._name_of(unit.queue)
         if queue not in self._active_queues or not self.qos.can_consume():
-            self.station.give_back([unit])
+            self.session.give_back([unit])
             return False
         message = self._message(unit, queue)
         if message is None:
@@ -233,7 +230,7 @@ class Channel(kombu_redis.Channel):
             return passing
         while True:
             with as_kombus():
-                units, _ = self.station.fetch([(name, 0) for name in levels(queue, self._steps)], 1)
+                units, _ = self.session.fetch([(name, 0) for name in levels(queue, self._steps)], 1)
             if not units:
                 raise Empty()
             message = self._message(units[0], queue)
@@ -252,20 +249,20 @@ class Channel(kombu_redis.Channel):
             # What this refuses would stop the consumer, again and again.
             self.Message(message, channel=self)
         except (PayloadError, InvalidTaskError, ValueError, LookupError, TypeError, AttributeError) as error:
-            self.station.bury(unit, f"it cannot be delivered by kombu: {error}", type(error).__name__)
+            self.session.bury(unit, f"it cannot be delivered by kombu: {error}", type(error).__name__)
             return None
         except RedisError:
             # The rest of a chain could not be read.
-            self.station.give_back([unit])
+            self.session.give_back([unit])
             return None
-        if self.station.is_revoked(message["headers"].get("id", "")):
+        if self.session.is_revoked(message["headers"].get("id", "")):
             # A worker of Celery's revokes what has expired, and stores that.
             message["headers"]["expires"] = _LONG_AGO
         self._units[tag] = unit
         return message
 
     def _read_field(self, key: str, field: str) -> bytes | None:
-        found: bytes | None = self.station.pool.command("HGET", key, field)
+        found: bytes | None = self.session.pool.command("HGET", key, field)
         return found
 
     def _name_of(self, queue: str) -> str:
@@ -283,7 +280,7 @@ class Channel(kombu_redis.Channel):
         """A delivery is done."""
         unit = self._units.pop(delivery_tag, None)
         if unit is not None and not self.is_inherited:
-            self.station.acknowledge(unit)
+            self.session.acknowledge(unit)
 
     def refuse(self, delivery_tag: str, message: Any) -> None:
         """A delivery is refused for good: a task is kept in `dead`, any other message is gone, as in AMQP."""
@@ -291,21 +288,21 @@ class Channel(kombu_redis.Channel):
         if unit is None or self.is_inherited:
             return
         if message is None or "task" not in (message.headers or {}):
-            self.station.acknowledge(unit)
+            self.session.acknowledge(unit)
         else:
-            self.station.bury(unit, "its consumer has rejected it", "celery.exceptions.Reject")
+            self.session.bury(unit, "its consumer has rejected it", "celery.exceptions.Reject")
 
     def put_last(self, delivery_tag: str) -> None:
         """A delivery goes to the end of its queue."""
         unit = self._units.pop(delivery_tag, None)
         if unit is not None and not self.is_inherited:
-            self.station.put_last(unit)
+            self.session.put_last(unit, redelivered)
 
     def give_back(self, delivery_tags: Sequence[str]) -> None:
         """Deliveries go back to their queues, the first of them to come first."""
         units = [unit for tag in delivery_tags if (unit := self._units.pop(tag, None)) is not None]
         if units and not self.is_inherited:
-            self.station.give_back(units)
+            self.session.give_back(units)
 
     def _restore(self, message: Any, leftmost: bool = False) -> None:
         if message.delivery_tag in self._units:
@@ -325,13 +322,13 @@ class Channel(kombu_redis.Channel):
             return int(super()._size(queue))
         with as_kombus():
             commands = [("LLEN", keys.queue(name)) for name in levels(queue, self._steps)]
-            return sum(self.station.pool.batch(commands))
+            return sum(self.session.pool.batch(commands))
 
     def _purge(self, queue: str) -> int:
         if _is_passing(queue):
             return int(super()._purge(queue))
         with as_kombus():
-            return sum(empty(self.station.pool, name) for name in levels(queue, self._steps))
+            return sum(empty(self.session.pool, name) for name in levels(queue, self._steps))
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
         """Delete a queue and what waits in it, one without bindings too."""
@@ -348,7 +345,7 @@ class Channel(kombu_redis.Channel):
         with as_kombus():
             commands: list[tuple[str, ...]] = [("EXISTS", *[keys.queue(name) for name in names])]
             commands += [("SISMEMBER", keys.QUEUES, name) for name in names]
-            return any(self.station.pool.batch(commands))
+            return any(self.session.pool.batch(commands))
 
     # ---- the end
 

@@ -16,7 +16,7 @@ from sidekiq_celery._wire.message import shown
 from sidekiq_celery._wire.payload import EMBEDDED, marks_of
 from sidekiq_celery.transport.outgoing import FOREIGN_KEY, REDELIVERED
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.wire.payload import args_of
+from sidekiq_py.payloads import args_of
 
 __all__ = ("message_of",)
 

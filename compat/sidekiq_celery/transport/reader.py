@@ -15,11 +15,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from sidekiq_celery.transport.bell import Bell
-from sidekiq_celery.transport.consumer_session import Station
-from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetch.waiters import Waiters
-from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.consumer import ConsumerSession, UnitOfWork, Waiters
 from sidekiq_py.errors import RedisError
+from sidekiq_py.extension import monotonic
 
 __all__ = ("Reader",)
 
@@ -38,8 +36,8 @@ class Reader:
         room: How many jobs more the consumer may be given, besides those that are laid out for it.
     """
 
-    def __init__(self, station: Station, room: Callable[[], int]) -> None:
-        self._station = station
+    def __init__(self, session: ConsumerSession, room: Callable[[], int]) -> None:
+        self._session = session
         self._room = room
         self._queues: Sequence[tuple[str, int]] = ()
         self._are_new = False
@@ -75,7 +73,7 @@ class Reader:
             self._is_asked = True
             self.wake()
         if self._thread is None and self._queues and not self._is_stopped:
-            self._station.begin_consuming()
+            self._session.begin_consuming()
             self._thread = threading.Thread(target=self._run, name="sidekiq.transport/reader", daemon=True)
             self._thread.start()
 
@@ -101,9 +99,9 @@ class Reader:
         self._is_stopped = True
         self.wake()
         if self._thread is not None:
-            self._thread.join(timeout=self._station.pool.settings.socket_timeout_seconds + _STOP_SECONDS)
-            self._station.end_consuming()
-        self._station.give_back(self._drained())
+            self._thread.join(timeout=self._session.pool.settings.socket_timeout_seconds + _STOP_SECONDS)
+            self._session.end_consuming()
+        self._session.give_back(self._drained())
         self._close_bells()
 
     def forget(self) -> None:
@@ -149,7 +147,7 @@ class Reader:
         queues = self._queues
         if self._are_new:
             self._change_queues(queues)
-        units, self._paused = self._station.fetch(queues, room)
+        units, self._paused = self._session.fetch(queues, room)
         if units:
             self._lay_out(units, False)
             return
@@ -164,19 +162,19 @@ class Reader:
         if self._waiters is not None:
             # What an open move still brings lies in an inbox that the custodian empties.
             self._waiters.close()
-        station = self._station
+        session = self._session
         names = [name for name, _ in queues]
         self._waiters = Waiters(
-            station.pool,
-            station.ownership_for(names),
-            names[: station.config.idle_waiters],
-            station.config.idle_poll_seconds,
-            on_notices=station.orders.note,
+            session.pool,
+            session.ownership_for(names),
+            names[: session.config.idle_waiters],
+            session.config.idle_poll_seconds,
+            on_notices=session.notices.note,
         )
 
     def _patience(self, waiters: Waiters) -> float | None:
         """How long to wait before a fetch is due; None: as long as nothing comes."""
-        config = self._station.config
+        config = self._session.config
         if self._paused or len(self._queues) > config.idle_waiters:
             return config.idle_poll_seconds
         return max(0.001, waiters.cool_until - monotonic()) if waiters.cool_until else None
@@ -189,7 +187,7 @@ class Reader:
             self._jobs.append(unit)
             self._ready.ring()
         if units[room:]:
-            self._station.give_back(units[room:])
+            self._session.give_back(units[room:])
 
     def _free(self) -> int:
         if not self._is_asked or self._is_stopped or not self._queues:

@@ -20,13 +20,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.prefork.pipes import Message, Parent
-from sidekiq_py.engine.prefork.sidecar import ALL, PARENT
+from sidekiq_py.extension import monotonic
+from sidekiq_py.worker import ALL, PARENT, Message, Parent
 
 if TYPE_CHECKING:
-    from sidekiq_py.engine.launcher import Launcher
-    from sidekiq_py.engine.prefork.supervisor import Supervisor
+    from sidekiq_py.worker import Launcher, Supervisor
 
 __all__ = ("Answer", "Family", "OneProcess", "OverPipes", "Place", "obey", "on_message")
 

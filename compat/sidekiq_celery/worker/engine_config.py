@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery._wire.priorities import priority_queues, steps
 from sidekiq_celery.worker.pools import Slots
-from sidekiq_py import program
-from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.worker import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.worker import settings as program_settings
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -39,7 +39,7 @@ def engine_config(app: "Celery", slots: Slots) -> Config:
     Raises:
         ImproperlyConfigured: The broker is no Redis.
     """
-    settings = program.settings()
+    settings = program_settings()
     has_broker = bool(app.conf.broker_read_url or app.conf.broker_write_url)
     return Config(
         redis=redis_settings(app, app.conf.broker_read_url) if has_broker else settings.redis,

@@ -25,16 +25,18 @@ from sidekiq_celery.worker.child_numbers import ChildNumbers, be_number
 from sidekiq_celery.worker.queue_commands import serve_present_queues
 from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_celery.worker.scaling import ThreadScaler, scaling_policy
-from sidekiq_py import program
-from sidekiq_py.config import Config
-from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.engine.prefork.child import run_child
-from sidekiq_py.engine.prefork.memory import settle_memory
-from sidekiq_py.engine.prefork.pipes import Parent
-from sidekiq_py.engine.prefork.supervisor import Supervisor
 from sidekiq_py.errors import SidekiqError
-from sidekiq_py.hooks import Hooks
-from sidekiq_py.registry import registry
+from sidekiq_py.worker import (
+    Config,
+    Launcher,
+    Parent,
+    Supervisor,
+    registry,
+    run_child,
+    server_middleware,
+    settle_memory,
+)
+from sidekiq_py.worker import hooks as program_hooks
 
 __all__ = ("be_process_of_tasks", "restart_on_hup", "run_here", "run_prefork")
 
@@ -44,7 +46,7 @@ logger = logging.getLogger("celery.worker")
 def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] = lambda owner: None) -> Launcher:
     """A process of *worker* that can run its tasks."""
     worker.events = TaskEvents(worker.app, worker.hostname, is_on=bool(worker.task_events))
-    program.hooks.on("exit")(worker.events.close)
+    program_hooks.on("exit")(worker.events.close)
     register_tasks(
         worker.app,
         hostname=worker.hostname,
@@ -56,8 +58,8 @@ def make_launcher(worker: Any, config: Config, on_epoch: Callable[[str], None] =
     launcher = Launcher(
         config,
         registry=registry,
-        hooks=program.hooks,
-        server_middleware=program.server_middleware,
+        hooks=program_hooks,
+        server_middleware=server_middleware,
         client=client_of(worker.app),
         on_epoch=on_epoch,
     )
@@ -72,8 +74,8 @@ def run_here(worker: Any, config: Config) -> int:
     Does not return where a task did not heed `Shutdown`.
     """
     if worker.pool_name == "solo":
-        be_process_of_tasks(worker, program.hooks)
-    program.hooks.on("exit")(worker.on_stopped)
+        be_process_of_tasks(worker, program_hooks)
+    program_hooks.on("exit")(worker.on_stopped)
     launcher = make_launcher(worker, config)
     start_steward = remote_control_host.beside(worker, launcher)
     worker.thread_policy = scaling_policy(worker)
@@ -81,7 +83,7 @@ def run_here(worker: Any, config: Config) -> int:
     def on_ready() -> None:
         if worker.thread_policy is not None:
             scaler = ThreadScaler(worker, launcher, worker.thread_policy)
-            program.hooks.on("quiet")(scaler.stop)
+            program_hooks.on("quiet")(scaler.stop)
             scaler.start()
         start_steward()
         worker.on_ready()
@@ -105,12 +107,12 @@ def run_prefork(worker: Any, config: Config) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         multiprocessing.current_process().name = f"ForkPoolWorker-{forks}"
         be_number(number, worker)
-        be_process_of_tasks(worker, program.hooks)
+        be_process_of_tasks(worker, program_hooks)
 
         def make(on_epoch: Callable[[str], None]) -> Launcher:
             launcher = make_launcher(worker, config, on_epoch)
             serve_present_queues(worker.app, launcher)
-            program.hooks.on("exit")(lambda: remote_control_host.tell_counts(launcher, parent))
+            program_hooks.on("exit")(lambda: remote_control_host.tell_counts(launcher, parent))
             if worker.max_tasks_per_child:
                 _count_tasks(launcher, int(worker.max_tasks_per_child), lambda: parent.say("RENEW"))
             return launcher
@@ -164,7 +166,7 @@ def restart_on_hup() -> Callable[[], None]:
     return restart
 
 
-def be_process_of_tasks(worker: Any, hooks: Hooks) -> None:
+def be_process_of_tasks(worker: Any, hooks: Any) -> None:
     """Tell the program that this process runs tasks, and when it ends."""
     # Looked up at their times, as tools replace them.
     prefork.process_initializer(worker.app, worker.hostname)
@@ -210,7 +212,7 @@ def _watch_quit(launcher: Launcher, soft_seconds: float) -> None:
         if is_cold.is_set():
             hurry()
 
-    program.hooks.on("shutdown")(at_shutdown)
+    program_hooks.on("shutdown")(at_shutdown)
     launcher.signals.call_at("QUIT", heed)
 
 
@@ -232,4 +234,4 @@ def _count_tasks(launcher: Launcher, most: int, ask_to_be_replaced: Callable[[],
                 launcher.quiet()
                 ask_to_be_replaced()
 
-    program.server_middleware.prepend(count)
+    server_middleware.prepend(count)

@@ -8,7 +8,7 @@ from sidekiq_celery.worker.control_channel import Place, on_message
 from sidekiq_celery.worker.engine_config import queue_configs
 
 if TYPE_CHECKING:
-    from sidekiq_py.engine.launcher import Launcher
+    from sidekiq_py.worker import Launcher
 
 __all__ = ("serve_present_queues",)
 

@@ -14,10 +14,9 @@ from sidekiq_celery._run.tracer import made_by
 from sidekiq_celery._run.unknown_tasks import unknown_tasks
 from sidekiq_celery.app import trace
 from sidekiq_celery.app.task import BaseTask
-from sidekiq_py import program
-from sidekiq_py.hooks import Hooks
-from sidekiq_py.registry import Registry
-from sidekiq_py.registry import registry as program_registry
+from sidekiq_py.worker import Hooks, Registry
+from sidekiq_py.worker import hooks as program_hooks
+from sidekiq_py.worker import registry as program_registry
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -36,7 +35,7 @@ def register_tasks(
     app: "Celery",
     registry: Registry = program_registry,
     *,
-    hooks: Hooks = program.hooks,
+    hooks: Hooks = program_hooks,
     hostname: str | None = None,
     has_hard_limits: bool = False,
     gate: Gate | None = None,

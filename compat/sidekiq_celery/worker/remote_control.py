@@ -34,9 +34,8 @@ from typing import Any
 
 from sidekiq_celery.utils.collections import AttributeDict
 from sidekiq_celery.worker.control_channel import Answer, Family, Place, obey, text_of
-from sidekiq_py.clock import monotonic, now_seconds
-from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
-from sidekiq_py.engine.prefork.sidecar import ALL, CHILDREN, PARENT
+from sidekiq_py.extension import monotonic, now_seconds
+from sidekiq_py.worker import ALL, CHILDREN, PARENT, wake_pipe
 
 __all__ = ("Steward", "at_start", "at_stop")
 

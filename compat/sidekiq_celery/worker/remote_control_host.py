@@ -11,18 +11,14 @@ from typing import Any
 from sidekiq_celery.worker import control  # noqa: F401
 from sidekiq_celery.worker.control_channel import OneProcess, OverPipes, Place, obey, text_of
 from sidekiq_celery.worker.remote_control import Steward
-from sidekiq_py import program
-from sidekiq_py.clock import now_seconds
-from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.engine.prefork.pipes import Parent
-from sidekiq_py.engine.prefork.sidecar import Role
-from sidekiq_py.engine.prefork.supervisor import Supervisor
-from sidekiq_py.hooks import Hooks
+from sidekiq_py.extension import now_seconds
+from sidekiq_py.worker import Hooks, Launcher, Parent, Role, Supervisor
+from sidekiq_py.worker import hooks as program_hooks
 
 __all__ = ("beside", "in_child", "role", "tell_counts")
 
 
-def beside(worker: Any, launcher: Launcher, hooks: Hooks = program.hooks) -> Callable[[], None]:
+def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Callable[[], None]:
     """For a worker of one process; gives the function that starts the steward, which ends with the worker's *hooks*."""
     if not worker.app.conf.worker_enable_remote_control:
         return lambda: None

@@ -12,12 +12,12 @@ from sidekiq_celery.platforms import signals as _signals
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.worker.commands import control_command, inspect_command, nok, ok
 from sidekiq_celery.worker.control_channel import Place, on_message
-from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.wire.payload import parse_job
+from sidekiq_py.payloads import parse_job
+from sidekiq_py.worker import UnitOfWork
 
 if TYPE_CHECKING:
-    from sidekiq_py.engine.launcher import Launcher
+    from sidekiq_py.worker import Launcher
 
 __all__ = ("revoke", "revoke_by_stamped_headers", "revoked", "terminate")
 

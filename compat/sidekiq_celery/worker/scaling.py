@@ -13,9 +13,8 @@ from typing import Any
 from sidekiq_celery.worker.commands import control_command, nok, ok
 from sidekiq_celery.worker.control_channel import Place, on_message
 from sidekiq_celery.worker.reloading import reload_modules
-from sidekiq_py.clock import Wakeable, monotonic
-from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.engine.prefork.scaling import Load, ScalingPolicy
+from sidekiq_py.extension import monotonic
+from sidekiq_py.worker import Launcher, Load, ScalingPolicy, Wakeable
 
 __all__ = ("AUTOSCALE_KEEPALIVE", "ThreadScaler", "scaling_facts", "scaling_policy")
 

@@ -10,8 +10,8 @@ from sidekiq_celery._config.censoring import sanitize_url
 from sidekiq_celery.worker.control_channel import Place, on_message
 from sidekiq_celery.worker.plain_values import plain
 from sidekiq_celery.worker.scaling import scaling_facts
-from sidekiq_py.clock import now_seconds
-from sidekiq_py.engine.prefork.child_process import rss_kb_of
+from sidekiq_py.extension import now_seconds
+from sidekiq_py.worker import rss_kb_of
 
 if TYPE_CHECKING:
     from sidekiq_celery.worker.remote_control import Steward

@@ -10,7 +10,7 @@ from sidekiq_celery._wire.priorities import base_queue
 from sidekiq_celery.worker.plain_values import plain
 from sidekiq_py.api import JobSet, RetrySet, ScheduledSet
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.wire.payload import parse_job
+from sidekiq_py.payloads import parse_job
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery

@@ -7,7 +7,7 @@ from typing import Any
 from sidekiq_celery._run.time_limits import trouble_with
 from sidekiq_celery.worker.commands import control_command, nok, ok
 from sidekiq_celery.worker.control_channel import Place, on_message
-from sidekiq_py.registry import registry
+from sidekiq_py.worker import registry
 
 __all__ = ("set_limits",)
 

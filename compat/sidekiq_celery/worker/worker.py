@@ -22,7 +22,7 @@ from sidekiq_py.errors import SidekiqError
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
     from sidekiq_celery.events.task_events import TaskEvents
-    from sidekiq_py.engine.prefork.scaling import ScalingPolicy
+    from sidekiq_py.worker import ScalingPolicy
 
 __all__ = ("WorkController",)
 

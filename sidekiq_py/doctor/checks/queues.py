@@ -25,6 +25,7 @@ LATENCY_SECONDS = 300.0
 OVERDUE_SECONDS = 60.0
 # So many names stand in one command.
 _AT_ONCE = 20
+_COMMANDS = {keys.SCHEDULE: "scheduled", keys.RETRY: "retries"}
 
 
 def unworked(facts: Facts) -> Iterator[Finding]:
@@ -38,7 +39,12 @@ def unworked(facts: Facts) -> Iterator[Finding]:
         names = listed(f"{queue.name} ({queue.size:,})" for queue in idle)
         yield problem(
             f"{counted(jobs, 'job waits', 'jobs wait')} and no process is at work: {names}.",
-            " ".join(["Start a worker.", *_only_for_ruby(_marked_keys([queue.name for queue in idle], facts))]),
+            " ".join(
+                [
+                    "Start a worker: sidekiq-py worker -r MODULE.",
+                    *_only_for_ruby(_marked_keys([queue.name for queue in idle], facts)),
+                ]
+            ),
             (queue.name for queue in idle),
         )
     else:
@@ -112,9 +118,11 @@ def overdue(facts: Facts) -> Iterator[Finding]:
         yield ok("No scheduled job and no retry is overdue.")
         return
     named = " and ".join(f"in `{name}` for {minutes(age)}" for name, age in sorted(late_sets.items()))
+    by_hand = [facts.command(_COMMANDS[name], "retry", "--before", "0s") for name in sorted(late_sets)]
     yield problem(
         f"Due jobs are not moved to their queues: the first has been due {named}.",
-        "Every worker process moves due jobs: start one, or look for errors of the poller in the logs.",
+        "Every worker process moves due jobs: start one, or look for errors of the poller in the logs. To enqueue by "
+        f"hand what is due: {' && '.join(by_hand)}",
         sorted(late_sets),
     )
 
@@ -164,7 +172,11 @@ def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
     leaving = f" {listed(quiet)} would, but takes no more jobs." if quiet else ""
     waiting = counted(queue.size, "job waits", "jobs wait")
     seen = f"{waiting} in `{queue.name}`, and no process works that queue.{leaving}"
-    return problem(seen, _start(queue.name, _marked_keys([queue.name], facts)), [queue.name])
+    marked = _marked_keys([queue.name], facts)
+    advice = _start(queue.name, marked)
+    if not marked and is_writable(queue.name):
+        advice += f" Or give its jobs to a queue that is worked: {facts.command('queues', 'move', queue.name)} TO"
+    return problem(seen, advice, [queue.name])
 
 
 def _marked_keys(names: Collection[str], facts: Facts) -> list[str]:

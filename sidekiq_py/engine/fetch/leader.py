@@ -45,6 +45,7 @@ class Leader:
     Attributes:
         is_quiet: Nobody leads any more.
         idle: How many processors wait.
+        leaving: How many are to end.
     """
 
     def __init__(
@@ -68,8 +69,7 @@ class Leader:
         self._poll_seconds = poll_seconds
         self._change = IdleWorkers()
         self.idle = 0
-        # How many processors are to end.
-        self._leaving = 0
+        self.leaving = 0
         self._is_led = False
         # More jobs may wait than the last look has brought, so that the next is to be a fetch.
         self._has_backlog = True
@@ -96,7 +96,7 @@ class Leader:
         with self._change:
             self.idle += 1
             while True:
-                if self.is_quiet or jobs or self._leaving:
+                if self.is_quiet or jobs or self.leaving:
                     self.idle -= 1
                     return not self.is_quiet
                 if not self._is_led:
@@ -119,11 +119,9 @@ class Leader:
 
     def may_leave(self) -> bool:
         """The processor that asks is one of those that are to end."""
-        if not self._leaving:
-            return False
         with self._change:
-            may = self._leaving > 0
-            self._leaving -= may
+            may = self.leaving > 0
+            self.leaving -= may
             return may
 
     # ---- for others
@@ -131,7 +129,7 @@ class Leader:
     def release(self, processors: int) -> None:
         """So many processors are to end."""
         with self._change:
-            self._leaving += processors
+            self.leaving += processors
             self._change.wake(processors)
         # Of idle ones, the leader may be the only one.
         self.wake()
@@ -187,7 +185,7 @@ class Leader:
         """
         has_ends = self._settler.has_pending and not self._settler.has_plain_pending
         is_due = self._has_backlog or has_ends or not self._waits_for_all or self._waiters.closed > 1
-        while not (self.is_quiet or self._buffer.jobs or self._leaving):
+        while not (self.is_quiet or self._buffer.jobs or self.leaving):
             work = "waiting"
             try:
                 # After a long sleep this owner may have been struck off: a fetch finds out, a move would not.

@@ -163,17 +163,16 @@ class ReliableFetcher:
 
     def take(self) -> UnitOfWork | None:
         """The next job to run; waits for one. None: stop."""
-        buffer = self._buffer
+        buffer, leader, ownership = self._buffer, self._leader, self._ownership
         jobs = buffer.jobs
-        ownership = self._ownership
         while True:
-            if self._leader.may_leave():
+            if leader.leaving and leader.may_leave():
                 return None
             try:
                 unit = jobs.popleft()
             except IndexError:
                 self._takers.add(threading.get_ident())
-                if not self._leader.wait():
+                if not leader.wait():
                     return None
                 continue
             try:

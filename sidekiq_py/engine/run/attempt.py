@@ -23,12 +23,12 @@ from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.errors import ExtensionError, JobTooLargeError, PayloadError, RedisError, SidekiqError, Stopped
-from sidekiq_py.extension import EndKind, JobEnd
+from sidekiq_py.extension import JobEnd
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
-from sidekiq_py.outcome import Attempt, Outcome
+from sidekiq_py.outcome import Attempt, EndKind, Outcome
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.job_path.push import Outgoing
@@ -114,14 +114,14 @@ class Surroundings:
         Raises:
             ExtensionError: One of them fails after a success.
         """
-        kind = _END_KINDS.get(outcome.kind)
+        kind = outcome.end or _END_KINDS.get(outcome.kind)
         if kind is None or not self.extensions.minds(payload):
             return outcome
         end = JobEnd(kind, payload, raw, queue, now, self.dialect(), error, seconds, outcome.member, outcome.score)
         try:
             return outcome._replace(vital=(*outcome.vital, *self.extensions.end_effects(end)))
         except ExtensionError as failure:
-            if kind == "success":
+            if outcome.kind == "done":
                 raise
             self.hooks.report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
             return retry.dead_letter_untouched(raw, payload, self.config, now)
@@ -269,7 +269,8 @@ class AttemptEnd:
     ) -> None:
         around = self._around
         now = now_seconds()
-        if around.extensions.minds(payload):
+        # Of any other outcome `_carry_out` tells them.
+        if (outcome is None or outcome.kind == "done") and around.extensions.minds(payload):
             try:
                 outcome = around.with_ends_of_extensions(
                     outcome or Outcome("done", payload),

@@ -13,10 +13,8 @@ from typing import Any, ClassVar
 from sidekiq_py.config import Config
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import DoctorCheck, Effect, Extension, JobEnd, Maintenance
-from sidekiq_py.extensions.periodic import loading, verbs
-from sidekiq_py.extensions.periodic.checks import CHECKS
-from sidekiq_py.extensions.periodic.firing import EMPTY_SECONDS, PAYLOAD_KEY, Firing
-from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, OWN_PREFIX, layout_of
+from sidekiq_py.extensions.periodic import verbs
+from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, OWN_PREFIX, PAYLOAD_KEY, layout_of
 from sidekiq_py.redis_access.connection.pool import Pool
 
 __all__ = ["PeriodicJobs"]
@@ -66,6 +64,10 @@ class PeriodicJobs(Extension):
 
     def start(self, pool: Pool, config: Config) -> None:
         """Write what the program declares; `maintain` keeps it there."""
+        from sidekiq_py.extensions.periodic import (
+            loading,
+        )  # a worker's; `--help` and programs that push load none of it
+
         try:
             loading.load(pool, config, cron_version=self.cron_version)
         except RedisReplyError as error:
@@ -77,6 +79,9 @@ class PeriodicJobs(Extension):
 
     def maintain(self) -> Sequence[Maintenance]:
         """Fire what is due; write again what was declared and is gone."""
+        from sidekiq_py.extensions.periodic import loading  # as above
+        from sidekiq_py.extensions.periodic.firing import EMPTY_SECONDS, Firing
+
         firing = Firing(fire_ruby_jobs=self.fire_ruby_jobs, namespaces=self.namespaces)
         return (
             self._maintenance("periodic jobs", EMPTY_SECONDS, firing.round),
@@ -97,6 +102,8 @@ class PeriodicJobs(Extension):
 
     def checks(self) -> Sequence[DoctorCheck]:
         """What is wrong with the timetable."""
+        from sidekiq_py.extensions.periodic.checks import CHECKS  # the doctor's
+
         return CHECKS
 
     def pages(self) -> Sequence[Any]:

@@ -21,14 +21,11 @@ from sidekiq_py.client import extended_push
 from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.errors import RedisError, RedisReplyError, SidekiqError
 from sidekiq_py.extensions.periodic import store, verbs
-from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, enqueue_time, tick_text
+from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, PAYLOAD_KEY, enqueue_time, tick_text
 from sidekiq_py.extensions.periodic.store import StoredJob
 from sidekiq_py.extensions.periodic.ticks import is_repeated, upcoming
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.in_flight import Effect
-
-PAYLOAD_KEY = "sidekiq_py_cron"
-"""In each job that Python fires: the key of the periodic job, so that its history hears how the run ended."""
 
 READ_EVERY_SECONDS = 5.0
 LOOK_EVERY_SECONDS = 0.5

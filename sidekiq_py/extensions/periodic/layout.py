@@ -22,6 +22,8 @@ OWN_PREFIX = "sidekiq_py:cron:"
 """Before the gem's key of a job: what only we keep of it."""
 DECLARED = "sidekiq_py:cron_declared"
 """Set of the keys of jobs that Python has declared or added, wherever they are declared."""
+PAYLOAD_KEY = "sidekiq_py_cron"
+"""In each job that Python fires: the key of the periodic job, so that its history hears how the run ended."""
 CHANGES = "sidekiq_py:cron_changes"
 """Counts up when one of our programs changes the timetable."""
 

@@ -7,7 +7,7 @@ A script is called by its digest; where the server does not know it (restarted, 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
@@ -31,6 +31,15 @@ class Script:
         self.name = name
         self.text = (_FOLDER / f"{name}.lua").read_bytes().replace(seam, filling or seam)
         self.digest = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
+
+    @classmethod
+    def of_text(cls, name: str, text: str) -> Self:
+        """A script that lies elsewhere: an extension's."""
+        script = cls.__new__(cls)
+        script.name = name
+        script.text = text.encode()
+        script.digest = hashlib.sha1(script.text, usedforsecurity=False).hexdigest().encode()
+        return script
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"

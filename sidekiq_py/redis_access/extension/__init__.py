@@ -1,1 +1,1 @@
-"""What features above Sidekiq's build on: locks, turns, rates, revokes. May import `job_path` and `connection`."""
+"""What workers are told along with jobs, for features above Sidekiq's. May import `job_path` and `connection`."""

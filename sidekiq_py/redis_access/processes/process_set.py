@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
-from sidekiq_py.redis_access.reads import scan
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.integer_text import to_i
 

@@ -8,11 +8,11 @@ and to the dead set are those of `promote.py`.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from sidekiq_py.redis_access.connection import scan as scanning
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
-from sidekiq_py.redis_access.reads import scan as scanning
 
 PAGE_MEMBERS = Script("page_members")
 RESCHEDULE = Script("reschedule")

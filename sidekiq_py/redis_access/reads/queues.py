@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.redis_access.reads import scan
 from sidekiq_py.wire import keys
 
 MOVE_TAIL = Script("move_tail")

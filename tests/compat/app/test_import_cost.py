@@ -30,6 +30,18 @@ def test_the_package_loads_nothing():
     assert loaded_by("import sidekiq_celery") == set()
 
 
+def test_a_worker_without_tasks_loads_no_more_of_it_than_its_extension():
+    """Every worker looks up the entry points; what they name must cost it nothing."""
+    program = (
+        "from sidekiq_py import program\n"
+        "program.extensions.load_installed()\n"
+        "assert program.extensions.find('celery') is not None\n"
+        "assert not {'sidekiq_celery.app', 'sidekiq_celery.canvas', 'sidekiq_celery._workflow'} & set(sys.modules)"
+    )
+
+    assert loaded_by(program) & {"kombu", "celery", "billiard", "click"} == set()
+
+
 @pytest.mark.parametrize(
     "code",
     [

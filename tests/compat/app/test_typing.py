@@ -199,10 +199,11 @@ takes(text.s(), text.s(), [])  # wrong
 
 # ---- chains
 
-reveal_type(add.s(1, 2) | add.s(3))  # -> _chain[int]
+reveal_type(add.s(1, 2) | add.s(3))  # -> Signature[int]
 reveal_type((add.s(1, 2) | add.s(3) | text.s()).delay())  # -> AsyncResult[str]
 reveal_type((add.s(1, 2) | text.s()).apply_async(countdown=1).get())  # -> str
-reveal_type(add.s(1, 2) | chain(add.s(3), text.s()))  # -> _chain[str]
+reveal_type(add.s(1, 2) | chain(add.s(3), text.s()))  # -> Signature[str]
+reveal_type((add.s(1, 2) | add.s(3)).tasks)  # -> Any
 reveal_type(chain(add.s(1, 2), text.s()))  # -> chain[str]
 reveal_type(chain(add.s(1, 2), text.s()).delay().get())  # -> str
 reveal_type(chain(add.s(1, 2), add.s(3), add.s(3), text.s())())  # -> Any
@@ -225,7 +226,7 @@ reveal_type(group([add.s(1, 2), text.s(1)]).apply_async(countdown=1))  # -> Grou
 reveal_type(group(add.s(1, 2)).apply())  # -> GroupResult
 reveal_type(group(add.s(1, 2))())  # -> GroupResult
 reveal_type(group(add.s(1, 2)).skew().set(queue="low"))  # -> group
-reveal_type(group(add.s(1, 2), add.s(3, 4)) | text.s())  # -> _chord[str]
+reveal_type(group(add.s(1, 2), add.s(3, 4)) | text.s())  # -> Signature[str]
 reveal_type((group(add.s(1, 2), add.s(3, 4)) | text.s() | add.s(1)).delay())  # -> AsyncResult[int]
 reveal_type(chord([add.s(1, 2)], text.s()))  # -> _chord[str]
 reveal_type(chord([add.s(1, 2)], text.s()).delay())  # -> AsyncResult[str]

@@ -15,6 +15,8 @@ from sidekiq_celery import Celery, signals
 from sidekiq_celery.beat import BeatLazyFunc, PersistentScheduler, SchedulingError
 from sidekiq_celery.schedules import crontab
 
+from sidekiq_py import program
+from sidekiq_py.extension import Extension, PushSlice
 from tests.compat.beat.beats import TICK, beat_of, jobs, run_due
 from tests.compat.beat.clock import Clock
 
@@ -316,3 +318,32 @@ def test_beat_waits_for_a_redis_that_is_away(new_redis_server: Any, clock: Clock
     assert len(jobs(client)) == 1
     client.close()
     app.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"unique_for": 60}], ids=["plain", "unique"])
+def test_what_beats_send_passes_extensions(
+    make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis, options: dict[str, Any]
+) -> None:
+    """Their commands are done by the script that takes the turn: once, by any number of beats."""
+
+    class Seal(Extension):
+        name = "seal"
+
+        def push(self, jobs: PushSlice) -> None:
+            for job in jobs:
+                job.add("seal", 1)
+            jobs.write(("INCRBY", "seals", len(jobs)))
+
+    program.use(Seal())
+    try:
+        beats = [beat_of(make_app(), tick={**TICK, "options": options}) for _ in range(2)]
+        for _ in range(3):
+            clock.advance(10)
+            run_due(*beats)
+    finally:
+        program.reset()
+
+    sent = 1 if options else 3
+    assert [job["seal"] for job in jobs(redis_client)] == [1] * sent
+    assert redis_client.get("seals") == str(sent).encode()
+    assert json.loads(redis_client.hget(STATE, "tick"))[1] == 3

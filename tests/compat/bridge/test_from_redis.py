@@ -12,7 +12,7 @@ import pytest
 import redis
 from sidekiq_celery import Celery
 from sidekiq_celery._wire.payload import KEY
-from sidekiq_celery.bridge import forward, run
+from sidekiq_celery.bridge import forward, moves, run
 from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
@@ -23,7 +23,6 @@ from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claim, Claims,
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.extension import moves
 from tests.compat.bridge.conftest import Recorded, RunBridge, job_set, jobs
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.redis_server import RedisServer

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 import redis
+from sidekiq_celery._admission import slots
 
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.extension import rates
 
 KEY = "sidekiq_py:rate:x"
 
@@ -21,14 +21,14 @@ def pool(redis_url: str, redis_client: redis.Redis) -> Iterator[Pool]:
     one.close()
 
 
-def ask(pool: Pool, per_second: float, *, patience: float = 0.0, is_expected: bool = False) -> rates.Slot:
+def ask(pool: Pool, per_second: float, *, patience: float = 0.0, is_expected: bool = False) -> slots.Slot:
     """Ask for a start."""
-    return rates.take(pool, KEY, per_second, patience_seconds=patience, is_expected=is_expected)
+    return slots.take(pool, KEY, per_second, patience_seconds=patience, is_expected=is_expected)
 
 
 def test_the_first_starts_and_the_next_get_appointments(pool: Pool) -> None:
     """One after the other, as far apart as the rate says."""
-    assert ask(pool, 1 / 3600) == rates.Slot(0.0, None)
+    assert ask(pool, 1 / 3600) == slots.Slot(0.0, None)
     appointments = [ask(pool, 1 / 3600).at or 0.0 for _ in range(3)]
 
     assert [round(b - a) for a, b in pairwise(appointments)] == [3600, 3600]

@@ -16,7 +16,7 @@ from sidekiq_celery.app import trace
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from sidekiq_celery.worker.request import Request
 
-from sidekiq_py.middleware import running as native_running
+from sidekiq_py.running_job import current_job
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import push_jobs
@@ -666,7 +666,7 @@ def test_server_middleware_of_the_engine_runs_around_tasks(
     seen: list[Any] = []
 
     def around(job: Any, payload: dict[str, Any], queue: str, call_next: Any) -> None:
-        seen.append((job.name, native_running.current_job().jid == payload["jid"]))  # type: ignore[union-attr]
+        seen.append((job.name, current_job().jid == payload["jid"]))  # type: ignore[union-attr]
         call_next()
         if payload["args"] == [0]:
             raise RuntimeError("from outside")

@@ -10,7 +10,10 @@ from tests.support.redis_users import Users
 __all__ = ("users",)
 
 WAIT_SECONDS = 60
-SENDS_UNIQUE_TASKS = ("~sidekiq_py:unique:*", "+eval", "+evalsha", "+get", "+set", "+del")
+SENDS_UNIQUE_TASKS = (
+    *("~sidekiq_py:unique:*", "~sidekiq_py:inflight:"),
+    *("+eval", "+evalsha", "+get", "+set", "+hdel", "+type"),
+)
 
 
 def test_unique_tasks_need_what_the_page_says(users: Users, redis_client: redis.Redis) -> None:

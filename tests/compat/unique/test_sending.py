@@ -14,7 +14,7 @@ from sidekiq_celery import Celery, Task, group, signals
 from sidekiq_celery._send.clients import client_of
 
 from sidekiq_py import program
-from sidekiq_py.redis_access.extension import locks
+from sidekiq_py.redis_access.job_path.verbs import verbs
 from sidekiq_py.testing import fake
 from tests.compat.beat.beats import jobs
 from tests.support.cutting_proxy import CuttingProxy, Where
@@ -280,7 +280,7 @@ def test_lock_and_job_are_there_together_or_not_at_all(
     with CuttingProxy(redis_server.port) as proxy:
         app = Celery("proj", broker=proxy.url, set_as_current=False, fixups=[])
         app.send_task("elsewhere.first", unique_for=60)
-        proxy.cut(locks.PUSH_LOCKED.digest, where)
+        proxy.cut(verbs.script().digest, where)
         with pytest.raises(OperationalError):
             app.send_task("elsewhere.sync", unique_for=60)
         client_of(app).close()

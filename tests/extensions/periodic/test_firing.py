@@ -348,3 +348,44 @@ def test_once_on_dst_fires_a_repeated_time_once(start: Start, look: Look) -> Non
     fired = [len(look(at + 0.5)) for at in (first, first + 3600)]
 
     assert fired == [2, 1]
+
+
+def test_under_a_namespace_all_keys_begin_with_it(redis_url: str, redis_client: redis.Redis) -> None:
+    """As the redis-namespace gem has them for sidekiq-cron; members of its set bear no namespace."""
+    sidekiq.configure(redis_url=redis_url, namespace="myapp", sidekiq_version="6.4.1")
+    jobs = CronJobs()
+    jobs.add("* * * * *", "Report", name="report", overlap="skip")
+    redis_client.hset(f"myapp:sidekiq_py:cron:{REPORT}", "since", "0")
+
+    [jid] = Firing().look(jobs.pool, NOON + 60.5, b"1")
+    end(jid)
+
+    assert [run.outcome for run in jobs.find("report").runs()] == ["success"]
+    assert redis_client.smembers("myapp:cron_jobs:default") == {REPORT.encode()}
+    assert all(key.startswith(b"myapp:") for key in redis_client.keys("*"))
+    jobs.find("report").remove()
+    assert redis_client.keys("*report*") == []
+
+
+def test_a_worker_without_the_rights_runs_jobs_all_the_same(
+    redis_url: str, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Users whose rights are listed one by one were not given those of a later release."""
+    from sidekiq_py.config import Config
+    from sidekiq_py.extension import JobEnd
+    from sidekiq_py.extensions.periodic import PeriodicJobs
+    from sidekiq_py.redis_access.connection.settings import RedisSettings
+    from sidekiq_py.wire.dialect import Dialect
+
+    redis_client.execute_command("ACL", "SETUSER", "few", "on", ">x", "~queue:*", "+ping", "+select", "+smembers")
+    try:
+        extension = PeriodicJobs()
+        pool = Pool(RedisSettings(redis_url.replace("://", "://few:x@")))
+        extension.start(pool, Config())
+        for task in extension.maintain():
+            assert task.run(pool) is None
+        end = JobEnd("success", {"sidekiq_py_cron": REPORT}, b"", "default", 0.0, Dialect.pinned("7"))
+        assert list(extension.end(end)) == []
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "few")
+    assert "periodic jobs neither are written nor fire here" in caplog.text

@@ -12,8 +12,7 @@ from sidekiq_celery._config import broker
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.embedded import PrivateRedis
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.extension import Pool, RedisSettings
 
 __all__ = ("empty", "url", "use_for_memory")
 

@@ -21,10 +21,8 @@ from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import slots
 from sidekiq_celery.worker.processes import be_process_of_tasks
 from sidekiq_celery.worker.registering import register_tasks
-from sidekiq_py import program
-from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.hooks import Hooks
-from sidekiq_py.registry import JobDefinition, Registry
+from sidekiq_py.extension import JobDefinition
+from sidekiq_py.worker import Hooks, Launcher, Registry, server_middleware
 
 __all__ = (
     "TestWorkController",
@@ -153,7 +151,7 @@ class TestWorkController(WorkController):
             replace(engine_config(self.app, slots(self.pool_name, self.concurrency)), embedded=True),
             registry=self._registry,
             hooks=self._hooks,
-            server_middleware=program.server_middleware,
+            server_middleware=server_middleware,
             client=client_of(self.app),
         )
         start_steward = remote_control_host.beside(self, launcher, self._hooks)

@@ -7,13 +7,26 @@ one that was read, and what the turn calls for is written in the same step: of t
 
 from collections.abc import Sequence
 
-from sidekiq_py.redis_access.connection.link import Command
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_celery._send.locks import IS_LOCKED
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.extension import Effect, Pool, Verb, verbs, write
 
 __all__ = ("Place", "add", "hold", "read", "read_one", "release", "remove", "start", "take")
 
-_TAKE = Script("take_turn")
+_IS_ANOTHER = "SIDEKIQCELERYTURN"
+
+_TURN = Verb(
+    "CELERY_TURN",
+    """{
+  -- Words: <field> <the value that was read; empty for none> <the new one>
+  look = function(key, words)
+    if (redis.call('HGET', key, words[1]) or '') ~= words[2] then return 'SIDEKIQCELERYTURN it has another value' end
+    if redis.call('SISMEMBER', key .. ':held', words[1]) == 1 then return 'SIDEKIQCELERYTURN it is held back' end
+  end,
+  run = function(key, words) return redis.call('HSET', key, words[1], words[3]) end,
+}""",
+)
+verbs.add([_TURN])
 
 
 class Place:
@@ -33,14 +46,15 @@ class Place:
         self.added = f"{key}:added"
 
 
-def take(pool: Pool, place: Place, field: str, seen: bytes, value: bytes, commands: Sequence[Command]) -> bool:
+def take(pool: Pool, place: Place, field: str, seen: bytes, value: bytes, effects: Sequence[Effect]) -> bool:
     """
     Take a turn. Repeated after a lost reply: the second time it does nothing.
 
     Args:
         seen: The value that was read; empty for none.
         value: What it becomes.
-        commands: What is written along with it.
+        effects: What is written along with it. Where a lock that they take is somebody's, the turn alone is taken; so
+            it is where Redis refuses them, or they would be tried without end.
 
     Returns:
         Whether it was taken here; False also where an earlier try's reply was lost.
@@ -48,13 +62,19 @@ def take(pool: Pool, place: Place, field: str, seen: bytes, value: bytes, comman
     Raises:
         RedisError: As `Pool.run` does.
     """
-    names = [place.turns, place.held]
-    arguments: list[object] = [field, seen, value]
-    for name, key, *rest in commands:
-        if key not in names:
-            names.append(key)
-        arguments += [2 + len(rest), name, names.index(key) + 1, *rest]
-    return bool(pool.run(lambda link: _TAKE.run(link, names, arguments)))
+    turn = (_TURN.name, place.turns, field, seen, value)
+    try:
+        pool.run(lambda link: write(link, [turn, *effects]))
+    except RedisReplyError as refusal:
+        if refusal.code == _IS_ANOTHER:
+            return False
+        if refusal.is_about_server or not effects:
+            raise
+        is_taken = take(pool, place, field, seen, value, [])
+        if refusal.code != IS_LOCKED:
+            raise
+        return is_taken
+    return True
 
 
 def read(pool: Pool, place: Place) -> tuple[dict[str, bytes], set[str], dict[str, bytes]]:

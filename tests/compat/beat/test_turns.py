@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from sidekiq_celery._beat import turns
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.extension import turns
 
 PLACE = turns.Place("turns")
 PUSH = [("SADD", "queues", "q"), ("LPUSH", "queue:q", "a", "b")]

@@ -1,8 +1,8 @@
 """What a worker hears along with its jobs."""
 
 import pytest
-from sidekiq_celery._admission.notices import Notices
 
+from sidekiq_py.engine.notices import Notices
 from sidekiq_py.errors import RedisConnectionError
 
 

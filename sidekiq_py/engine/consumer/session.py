@@ -15,14 +15,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from sidekiq_celery._admission.notices import Notices
-from sidekiq_celery.transport.ends import Ends
-from sidekiq_celery.transport.outgoing import redelivered
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.callback_thread import CallbackThread
+from sidekiq_py.engine.consumer.ends import Ends
 from sidekiq_py.engine.fetch.settle import done_commands, settled, utc_day
+from sidekiq_py.engine.notices import Notices
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.identity import new_identity
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
@@ -39,15 +38,16 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job
 
-__all__ = ("Fetched", "Station")
+__all__ = ("ConsumerSession", "Fetched")
 
 _log = logging.getLogger("sidekiq")
 
+Change = Callable[[dict[str, Any]], dict[str, Any]]
 Fetched = tuple[list[UnitOfWork], list[str]]
 """Jobs, and the names of queues that are paused."""
 
 
-class Station:
+class ConsumerSession:
     """
     One Redis.
 
@@ -61,7 +61,7 @@ class Station:
         self.pool = Pool(settings)
         self.client = Client(pool=self.pool, sidekiq_version=sidekiq_version)
         self.config = Config(redis=settings, sidekiq_version=sidekiq_version, lease_seconds=lease_seconds)
-        self.orders = Notices()
+        self.notices = Notices()
         self._lock = threading.Lock()
         self._visitors = 0
         self._is_ending = False
@@ -69,13 +69,13 @@ class Station:
         self._queues: frozenset[str] = frozenset()
         self._housekeeper: Housekeeper | None = None
         self._lease: LeaseKeeper | None = None
-        self._aside = CallbackThread()
+        self._callbacks = CallbackThread()
         self._consumers = 0
         self._poller: Poller | None = None
         self._ends = Ends()
 
     def __repr__(self) -> str:
-        return f"<Station {self.pool!r} visitors={self._visitors}>"
+        return f"<ConsumerSession {self.pool!r} visitors={self._visitors}>"
 
     @property
     def is_inherited(self) -> bool:
@@ -151,7 +151,7 @@ class Station:
             ownership,
             dialect=lambda: self.client.detection.dialect(now_seconds()),
         )
-        self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, aside=self._aside, report=_report)
+        self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, aside=self._callbacks, report=_report)
         self._housekeeper = Housekeeper(link, ownership, recovery, beat_seconds, _report)
         self._lease.start()
         self._housekeeper.start()
@@ -162,10 +162,10 @@ class Station:
         self._close()
 
     def _close(self) -> bool:
-        ownership, custodian, lease = self._ownership, self._housekeeper, self._lease
-        if ownership is not None and custodian is not None and lease is not None:
+        ownership, housekeeper, lease = self._ownership, self._housekeeper, self._lease
+        if ownership is not None and housekeeper is not None and lease is not None:
             # First of all: they would take a strike from the registry for a death, and enter anew.
-            custodian.stop()
+            housekeeper.stop()
             lease.stop()
             try:
                 self._ends.tell_again()
@@ -216,7 +216,7 @@ class Station:
         try:
             reply = self.pool.run(lambda link: in_flight.FETCH.run(link, *plan.command_parts()), idempotent=False)
             owner.told, owner.is_registered, owner.confirmed_at = about, True, asked_at
-            self.orders.note(reply[1])
+            self.notices.note(reply[1])
             units = _units(owner, reply)
             if len(units) == 1 and units[0].is_marked:
                 marked = units[0].field
@@ -247,7 +247,7 @@ class Station:
 
     def is_revoked(self, jid: str) -> bool:
         """A program of ours has revoked that job. Where Redis cannot be asked, nobody has."""
-        if not self.orders.may_be_revoked(jid):
+        if not self.notices.may_be_revoked(jid):
             return False
         try:
             return revoked.is_revoked(self.pool, jid, now_seconds())
@@ -278,14 +278,19 @@ class Station:
             try:
                 self.pool.run(give_back)
             except RedisError as error:
-                # What is still in flight and unknown here is given back by the custodian.
+                # What is still in flight and unknown here is given back by the housekeeper.
                 _log.warning("jobs could not be given back yet: %s", error)
             for field in fields:
                 owner.units.pop(field, None)
 
-    def put_last(self, unit: UnitOfWork) -> None:
-        """Put a job back to the end of its queue, as its consumer wants it later. Does not raise."""
-        self._ends.tell(partial(self._put_last, unit, self._rewritten(unit.raw, redelivered)))
+    def put_last(self, unit: UnitOfWork, change: Change) -> None:
+        """
+        Put a job back to the end of its queue, as its consumer wants it later. Does not raise.
+
+        Args:
+            change: What becomes of its payload.
+        """
+        self._ends.tell(partial(self._put_last, unit, self._rewritten(unit.raw, change)))
 
     def _put_last(self, unit: UnitOfWork, raw: bytes) -> None:
         vital = [("SADD", keys.QUEUES, unit.queue), ("LPUSH", keys.queue(unit.queue), raw)]
@@ -317,7 +322,7 @@ class Station:
         """The job with the reason why it is dead, for the Web UI."""
         return self._rewritten(raw, lambda job: {**job, "error_message": reason, "error_class": error_class})
 
-    def _rewritten(self, raw: bytes, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes:
+    def _rewritten(self, raw: bytes, change: Change) -> bytes:
         """A changed job; what cannot be read, or written again, stays raw."""
         try:
             return dump(change(parse_job(raw)), dialect=self.client.detection.dialect(now_seconds()))
@@ -326,7 +331,7 @@ class Station:
 
 
 class _Rounds(Recovery):
-    """The custodian's rounds, which also tell what Redis has not heard of."""
+    """The housekeeper's rounds, which also tell what Redis has not heard of."""
 
     def __init__(self, tell_again: Callable[[], None], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -342,7 +347,7 @@ def _units(owner: Owner, reply: Sequence[Any]) -> list[UnitOfWork]:
     """The jobs in a fetch's reply, entered among the owner's."""
     now = monotonic()
     units = []
-    # Before them stand the queues that are paused, and orders.
+    # Before them stand the queues that are paused, and notices.
     for field, raw in zip(reply[2::2], reply[3::2], strict=True):
         _, is_marked, queue = in_flight.split_field(field)
         unit = owner.units[field] = UnitOfWork(raw, queue, owner, field, is_marked, now)

@@ -1,10 +1,10 @@
 """Calling up jobs that wait: each on its own."""
 
 import redis
+from sidekiq_celery._admission import waiting
 
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.extension import waiting
 from sidekiq_py.wire.dialect import Dialect
 
 GOOD = b'{"class":"A","args":[],"queue":"default","jid":"good"}'

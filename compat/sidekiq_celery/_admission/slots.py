@@ -5,14 +5,15 @@ Starts at a rate that all processes keep together.
 Redis, so that clocks of workers do not matter.
 """
 
+from importlib.resources import files
 from typing import NamedTuple
 
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.extension import Pool, Script
 
 __all__ = ("SLACK_SECONDS", "Slot", "start_afresh", "take")
 
-TAKE = Script("take_slot")
+_LUA = files("sidekiq_celery._admission") / "lua"
+TAKE = Script.of_text("take_slot", (_LUA / "take_slot.lua").read_text("utf-8"))
 
 SLACK_SECONDS = 0.25
 """

@@ -2,20 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.resources import files
 from typing import Any
 
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, SidekiqError
-from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.extension import DeadLimits, Link, Pool, Script
+from sidekiq_py.payloads import Dialect, for_queue, parse_job
 from sidekiq_py.redis_access.job_path import promote
-from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
-from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.payload import for_queue, parse_job
 
 __all__ = ("call_up", "find", "size")
 
-FIND = Script("find_members")
+_LUA = files("sidekiq_celery._admission") / "lua"
+FIND = Script.of_text("find_members", (_LUA / "find_members.lua").read_text("utf-8"))
 
 _SLICE = 1000
 # Nothing is buried here.

@@ -8,7 +8,6 @@ seconds, and once more when it ends; one that crashes takes the last seconds' co
 """
 
 import itertools
-import logging
 import os
 import signal
 import threading
@@ -23,8 +22,6 @@ from sidekiq_py.metrics.job_metrics import Counts, JobMetrics, as_text, families
 from sidekiq_py.metrics.text import render
 from sidekiq_py.probes.server import Answer, ProbeServer
 from sidekiq_py.probes.worker import WorkerProbes
-
-_log = logging.getLogger("sidekiq")
 
 _ANSWER_SECONDS = 3.0
 _COLLECT_SECONDS = 5.0
@@ -58,7 +55,8 @@ def in_child(parent: Parent) -> Callable[[Launcher, str], str]:
 class Question:
     """What was asked of all, and who has not answered yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
+        self.text = text
         self.awaited: set[str] | None = None
         self.answers: dict[str, str] = {}
 
@@ -68,7 +66,7 @@ class Question:
         return self.awaited is not None and self.awaited <= self.answers.keys()
 
 
-class FamilyProbes:
+class PreforkProbes:
     """
     The parent and its children.
 
@@ -108,9 +106,7 @@ class FamilyProbes:
 
     def collect(self) -> None:
         """Ask all children what they have run."""
-        for pid, text in self._ask(METRICS).answers.items():
-            if pid != self._parent_pid:
-                self._note_counts(pid, text)
+        self._ask(METRICS)
 
     def hear(self, message: Message) -> None:
         """What the parent passes on."""
@@ -122,15 +118,23 @@ class FamilyProbes:
                         question.awaited = set(pids)
                     self._change.notify_all()
             case "ANSWER", (number, pid, *text):
-                with self._change:
-                    question = self._questions.get(number)
-                    if question is not None:
-                        question.answers[pid] = " ".join(text)
-                    self._change.notify_all()
+                self._note_answer(number, pid, " ".join(text))
             case "SAID", (pid, what, *text) if what == METRICS:
                 self._note_counts(pid, " ".join(text))
             case "GONE", (pid,):
                 self._note_gone(pid)
+
+    def _note_answer(self, number: str, pid: str, text: str) -> None:
+        with self._change:
+            question = self._questions.get(number)
+        if question is None:
+            return
+        if question.text == METRICS and pid != self._parent_pid:
+            # Here, by the one who hears of ends as well: noted after its end, a child would count twice.
+            self._note_counts(pid, text)
+        with self._change:
+            question.answers[pid] = text
+            self._change.notify_all()
 
     def _note_counts(self, pid: str, text: str) -> None:
         try:
@@ -150,7 +154,7 @@ class FamilyProbes:
             self._change.notify_all()
 
     def _ask(self, text: str) -> Question:
-        number, question = str(next(self._numbers)), Question()
+        number, question = str(next(self._numbers)), Question(text)
         with self._change:
             self._questions[number] = question
         self._parent.say("ASK", number, "all", text)
@@ -180,7 +184,7 @@ def _serve(port: int, parent: Parent) -> int:
     is_over = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: is_over.set())
     os.environ.pop("NOTIFY_SOCKET", None)
-    probes = FamilyProbes(parent, os.getppid())
+    probes = PreforkProbes(parent, os.getppid())
     server = ProbeServer(port, probes)
     parent.listen(probes.hear, on_end=is_over.set)
     server.start()

@@ -7,16 +7,16 @@ both are one server.
 """
 
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple
 
-from sidekiq_py.redis_access.connection.link import Command, Link
-from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.extension import Command, Link, Pool, Script
 
 __all__ = ("Entry", "is_same_server", "move", "read_tail", "server_seconds")
 
-_MOVE = Script("move_messages")
-_READ_TAIL = Script("read_tail")
+_LUA = files("sidekiq_celery.bridge") / "lua"
+_MOVE = Script.of_text("move_messages", (_LUA / "move_messages.lua").read_text("utf-8"))
+_READ_TAIL = Script.of_text("read_tail", (_LUA / "read_tail.lua").read_text("utf-8"))
 
 
 class Entry(NamedTuple):

@@ -1,0 +1,17 @@
+"""
+Payloads as Sidekiq has them: read and written byte for byte as its releases do, and the names of its keys.
+
+For programs and extensions that look into jobs. Pure functions: no socket, no clock. Public: what is here stays.
+"""
+
+from sidekiq_py.wire import keys
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, error_class_name, record_failure
+from sidekiq_py.wire.json_dialect import dump_args, dumps, dumps_known, loads
+from sidekiq_py.wire.payload import args_of, dump, for_queue, parse_job, score_text, shown
+from sidekiq_py.wire.push_template import ItemTemplate
+
+__all__ = (
+    "UNPRINTABLE_ERROR", "Dialect", "ItemTemplate", "args_of", "dump", "dump_args", "dumps", "dumps_known",
+    "error_class_name", "for_queue", "keys", "loads", "parse_job", "record_failure", "score_text", "shown",
+)  # fmt: skip

@@ -1,0 +1,31 @@
+"""
+Workers that another program runs: in its own process, or as a parent of child processes.
+
+`sidekiq-py worker` and `sidekiq_py.embed` do this for most. A program with a command line or a remote control of its
+own, as `sidekiq_celery` has, builds on these parts. Public: what is here stays.
+"""
+
+from sidekiq_py.clock import Wakeable
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.notices import Notices
+from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.engine.ownership.recovery import PoisonPillError
+from sidekiq_py.engine.prefork.child import run_child
+from sidekiq_py.engine.prefork.child_process import rss_kb_of
+from sidekiq_py.engine.prefork.memory import settle_memory
+from sidekiq_py.engine.prefork.pipes import Message, Parent
+from sidekiq_py.engine.prefork.scaling import Load, ScalingPolicy
+from sidekiq_py.engine.prefork.sidecar import ALL, CHILDREN, PARENT, Role
+from sidekiq_py.engine.prefork.supervisor import Supervisor
+from sidekiq_py.hooks import Hooks
+from sidekiq_py.program import hooks, server_middleware, settings
+from sidekiq_py.registry import Registry, registry
+
+__all__ = (
+    "ALL", "CHILDREN", "PARENT", "CapsuleConfig", "Config", "Hooks", "Launcher", "Load", "Message", "Notices",
+    "Parent", "PoisonPillError", "QueueConfig", "Registry", "Role", "ScalingPolicy", "Supervisor", "UnitOfWork",
+    "Wakeable", "hooks", "registry", "rss_kb_of", "run_child", "server_middleware", "settings", "settle_memory",
+    "wake_pipe",
+)  # fmt: skip

@@ -1,0 +1,33 @@
+"""The modules on which packages above sidekiq_py build."""
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", ["extension", "payloads", "worker", "consumer"])
+def test_every_public_name_is_there_and_its_module_says_what_it_is_for(name: str) -> None:
+    """A name that is listed and missing would only be noticed by who imports it."""
+    module = import_module(f"sidekiq_py.{name}")
+
+    assert module.__doc__
+    assert [one for one in module.__all__ if not hasattr(module, one)] == []
+
+
+@pytest.mark.parametrize("name", ["extension", "payloads"])
+def test_who_pushes_loads_no_engine(name: str) -> None:
+    """Nor does an extension that has no worker."""
+    program = (
+        f"import sys, sidekiq_py.{name}; print([one for one in sys.modules if one.startswith('sidekiq_py.engine')])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60
+    )
+
+    assert done.stdout.strip() == "[]"

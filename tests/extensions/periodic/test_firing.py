@@ -3,16 +3,19 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.errors import RedisReplyError, ReplyLostError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.cron_jobs import CronJobs
 from sidekiq_py.extensions.periodic.firing import Firing
+from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
 from tests.extensions.periodic.conftest import NOON
 
 Look = Callable[[float], list[str]]
@@ -389,3 +392,25 @@ def test_a_worker_without_the_rights_runs_jobs_all_the_same(
     finally:
         redis_client.execute_command("ACL", "DELUSER", "few")
     assert "periodic jobs neither are written nor fire here" in caplog.text
+
+
+def test_a_lost_reply_is_no_tick_lost_and_none_fired_twice(
+    start: Start, pool: Pool, queued: Queued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script is sent again, and finds its own claim."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    write, sent = in_flight.write, []
+
+    def lose_the_first_reply(link: Link, effects: Any) -> None:
+        sent.append(effects)
+        write(link, effects)
+        if len(sent) == 1:
+            raise ReplyLostError("the connection broke")
+
+    monkeypatch.setattr(in_flight, "write", lose_the_first_reply)
+
+    [jid] = Firing().look(pool, NOON + 60.5, b"1")
+
+    assert len(sent) == 2
+    assert [json.loads(raw)["jid"] for raw in queued()] == [jid]

@@ -38,10 +38,10 @@ def never_runs(
         is_step: *sig* comes behind that in its chain: where the call is stored along (`result_extended`), its is.
     """
     sig = maybe_signature(sig, app=app)
-    if kinds.is_chord(sig):
-        return never_runs(app, request, sig.body, exc, state, traceback, is_step=is_step)
     effects: list[Effect] = []
-    if kinds.is_group(sig) or kinds.is_chain(sig):
+    if kinds.is_chord(sig):
+        effects += never_runs(app, request, sig.body, exc, state, traceback, is_step=is_step)
+    elif kinds.is_group(sig) or kinds.is_chain(sig):
         for member in sig.tasks:
             effects += never_runs(app, request, member, exc, state, traceback)
     else:

@@ -8,6 +8,7 @@ command line; `checks` are the doctor's.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from sidekiq_py.config import Config
@@ -82,10 +83,11 @@ class PeriodicJobs(Extension):
         from sidekiq_py.extensions.periodic import loading  # as above
         from sidekiq_py.extensions.periodic.firing import EMPTY_SECONDS, Firing
 
+        restore = partial(loading.restore, namespaces=self.namespaces)
         firing = Firing(fire_ruby_jobs=self.fire_ruby_jobs, namespaces=self.namespaces)
         return (
             self._maintenance("periodic jobs", EMPTY_SECONDS, firing.round),
-            self._maintenance("declared periodic jobs", loading.RESTORE_EVERY_SECONDS, loading.restore),
+            self._maintenance("declared periodic jobs", loading.RESTORE_EVERY_SECONDS, restore),
             self._maintenance("runs that must not overlap", loading.AUDIT_EVERY_SECONDS, loading.LostRuns().release),
         )
 

@@ -1,6 +1,6 @@
 """The data API: `sidekiq_py.api.CronJobs`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -9,7 +9,7 @@ from sidekiq_py import program
 from sidekiq_py.api.source import client_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ConfigError, RedisReplyError
-from sidekiq_py.extensions.periodic import firing, loading, store
+from sidekiq_py.extensions.periodic import firing, loading, sidekiq_scheduler, store
 from sidekiq_py.extensions.periodic.cron_text import CronText
 from sidekiq_py.extensions.periodic.declared import make
 from sidekiq_py.extensions.periodic.layout import arguments_of, epoch_of
@@ -177,10 +177,13 @@ class CronJob:
             The jid, or None if a client middleware stopped it.
 
         Raises:
-            ConfigError: Its hash is damaged.
+            ConfigError: Its hash is damaged, or only Ruby can push it as its author wants it.
         """
         if self.stored.entry is None:
             raise ConfigError(f"the periodic job {self.name} cannot be run: {self.problem}")
+        because = None if self.is_python else self.stored.entry.why_ruby_alone()
+        if because is not None:
+            raise ConfigError(f"the periodic job {self.name} can only be run from Ruby, in its Web tab: {because}")
         return firing.run_by_hand(self._client.pool, self._client, self.stored, self._moment(at))
 
     def remove(self) -> None:
@@ -296,10 +299,14 @@ class CronJobs:
         now = store.redis_now(self.pool) if after is None else after
         return [datetime.fromtimestamp(at, cron.tz) for at in islice(upcoming(cron, now), count)]
 
-    def others(self) -> Sequence[Any]:
-        """What other extensions list besides, such as the entries of Celery's beat: mappings, to be shown only."""
+    def others(self) -> list[Mapping[str, Any]]:
+        """
+        What other schedulers keep in this Redis, to be shown only: beats of `sidekiq_celery`, the gem
+        sidekiq-scheduler, and whatever extensions add to the listing `cron`.
+        """
         program.extensions.load_installed()
-        return [entry for extension in program.extensions for entry in extension.entries("cron")]
+        added = [entry for extension in program.extensions for entry in extension.entries("cron")]
+        return [*added, *sidekiq_scheduler.entries(self.pool)]
 
 
 def _extension() -> Any:

@@ -16,7 +16,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic import schedule_file, store, verbs
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
-from sidekiq_py.extensions.periodic.layout import DECLARED, LAYOUTS, OWN_PREFIX, Layout, OwnState
+from sidekiq_py.extensions.periodic.layout import DECLARED, DEFAULT_NAMESPACE, LAYOUTS, OWN_PREFIX, Layout, OwnState
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.registry import registry
 
@@ -107,16 +107,15 @@ def _warn_of_unknown_classes(declared: Iterable[Declaration]) -> None:
             )
 
 
-def restore(pool: Pool) -> None:
+def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> None:
     """
     Write again what is declared and gone.
 
-    Releases 1.10 and 1.11 of the gem delete at each start whatever is not in their own file; release 2 moves what it
-    finds of 1.x. A job that was added by hand stays deleted.
+    Releases 1.10 and 1.11 of the gem delete at each start whatever is not in their own file. Release 2 moves what it
+    finds of 1.x: that is ours again when the next worker starts. A job that was added by hand stays deleted.
     """
-    keys = sorted(store.declared_keys(pool))
-    present = pool.batch([("EXISTS", key) for key in keys]) if keys else []
-    gone = [key for key, is_there in zip(keys, present, strict=True) if not is_there]
+    known = {job.key for job in store.read_all(pool, namespaces=namespaces)}
+    gone = [key for key in sorted(store.declared_keys(pool)) if known.isdisjoint((key, store.other_key(key)))]
     for key, own in zip(gone, store.own_states(pool, gone), strict=True):
         effect = store.restore_effect(key, own, now=store.redis_now(pool)) if own.by else None
         if effect is None:

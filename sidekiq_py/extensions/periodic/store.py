@@ -75,10 +75,15 @@ class StoredJob:
     @property
     def other_key(self) -> str:
         """The key of the same job in the other layout; empty where it can have none."""
-        if self.entry is None or self.namespace != DEFAULT_NAMESPACE:
-            return ""
-        other = LAYOUTS["1.8"] if self.layout.has_namespaces else LAYOUTS["2"]
-        return other.job_key(self.name)
+        return other_key(self.key)
+
+
+def other_key(key: str) -> str:
+    """The key of the same job in the other layout; empty where it can have none."""
+    in_default = f"cron_job:{DEFAULT_NAMESPACE}:"
+    if key.startswith(in_default):
+        return "cron_job:" + key.removeprefix(in_default)
+    return in_default + key.removeprefix("cron_job:") if key.count(":") == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery, chain, chord
+from sidekiq_celery.exceptions import ChordError
 
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually
@@ -80,3 +81,17 @@ def test_a_step_that_never_runs_has_its_call_stored(
         {"k": "never"},
     )
     assert (stored["worker"], stored["queue"], stored["retries"]) == (None, None, 0)
+
+
+def test_what_stands_behind_a_chord_whose_body_is_a_chord_fails_with_it(
+    app: Celery, worker: TaskWorker, seen: list[Any]
+) -> None:
+    """To the last step of a chain that is one step itself."""
+    step, fails = app.tasks["proj.step"], app.tasks["proj.fails"]
+    worker.start()
+    body = chord([step.s(k="never")], step.s(k="nor this"))
+
+    last = (chord([fails.s()], body) | chain(step.s(k="nor that"), step.s(k="last"))).apply_async()
+
+    eventually(lambda: last.state == "FAILURE")
+    assert isinstance(last.result, ChordError)

@@ -175,6 +175,19 @@ def test_a_beat_reads_nothing_of_the_others_in_a_process_that_is_not_the_lookout
     assert commands_of_a_beat(custodian, redis_client) == {"hkeys": 1, "lrange": 1, "mget": 1}
 
 
+def test_a_beat_with_nothing_to_do_wakes_redis_up_once(custodian: Housekeeper, redis_client: redis.Redis) -> None:
+    """With a packet for the look at what is in flight and one for the lookout's lease, it was twice."""
+    redis_client.set("sidekiq_py:lookout", "another")
+    custodian._turn()
+    custodian._turn()
+    reads = redis_client.info("stats")["total_reads_processed"]
+
+    custodian._turn()
+
+    # Its own, and that of the question.
+    assert redis_client.info("stats")["total_reads_processed"] - reads == 2
+
+
 def test_the_lookout_looks_after_all(custodian: Housekeeper, link: Link, redis_client: redis.Redis) -> None:
     """Also after who entered without a word."""
     custodian._turn()

@@ -154,3 +154,34 @@ def test_ticks_can_be_asked_for_and_a_job_run_at_a_moment(start: Start, redis_cl
     assert job.run(at=NOON) is not None
     assert CronJobs().find("report").last_enqueue_time == datetime.fromtimestamp(NOON, UTC)
     assert job.catch_up is None or isinstance(job.catch_up, timedelta)
+
+
+def test_what_sidekiq_scheduler_keeps_is_listed_below(run: Callable[..., Any], redis_client: redis.Redis) -> None:
+    """For looking only; what cannot be read is passed over."""
+    schedules = {
+        "a": '{"cron":"0 9 * * *","class":"A"}',
+        "b": '{"every":["1h",{"first_in":"5m"}],"class":"B"}',
+        "c": "{",
+    }
+    redis_client.hset("schedules", mapping=schedules)
+
+    found = [(entry["name"], entry["cron"], entry["class"], entry["by"]) for entry in run("list", "--json")]
+
+    by = "sidekiq-scheduler"
+    assert found == [("a", "0 9 * * *", "A", by), ("b", "every 1h", "B", by)]
+
+
+def test_what_needs_rails_is_not_pushed_by_hand(run: Callable[..., Any], redis_client: redis.Redis) -> None:
+    """An Active Job's message is no payload that Ruby could run."""
+    redis_client.sadd("cron_jobs:default", "cron_job:default:rails")
+    fields = {
+        "name": "rails",
+        "klass": "R",
+        "cron": "0 9 * * *",
+        "message": '{"class":"R","args":[]}',
+        "active_job": "1",
+    }
+    redis_client.hset("cron_job:default:rails", mapping=fields)
+
+    assert "can only be run from Ruby, in its Web tab: it is an Active Job" in run("run", "rails", exit_code=2)
+    assert redis_client.keys("queue:*") == []

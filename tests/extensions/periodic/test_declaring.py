@@ -279,3 +279,22 @@ def test_errors_of_texts_have_a_position() -> None:
     with pytest.raises(CronTextError) as caught:
         sidekiq.periodic("0 9 * * 1,8", sidekiq.ruby_job("R"))
     assert caught.value.position == 11
+
+
+def test_what_the_gem_s_second_release_moved_is_not_written_back(
+    start: Start, pool: Pool, redis_client: redis.Redis
+) -> None:
+    """It takes the members of 1.x when it starts; the next worker finds its jobs there."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start(cron_version="1.8")
+    fields = redis_client.hgetall("cron_job:n")
+    redis_client.hset("cron_job:default:n", mapping={**fields, b"namespace": b"default"})
+    redis_client.sadd("cron_jobs:default", "cron_job:default:n")
+    redis_client.srem("cron_jobs", "cron_job:n")
+
+    loading.restore(pool)
+    assert redis_client.smembers("cron_jobs") == set()
+    start()
+
+    assert [(job.name, job.declared_by != "") for job in CronJobs()] == [("n", True)]
+    assert not redis_client.exists("cron_job:n", "sidekiq_py:cron:cron_job:n")

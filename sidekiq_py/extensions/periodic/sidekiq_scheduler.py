@@ -1,0 +1,50 @@
+"""
+What the gem sidekiq-scheduler keeps, for listings alone: Python never fires it.
+
+Source: sidekiq-scheduler 6.0.2: the hash `schedules` holds JSON by name, `sidekiq-scheduler:last_times` when each ran.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sidekiq_py.errors import JsonParseError, RedisReplyError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.wire.json_dialect import loads
+
+# How a schedule may be given.
+_KINDS = ("cron", "every", "interval", "at", "in")
+
+
+def entries(pool: Pool) -> Iterator[Mapping[str, Any]]:
+    """One mapping for each of its schedules; what cannot be read is passed over."""
+    found, last = pool.run(
+        lambda link: link.batch([("HGETALL", "schedules"), ("HGETALL", "sidekiq-scheduler:last_times")])
+    )
+    # Another program's keys may have these names.
+    if isinstance(found, RedisReplyError) or isinstance(last, RedisReplyError):
+        return
+    last_times = _pairs(last)
+    for name, text in sorted(_pairs(found).items()):
+        try:
+            told = loads(text)
+        except JsonParseError:
+            continue
+        if isinstance(told, dict):
+            kind = next((kind for kind in _KINDS if kind in told), None)
+            yield {
+                "name": name,
+                "cron": f"{'' if kind == 'cron' else f'{kind} '}{_first(told[kind])}" if kind else "",
+                "class": str(told.get("class", name)),
+                "by": "sidekiq-scheduler",
+                "last_enqueue_time": last_times.get(name, b"").decode(errors="replace") or None,
+            }
+
+
+def _first(value: Any) -> Any:
+    """`every: ["1h", {first_in: "5m"}]` has options behind."""
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _pairs(reply: Any) -> dict[str, bytes]:
+    found = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {key.decode(errors="replace"): value for key, value in found}

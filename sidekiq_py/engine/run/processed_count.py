@@ -13,6 +13,7 @@ Source: Sidekiq 8.1.7, launcher.rb, `flush_stats`.
 
 import os
 import threading
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.in_flight import count_processed_once
+from sidekiq_py.redis_access.job_path.in_flight import begin_count, count_processed_once
 from sidekiq_py.wire import keys
 
 WRITE_AFTER_SECONDS = 2.0
@@ -33,7 +34,7 @@ class _Write(NamedTuple):
 
     day: str
     jobs: int
-    mark: str
+    number: int
 
 
 class ProcessedCount:
@@ -50,7 +51,8 @@ class ProcessedCount:
         self._lock = threading.Lock()
         # One write at a time; the last one, until it is known to be done.
         self._writing = threading.Lock()
-        self._unsure: _Write | None = None
+        self._write: _Write | None = None
+        self._is_begun = False
         self._key = keys.counted(os.urandom(8).hex())
         self._numbers = count(1)
         self._is_due = threading.Event()
@@ -83,18 +85,22 @@ class ProcessedCount:
             RedisError: They come with the next flush.
         """
         with self._writing:
-            while (write := self._unsure or self._next_write()) is not None:
-                self._unsure = write
-                self._pool.run(lambda link, write=write: self._send(link, write))  # type: ignore[misc]
-                self._unsure = None
+            while (write := self._write or self._next_write()) is not None:
+                self._write = write
+                self._pool.run(partial(self._send, write=write))
+                self._write, self._is_begun = None, False
 
     def _next_write(self) -> _Write | None:
         with self._lock:
             jobs, self._count = self._count, 0
-        return _Write(utc_day(now_seconds()), jobs, f"{next(self._numbers)};") if jobs else None
+        return _Write(utc_day(now_seconds()), jobs, next(self._numbers)) if jobs else None
 
     def _send(self, link: Link, write: _Write) -> None:
-        count_processed_once(link, write.day, write.jobs, key=self._key, mark=write.mark)
+        before = str(write.number - 1)
+        if not self._is_begun:
+            begin_count(link, self._key, before)
+            self._is_begun = True
+        count_processed_once(link, write.day, write.jobs, key=self._key, before=before, mark=str(write.number))
 
     def _run(self) -> None:
         while True:

@@ -289,20 +289,25 @@ def count_processed(link: Link, day: str, count: int) -> None:
         link.command("EXPIRE", daily, STAT_TTL_SECONDS)
 
 
-def count_processed_once(link: Link, day: str, count: int, *, key: str, mark: str) -> None:
+def begin_count(link: Link, key: str, before: str) -> None:
+    """Make *key* ready for `count_processed_once`; may be repeated until that is sent."""
+    link.command("SET", key, before, "EX", _COUNTED_TTL_SECONDS)
+
+
+def count_processed_once(link: Link, day: str, count: int, *, key: str, before: str, mark: str) -> None:
     """
-    `count_processed` that may be sent again after a lost reply: *key* remembers for an hour what was written last.
+    `count_processed` that may be sent again after a lost reply: the text at *key* says which was written last.
 
     Args:
-        mark: Differs from one call to the next.
+        before: What stands there if this one was not written yet.
+        mark: What stands there afterwards.
     """
-    daily = keys.stat_processed_on(day)
     commands: tuple[Command, ...] = (
         ("INCRBY", keys.STAT_PROCESSED, count),
-        ("COUNT", daily, count, STAT_TTL_SECONDS),
+        ("COUNT", keys.stat_processed_on(day), count, STAT_TTL_SECONDS),
         ("SET", key, mark, "EX", _COUNTED_TTL_SECONDS),
     )
-    write(link, (), [Unless(key, mark, commands)])
+    write(link, (), [Held(key, before, commands)])
 
 
 class Counted(tuple[Command, ...]):

@@ -15,6 +15,7 @@ from sidekiq_py.errors import SidekiqError
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchDoneError, BatchError, BatchGoneError
 from tests.extensions.batches.conftest import Program
+from tests.support.waiting import eventually
 
 
 def watched(app: Program, **options: Any) -> Batch:
@@ -566,3 +567,20 @@ def test_an_active_job_that_retry_on_enqueues_again_joins_the_batch(app: Program
     assert len(runs) == 3
     assert (status.total, status.pending) == (3, 0)
     assert app.events(batch.bid) in (["complete"], ["complete", "success"])
+
+
+def test_under_a_namespace_all_keys_begin_with_it(app: Program, redis_url: str) -> None:
+    """Those that the scripts make of a batch's key, too."""
+    program.configure(redis_url=redis_url, sidekiq_version="6", namespace="myapp")
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+        app.once.perform_async("fail")
+
+    with sidekiq.embed(concurrency=1):
+        status = batch.wait(10)
+        eventually(lambda: len(app.calls) == 2, 10)
+
+    assert (status.total, status.dead) == (2, 1)
+    assert sorted(app.events(batch.bid)) == ["complete", "death"]
+    assert {key.split(b":")[0] for key in app.client.keys("*")} == {b"myapp"}

@@ -14,17 +14,13 @@ import redis
 
 import sidekiq_py as sidekiq
 from bench import ground
+from bench.push import no_op
 from sidekiq_py.client.sync_client import Client
 
 PUSHED = 1_000_000
 DRAINED = 100_000
 SINGLE = 2_000
 ROUNDS = 3
-
-
-@sidekiq.job(name="NoOp")
-def no_op(number: int, text: str) -> None:
-    """Only enqueued here."""
 
 
 def bulk_seconds(client: "redis.Redis[bytes]", count: int, *, is_batch: bool) -> float:

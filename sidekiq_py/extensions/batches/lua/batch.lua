@@ -1,0 +1,495 @@
+-- The state of a batch, and every step that changes it: shared by the script that ends jobs, the one that pushes them, and
+-- Ruby's support file. A step looks at everything that may fail before it writes.
+--
+-- Keys, of which all but the first are derived from the first one's text; they expire together:
+--   <p>sidekiq_py:batch:<bid>            hash    fields below
+--   <p>sidekiq_py:batch:<bid>:succeeded  bitmap  by number: the member has succeeded
+--   <p>sidekiq_py:batch:<bid>:tried      bitmap  by number: the member holds `complete` back no more, though it has not succeeded
+--   <p>sidekiq_py:batch:<bid>:members    hash    number -> <state>:<jid> of members that are not waiting and have not succeeded;
+--                                                states: failed, dead, invalidated, deleted, lost
+--   <p>sidekiq_py:batch:<bid>:errors     hash    number -> JSON: what the member raised last; at most MOST_ERRORS of them
+--   <p>sidekiq_py:batch:<bid>:callbacks  hash    <event>:<i> -> <queue> LF <the job's bytes up to `enqueued_at`>
+--   <p>sidekiq_py:batch:<bid>:children   set     bids
+--   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block -> how many of it are members; and for each
+--                                                sender <first number>+<offset> of its last slice
+--   <p>sidekiq_py:batches                zset    bid -> seconds since the epoch: every batch, by its birth
+--   <p>sidekiq_py:batches:running        zset    bid -> the same, of those that have not succeeded
+--   <p>sidekiq_py:batches:invalid        zset    bid -> seconds since the epoch: when it was invalidated
+--   <p>queues, <p>queue:<name>   written when callbacks are enqueued
+--
+-- Fields: v description created_at parent expires_in keep_until track callback_queue ms_times (the opener's Sidekiq counts
+-- milliseconds); next (the first number that nobody has reserved); total; untried (members that hold `complete` back);
+-- pending (members that have not succeeded); kids, kids_untried, kids_pending (children, those not complete, those without
+-- success); n:<state> (members in it); tokens (how many may add), token:<token> -> <since> <number of the member, or ->
+-- <who>; changed_at; complete_at, success_at, death_at,
+-- invalidated_at, closed_by_hand_at.
+
+local MOST_ERRORS = 1000
+local DAY = 86400
+
+local function now_seconds()
+  local time = redis.call('TIME')
+  return tonumber(time[1]), tonumber(time[2])
+end
+
+-- The names of a batch's keys.
+local function batch_of(key)
+  local prefix, bid = string.match(key, '^(.*)sidekiq_py:batch:([^:]+)$')
+  return {
+    key = key, prefix = prefix, bid = bid,
+    succeeded = key .. ':succeeded', tried = key .. ':tried', members = key .. ':members', errors = key .. ':errors',
+    callbacks = key .. ':callbacks', children = key .. ':children', blocks = key .. ':blocks',
+  }
+end
+
+local function keys_of(batch)
+  return {
+    batch.key, batch.succeeded, batch.tried, batch.members, batch.errors, batch.callbacks, batch.children, batch.blocks,
+  }
+end
+
+local function field_number(batch, field)
+  return tonumber(redis.call('HGET', batch.key, field) or 0) or 0
+end
+
+-- A key of another type than it should be: somebody else wrote to it. Nothing is written then.
+local function wrong_key(batch)
+  local wanted = {
+    [batch.key] = 'hash', [batch.succeeded] = 'string', [batch.tried] = 'string', [batch.members] = 'hash',
+    [batch.errors] = 'hash', [batch.callbacks] = 'hash', [batch.children] = 'set', [batch.blocks] = 'hash',
+  }
+  for key, need in pairs(wanted) do
+    local is = redis.call('TYPE', key).ok
+    if is ~= 'none' and is ~= need then return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and a batch needs a ' .. need end
+  end
+  return nil
+end
+
+-- All keys live as long: EXPIRE is sent only where it moves the end by more than a twentieth, or to keys that are new.
+local function live_on(batch, now, has_new_key)
+  local fields = redis.call('HMGET', batch.key, 'expires_in', 'keep_until', 'success_at')
+  local seconds = tonumber(fields[1] or 30 * DAY) or 30 * DAY
+  if fields[3] then
+    seconds = math.min(seconds, DAY)
+  elseif fields[2] then
+    seconds = math.max(seconds, (tonumber(fields[2]) or 0) - now)
+  end
+  seconds = math.max(1, math.floor(seconds))
+  local left = redis.call('TTL', batch.key)
+  if not has_new_key and left > 0 and math.abs(left - seconds) < seconds / 20 then return end
+  for _, key in ipairs(keys_of(batch)) do redis.call('EXPIRE', key, seconds) end
+end
+
+-- Ruby's `Float#to_s`, or whole milliseconds.
+local function stamp(seconds, micros, in_ms)
+  if in_ms then return string.format('%d%03d', seconds, math.floor(micros / 1000)) end
+  local text = string.gsub(string.format('%d.%06d', seconds, micros), '0+$', '')
+  if string.sub(text, -1) == '.' then return text .. '0' end
+  return text
+end
+
+local function add_member(batch, holds_complete)
+  local number = redis.call('HINCRBY', batch.key, 'next', 1) - 1
+  redis.call('HSET', batch.blocks, number, 1)
+  redis.call('HINCRBY', batch.key, 'total', 1)
+  redis.call('HINCRBY', batch.key, 'pending', 1)
+  if holds_complete then
+    redis.call('HINCRBY', batch.key, 'untried', 1)
+  else
+    redis.call('SETBIT', batch.tried, number, 1)
+  end
+  return number
+end
+
+-- A queue whose key is no list takes nothing: the job waits among the callbacks until the audit tries again.
+local function deliver(batch, queue, job)
+  local reply = redis.pcall('LPUSH', batch.prefix .. 'queue:' .. queue, job)
+  if type(reply) == 'table' and reply.err then
+    redis.call('HSET', batch.callbacks, 'late:' .. redis.sha1hex(job), queue .. '\n' .. job)
+    return false
+  end
+  redis.pcall('SADD', batch.prefix .. 'queues', queue)
+  return true
+end
+
+local check
+
+-- Enqueues the callbacks of an event, once. The parent hears of it after these jobs are its members.
+local function fire(batch, event)
+  local seconds, micros = now_seconds()
+  if redis.call('HSETNX', batch.key, event .. '_at', string.format('%d.%06d', seconds, micros)) == 0 then return end
+  local fields = redis.call('HMGET', batch.key, 'parent', 'ms_times')
+  local parent = fields[1] and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. fields[1])
+  -- Gone by now, or its keys are somebody else's.
+  if parent and (redis.call('EXISTS', parent.key) == 0 or wrong_key(parent)) then parent = nil end
+  local number = 1
+  while true do
+    local text = redis.call('HGET', batch.callbacks, event .. ':' .. number)
+    if not text then break end
+    local queue, head = string.match(text, '^([^\n]*)\n(.*)$')
+    local member = ''
+    if parent then
+      -- Of a child's callbacks only `complete` holds back the parent's `complete`.
+      member = ',"sidekiq_py_batch":["' .. parent.bid .. '",' .. add_member(parent, event == 'complete') .. ',"' .. event .. '"]'
+    end
+    deliver(batch, queue, head .. member .. ',"enqueued_at":' .. stamp(seconds, micros, fields[2] == '1') .. '}')
+    number = number + 1
+  end
+  if event == 'success' then redis.call('ZREM', batch.prefix .. 'sidekiq_py:batches:running', batch.bid) end
+  if parent then
+    redis.call('HSET', parent.key, 'changed_at', seconds)
+    live_on(parent, seconds, true)
+    if event == 'death' then
+      fire(parent, 'death')
+    else
+      redis.call('HINCRBY', parent.key, event == 'complete' and 'kids_untried' or 'kids_pending', -1)
+      check(parent)
+    end
+  end
+end
+
+check = function(batch)
+  local fields = redis.call(
+    'HMGET', batch.key, 'tokens', 'untried', 'kids_untried', 'complete_at', 'pending', 'kids_pending', 'success_at'
+  )
+  local function is_zero(number) return (tonumber(fields[number] or 0) or 0) <= 0 end
+  if not is_zero(1) then return end
+  if not fields[4] and is_zero(2) and is_zero(3) then
+    fire(batch, 'complete')
+    -- A parent's callbacks know nothing of this one's counters: they are as they were.
+    fields[4] = true
+  end
+  if fields[4] and not fields[7] and is_zero(2) and is_zero(3) and is_zero(5) and is_zero(6) then
+    fire(batch, 'success')
+  end
+end
+
+local function give_up_token(batch, token)
+  if redis.call('HDEL', batch.key, 'token:' .. token) == 1 then redis.call('HINCRBY', batch.key, 'tokens', -1) end
+end
+
+local function state_of(batch, number)
+  local text = redis.call('HGET', batch.members, number)
+  return text and string.match(text, '^[^:]*')
+end
+
+local function set_state(batch, number, state, jid)
+  local old = state_of(batch, number)
+  if state then redis.call('HSET', batch.members, number, state .. ':' .. jid) end
+  if old == state then return end
+  if old then redis.call('HINCRBY', batch.key, 'n:' .. old, -1) end
+  if state then
+    redis.call('HINCRBY', batch.key, 'n:' .. state, 1)
+  else
+    redis.call('HDEL', batch.members, number)
+    redis.call('HDEL', batch.errors, number)
+  end
+end
+
+local function has_succeeded(batch, number)
+  return redis.call('GETBIT', batch.succeeded, number) == 1
+end
+
+local function succeed(batch, number)
+  if redis.call('SETBIT', batch.succeeded, number, 1) == 1 then return end
+  redis.call('HINCRBY', batch.key, 'pending', -1)
+  if redis.call('GETBIT', batch.tried, number) == 0 then
+    redis.call('HINCRBY', batch.key, 'untried', -1)
+  else
+    set_state(batch, number, nil)
+  end
+end
+
+-- An end without success. It is not counted twice, and changes nothing of a member that has succeeded.
+local function fall_short(batch, number, state, jid, about)
+  if has_succeeded(batch, number) then return end
+  -- Deleted out of `dead`, or not found by the audit after its death: it stays a dead one.
+  local is_gone = state == 'deleted' or state == 'lost'
+  if is_gone and state_of(batch, number) == 'dead' then return end
+  if redis.call('SETBIT', batch.tried, number, 1) == 0 then redis.call('HINCRBY', batch.key, 'untried', -1) end
+  set_state(batch, number, state, jid)
+  if about ~= '' then
+    local has_room = redis.call('HLEN', batch.errors) < MOST_ERRORS or redis.call('HEXISTS', batch.errors, number) == 1
+    if has_room then redis.call('HSET', batch.errors, number, about) end
+  end
+  if state == 'dead' or state == 'lost' then fire(batch, 'death') end
+end
+
+local steps = {}
+
+-- Words: <state> <number> <jid> <JSON about the failure, or nothing>. State: succeeded, failed, dead, invalidated, deleted,
+-- lost; attempt: the run is over, and the member waits as before.
+-- A batch that is gone stays gone, and a number that nobody has reserved names no member.
+function steps.ends(batch, words)
+  local state, number, jid, about = words[1], tonumber(words[2]), words[3], words[4] or ''
+  if not number or number >= field_number(batch, 'next') then return end
+  local now = now_seconds()
+  local before = state == 'succeeded' or redis.call('EXISTS', batch.tried, batch.members, batch.errors)
+  if field_number(batch, 'tokens') > 0 then give_up_token(batch, jid) end
+  if state == 'succeeded' then
+    succeed(batch, number)
+  elseif state ~= 'attempt' then
+    fall_short(batch, number, state, jid, about)
+  end
+  redis.call('HSET', batch.key, 'changed_at', now)
+  check(batch)
+  live_on(batch, now, before ~= true and before < 3)
+end
+
+-- Words: <number> <jid> of each. The members that have succeeded, in one go.
+function steps.succeed_all(batch, words)
+  local next_number = field_number(batch, 'next')
+  if next_number == 0 then return end
+  local has_tokens = field_number(batch, 'tokens') > 0
+  local has_tried = redis.call('EXISTS', batch.tried) == 1
+  local pending, untried = 0, 0
+  for at = 1, #words, 2 do
+    local number = tonumber(words[at])
+    if has_tokens then give_up_token(batch, words[at + 1]) end
+    if number and number < next_number and redis.call('SETBIT', batch.succeeded, number, 1) == 0 then
+      pending = pending + 1
+      if not has_tried or redis.call('GETBIT', batch.tried, number) == 0 then
+        untried = untried + 1
+      else
+        set_state(batch, number, nil)
+      end
+    end
+  end
+  if pending > 0 then redis.call('HINCRBY', batch.key, 'pending', -pending) end
+  if untried > 0 then redis.call('HINCRBY', batch.key, 'untried', -untried) end
+  local now = now_seconds()
+  redis.call('HSET', batch.key, 'changed_at', now)
+  check(batch)
+  live_on(batch, now, false)
+end
+
+-- Words: <first number of the block> <how many of it are members, with these> <how many jobs> <score of the last of them that is
+-- scheduled, or 0> <"1": a member adds> <token> <mark of the sender's last slice, or nothing>. The caller sees to it that a
+-- slice is added once.
+function steps.add(batch, words)
+  local count, score, now = tonumber(words[3]), tonumber(words[4]), now_seconds()
+  redis.call('HSET', batch.key, 'changed_at', now)
+  redis.call('HSET', batch.blocks, words[1], words[2])
+  if words[7] ~= '' then redis.call('HDEL', batch.blocks, words[7]) end
+  redis.call('HINCRBY', batch.key, 'total', count)
+  redis.call('HINCRBY', batch.key, 'pending', count)
+  redis.call('HINCRBY', batch.key, 'untried', count)
+  if score > 0 and score + DAY > field_number(batch, 'keep_until') then
+    redis.call('HSET', batch.key, 'keep_until', math.floor(score + DAY))
+  end
+  live_on(batch, now, redis.call('TTL', batch.blocks) == -1)
+end
+
+local function why_not_add(batch, words)
+  if redis.call('EXISTS', batch.key) == 0 then return 'BATCHGONE ' .. batch.bid end
+  if words[5] ~= '1' and redis.call('HEXISTS', batch.key, 'success_at') == 1 then return 'BATCHDONE ' .. batch.bid end
+  if redis.call('HEXISTS', batch.key, 'token:' .. words[6]) == 0 then return 'BATCHCLOSED ' .. batch.bid end
+  return wrong_key(batch)
+end
+
+-- Words: "queue" <name> <job>, or "schedule" <score> <job>: pushes a job that a member's end pushes, as a member. Of a batch that
+-- is gone it is a job like any other.
+function steps.join(batch, words)
+  local job = words[3]
+  if redis.call('EXISTS', batch.key) == 1 and not string.find(job, '"sidekiq_py_batch":[', 1, true) then
+    local number = add_member(batch, true)
+    job = string.sub(job, 1, -2) .. ',"sidekiq_py_batch":["' .. batch.bid .. '",' .. number .. ']}'
+  end
+  if words[1] == 'schedule' then return redis.call('ZADD', batch.prefix .. 'schedule', words[2], job) end
+  redis.call('SADD', batch.prefix .. 'queues', words[2])
+  return redis.call('LPUSH', batch.prefix .. 'queue:' .. words[2], job)
+end
+
+local function why_not_join(batch, words)
+  local key = batch.prefix .. (words[1] == 'schedule' and 'schedule' or 'queue:' .. words[2])
+  local need, is = words[1] == 'schedule' and 'zset' or 'list', redis.call('TYPE', key).ok
+  if is ~= 'none' and is ~= need then return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and a push needs a ' .. need end
+  return wrong_key(batch)
+end
+
+-- Words: <token> <number of the member that adds, or -> <who> <"1": make it if it is not there> <parent, or nothing> <how many
+-- pairs of fields> <field> <value> ... then <event>:<i> <callback> ... What is there already is opened again.
+function steps.open(batch, words)
+  local seconds, micros = now_seconds()
+  if redis.call('EXISTS', batch.key) == 0 then
+    local pairs_of_fields = tonumber(words[6])
+    local at = 7
+    redis.call('HSET', batch.key, 'v', 1, 'created_at', string.format('%d.%06d', seconds, micros), 'next', 0, 'total', 0)
+    for _ = 1, pairs_of_fields do
+      redis.call('HSET', batch.key, words[at], words[at + 1])
+      at = at + 2
+    end
+    while words[at] do
+      redis.call('HSET', batch.callbacks, words[at], words[at + 1])
+      at = at + 2
+    end
+    redis.call('SETBIT', batch.succeeded, 0, 0)
+    redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches', seconds, batch.bid)
+    redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches:running', seconds, batch.bid)
+    local parent = words[5] ~= '' and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. words[5])
+    if parent and redis.call('EXISTS', parent.key) == 1 then
+      redis.call('HSET', batch.key, 'parent', parent.bid)
+      for _, field in ipairs({'kids', 'kids_untried', 'kids_pending'}) do redis.call('HINCRBY', parent.key, field, 1) end
+      redis.call('SADD', parent.children, batch.bid)
+      redis.call('HSET', parent.key, 'changed_at', seconds)
+      if redis.call('HEXISTS', parent.key, 'invalidated_at') == 1 then steps.invalidate(batch, {}) end
+      live_on(parent, seconds, true)
+    end
+  end
+  local text = seconds .. ' ' .. words[2] .. ' ' .. words[3]
+  if redis.call('HSET', batch.key, 'token:' .. words[1], text) == 1 then redis.call('HINCRBY', batch.key, 'tokens', 1) end
+  redis.call('HSET', batch.key, 'changed_at', seconds)
+  live_on(batch, seconds, true)
+  return 1
+end
+
+local function why_not_open(batch, words)
+  local parent = words[5] ~= '' and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. words[5])
+  if redis.call('EXISTS', batch.key) == 1 then
+    if words[2] == '-' and redis.call('HEXISTS', batch.key, 'success_at') == 1 then return 'BATCHDONE ' .. batch.bid end
+  elseif words[4] ~= '1' then
+    return 'BATCHGONE ' .. batch.bid
+  elseif parent and redis.call('HEXISTS', parent.key, 'success_at') == 1 then
+    return 'BATCHDONE ' .. parent.bid
+  end
+  return wrong_key(batch) or (parent and wrong_key(parent)) or nil
+end
+
+-- Words: <how many>. Reply: the first number of a block that nobody else gets.
+function steps.reserve(batch, words)
+  return redis.call('HINCRBY', batch.key, 'next', words[1]) - tonumber(words[1])
+end
+
+-- Words: <token>. The block was left cleanly.
+function steps.leave(batch, words)
+  give_up_token(batch, words[1])
+  redis.call('HSET', batch.key, 'changed_at', (now_seconds()))
+  check(batch)
+  live_on(batch, (now_seconds()), false)
+  return 1
+end
+
+-- By hand: nobody may add any more. Reply: how many could.
+function steps.close(batch)
+  local fields = redis.call('HKEYS', batch.key)
+  local closed = 0
+  for _, field in ipairs(fields) do
+    if string.sub(field, 1, 6) == 'token:' then
+      give_up_token(batch, string.sub(field, 7))
+      closed = closed + 1
+    end
+  end
+  local now = now_seconds()
+  redis.call('HSET', batch.key, 'tokens', 0, 'closed_by_hand_at', now, 'changed_at', now)
+  check(batch)
+  live_on(batch, now, false)
+  return closed
+end
+
+-- The batch and its children. Workers keep a copy of the set, which they read at most once a second.
+function steps.invalidate(batch)
+  local now = now_seconds()
+  if redis.call('HSETNX', batch.key, 'invalidated_at', now) == 0 then return 0 end
+  redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches:invalid', now, batch.bid)
+  local count = 1
+  for _, bid in ipairs(redis.call('SMEMBERS', batch.children)) do
+    local child = batch_of(batch.prefix .. 'sidekiq_py:batch:' .. bid)
+    if redis.call('EXISTS', child.key) == 1 then count = count + steps.invalidate(child, {}) end
+  end
+  live_on(batch, now, false)
+  return count
+end
+
+-- Words: numbers. These are members no more, unless they have succeeded. Reply: how many were.
+function steps.remove(batch, words)
+  local next_number, removed = field_number(batch, 'next'), 0
+  local has_new_key = redis.call('EXISTS', batch.tried) == 0
+  for _, word in ipairs(words) do
+    local number = tonumber(word)
+    -- Its bit says from now on that it has ended; a run of it that succeeds is not counted.
+    if number and number < next_number and redis.call('SETBIT', batch.succeeded, number, 1) == 0 then
+      if redis.call('SETBIT', batch.tried, number, 1) == 0 then redis.call('HINCRBY', batch.key, 'untried', -1) end
+      set_state(batch, number, nil)
+      redis.call('HINCRBY', batch.key, 'total', -1)
+      redis.call('HINCRBY', batch.key, 'pending', -1)
+      removed = removed + 1
+    end
+  end
+  local now = now_seconds()
+  redis.call('HSET', batch.key, 'changed_at', now)
+  check(batch)
+  live_on(batch, now, has_new_key)
+  return removed
+end
+
+-- Words: <changed_at that the audit saw> <number> ... Reply: how many members count as lost from now on; -1: the batch has moved.
+function steps.lose(batch, words)
+  if redis.call('HGET', batch.key, 'changed_at') ~= words[1] then return -1 end
+  local now, lost = now_seconds(), 0
+  for at = 2, #words do
+    local state = state_of(batch, words[at])
+    if not has_succeeded(batch, words[at]) and (not state or state == 'failed') then
+      fall_short(batch, tonumber(words[at]), 'lost', '', '')
+      lost = lost + 1
+      -- What it was adding it adds no more.
+      for _, field in ipairs(redis.call('HKEYS', batch.key)) do
+        if string.sub(field, 1, 6) == 'token:' then
+          local text = redis.call('HGET', batch.key, field)
+          if string.match(text, '^%S+ (%S+)') == words[at] then give_up_token(batch, string.sub(field, 7)) end
+        end
+      end
+    end
+  end
+  if lost > 0 then
+    redis.call('HSET', batch.key, 'changed_at', now)
+    check(batch)
+    live_on(batch, now, true)
+  end
+  return lost
+end
+
+-- The batch is gone; a parent waits for it no more. Its jobs run all the same.
+function steps.delete(batch)
+  local fields = redis.call('HMGET', batch.key, 'parent', 'complete_at', 'success_at')
+  local parent = fields[1] and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. fields[1])
+  for _, key in ipairs(keys_of(batch)) do redis.call('UNLINK', key) end
+  for _, list in ipairs({'sidekiq_py:batches', 'sidekiq_py:batches:running', 'sidekiq_py:batches:invalid'}) do
+    redis.call('ZREM', batch.prefix .. list, batch.bid)
+  end
+  if parent and redis.call('EXISTS', parent.key) == 1 and not wrong_key(parent) then
+    redis.call('SREM', parent.children, batch.bid)
+    if not fields[2] then redis.call('HINCRBY', parent.key, 'kids_untried', -1) end
+    if not fields[3] then redis.call('HINCRBY', parent.key, 'kids_pending', -1) end
+    redis.call('HSET', parent.key, 'changed_at', (now_seconds()))
+    check(parent)
+  end
+  return 1
+end
+
+-- Callbacks that their queue refused. Reply: how many went out.
+function steps.deliver_late(batch)
+  local delivered = 0
+  for _, field in ipairs(redis.call('HKEYS', batch.callbacks)) do
+    if string.sub(field, 1, 5) == 'late:' then
+      local queue, job = string.match(redis.call('HGET', batch.callbacks, field), '^([^\n]*)\n(.*)$')
+      redis.call('HDEL', batch.callbacks, field)
+      if deliver(batch, queue, job) then delivered = delivered + 1 end
+    end
+  end
+  return delivered
+end
+
+-- What keeps a step from being done, as `<CODE> <what>`; looks, and writes nothing.
+local function look(step, batch, words)
+  if step == 'add' then return why_not_add(batch, words) end
+  if step == 'open' then return why_not_open(batch, words) end
+  if step == 'join' then return why_not_join(batch, words) end
+  if step ~= 'ends' and step ~= 'succeed_all' and redis.call('EXISTS', batch.key) == 0 then
+    return 'BATCHGONE ' .. batch.bid
+  end
+  return wrong_key(batch)
+end
+
+local function run(step, batch, words)
+  return steps[step](batch, words) or 1
+end

@@ -41,6 +41,7 @@ FENCED = "FENCED"
 STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
 # Lua can hand about 8,000 values to one command.
 _SLICE = 1000
+_COUNTED_TTL_SECONDS = 3600
 _KEPT = "@"
 _DAY_SECONDS = 24 * 3600
 _LEASE_COUNT = 4
@@ -286,6 +287,22 @@ def count_processed(link: Link, day: str, count: int) -> None:
     raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
     if replies[1] == count:
         link.command("EXPIRE", daily, STAT_TTL_SECONDS)
+
+
+def count_processed_once(link: Link, day: str, count: int, *, key: str, mark: str) -> None:
+    """
+    `count_processed` that may be sent again after a lost reply: *key* remembers for an hour what was written last.
+
+    Args:
+        mark: Differs from one call to the next.
+    """
+    daily = keys.stat_processed_on(day)
+    commands: tuple[Command, ...] = (
+        ("INCRBY", keys.STAT_PROCESSED, count),
+        ("COUNT", daily, count, STAT_TTL_SECONDS),
+        ("SET", key, mark, "EX", _COUNTED_TTL_SECONDS),
+    )
+    write(link, (), [Unless(key, mark, commands)])
 
 
 class Counted(tuple[Command, ...]):

@@ -1,5 +1,7 @@
 """Nobody is let in who was not named, and nothing is done that a page of the dashboard did not ask for."""
 
+import json
+
 import pytest
 
 from sidekiq_py.errors import ConfigError
@@ -340,3 +342,12 @@ def test_a_setting_that_cannot_be_meant_is_an_error(settings, password_hash):
     """At the start, not at the first request."""
     with pytest.raises(ConfigError):
         asgi_app(**{name: make(password_hash) for name, make in settings.items()})
+
+
+def test_a_made_up_session_of_a_token_opens_nothing():
+    """Its name is a digest; one with other letters is no fault of the page."""
+    visitor = Visitor(asgi_app(tokens={TOKEN: "viewer"}))
+    facts = access_module._encode(json.dumps(["", "é", int(access_module.now_seconds()), ""]).encode())
+    visitor.cookies["sidekiq_py_session"] = f"{facts}.AAAA"
+
+    assert "Password or token" in visitor.get("/").shown

@@ -277,3 +277,29 @@ def test_a_notice_is_text(operator):
     for junk in ("%%%", "a", "////", "é".encode().decode("latin-1")):
         operator.cookies["sidekiq_py_notice"] = junk
         check(operator.get("/bulk"))
+
+
+@pytest.mark.parametrize("crooked", ["http://[", "http://[x]:y", "[", "http://localhost:abc"])
+def test_a_crooked_origin_is_not_our_own(operator, redis_client, crooked):
+    """One that is no address at all is refused as any other, and is no fault of the page."""
+    body = f"form_token={operator.form_token}&name=low&action=pause".encode()
+
+    for name in ("origin", "referer"):
+        assert operator.send("POST", "/queue/pause", body, headers={name: crooked}).status == 403
+    assert redis_client.keys("*") == []
+
+
+@pytest.mark.parametrize("digits", [16, 30, 5000])
+def test_a_place_that_no_queue_has_is_a_job_that_is_gone(operator, digits):
+    """Keys of jobs in a queue end in their place."""
+    key = f"x-{'9' * digits}"
+
+    assert operator.get(f"/job?at=/queue&name=low&key={key}").status == 404
+    reply = operator.post("/queue/act", {"name": "low", "action": "delete", "key": key, "sure": "yes"})
+    assert "1 job had left already" in reply.shown
+
+
+@pytest.mark.parametrize("before", ["0-0", "99999999999999999999-0", "1-99999999999999999999"])
+def test_an_id_that_no_audit_entry_has_shows_the_latest(operator, before):
+    """Redis refuses ids out of its range."""
+    assert operator.get(f"/audit?before={before}").status == 200

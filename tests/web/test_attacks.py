@@ -303,3 +303,20 @@ def test_a_place_that_no_queue_has_is_a_job_that_is_gone(operator, digits):
 def test_an_id_that_no_audit_entry_has_shows_the_latest(operator, before):
     """Redis refuses ids out of its range."""
     assert operator.get(f"/audit?before={before}").status == 200
+
+
+@pytest.mark.parametrize(
+    ("base", "shown"),
+    [
+        ("/задачи", "/%D0%B7%D0%B0%D0%B4%D0%B0%D1%87%D0%B8"),
+        ("/a b;c", "/a%20b%3Bc"),
+        ("//evil.example", "/evil.example"),
+    ],
+)
+def test_the_path_where_it_is_mounted_is_written_as_addresses_write_it(visitor, base, shown):
+    """Headers hold ASCII alone, and a link that begins with two slashes leads to another site."""
+    reply = visitor(base=base).send("GET", "/queues")
+
+    assert reply.status == 200
+    assert f'href="{shown}/queues"' in reply.text
+    assert 'href="//' not in reply.text

@@ -55,6 +55,10 @@ def copy(visit: Visit) -> Response:
     more = visit.field("more").strip()
     delay = visit.field("in").strip()
     if delay and not (delay.isascii() and delay.isdigit() and len(delay) < 10):
+    if any(hidden) and (more or None in changes.values()):
+        # What is hidden is named by its place among the arguments, and would stand in another one.
+        trouble = "Some arguments are hidden, so none can be added or left out."
+        return _copy_page(visit, place, record, draft, trouble, 422)
         return _copy_page(visit, place, record, draft, "Give the delay as a whole number of seconds.", 422)
     queue = visit.field("queue").strip()
     if not queue:

@@ -320,3 +320,34 @@ def test_the_path_where_it_is_mounted_is_written_as_addresses_write_it(visitor, 
     assert reply.status == 200
     assert f'href="{shown}/queues"' in reply.text
     assert 'href="//' not in reply.text
+
+
+def test_names_of_megabytes_make_no_page_of_megabytes(operator, redis_client, payload):
+    """Of queues, processes and threads, their tags and releases."""
+    huge = "x" * 1_000_000
+    redis_client.sadd("queues", huge)
+    redis_client.lpush(f"queue:{huge}", payload())
+    enter_process(redis_client, "h:1:a", queues=[huge], labels=[huge], tag=huge, version=huge, running=[payload()])
+    work = {"queue": huge, "run_at": 5, "payload": payload(jid=huge).decode()}
+    redis_client.hset("h:1:a:work", huge, json.dumps(work))
+    enter_process(redis_client, huge)
+
+    for path in ("/", "/busy", "/queues"):
+        reply = operator.get(path)
+
+        check(reply)
+        assert len(reply.text) < 200_000, path
+
+
+def test_a_copy_of_a_job_with_many_or_long_arguments_has_a_small_form(operator, redis_client, failed):
+    """A form holds so many fields only; what it does not show stays as it is."""
+    failed("a", args=["x" * 200_000, *range(20_000)])
+    [key] = [link.rpartition("key=")[2] for link in links_of(operator.get("/retries")) if "key=" in link]
+
+    form = operator.get(f"/job/copy?at=/retries&key={key}")
+    assert len(form.text) < 50_000
+    assert "19,901 more arguments stay as they are" in form.shown
+
+    operator.post("/job/copy", {"at": "/retries", "key": key, "queue": "low", "argument-1": '"changed"'})
+    [copy] = redis_client.lrange("queue:low", 0, -1)
+    assert json.loads(copy)["args"] == ["x" * 200_000, "changed", *range(1, 20_000)]

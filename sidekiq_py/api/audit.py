@@ -11,7 +11,7 @@ from sidekiq_py.redis_access.reads import audit
 
 MOST_ENTRIES = 10_000
 _MOST_LETTERS = 500
-_ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
+_ENTRY_ID = re.compile(r"[1-9]\d{0,18}-\d{1,19}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,15 +222,13 @@ class Access:
         site = request.headers.get("sec-fetch-site")
         if site is not None and site != "same-origin":
             return False
-        origin = request.headers.get("origin")
-        if origin is None:
-            referer = urlsplit(request.headers.get("referer", ""))
-            origin = f"{referer.scheme}://{referer.netloc}" if referer.netloc else None
-        if origin is None:
+        try:
+            parts = urlsplit(request.headers.get("origin", request.headers.get("referer", "")))
+        except ValueError:
+            # `http://[`: no browser names an origin so.
             return False
-        if origin.lower() in self._origins:
+        if f"{parts.scheme}://{parts.netloc}".lower() in self._origins:
             return True
-        parts = urlsplit(origin)
         return parts.scheme in ("http", "https") and parts.netloc.lower() == request.headers.get("host", "").lower()
 
     def _refuse_host(self, request: Request) -> Refusal | None:
@@ -308,7 +306,9 @@ class Access:
             account = self._accounts[name]
             return account.password_hash, User(name, account.role, account.may_edit)
         for token, user in self._tokens.items():
-            if kind == "" and hmac.compare_digest(hashlib.sha256(token.encode()).hexdigest(), name):
+            if kind == "" and hmac.compare_digest(
+                hashlib.sha256(token.encode()).hexdigest().encode(), name.encode(errors="replace")
+            ):
                 return token, user
         return None, None
 

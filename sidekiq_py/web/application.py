@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -180,7 +180,8 @@ class Dashboard:
             server,
             None,
             form={},
-            base=base,
+            # Headers hold ASCII alone, and two slashes would begin the name of another site.
+            base=quote(re.sub("^/+", "/", base), errors="replace"),
             can_stream=not request.scope.get(POLLING, False),
         )
         request.scope["sidekiq_py.page"] = path

@@ -22,6 +22,7 @@ from sidekiq_py.web.filters import PageFilter
 
 _LOOKED_AT = 10_000
 _AT_ONCE = 1000
+_LONGEST_PLACE = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,9 @@ class QueuePlace:
         found = []
         for key in keys:
             digest, _, place = key.rpartition("-")
-            job = self._queue.find_near(digest, int(place)) if place.isascii() and place.isdigit() else None
+            # Redis counts no further than 19 digits, and Python reads no more than 4,300.
+            is_place = place.isascii() and place.isdigit() and len(place) <= _LONGEST_PLACE
+            job = self._queue.find_near(digest, int(place)) if is_place else None
             if job is not None:
                 found.append(job)
         return found

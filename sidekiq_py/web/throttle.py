@@ -22,21 +22,26 @@ class Throttle:
         # Key → failures, and when the last was; the oldest in front.
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
-    def wait_seconds(self, *keys: str) -> float:
-        """How long whoever fits any of *keys* has to wait before the next try; 0.0 if not at all."""
-        now = monotonic()
-        with self._lock:
-            return max((self._left(key, now) for key in keys), default=0.0)
+    def begin(self, *keys: str) -> float:
+        """
+        Count a try as a failure, until `succeed` takes that back.
 
-    def fail(self, *keys: str) -> None:
-        """Count a failure."""
+        It is counted before the password is looked at: requests that come in at once would all be let through.
+
+        Returns:
+            How many seconds whoever fits any of *keys* has to wait instead; 0.0 if the try may go on.
+        """
         now = monotonic()
         with self._lock:
+            wait = max((self._left(key, now) for key in keys), default=0.0)
+            if wait:
+                return wait
             for key in keys:
                 count, _ = self._failures.pop(key, (0, now))
                 self._failures[key] = (count + 1, now)
             while len(self._failures) > _MOST_KEPT:
                 self._failures.popitem(last=False)
+            return 0.0
 
     def succeed(self, *keys: str) -> None:
         """Forget the failures of *keys*."""

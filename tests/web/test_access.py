@@ -1,10 +1,16 @@
 """Nobody is let in who was not named, and nothing is done that a page of the dashboard did not ask for."""
 
+import contextlib
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.web import Account, User, asgi_app, hash_password
 from sidekiq_py.web import access as access_module
+from sidekiq_py.web import throttle as throttle_module
 from sidekiq_py.web.access import Access
 from sidekiq_py.web.application import build
 from tests.web.browsing import Visitor
@@ -350,3 +356,37 @@ def test_a_setting_that_cannot_be_meant_is_an_error(settings, password_hash):
     """At the start, not at the first request."""
     with pytest.raises(ConfigError):
         asgi_app(**{name: make(password_hash) for name, make in settings.items()})
+
+
+def test_a_made_up_session_of_a_token_opens_nothing():
+    """Its name is a digest; one with other letters is no fault of the page."""
+    visitor = Visitor(asgi_app(tokens={TOKEN: "viewer"}))
+    facts = access_module._encode(json.dumps(["", "é", int(access_module.now_seconds()), ""]).encode())
+    visitor.cookies["sidekiq_py_session"] = f"{facts}.AAAA"
+
+    assert "Password or token" in visitor.get("/").shown
+
+
+def test_requests_at_once_try_five_passwords_and_no_more(password_hash, monkeypatch):
+    """All of them are there before the first password has been looked at."""
+    everybody = threading.Barrier(12)
+    looked_at = []
+    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))
+    token = _form_token(visitor)
+
+    def slow(given, _hash):
+        looked_at.append(given)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            everybody.wait(0.3)
+        return False
+
+    monkeypatch.setattr(access_module, "is_password", slow)
+    monkeypatch.setattr(throttle_module, "monotonic", lambda: 100.0)
+    with ThreadPoolExecutor(12) as pool:
+        guesses = [
+            pool.submit(visitor.post, "/sign-in", {"name": "ada", "secret": str(number)}, token=token)
+            for number in range(12)
+        ]
+
+    assert sorted(guess.result().status for guess in guesses) == [401] * 5 + [429] * 7
+    assert len(looked_at) == 5

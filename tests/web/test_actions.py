@@ -362,6 +362,21 @@ def test_a_hidden_argument_is_copied_unseen(visitor, redis_client, failed):
     assert json.loads(copy)["args"] == [{"password": "hunter2"}, 2]
 
 
+@pytest.mark.parametrize("change", [{"argument-0": ""}, {"more": "3"}])
+def test_a_copy_does_not_move_a_hidden_argument_to_another_place(visitor, redis_client, failed, change):
+    """The policy hides it by its place, so in another one it could be read."""
+    failed("a", args=["shown", "hunter2"])
+    operator = visitor("operator", may_edit=True, redaction=Redaction(jobs={"HardJob": ["args[1]"]}))
+    [key] = keys_on(operator.get("/retries"))
+
+    reply = operator.post("/job/copy", {"at": "/retries", "key": key, "queue": "default", **change})
+
+    assert reply.status == 422
+    assert "none can be added or left out" in reply.shown
+    assert "hunter2" not in reply.text
+    assert redis_client.exists("queue:default") == 0
+
+
 def test_a_member_of_a_batch_is_not_copied(operator, failed, redis_client):
     """Its batch would count the copy as the job itself."""
     failed("a", sidekiq_py_batch=["b", 1])

@@ -277,3 +277,77 @@ def test_a_notice_is_text(operator):
     for junk in ("%%%", "a", "////", "é".encode().decode("latin-1")):
         operator.cookies["sidekiq_py_notice"] = junk
         check(operator.get("/bulk"))
+
+
+@pytest.mark.parametrize("crooked", ["http://[", "http://[x]:y", "[", "http://localhost:abc"])
+def test_a_crooked_origin_is_not_our_own(operator, redis_client, crooked):
+    """One that is no address at all is refused as any other, and is no fault of the page."""
+    body = f"form_token={operator.form_token}&name=low&action=pause".encode()
+
+    for name in ("origin", "referer"):
+        assert operator.send("POST", "/queue/pause", body, headers={name: crooked}).status == 403
+    assert redis_client.keys("*") == []
+
+
+@pytest.mark.parametrize("digits", [16, 30, 5000])
+def test_a_place_that_no_queue_has_is_a_job_that_is_gone(operator, digits):
+    """Keys of jobs in a queue end in their place."""
+    key = f"x-{'9' * digits}"
+
+    assert operator.get(f"/job?at=/queue&name=low&key={key}").status == 404
+    reply = operator.post("/queue/act", {"name": "low", "action": "delete", "key": key, "sure": "yes"})
+    assert "1 job had left already" in reply.shown
+
+
+@pytest.mark.parametrize("before", ["0-0", "99999999999999999999-0", "1-99999999999999999999"])
+def test_an_id_that_no_audit_entry_has_shows_the_latest(operator, before):
+    """Redis refuses ids out of its range."""
+    assert operator.get(f"/audit?before={before}").status == 200
+
+
+@pytest.mark.parametrize(
+    ("base", "shown"),
+    [
+        ("/задачи", "/%D0%B7%D0%B0%D0%B4%D0%B0%D1%87%D0%B8"),
+        ("/a b;c", "/a%20b%3Bc"),
+        ("//evil.example", "/evil.example"),
+    ],
+)
+def test_the_path_where_it_is_mounted_is_written_as_addresses_write_it(visitor, base, shown):
+    """Headers hold ASCII alone, and a link that begins with two slashes leads to another site."""
+    reply = visitor(base=base).send("GET", "/queues")
+
+    assert reply.status == 200
+    assert f'href="{shown}/queues"' in reply.text
+    assert 'href="//' not in reply.text
+
+
+def test_names_of_megabytes_make_no_page_of_megabytes(operator, redis_client, payload):
+    """Of queues, processes and threads, their tags and releases."""
+    huge = "x" * 1_000_000
+    redis_client.sadd("queues", huge)
+    redis_client.lpush(f"queue:{huge}", payload())
+    enter_process(redis_client, "h:1:a", queues=[huge], labels=[huge], tag=huge, version=huge, running=[payload()])
+    work = {"queue": huge, "run_at": 5, "payload": payload(jid=huge).decode()}
+    redis_client.hset("h:1:a:work", huge, json.dumps(work))
+    enter_process(redis_client, huge)
+
+    for path in ("/", "/busy", "/queues"):
+        reply = operator.get(path)
+
+        check(reply)
+        assert len(reply.text) < 200_000, path
+
+
+def test_a_copy_of_a_job_with_many_or_long_arguments_has_a_small_form(operator, redis_client, failed):
+    """A form holds so many fields only; what it does not show stays as it is."""
+    failed("a", args=["x" * 200_000, *range(20_000)])
+    [key] = [link.rpartition("key=")[2] for link in links_of(operator.get("/retries")) if "key=" in link]
+
+    form = operator.get(f"/job/copy?at=/retries&key={key}")
+    assert len(form.text) < 50_000
+    assert "19,901 more arguments stay as they are" in form.shown
+
+    operator.post("/job/copy", {"at": "/retries", "key": key, "queue": "low", "argument-1": '"changed"'})
+    [copy] = redis_client.lrange("queue:low", 0, -1)
+    assert json.loads(copy)["args"] == ["x" * 200_000, "changed", *range(1, 20_000)]

@@ -325,7 +325,11 @@ def clock_and_changes(pool: Pool) -> tuple[float, bytes]:
     """Redis's time, in seconds since the epoch, and the number of changes so far."""
 
     def ask(link: Link) -> tuple[float, bytes]:
-        (seconds, microseconds), changes = link.batch([("TIME",), ("GET", CHANGES)])
+        time, changes = link.batch([("TIME",), ("GET", CHANGES)])
+        if isinstance(time, RedisReplyError):
+            # NOPERM, for a user who may only read.
+            raise time
+        seconds, microseconds = time
         return int(seconds) + int(microseconds) / 1e6, changes if isinstance(changes, bytes) else b""
 
     return pool.run(ask)

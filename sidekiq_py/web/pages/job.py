@@ -17,6 +17,8 @@ from sidekiq_py.web.visit import Visit
 _LONGEST_ID = 200
 _JOBS_LOOKED_AT = 20_000
 _MOST_QUEUES = 20
+_MOST_EDITED = 100
+_LONGEST_EDITED = 100_000
 _GONE = "It may have run, been retried or been deleted. The search by its id finds it if it is elsewhere."
 _SETS = ("/retries", "/scheduled", "/dead")
 
@@ -53,6 +55,10 @@ def copy(visit: Visit) -> Response:
         if given and not hidden[at] and _lines(given[0]) != _lines(text):
             changes[at] = given[0].strip() or None
     more = visit.field("more").strip()
+    if any(hidden) and (more or None in changes.values()):
+        # What is hidden is named by its place among the arguments, and would stand in another one.
+        trouble = "Some arguments are hidden, so none can be added or left out."
+        return _copy_page(visit, place, record, draft, trouble, 422)
     delay = visit.field("in").strip()
     if delay and not (delay.isascii() and delay.isdigit() and len(delay) < 10):
         return _copy_page(visit, place, record, draft, "Give the delay as a whole number of seconds.", 422)
@@ -162,7 +168,7 @@ def _copy_page(
     visit: Visit, place: Place, record: JobRecord, draft: JobDraft, trouble: str = "", status: int = 200
 ) -> Response:
     hidden = _hidden(visit, record, draft)
-    given = [visit.field(f"argument-{at}", text) for at, text in enumerate(draft.arguments)]
+    arguments = draft.arguments
     return visit.page(
         "copy.html",
         status,
@@ -170,7 +176,14 @@ def _copy_page(
         job=visit.shown(record),
         key=visit.field("key") or visit.query("key"),
         queue=visit.field("queue", draft.queue),
-        arguments=[None if is_hidden else text for text, is_hidden in zip(given, hidden, strict=True)],
+        arguments=[
+            (
+                visit.field(f"argument-{at}", text),
+                "hidden" if hidden[at] else "too long" if len(text) > _LONGEST_EDITED else "",
+            )
+            for at, text in enumerate(arguments[:_MOST_EDITED])
+        ],
+        left_out=max(0, len(arguments) - _MOST_EDITED),
         more=visit.field("more"),
         delay=visit.field("in"),
         trouble=trouble,

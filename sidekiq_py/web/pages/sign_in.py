@@ -30,13 +30,12 @@ def sign_in(visit: Visit) -> Response:
     client = visit.request.client
     keys = (f"address {client.host if client else '?'}", f"name {name}")
     throttle = visit.site.throttle
-    wait = throttle.wait_seconds(*keys)
+    wait = throttle.begin(*keys)
     if wait:
         told = f"There were too many failures. Try again in {duration(max(1.0, wait))}."
         return visit.page("sign_in.html", 429, trouble=told)
     session = visit.site.access.sign_in(name, secret)
     if session is None:
-        throttle.fail(*keys)
         _log.warning("a sign-in was refused: name %s, from %s", ascii(name[:_SHOWN]), client.host if client else "?")
         return visit.page("sign_in.html", 401, trouble="That is not right. Check the name and the password or token.")
     throttle.succeed(*keys)

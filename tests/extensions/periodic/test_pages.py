@@ -1,12 +1,16 @@
 """The timetable in the dashboard: what it shows, and its buttons."""
 
 import json
+import re
+import shlex
 
 import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py.api import AuditLog, CronJobs
 from sidekiq_py.web import Redaction, User, asgi_app
+from tests.support.waiting import eventually
+from tests.support.worker_process import REPOSITORY
 from tests.web.browsing import Visitor
 
 SCRIPT = "\"'><script>alert(1)</script>"
@@ -100,3 +104,18 @@ def test_an_empty_timetable_says_how_to_fill_it(visitor):
     """In either language."""
     assert "sidekiq.periodic" in visitor().get("/cron").shown
     assert sidekiq.periodic
+
+
+@pytest.mark.parametrize(("rights", "status"), [("", 200), ("-time", 403)])
+def test_a_redis_user_who_may_only_read_sees_them(rights, status, report, redis_url, redis_client):
+    """The user of docs/dashboard.md; one without a right is told which, and the doctor's other findings are shown."""
+    page = (REPOSITORY / "docs" / "dashboard.md").read_text()
+    [rules] = re.findall(r"^redis-cli ACL SETUSER viewer (.*)$", page, re.MULTILINE)
+    redis_client.execute_command("ACL", "SETUSER", "viewer", "reset", *shlex.split(f"{rules} {rights}"))
+    url = redis_url.replace("redis://", "redis://viewer:a-password@")
+    visitor = Visitor(asgi_app(authorize=lambda _request: "viewer", pool=url))
+
+    assert visitor.get("/cron").status == 200
+    assert visitor.get("/cron/job?name=report").status == status
+    assert eventually(lambda: "doctor is looking" not in visitor.get("/").shown)
+    assert "could not look: " not in visitor.get("/").shown

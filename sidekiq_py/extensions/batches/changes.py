@@ -23,6 +23,7 @@ IDLE_SECONDS = 15.0
 _LONGEST_PAUSE_SECONDS = 5.0
 # Nothing is waited for longer in one call, so that a thread that waits for an async program ends soon after it.
 _LONGEST_WAIT_SECONDS = 1.0
+_SLOWEST_REPLY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Listener:
         self._idle = idle
         self._link: Link | None = None
         self._pause = 0.1
-        self._told_at = time.monotonic()
+        self._told_at = self._heard_at = time.monotonic()
 
     def __repr__(self) -> str:
         return f"<Listener of batch {self._bid}>"
@@ -106,34 +107,45 @@ class Listener:
             time.sleep(self._pause)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
             return None
-        if change or time.monotonic() - self._told_at >= self._idle:
+        if change:
             return self._tell(change)
-        return None
+        if time.monotonic() - self._told_at < self._idle:
+            return None
+        self._look_whether_it_is_there()
+        return self._tell(change)
 
     def _tell(self, change: Change) -> Change:
         self._told_at = time.monotonic()
         return change
 
-    def _subscribe(self) -> None:
+    def _look_whether_it_is_there(self) -> None:
         if not self._pool.command("EXISTS", steps.key(self._bid)):
             raise BatchGoneError(self._bid)
+
+    def _subscribe(self) -> None:
+        self._look_whether_it_is_there()
         self._link = self._pool.new_link()
         self._link.connect()
         self._link.send(self._link.pack([("SUBSCRIBE", steps.channel(self._bid))]))
         self._link.receive()
         self._pause = 0.1
+        self._heard_at = time.monotonic()
 
     def _hear(self, link: Link) -> Change:
         """What comes within a second; from the first message on it is gathered until *every* seconds have passed."""
         change = Change()
         due = self._told_at + self._every
         if not link.has_unread and not link.wait_readable(min(_LONGEST_WAIT_SECONDS, self._idle)):
-            if time.monotonic() - self._told_at >= self._idle:
+            now = time.monotonic()
+            if now - self._heard_at > 3 * self._idle + _SLOWEST_REPLY_SECONDS:
+                raise RedisError("Redis has not answered a PING")
+            if now - self._told_at >= self._idle:
                 # A connection that is gone without a word shows when it is asked.
                 link.send(link.pack([("PING",)]))
             return change
         while True:
             reply = link.receive()
+            self._heard_at = time.monotonic()
             if isinstance(reply, list) and reply[0] == b"message":
                 self._add(change, reply[2])
             left = due - time.monotonic()

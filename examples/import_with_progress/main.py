@@ -23,7 +23,6 @@ from starlette.routing import Route
 
 import sidekiq_py as sidekiq
 from sidekiq_py.api import ProcessSet
-from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchError, BatchGoneError
 
 PAGE = Path(__file__).parent / "page.html"
@@ -59,7 +58,7 @@ def open_import(name: str, text: str) -> str:
 
 def summary(bid: str) -> dict[str, Any]:
     """What the bar and the counters show."""
-    status = Batch.find(bid).status()
+    status = sidekiq.Batch.find(bid).status()
     return {"description": status.description, "total": status.total, "jobs": status.as_dict(most_members=0)["jobs"]}
 
 
@@ -88,7 +87,7 @@ async def events(request: Request) -> StreamingResponse:
 
     async def stream() -> AsyncIterator[str]:
         try:
-            async with aclosing(Batch.handle(bid).achanges(every=0.3)) as changes:
+            async with aclosing(sidekiq.Batch.handle(bid).achanges(every=0.3)) as changes:
                 async for change in changes:
                     # A comment keeps the connection, and shows whether somebody is still there.
                     yield f"data: {json.dumps(await asyncio.to_thread(summary, bid))}\n\n" if change else ": \n\n"
@@ -101,7 +100,7 @@ async def events(request: Request) -> StreamingResponse:
 async def rows(request: Request) -> JSONResponse:
     """A page of the rows in one state; `next` of one page is `after` of the next."""
     state, after = request.query_params.get("state", "failed"), request.query_params.get("after")
-    batch = Batch.handle(request.path_params["bid"])
+    batch = sidekiq.Batch.handle(request.path_params["bid"])
     try:
         found = await asyncio.to_thread(batch.rows.page, state, after=int(after) if after else None, limit=100)
     except (BatchError, ValueError) as error:
@@ -111,7 +110,7 @@ async def rows(request: Request) -> JSONResponse:
 
 async def retry(request: Request) -> JSONResponse:
     """Put the rows that failed back to their queues."""
-    batch = Batch.handle(request.path_params["bid"])
+    batch = sidekiq.Batch.handle(request.path_params["bid"])
     return JSONResponse({"retried": await asyncio.to_thread(batch.retry_failed)})
 
 

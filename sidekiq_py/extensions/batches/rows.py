@@ -5,6 +5,7 @@ They are written by the scripts that push and end jobs (`lua/batch.lua`) and rea
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
@@ -36,6 +37,8 @@ MOST_ROWS = 1000
 MOST_ARGUMENT_BYTES = 2000
 _STRIDE = 2**33
 _SLICE = 500
+# What stands before the message of a track.
+_TIMES = 6
 
 
 class Row(NamedTuple):
@@ -236,9 +239,10 @@ def _range_of(state: RowState) -> tuple[int, int]:
 
 
 def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any, policy: Redaction) -> Row:
-    told = json.loads(job)
+    told = _object(job)
     times, _, message = track.decode(errors="replace").partition("\n")
-    attempts, enqueued, started, ended, at, total = times.split(" ")
+    parts = times.split(" ")
+    attempts, enqueued, started, ended, at, total = parts if len(parts) == _TIMES else ["-"] * _TIMES
     klass = told.get("class")
     args = policy.apply({"args": told["args"]}, klass)["args"] if isinstance(told.get("args"), list) else None
     return Row(
@@ -249,7 +253,7 @@ def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any,
         args=args,
         queue=told.get("queue"),
         state=ROW_STATES[int(float(score)) // _STRIDE],
-        attempts=int(attempts),
+        attempts=int(_number(attempts) or 0),
         scheduled_at=told.get("at"),
         enqueued_at=_number(enqueued),
         started_at=_number(started),
@@ -257,9 +261,22 @@ def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any,
         at=_number(at),
         total=_number(total),
         message=message,
-        error=json.loads(error) if error else None,
+        error=_object(error) if error else None,
     )
 
 
+def _object(text: bytes) -> dict[str, Any]:
+    """Of what may be somebody else's text."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _number(text: str) -> float | None:
-    return None if text == "-" else float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

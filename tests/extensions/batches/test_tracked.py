@@ -326,6 +326,25 @@ def test_a_listener_that_lost_its_connection_reads_anew(app: Program, redis_clie
         list(changes)
 
 
+def test_rows_that_somebody_has_damaged_keep_no_job_from_ending(app: Program, redis_client: redis.Redis) -> None:
+    """What can be read of them is shown."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_bulk([["ok"]] * 3)
+    redis_client.hset(f"sidekiq_py:batch:{batch.bid}:tracks", mapping={0: "", 1: "x - - -"})
+    redis_client.hset(f"sidekiq_py:batch:{batch.bid}:jobs", 2, "[broken")
+    assert [row.attempts for row in batch.rows] == [0, 0, 0]
+
+    with sidekiq.embed(concurrency=1):
+        batch.wait(10, until="success")
+
+    assert [(row.state, row.attempts, row.klass) for row in batch.rows] == [
+        ("finished", 1, "Deed"),
+        ("finished", 1, "Deed"),
+        ("finished", 1, None),
+    ]
+
+
 def test_an_active_job_that_enqueues_itself_again_has_rows(app: Program, worker: Any) -> None:
     """One for each jid."""
     forget_active_jobs()

@@ -156,7 +156,9 @@ end
 local function move_row(batch, number, state)
   local text = is_tracked(batch) and redis.call('HGET', batch.tracks, number)
   if not text then return false end
-  local attempts, enqueued, started, ended, said = string.match(text, '^(%S+) (%S+) (%S+) (%S+) (.*)$')
+  local attempts, enqueued, started, ended, said = string.match(text, '^(%d+) (%S+) (%S+) (%S+) (.*)$')
+  -- Somebody else has written to it, which must not keep the job from ending.
+  if not said then attempts, enqueued, started, ended, said = '0', '-', '-', '-', '- -\n' end
   if state == 'working' then
     attempts, started, ended, said = string.format('%d', attempts + 1), row_time(), '-', '- -\n'
   elseif state == 'enqueued' then
@@ -575,6 +577,7 @@ function steps.said(batch, words)
   local text = is_tracked(batch) and redis.call('HGET', batch.tracks, number)
   if not text or row_state(batch, number) ~= 'working' then return 0 end
   local times, at, total, message = string.match(text, '^(%S+ %S+ %S+ %S+) (%S+) (%S+)\n(.*)$')
+  if not message then return 0 end
   if words[2] ~= '-' then at = words[2] end
   if words[3] ~= '-' then total = words[3] end
   redis.call('HSET', batch.tracks, number, times .. ' ' .. at .. ' ' .. total .. '\n' .. (words[4] or message))

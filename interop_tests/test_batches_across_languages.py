@@ -318,3 +318,61 @@ def test_killed_ruby_processes_leave_no_batch_waiting(
     assert lost <= 20
     assert redis_client.llen("queue:callbacks") == len(batches)
     assert sum(batch.status().pending for batch in batches) == lost
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_rows_of_jobs_in_both_languages(ruby: RunRuby, python_calls: list[Any], redis_client: redis.Redis) -> None:
+    """Of a batch that Ruby opens: each has its row, and each language says how its jobs end."""
+    redis_client.set("broken", 1)
+    bid = ruby(
+        """
+        batch = SidekiqPy::Batch.new
+        batch.track = true
+        batch.jobs do
+          BatchDeed.perform_async("ok", 1)
+          BatchFragile.perform_async("fail_while", "broken")
+          Sidekiq::Client.push_bulk("class" => "python_deed", "queue" => "python", "args" => [[1], [2]])
+          BatchDeed.perform_in(3600, "ok")
+        end
+        return batch.bid
+        """
+    )
+    batch = Batch.find(bid)
+
+    with sidekiq.embed(queues=["python"]):
+        eventually(lambda: batch.rows.counts()["finished"] == 3 and batch.rows.counts()["dead"] == 1, WAIT_SECONDS)
+
+    rows = list(batch.rows)
+    assert [(row.klass, row.args) for row in rows] == [
+        ("BatchDeed", ["ok", 1]),
+        ("BatchFragile", ["fail_while", "broken"]),
+        ("python_deed", [1]),
+        ("python_deed", [2]),
+        ("BatchDeed", ["ok"]),
+    ]
+    assert [row.attempts for row in rows] == [1, 1, 1, 1, 0]
+    assert rows[1].error is not None
+    assert rows[1].error["error_message"] == "no e-mail"
+    assert (rows[4].state, rows[4].scheduled_at is None) == ("enqueued", False)
+    redis_client.delete("broken")
+    assert batch.retry_failed() == 1
+    eventually(lambda: batch.rows.counts()["finished"] == 4, WAIT_SECONDS)
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_job_says_that_its_input_is_bad(redis_client: redis.Redis) -> None:
+    """It dies at once, whatever its retries, and its row says `failed`."""
+    batch = sidekiq.Batch(track=True)
+    batch.on("death", "BatchDone#on_death")
+    with batch.jobs():
+        sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("refuse", "row 3 has no e-mail")
+
+    batch.wait(WAIT_SECONDS)
+
+    [row] = batch.rows.page("failed").rows
+    assert row.error is not None
+    assert (row.error["error_message"], row.attempts) == ("row 3 has no e-mail", 1)
+    eventually(lambda: callbacks(redis_client), WAIT_SECONDS)
+    assert (redis_client.zcard("retry"), redis_client.zcard("dead")) == (0, 1)
+    assert batch.retry_failed() == 1
+    eventually(lambda: batch.rows.page("failed").rows and batch.rows.page("failed").rows[0].attempts == 2, WAIT_SECONDS)

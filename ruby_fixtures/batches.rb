@@ -19,6 +19,10 @@ class BatchDeed < FixtureJob
     raise FixtureError, "no e-mail" if Sidekiq.redis { |conn| conn.get(key) }
   end
 
+  def do_refuse(message)
+    raise SidekiqPy::JobFailed, message
+  end
+
   def do_note_validity(list)
     do_echo(list, SidekiqPy::Batch.current.valid?)
   end

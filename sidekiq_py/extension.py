@@ -421,8 +421,8 @@ class Extension:
         """
         return None
 
-    def may_hold_up(self) -> bool:
-        """Asked before `admit`: False lets a job start without it."""
+    def may_hold_up(self, payload: Payload) -> bool:
+        """Asked before `admit`: False lets this job start without it."""
         return type(self).admit is not Extension.admit
 
     def admit(self, job: FetchedJob) -> Postpone | Drop | DeadLetter | None:

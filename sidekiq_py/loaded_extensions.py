@@ -137,7 +137,7 @@ class LoadedExtensions:
     def may_hold_up(self, payload: "Payload") -> bool:
         """Whether `admission` may have a verdict; also where that cannot be told, which it then says."""
         try:
-            return any(extension.may_hold_up() for extension in self._minding(payload))
+            return any(extension.may_hold_up(payload) for extension in self._minding(payload))
         except Exception:  # noqa: BLE001 — as above
             return True
 

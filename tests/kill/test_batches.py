@@ -116,6 +116,11 @@ def found_wrong(
         wrong.append(f"{status.pending} pending, {status.dead} dead, {status.failures} failed, {status.lost} lost")
     if not status.complete:
         wrong.append("no complete")
+    if status.jobs is not None:
+        rows = {state: count for state, count in status.jobs.counts().items() if count}
+        ends = {"finished": succeeded, "dead": status.dead, "error": status.failures, "lost": status.lost}
+        if rows != {state: count for state, count in ends.items() if count}:
+            wrong.append(f"rows say {rows}, and the books {ends}")
     if status.success != ended:
         wrong.append(f"success: {status.success}, though {ended}")
     if status.parent_bid is None:

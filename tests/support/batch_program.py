@@ -4,7 +4,7 @@ Batches for tests that kill: the program whose workers run them, and, as `python
     python -m tests.support.batch_program <redis_url> <first> <count> <jobs of each>
 
 opens batches numbered from *first* on, of shapes that their number decides: plain, with a job that dies, with a child,
-with jobs that add more. It prints a line for each batch whose block was left.
+with jobs that add more, tracked or not. It prints a line for each batch whose block was left.
 """
 
 import sys
@@ -43,7 +43,7 @@ def called(bid: str, event: str, options: Any) -> None:
 
 def open_batch(number: int, jobs: int) -> str:
     """Open the batch of this number; its id."""
-    batch = sidekiq.Batch(description=str(number), callback_queue=CALLBACKS)
+    batch = sidekiq.Batch(description=str(number), callback_queue=CALLBACKS, track=number % 2 == 0)
     for event in ("complete", "success", "death"):
         batch.on(event, called, number)
     with batch.jobs():
@@ -55,7 +55,7 @@ def open_batch(number: int, jobs: int) -> str:
         if number % 4 == 1:
             grow.perform_async(number)
         if number % 5 == 2:
-            child = sidekiq.Batch(description=f"{number}/child")
+            child = sidekiq.Batch(description=f"{number}/child", track=number % 4 < 2)
             for event in ("complete", "success"):
                 child.on(event, called, number)
             with child.jobs():

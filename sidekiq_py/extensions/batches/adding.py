@@ -59,6 +59,9 @@ class Adding:
     Args:
         token: By which it holds the batch open.
         number: Of the member that adds from its run; None for others.
+
+    Attributes:
+        is_tracked: The batch keeps a row for each job.
     """
 
     def __init__(self, pool: Pool, bid: str, token: str, number: int | None) -> None:
@@ -66,6 +69,7 @@ class Adding:
         self.bid = bid
         self.token = token
         self.number = number
+        self.is_tracked = False
         self._senders: dict[int, _Sender] = {}
         self._lock = threading.Lock()
 
@@ -104,6 +108,7 @@ class Deferred:
 
     def __init__(self, adds: Adding) -> None:
         self._adds = Adding(adds.pool, adds.bid, "commit:" + secrets.token_hex(8), None)
+        self._adds.is_tracked = adds.is_tracked
         self._is_made = False
         self._left: Token[Adding | None] | None = None
         words = (self._adds.token, "-", "a push that waits for a commit", "0", "", 0)

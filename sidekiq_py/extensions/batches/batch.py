@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextvars import Token
 from datetime import timedelta
 from types import TracebackType
@@ -18,9 +18,11 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import adding, callbacks, errors, retrying, state, steps
 from sidekiq_py.extensions.batches.adding import Adding
 from sidekiq_py.extensions.batches.callbacks import EVENTS, Callback, CallbackJob, Event
+from sidekiq_py.extensions.batches.changes import EVERY_SECONDS, IDLE_SECONDS, Change, Listener
 from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.member import is_bid, membership_of
 from sidekiq_py.extensions.batches.pretended import pretending
+from sidekiq_py.extensions.batches.rows import Rows
 from sidekiq_py.extensions.batches.ruby_processes import warn_once
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.running_job import current_job
@@ -51,7 +53,7 @@ class Batch:
         description: For people.
         callback_queue: Where callbacks go; by default where their jobs do.
         expires_in: Seconds or a timedelta after its last change, at which Redis forgets it.
-        track: Keep a row for each job.
+        track: Keep a row for each job: `rows` reads them, `changes` tells of them.
         client: Of the Redis that it lives in; by default the one that pushes go to at this point.
     """
 
@@ -153,6 +155,30 @@ class Batch:
             RedisError: Redis is out of reach.
         """
         return state.read(self._client.pool, self.bid)
+
+    @property
+    def rows(self) -> Rows:
+        """A row for each of its jobs, if it was made with `track=True`; else there are none."""
+        return Rows(self._client.pool, self.bid)
+
+    def changes(self, *, every: float = EVERY_SECONDS, idle: float = IDLE_SECONDS) -> Iterator[Change]:
+        """
+        What happens to its rows and which events come, as it happens, without an end; for a thread of its own. Needs
+        `track=True`. The first change comes at once: read the rows then, and nothing is missed.
+
+        Args:
+            every: Seconds between two changes at least; what happens between is one.
+            idle: After so many seconds without one an empty change comes, so that you can look whether to go on.
+
+        Raises:
+            BatchGoneError: There is no such batch, or no more.
+            RedisError: Redis forbids to subscribe. A lost connection is made again.
+        """
+        return Listener(self._client.pool, self.bid, every, idle).changes()
+
+    def achanges(self, *, every: float = EVERY_SECONDS, idle: float = IDLE_SECONDS) -> AsyncIterator[Change]:
+        """`changes`, for `async for`. Close it (`contextlib.aclosing`), or let its task be cancelled."""
+        return Listener(self._client.pool, self.bid, every, idle).achanges()
 
     @property
     def is_valid(self) -> bool:
@@ -260,7 +286,7 @@ class Batch:
             fields = self._fields()
             words[5] = len(fields) // 2
             words += [*fields, *self._texts()]
-        self._call("open", *words)
+        adds.is_tracked = self._call("open", *words) == steps.TRACKED
         self._is_new = False
         return adds
 

@@ -158,6 +158,7 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
             f"{status.failures} failed, {status.dead} dead, {status.lost} lost, {status.invalidated} invalidated, "
             f"{status.deleted} deleted",
         ),
+        *_rows(status),
         ("opened", _ago(status.created_at, now)),
         ("last change", _ago(status.changed_at, now)),
     ]
@@ -173,6 +174,13 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
         ("may still add", f"{one.who} since {_ago(one.since, now)} (token {one.token})") for one in status.openers
     ]
     return facts
+
+
+def _rows(status: BatchStatus) -> list[tuple[str, object]]:
+    """Of a tracked batch: how many are in each state."""
+    if status.jobs is None:
+        return []
+    return [("rows", ", ".join(f"{count} {state}" for state, count in status.jobs.counts().items() if count) or "none")]
 
 
 def _error(member: state.Member) -> str:

@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 KEY = "sidekiq_py_batch"
+TRACKED_KEY = "sidekiq_py_tracked"
+"""Of a member whose batch keeps a row for it: `true`."""
 
 _BID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # The bits of a bitmap that Redis can have.

@@ -6,8 +6,8 @@ from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet
 from sidekiq_py.api.queue import Queue
 from sidekiq_py.client.sync_client import Client
-from sidekiq_py.extensions.batches import state
-from sidekiq_py.extensions.batches.member import Membership, membership_of
+from sidekiq_py.extensions.batches import rows, state, steps
+from sidekiq_py.extensions.batches.member import TRACKED_KEY, Membership, membership_of
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
 
@@ -52,6 +52,12 @@ def retry_failed(client: Client, bid: str) -> int:
     for one in sets:
         for entry in one.scan(f'*"{bid}"*'):
             membership = membership_in(entry)
-            if membership is not None and membership.bid == bid and entry.retry():
+            if membership is None or membership.bid != bid:
+                continue
+            track = rows.track_of(client.pool, bid, membership.number) if entry.get(TRACKED_KEY) else None
+            if entry.retry():
                 count += 1
+                if track is not None:
+                    # Killed before this, the row says so when the job begins.
+                    steps.call(client.pool, "enqueued_again", bid, membership.number, track)
     return count

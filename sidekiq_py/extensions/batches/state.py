@@ -8,6 +8,7 @@ from typing import Any, Literal
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.pretended import pretending
+from sidekiq_py.extensions.batches.rows import Rows
 from sidekiq_py.redis_access.connection.pool import Pool
 
 State = Literal["open", "running", "complete", "success"]
@@ -112,6 +113,11 @@ class BatchStatus:
         return "complete" if self.complete else "running"
 
     @property
+    def jobs(self) -> Rows | None:
+        """The rows of a tracked batch, read when they are asked for; None where it keeps none."""
+        return Rows(self.pool, self.bid) if self.is_tracked else None
+
+    @property
     def is_valid(self) -> bool:
         """Nobody has invalidated it."""
         return self.invalidated_at is None
@@ -133,7 +139,8 @@ class BatchStatus:
 
     def as_dict(self, *, most_members: int = _SHOWN) -> dict[str, Any]:
         """
-        The same as JSON has it, with those members that did not succeed.
+        The same as JSON has it, with those members that did not succeed; of a tracked batch also, as `jobs`, how many
+        rows are in each state.
 
         Args:
             most_members: At most so many of them.
@@ -156,7 +163,9 @@ class BatchStatus:
             *("created_at", "changed_at", "complete_at", "success_at", "death_at", "invalidated_at"),
         )
         openers = [{"token": one.token, "since": one.since, "who": one.who} for one in self.openers]
-        return {**{name: getattr(self, name) for name in names}, "openers": openers, "members": shown}
+        told = {**{name: getattr(self, name) for name in names}, "openers": openers, "members": shown}
+        rows = self.jobs
+        return told if rows is None else {**told, "jobs": rows.counts()}
 
     def as_json(self) -> str:
         """`as_dict` as text."""

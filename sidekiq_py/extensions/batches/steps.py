@@ -46,6 +46,9 @@ ALL = "sidekiq_py:batches"
 RUNNING = "sidekiq_py:batches:running"
 INVALID = "sidekiq_py:batches:invalid"
 
+# What `open` replies of a batch that keeps rows.
+TRACKED = 2
+
 RUBY_PROCESSES = "sidekiq_py:batches:ruby"
 
 RECOVER_RUBY = Script.of_text("recover_ruby", (FOLDER / "recover_ruby.lua").read_text("utf-8"))
@@ -70,6 +73,11 @@ def recover_ruby(pool: Pool, identity: str) -> int:
 def key(bid: str) -> str:
     """The hash of a batch; its other keys begin so."""
     return f"sidekiq_py:batch:{bid}"
+
+
+def channel(bid: str) -> str:
+    """Where the changes of a tracked batch are published."""
+    return f"{key(bid)}:changes"
 
 
 def command(step: str, bid: str, *words: Any) -> Command:

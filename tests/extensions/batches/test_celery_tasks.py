@@ -78,6 +78,27 @@ def test_the_steps_of_a_workflow_are_members(tasks: SimpleNamespace, kind: str) 
     assert status.total == {"group": 3, "chain": 4, "chord": 4}[kind]
 
 
+@pytest.mark.parametrize("kind", ["group", "chain", "chord"])
+def test_the_steps_of_a_workflow_have_rows(tasks: SimpleNamespace, kind: str) -> None:
+    """Also those that the end of another step pushes."""
+    add, total = tasks.add, tasks.total
+    flow: Any = {
+        "group": lambda: group([add.s(1, 1), add.s(2, 2)]),
+        "chain": lambda: chain(add.s(1, 1), add.s(2)),
+        "chord": lambda: chord([add.s(1, 1), add.s(2, 2)], total.s()),
+    }[kind]()
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        flow.apply_async()
+
+    status = batch.wait(20, until="success")
+
+    rows = list(batch.rows)
+    assert len(rows) == status.total
+    assert {(row.state, row.attempts) for row in rows} == {("finished", 1)}
+    assert all(row.klass and len(row.jid) == 36 for row in rows)
+
+
 def test_a_workflow_waits_for_a_batch(tasks: SimpleNamespace, redis_client: redis.Redis) -> None:
     """The batch's callback starts it."""
 

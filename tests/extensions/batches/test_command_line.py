@@ -88,3 +88,14 @@ def test_a_batch_that_is_not_there_is_an_error(run: Run) -> None:
 
     assert result.exit_code == 1
     assert "there is no batch nosuch" in result.output
+
+
+def test_a_tracked_batch_is_shown_with_its_rows(app: Program, run: Run) -> None:
+    """How many are in each state."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+        app.deed.perform_async("ok")
+
+    assert "rows            2 enqueued" in run("show", batch.bid).output
+    assert json.loads(run("show", batch.bid, "--json").output)["jobs"]["enqueued"] == 2

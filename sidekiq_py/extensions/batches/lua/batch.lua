@@ -12,6 +12,12 @@
 --   <p>sidekiq_py:batch:<bid>:children   set     bids
 --   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block -> how many of it are members; and for each
 --                                                sender <first number>+<offset> of its last slice
+--   of a tracked batch alone, which has a row for each member:
+--   <p>sidekiq_py:batch:<bid>:jobs       hash    number -> JSON that whoever pushed it wrote: jid, class, args, queue, at
+--   <p>sidekiq_py:batch:<bid>:tracks     hash    number -> <attempts> <enqueued> <started> <ended> <at> <total> LF <message>; times
+--                                                are seconds since the epoch, and - stands for what there is not
+--   <p>sidekiq_py:batch:<bid>:states     zset    number -> the place of its state in ROW_STATES, from 0, * 2^33 + number
+--   <p>sidekiq_py:batch:<bid>:changes    channel {"state": "<state>", "numbers": [<number>, ...]} or {"event": "<event>"}
 --   <p>sidekiq_py:batches                zset    bid -> seconds since the epoch: every batch, by its birth
 --   <p>sidekiq_py:batches:running        zset    bid -> the same, of those that have not succeeded
 --   <p>sidekiq_py:batches:invalid        zset    bid -> seconds since the epoch: when it was invalidated
@@ -26,6 +32,12 @@
 
 local MOST_ERRORS = 1000
 local DAY = 86400
+local ROW_STATES = {
+  'enqueued', 'working', 'finished', 'failed', 'error', 'dead', 'interrupted', 'invalidated', 'deleted', 'lost',
+}
+local ROW_PLACES = {}
+for place, state in ipairs(ROW_STATES) do ROW_PLACES[state] = place - 1 end
+local ROW_STRIDE = 2 ^ 33
 
 local function now_seconds()
   local time = redis.call('TIME')
@@ -38,18 +50,25 @@ local function batch_of(key)
   return {
     key = key, prefix = prefix, bid = bid,
     succeeded = key .. ':succeeded', tried = key .. ':tried', members = key .. ':members', errors = key .. ':errors',
-    callbacks = key .. ':callbacks', children = key .. ':children', blocks = key .. ':blocks',
+    callbacks = key .. ':callbacks', children = key .. ':children', blocks = key .. ':blocks', jobs = key .. ':jobs',
+    tracks = key .. ':tracks', states = key .. ':states',
   }
 end
 
 local function keys_of(batch)
   return {
     batch.key, batch.succeeded, batch.tried, batch.members, batch.errors, batch.callbacks, batch.children, batch.blocks,
+    batch.jobs, batch.tracks, batch.states,
   }
 end
 
 local function field_number(batch, field)
   return tonumber(redis.call('HGET', batch.key, field) or 0) or 0
+end
+
+local function is_tracked(batch)
+  if batch.is_tracked == nil then batch.is_tracked = redis.call('HGET', batch.key, 'track') == '1' end
+  return batch.is_tracked
 end
 
 -- A key of another type than it should be: somebody else wrote to it. Nothing is written then.
@@ -58,6 +77,9 @@ local function wrong_key(batch)
     [batch.key] = 'hash', [batch.succeeded] = 'string', [batch.tried] = 'string', [batch.members] = 'hash',
     [batch.errors] = 'hash', [batch.callbacks] = 'hash', [batch.children] = 'set', [batch.blocks] = 'hash',
   }
+  if redis.call('TYPE', batch.key).ok == 'hash' and is_tracked(batch) then
+    wanted[batch.jobs], wanted[batch.tracks], wanted[batch.states] = 'hash', 'hash', 'zset'
+  end
   for key, need in pairs(wanted) do
     local is = redis.call('TYPE', key).ok
     if is ~= 'none' and is ~= need then return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and a batch needs a ' .. need end
@@ -86,6 +108,73 @@ local function stamp(seconds, micros, in_ms)
   local text = string.gsub(string.format('%d.%06d', seconds, micros), '0+$', '')
   if string.sub(text, -1) == '.' then return text .. '0' end
   return text
+end
+
+-- To those who have subscribed. Whoever may not publish writes all the same.
+local function tell(batch, state, numbers)
+  local change = '{"state":"' .. state .. '","numbers":[' .. table.concat(numbers, ',') .. ']}'
+  redis.pcall('PUBLISH', batch.key .. ':changes', change)
+end
+
+local function row_time()
+  local seconds, micros = now_seconds()
+  return string.format('%d.%03d', seconds, math.floor(micros / 1000))
+end
+
+local function row_score(state, number)
+  return string.format('%.0f', ROW_PLACES[state] * ROW_STRIDE + number)
+end
+
+local function row_state(batch, number)
+  local score = redis.call('ZSCORE', batch.states, number)
+  return score and ROW_STATES[math.floor(tonumber(score) / ROW_STRIDE) + 1]
+end
+
+-- Rows of new members: what stands in *words* from *at* on.
+local function add_rows(batch, first, words, at)
+  local track, numbers = '0 ' .. row_time() .. ' - - - -\n', {}
+  while words[at] do
+    local jobs, tracks, states = {}, {}, {}
+    -- Lua can hand about 8,000 values to one command.
+    while words[at] and #jobs < 2000 do
+      local number = first + #numbers
+      numbers[#numbers + 1] = number
+      local place = #jobs + 1
+      jobs[place], jobs[place + 1] = number, words[at]
+      tracks[place], tracks[place + 1] = number, track
+      states[place], states[place + 1] = row_score('enqueued', number), number
+      at = at + 1
+    end
+    redis.call('HSET', batch.jobs, unpack(jobs))
+    redis.call('HSET', batch.tracks, unpack(tracks))
+    redis.call('ZADD', batch.states, unpack(states))
+  end
+  tell(batch, 'enqueued', numbers)
+end
+
+-- A row changes its state. False: there is none.
+local function move_row(batch, number, state)
+  local text = is_tracked(batch) and redis.call('HGET', batch.tracks, number)
+  if not text then return false end
+  local attempts, enqueued, started, ended, said = string.match(text, '^(%d+) (%S+) (%S+) (%S+) (.*)$')
+  -- Somebody else has written to it, which must not keep the job from ending.
+  if not said then attempts, enqueued, started, ended, said = '0', '-', '-', '-', '- -\n' end
+  if state == 'working' then
+    attempts, started, ended, said = string.format('%d', attempts + 1), row_time(), '-', '- -\n'
+  elseif state == 'enqueued' then
+    enqueued, started, ended, said = row_time(), '-', '-', '- -\n'
+  else
+    ended = row_time()
+  end
+  redis.call('HSET', batch.tracks, number, table.concat({attempts, enqueued, started, ended, said}, ' '))
+  redis.call('ZADD', batch.states, row_score(state, number), number)
+  return true
+end
+
+local function move_and_tell(batch, number, state)
+  if not move_row(batch, number, state) then return 0 end
+  tell(batch, state, {number})
+  return 1
 end
 
 local function add_member(batch, holds_complete)
@@ -118,6 +207,7 @@ local check
 local function fire(batch, event)
   local seconds, micros = now_seconds()
   if redis.call('HSETNX', batch.key, event .. '_at', string.format('%d.%06d', seconds, micros)) == 0 then return end
+  if is_tracked(batch) then redis.pcall('PUBLISH', batch.key .. ':changes', '{"event":"' .. event .. '"}') end
   local fields = redis.call('HMGET', batch.key, 'parent', 'ms_times')
   local parent = fields[1] and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. fields[1])
   -- Gone by now, or its keys are somebody else's.
@@ -130,7 +220,13 @@ local function fire(batch, event)
     local member = ''
     if parent then
       -- Of a child's callbacks only `complete` holds back the parent's `complete`.
-      member = ',"sidekiq_py_batch":["' .. parent.bid .. '",' .. add_member(parent, event == 'complete') .. ',"' .. event .. '"]'
+      local at = add_member(parent, event == 'complete')
+      member = ',"sidekiq_py_batch":["' .. parent.bid .. '",' .. at .. ',"' .. event .. '"]'
+      if is_tracked(parent) then
+        local jid = string.sub(redis.sha1hex(batch.bid .. ':' .. event .. ':' .. number), 1, 24)
+        add_rows(parent, at, {'{"jid":"' .. jid .. '","callback":"' .. event .. '"}'}, 1)
+        member = member .. ',"sidekiq_py_tracked":true'
+      end
     end
     deliver(batch, queue, head .. member .. ',"enqueued_at":' .. stamp(seconds, micros, fields[2] == '1') .. '}')
     number = number + 1
@@ -192,6 +288,7 @@ end
 
 local function succeed(batch, number)
   if redis.call('SETBIT', batch.succeeded, number, 1) == 1 then return end
+  move_and_tell(batch, number, 'finished')
   redis.call('HINCRBY', batch.key, 'pending', -1)
   if redis.call('GETBIT', batch.tried, number) == 0 then
     redis.call('HINCRBY', batch.key, 'untried', -1)
@@ -201,15 +298,17 @@ local function succeed(batch, number)
 end
 
 -- An end without success. It is not counted twice, and changes nothing of a member that has succeeded.
-local function fall_short(batch, number, state, jid, about)
+local function fall_short(batch, number, state, jid, about, row)
   if has_succeeded(batch, number) then return end
   -- Deleted out of `dead`, or not found by the audit after its death: it stays a dead one.
   local is_gone = state == 'deleted' or state == 'lost'
   if is_gone and state_of(batch, number) == 'dead' then return end
   if redis.call('SETBIT', batch.tried, number, 1) == 0 then redis.call('HINCRBY', batch.key, 'untried', -1) end
   set_state(batch, number, state, jid)
+  move_and_tell(batch, number, row or (state == 'failed' and 'error') or state)
   if about ~= '' then
-    local has_room = redis.call('HLEN', batch.errors) < MOST_ERRORS or redis.call('HEXISTS', batch.errors, number) == 1
+    local has_room = is_tracked(batch) or redis.call('HLEN', batch.errors) < MOST_ERRORS
+      or redis.call('HEXISTS', batch.errors, number) == 1
     if has_room then redis.call('HSET', batch.errors, number, about) end
   end
   if state == 'dead' or state == 'lost' then fire(batch, 'death') end
@@ -217,7 +316,8 @@ end
 
 local steps = {}
 
--- Words: <state> <number> <jid> <JSON about the failure, or nothing>. State: succeeded, failed, dead, invalidated, deleted,
+-- Words: <state> <number> <jid> <JSON about the failure, or nothing> <"failed" for a row whose job has said that its input is
+-- bad, or nothing>. State: succeeded, failed, dead, invalidated, deleted,
 -- lost; attempt: the run is over, and the member waits as before.
 -- A batch that is gone stays gone, and a number that nobody has reserved names no member.
 function steps.ends(batch, words)
@@ -229,7 +329,9 @@ function steps.ends(batch, words)
   if state == 'succeeded' then
     succeed(batch, number)
   elseif state ~= 'attempt' then
-    fall_short(batch, number, state, jid, about)
+    fall_short(batch, number, state, jid, about, words[5])
+  elseif not has_succeeded(batch, number) then
+    move_and_tell(batch, number, 'interrupted')
   end
   redis.call('HSET', batch.key, 'changed_at', now)
   check(batch)
@@ -242,12 +344,13 @@ function steps.succeed_all(batch, words)
   if next_number == 0 then return end
   local has_tokens = field_number(batch, 'tokens') > 0
   local has_tried = redis.call('EXISTS', batch.tried) == 1
-  local pending, untried = 0, 0
+  local pending, untried, finished = 0, 0, {}
   for at = 1, #words, 2 do
     local number = tonumber(words[at])
     if has_tokens then give_up_token(batch, words[at + 1]) end
     if number and number < next_number and redis.call('SETBIT', batch.succeeded, number, 1) == 0 then
       pending = pending + 1
+      if is_tracked(batch) and move_row(batch, number, 'finished') then finished[#finished + 1] = number end
       if not has_tried or redis.call('GETBIT', batch.tried, number) == 0 then
         untried = untried + 1
       else
@@ -255,6 +358,7 @@ function steps.succeed_all(batch, words)
       end
     end
   end
+  if #finished > 0 then tell(batch, 'finished', finished) end
   if pending > 0 then redis.call('HINCRBY', batch.key, 'pending', -pending) end
   if untried > 0 then redis.call('HINCRBY', batch.key, 'untried', -untried) end
   local now = now_seconds()
@@ -264,8 +368,8 @@ function steps.succeed_all(batch, words)
 end
 
 -- Words: <first number of the block> <how many of it are members, with these> <how many jobs> <score of the last of them that is
--- scheduled, or 0> <"1": a member adds> <token> <mark of the sender's last slice, or nothing>. The caller sees to it that a
--- slice is added once.
+-- scheduled, or 0> <"1": a member adds> <token> <mark of the sender's last slice, or nothing>; where it is tracked also <first
+-- number> <JSON of each job>. The caller sees to it that a slice is added once.
 function steps.add(batch, words)
   local count, score, now = tonumber(words[3]), tonumber(words[4]), now_seconds()
   redis.call('HSET', batch.key, 'changed_at', now)
@@ -277,6 +381,7 @@ function steps.add(batch, words)
   if score > 0 and score + DAY > field_number(batch, 'keep_until') then
     redis.call('HSET', batch.key, 'keep_until', math.floor(score + DAY))
   end
+  if words[8] and is_tracked(batch) then add_rows(batch, tonumber(words[8]), words, 9) end
   live_on(batch, now, redis.call('TTL', batch.blocks) == -1)
 end
 
@@ -288,12 +393,17 @@ local function why_not_add(batch, words)
 end
 
 -- Words: "queue" <name> <job>, or "schedule" <score> <job>: pushes a job that a member's end pushes, as a member. Of a batch that
--- is gone it is a job like any other.
+-- is gone it is a job like any other. Where it is tracked the JSON of its row follows.
 function steps.join(batch, words)
   local job = words[3]
   if redis.call('EXISTS', batch.key) == 1 and not string.find(job, '"sidekiq_py_batch":[', 1, true) then
     local number = add_member(batch, true)
-    job = string.sub(job, 1, -2) .. ',"sidekiq_py_batch":["' .. batch.bid .. '",' .. number .. ']}'
+    job = string.sub(job, 1, -2) .. ',"sidekiq_py_batch":["' .. batch.bid .. '",' .. number .. ']'
+    if words[4] and is_tracked(batch) then
+      add_rows(batch, number, {words[4]}, 1)
+      job = job .. ',"sidekiq_py_tracked":true'
+    end
+    job = job .. '}'
   end
   if words[1] == 'schedule' then return redis.call('ZADD', batch.prefix .. 'schedule', words[2], job) end
   redis.call('SADD', batch.prefix .. 'queues', words[2])
@@ -308,7 +418,8 @@ local function why_not_join(batch, words)
 end
 
 -- Words: <token> <number of the member that adds, or -> <who> <"1": make it if it is not there> <parent, or nothing> <how many
--- pairs of fields> <field> <value> ... then <event>:<i> <callback> ... What is there already is opened again.
+-- pairs of fields> <field> <value> ... then <event>:<i> <callback> ... What is there already is opened again. Reply: 2 if it is
+-- tracked, else 1.
 function steps.open(batch, words)
   local seconds, micros = now_seconds()
   if redis.call('EXISTS', batch.key) == 0 then
@@ -340,7 +451,7 @@ function steps.open(batch, words)
   if redis.call('HSET', batch.key, 'token:' .. words[1], text) == 1 then redis.call('HINCRBY', batch.key, 'tokens', 1) end
   redis.call('HSET', batch.key, 'changed_at', seconds)
   live_on(batch, seconds, true)
-  return 1
+  return is_tracked(batch) and 2 or 1
 end
 
 local function why_not_open(batch, words)
@@ -410,6 +521,8 @@ function steps.remove(batch, words)
     if number and number < next_number and redis.call('SETBIT', batch.succeeded, number, 1) == 0 then
       if redis.call('SETBIT', batch.tried, number, 1) == 0 then redis.call('HINCRBY', batch.key, 'untried', -1) end
       set_state(batch, number, nil)
+      for _, rows in ipairs({batch.jobs, batch.tracks}) do redis.call('HDEL', rows, number) end
+      redis.call('ZREM', batch.states, number)
       redis.call('HINCRBY', batch.key, 'total', -1)
       redis.call('HINCRBY', batch.key, 'pending', -1)
       removed = removed + 1
@@ -448,6 +561,36 @@ function steps.lose(batch, words)
   return lost
 end
 
+-- Words: <number> <"1": its payload tells of a failure>. A member begins to run. One that a frozen process begins late, after
+-- others have run it, leaves the row as it is.
+function steps.working(batch, words)
+  local number = tonumber(words[1])
+  if not number or not is_tracked(batch) or has_succeeded(batch, number) then return 0 end
+  local state = row_state(batch, number)
+  if words[2] ~= '1' and (state == 'failed' or state == 'dead') then return 0 end
+  return move_and_tell(batch, number, 'working')
+end
+
+-- Words: <number> <at, or -> <total, or -> <message, left out if there is no new one>. How far a member that runs is.
+function steps.said(batch, words)
+  local number = tonumber(words[1])
+  local text = is_tracked(batch) and redis.call('HGET', batch.tracks, number)
+  if not text or row_state(batch, number) ~= 'working' then return 0 end
+  local times, at, total, message = string.match(text, '^(%S+ %S+ %S+ %S+) (%S+) (%S+)\n(.*)$')
+  if not message then return 0 end
+  if words[2] ~= '-' then at = words[2] end
+  if words[3] ~= '-' then total = words[3] end
+  redis.call('HSET', batch.tracks, number, times .. ' ' .. at .. ' ' .. total .. '\n' .. (words[4] or message))
+  tell(batch, 'working', {number})
+  return 1
+end
+
+-- Words: <number> <its row's track>. A member that was put back to its queue, unless it has begun to run since.
+function steps.enqueued_again(batch, words)
+  if not is_tracked(batch) or redis.call('HGET', batch.tracks, words[1]) ~= words[2] then return 0 end
+  return move_and_tell(batch, tonumber(words[1]), 'enqueued')
+end
+
 -- The batch is gone; a parent waits for it no more. Its jobs run all the same.
 function steps.delete(batch)
   local fields = redis.call('HMGET', batch.key, 'parent', 'complete_at', 'success_at')
@@ -484,7 +627,8 @@ local function look(step, batch, words)
   if step == 'add' then return why_not_add(batch, words) end
   if step == 'open' then return why_not_open(batch, words) end
   if step == 'join' then return why_not_join(batch, words) end
-  if step ~= 'ends' and step ~= 'succeed_all' and redis.call('EXISTS', batch.key) == 0 then
+  local may_be_gone = {ends = true, succeed_all = true, working = true, said = true, enqueued_again = true}
+  if not may_be_gone[step] and redis.call('EXISTS', batch.key) == 0 then
     return 'BATCHGONE ' .. batch.bid
   end
   return wrong_key(batch)

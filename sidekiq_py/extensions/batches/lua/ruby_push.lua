@@ -2,14 +2,17 @@
 -- A push of Ruby's client with its jobs' membership.
 -- KEYS[1] hash  the batch   KEYS[2..] of the commands
 -- ARGV[1..7] the words of `add`   ARGV[8] the mark of this slice
--- ARGV[9..] the commands that push, each as <number of words> <word> ..., the second word being the number of its key
+-- ARGV[9] how many words of `add` follow: those of a tracked batch
+-- then the commands that push, each as <number of words> <word> ..., the second word being the number of its key
 -- Reply: 1; 0 if this slice has come before. Error: BATCHGONE, BATCHDONE, BATCHCLOSED or WRONGTYPE; nothing was written.
 local batch = batch_of(KEYS[1])
 local words = {unpack(ARGV, 1, 7)}
+local commands = 10 + tonumber(ARGV[9])
+for at = 10, commands - 1 do words[#words + 1] = ARGV[at] end
 if redis.call('HEXISTS', batch.blocks, ARGV[8]) == 1 then return 0 end
 local why = look('add', batch, words)
 local needs = {LPUSH = 'list', SADD = 'set', ZADD = 'zset'}
-local at = 9
+local at = commands
 while not why and ARGV[at] do
   local key = KEYS[tonumber(ARGV[at + 2])]
   local need, is = needs[ARGV[at + 1]], redis.call('TYPE', key).ok
@@ -19,7 +22,7 @@ end
 if why then return redis.error_reply(why) end
 redis.call('HSET', batch.blocks, ARGV[8], 1)
 run('add', batch, words)
-at = 9
+at = commands
 while ARGV[at] do
   local count = tonumber(ARGV[at])
   ARGV[at + 2] = KEYS[tonumber(ARGV[at + 2])]

@@ -13,9 +13,13 @@
 require "digest"
 require "json"
 require "securerandom"
+require "sidekiq/api"
 require "socket"
 
 module SidekiqPy
+  # Raised by a member of a batch whose input is bad: it dies at once, with no retry.
+  class JobFailed < StandardError; end
+
   class Batch
     class Error < StandardError; end
     class Gone < Error; end
@@ -32,7 +36,7 @@ module SidekiqPy
     end
 
     attr_reader :bid
-    attr_accessor :description, :callback_queue, :expires_in
+    attr_accessor :description, :callback_queue, :expires_in, :track
 
     # bid: of a batch that is open already.
     def initialize(bid = nil)
@@ -40,6 +44,7 @@ module SidekiqPy
       @bid = bid || SecureRandom.hex(10)
       @callbacks = []
       @expires_in = KEPT_SECONDS
+      @track = false
     end
 
     # callback: a class whose `on_<event>(status, options)` is called, or "Class#method". A job, in either language, is called
@@ -101,11 +106,12 @@ module SidekiqPy
         fields = {"description" => description.to_s, "expires_in" => expires_in.to_i}
         fields["callback_queue"] = callback_queue if callback_queue
         fields["ms_times"] = "1" if Batches.millisecond_times?
+        fields["track"] = "1" if track
         words += [fields.size, *fields.flatten, *texts]
       else
         words << 0
       end
-      Batches.step("open", bid, *words)
+      adding.is_tracked = Batches.step("open", bid, *words) == 2
       @is_new = false
       adding
     end
@@ -198,6 +204,9 @@ module SidekiqPy
   # What carries batches; programs use SidekiqPy::Batch.
   module Batches
     KEY = "sidekiq_py_batch"
+    # Of a member whose batch keeps a row for it.
+    TRACKED_KEY = "sidekiq_py_tracked"
+    MOST_ARGUMENT_BYTES = 2000
     INVALID = "sidekiq_py:batches:invalid"
     PROCESSES = "sidekiq_py:batches:ruby"
     FRESH_SECONDS = 1.0
@@ -273,9 +282,41 @@ LUA
         field
       end
 
-      def finish(payload, field, state, error = nil)
+      # Its row, if there is one: a round trip more. One that cannot be written costs no run.
+      def begins(payload)
+        return unless payload[TRACKED_KEY]
+
         bid, number = payload[KEY]
-        words = [field, state, number, payload["jid"], error ? about(payload, error) : ""]
+        step("working", bid, number, payload.key?("failed_at") ? "1" : "0")
+      rescue => error
+        Sidekiq.logger.warn("sidekiq_py: the row of #{payload["jid"]} does not say that it runs: #{error.message}")
+      end
+
+      # What a row keeps of a job that is pushed.
+      def row(payload)
+        told = {"jid" => payload["jid"], "class" => (payload["wrapped"] || payload["class"]).to_s, "queue" => payload["queue"]}
+        told["at"] = payload["at"].to_f if payload["at"]
+        args = payload["args"]
+        args = args.first["arguments"] if payload["wrapped"] && args.is_a?(Array) && args.first.is_a?(Hash)
+        told["args"] = args if JSON.generate(args).bytesize <= MOST_ARGUMENT_BYTES
+        JSON.generate(told)
+      end
+
+      # To the dead set; its death handlers hear of it. A process killed behind this leaves its mark, and it runs again.
+      def refuse(payload, queue, error)
+        now = millisecond_times? ? (Time.now.to_f * 1000).to_i : Time.now.to_f
+        told = {"queue" => queue, "error_message" => message_of(error), "error_class" => error.class.name}
+        count = payload["retry_count"]
+        told.merge!(count ? {"retry_count" => count + 1, "retried_at" => now} : {"retry_count" => 0, "failed_at" => now})
+        payload = payload.merge(told)
+        Sidekiq::DeadSet.new.kill(Sidekiq.dump_json(payload), notify_failure: false)
+        (death_handlers - [method(:died)]).each { |handler| handler.call(payload, error) }
+        Sidekiq.logger.warn("#{payload["class"]} #{payload["jid"]} has bad input: #{message_of(error)}")
+      end
+
+      def finish(payload, field, state, error = nil, row = nil)
+        bid, number = payload[KEY]
+        words = [field, state, number, payload["jid"], error ? about(payload, error) : "", *row]
         Sidekiq.redis { |conn| evaluate(conn, ENDS, [key(bid), runs_key], words) }
       end
 
@@ -306,7 +347,7 @@ LUA
         return unless member && payloads.all? { |payload| same_active_job?(member, payload) }
 
         again = Adding.new(member[KEY].first, member["jid"], member[KEY][1])
-        step("open", again.bid, again.token, again.number, member["class"], "0", "", 0)
+        again.is_tracked = step("open", again.bid, again.token, again.number, member["class"], "0", "", 0) == 2
         again
       rescue Batch::Gone
         nil
@@ -330,6 +371,10 @@ LUA
         raise Batch::Error, "the callback #{callback} cannot be scheduled" unless name == "LPUSH"
 
         "#{list.delete_prefix("queue:")}\n#{bytes.sub(/,"enqueued_at":[0-9.eE+-]+\}\z/, "")}"
+      end
+
+      def death_handlers
+        Sidekiq.respond_to?(:default_configuration) ? Sidekiq.default_configuration.death_handlers : Sidekiq.death_handlers
       end
 
       def millisecond_times?
@@ -394,6 +439,7 @@ LUA
       LARGEST_BLOCK = 8192
 
       attr_reader :bid, :token, :number
+      attr_accessor :is_tracked
 
       def initialize(bid, token, number)
         @bid, @token, @number = bid, token, number
@@ -450,7 +496,12 @@ LUA
         return super unless adding
 
         first, words = adding.place(fresh.size, fresh.map { |payload| payload["at"].to_f }.max.ceil)
-        fresh.each.with_index(first) { |payload, number| payload[KEY] = [adding.bid, number] }
+        rows = adding.is_tracked ? [first, *fresh.map { |payload| SidekiqPy::Batches.row(payload) }] : []
+        words += [rows.size, *rows]
+        fresh.each.with_index(first) do |payload, number|
+          payload[KEY] = [adding.bid, number]
+          payload[TRACKED_KEY] = true if adding.is_tracked
+        end
         keys = [SidekiqPy::Batches.key(adding.bid)]
         recorded = SidekiqPy::Batches::Client.recorded { |recorder| atomic_push(recorder, payloads) }
         recorded.each do |name, key, *rest|
@@ -504,9 +555,14 @@ LUA
           Batches.finish(payload, field, "invalidated")
           return
         end
+        Batches.begins(payload)
         outer, Thread.current[:sidekiq_py_member] = Thread.current[:sidekiq_py_member], payload
         begin
           result = yield
+        rescue JobFailed => error
+          Batches.refuse(payload, queue, error)
+          Batches.finish(payload, field, "dead", error, "failed")
+          return
         rescue Exception => error # rubocop:disable Lint/RescueException
           failed(payload, field, error)
           raise
@@ -534,8 +590,7 @@ LUA
       Sidekiq.configure_server do |config|
         config.server_middleware { |chain| chain.prepend Server }
       end
-      handlers = Sidekiq.respond_to?(:default_configuration) ? Sidekiq.default_configuration.death_handlers : Sidekiq.death_handlers
-      handlers << method(:died)
+      death_handlers << method(:died)
     end
   end
 

@@ -200,6 +200,12 @@ class BatchExtension(Extension):
         """Rows hear how far their jobs are."""
         return (_ROWS_AUDIENCE,) if listing == "progress" else ()
 
+    def pages(self) -> Sequence[Any]:
+        """All batches, and one with its members."""
+        from sidekiq_py.extensions.batches import pages  # needs the extra `web`
+
+        return pages.pages()
+
     def checks(self) -> Sequence[DoctorCheck]:
         """Batches that cannot end by themselves."""
         from sidekiq_py.extensions.batches.checks import CHECKS  # of the doctor alone

@@ -27,9 +27,11 @@ def _here(redis_url: str) -> Iterator[None]:
     """The program's Redis is the test's."""
     sidekiq.configure(redis_url=redis_url, sidekiq_version="7.3.2")
     program.extensions.load_installed()
+    before = {definition.name for definition in registry}
     yield
     program.reset()
-    registry.clear()
+    for name in {definition.name for definition in registry} - before:
+        registry.remove(name)
 
 
 @pytest.fixture

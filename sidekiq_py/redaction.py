@@ -28,8 +28,9 @@ SECRET_KEYS = (
 """Hidden in every job unless the policy says otherwise."""
 
 _PLACE = re.compile(r"args\[(\d{1,6})\]")
-# A key and what follows it in text that is not JSON as a whole: a string, or anything up to the next delimiter.
-_KEY_AND_VALUE = re.compile(r'"(?P<key>[^"\\]{1,200})"(?P<colon>\s*:\s*)(?:"(?:[^"\\]|\\.)*"?|[^\s,}\]]+)')
+# A key in text that is not JSON as a whole. In JSON inside of a JSON string backslashes stand before each quote.
+_KEY = re.compile(r'(?P<quote>\\{0,8}")(?P<key>[^"\\]{1,200})(?P=quote)\s{0,100}:\s{0,100}')
+_SCALAR = re.compile(r"[^\s,}\]]*")
 
 
 class Redaction:
@@ -86,12 +87,14 @@ class Redaction:
         """
         if self._jobs:
             return None
-        return _KEY_AND_VALUE.sub(
-            lambda found: (
-                f'"{found["key"]}"{found["colon"]}"{REDACTED}"' if _fits(found["key"], self._keys) else found[0]
-            ),
-            text,
-        )
+        parts, at = [], 0
+        while found := _KEY.search(text, at):
+            parts.append(text[at : found.end()])
+            at = found.end()
+            if _fits(found["key"], self._keys):
+                parts.append(f"{found['quote']}{REDACTED}{found['quote']}")
+                at = _end_of_value(text, at, found["quote"])
+        return "".join([*parts, text[at:]])
 
     def _rules(self, classes: Iterable[str | None]) -> tuple[tuple[str, ...], frozenset[int | None]]:
         """Globs of keys, and places among the arguments; None stands for all of them."""
@@ -138,3 +141,16 @@ class Redaction:
 def _fits(key: str, patterns: tuple[str, ...]) -> bool:
     lower = key.lower()
     return any(fnmatchcase(lower, pattern) for pattern in patterns)
+
+
+def _end_of_value(text: str, start: int, quote: str) -> int:
+    """Where the value ends that begins at *start*; rather too late than too early."""
+    if text.startswith(quote, start):
+        closing = re.compile(rf"(?<!\\)(?:\\\\)*{re.escape(quote)}" if quote == '"' else rf"(?<!\\){re.escape(quote)}")
+        end = closing.search(text, start + len(quote))
+        return end.end() if end else len(text)
+    if text.startswith(("[", "{"), start):
+        # Where a list or an object ends, nobody knows there.
+        return len(text)
+    scalar = _SCALAR.match(text, start)
+    return scalar.end() if scalar else start

@@ -1,5 +1,7 @@
 """What the redaction policy hides, and what it leaves."""
 
+import json
+
 import pytest
 
 from sidekiq_py.redaction import REDACTED, Redaction
@@ -68,7 +70,16 @@ def test_nothing_is_hidden_by_a_policy_without_rules():
 
 @pytest.mark.parametrize(
     "text",
-    ['{"password": "hunter2', '{"password":"hunter2"} x', '\x00{\'a\':1,"password" : "hunter2"', '"password":hunter2,'],
+    [
+        '{"password": "hunter2',
+        '{"password":"hunter2"} x',
+        '\x00{\'a\':1,"password" : "hunter2"',
+        '"password":hunter2,',
+        '[{"password": ["a", "hunter2"]}]',
+        '[{"password": {"a": 1, "b": "hunter2"}}',
+        json.dumps(json.dumps({"args": [{"password": 'a"hunter2'}]})),
+        json.dumps(json.dumps({"password": "hunter2", "a": [1]})),
+    ],
 )
 def test_text_that_is_no_json_is_masked_as_well_as_it_can_be(text):
     """What stands behind a hidden key."""

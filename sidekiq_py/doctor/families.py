@@ -71,7 +71,7 @@ FAMILIES = (
     Family(
         "sidekiq-cron",
         r"cron_jobs|cron_jobs:.*|cron_job:.*",
-        "Ruby processes enqueue its jobs; a Python process runs those whose class it declares",
+        "The periodic jobs of both languages stand there; `sidekiq-py cron list` shows them",
     ),
     Family(
         "sidekiq-scheduler",
@@ -99,7 +99,8 @@ FAMILIES = (
     Family(
         "sidekiq-status",
         r"sidekiq:status:.*",
-        "Jobs that Python runs keep the status that they were pushed with",
+        "Jobs that Python runs write theirs if they are declared with status=True or call progress(); the others keep "
+        "the status that they were pushed with",
     ),
     Family(
         "sidekiq-throttled",

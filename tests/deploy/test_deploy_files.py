@@ -17,9 +17,12 @@ import yaml
 from sidekiq_py.cli import main
 from sidekiq_py.metrics.fleet import fleet_text
 from sidekiq_py.metrics.job_metrics import families
+from sidekiq_py.web import hash_password
+from tests.support.web_server import HttpClient, WebServer
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+INSTALLED_CONFIG = "/etc/shop/dashboard.yml"
 OPERATING = ROOT / "docs" / "operating.md"
 
 _METRIC = re.compile(r"\bsidekiq_[a-z_]+")
@@ -35,6 +38,7 @@ def documents(path: Path) -> Iterator[dict[str, Any]]:
 
 def parsed(words: list[str]) -> click.Context:
     """The context of a command line, whose flags and values have been checked; nothing runs."""
+    words = [word.replace(INSTALLED_CONFIG, str(DEPLOY / "dashboard.example.yml")) for word in words]
     command: click.Command = main
     context = click.Context(main, info_name="sidekiq-py")
     while isinstance(command, click.Group):
@@ -109,6 +113,39 @@ def test_a_unit_of_systemd_starts_what_there_is(name: str) -> None:
     if words[0] == "worker":
         assert service["Type"] == "notify"
         assert float(service["TimeoutStopSec"]) >= timeout_of(words) + _AFTER_THE_TIMEOUT_SECONDS
+
+
+def dashboard_command(where: str) -> list[str]:
+    """What starts the dashboard there."""
+    if where == "systemd":
+        unit = (DEPLOY / "systemd" / "sidekiq-py-web.service").read_text()
+        return shlex.split(re.findall(r"^ExecStart=\S+ (.*)$", unit, re.MULTILINE)[0])
+    if where == "docker":
+        page = (DEPLOY / "docker" / "python" / "Dockerfile").read_text().replace("\\\n#", "")
+        return shlex.split("web " + re.findall(r" web (.*)$", page, re.MULTILINE)[0])
+    if where == "compose":
+        return list(next(documents(DEPLOY / "compose.yaml"))["services"]["dashboard"]["command"])
+    pod = next(documents(DEPLOY / "kubernetes" / "dashboard.yaml"))["spec"]["template"]["spec"]
+    return list(pod["containers"][0]["args"])
+
+
+@pytest.mark.parametrize("where", ["docker", "compose", "kubernetes", "systemd"])
+def test_the_dashboard_lets_in_whom_its_file_names(where: str, redis_url: str, tmp_path: Path) -> None:
+    """Behind a proxy as well; Prometheus shows a token."""
+    config, token = tmp_path / "dashboard.yml", "t" * 32
+    example = (DEPLOY / "dashboard.example.yml").read_text()
+    config.write_text(example.replace("PASSWORD_HASH", hash_password("secret")).replace('"TOKEN"', f'"{token}"'))
+    words = " ".join(dashboard_command(where)).replace(INSTALLED_CONFIG, str(config)).replace("4567", "{port}")
+    if "{port}" not in words:
+        words += " --port {port}"
+
+    command = [sys.executable, "-m", "sidekiq_py", *words.split()]
+    with WebServer(command, environment={"REDIS_URL": redis_url}, folder=ROOT) as server:
+        forwarded = {"X-Forwarded-For": "192.0.2.1", "Accept": "text/plain"}
+        assert HttpClient(server, forwarded).get("/metrics")[0] == 401
+        status, page = HttpClient(server, {**forwarded, "Authorization": f"Bearer {token}"}).get("/metrics")
+
+    assert (status, "sidekiq_processed_jobs_total" in page) == (200, True)
 
 
 def exported(redis_url: str) -> set[str]:

@@ -175,6 +175,7 @@ def test_products_are_told_with_what_they_mean(look: Look, redis_client: redis.R
     assert leader.seen.startswith("Sidekiq Enterprise's leader: 1 key (dear-leader).")
     assert "licence" in leader.advice
     assert cron.seen.startswith("sidekiq-cron: 2 keys (cron_job:nightly, cron_jobs).")
+    assert "`sidekiq-py cron list` shows them" in cron.seen
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sidekiq_py import program
-from sidekiq_py.errors import PushOutcomeUnknownError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import PushedJob, PushSlice
+from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
@@ -53,8 +54,23 @@ def send(pool: Pool, pushed: PushSlice) -> None:
         Exception: What an extension raises where its own command was refused; nothing was pushed.
     """
     effects = effects_of(pushed)
+    lost: ReplyLostError | None = None
+
+    def write(link: Link) -> None:
+        nonlocal lost
+        try:
+            in_flight.write(link, effects)
+        except ReplyLostError as error:
+            lost = error
+            raise
+        except RedisError as error:
+            if lost is not None and error.is_about_server:
+                # Of the first try nobody knows any more now than before.
+                raise lost from error
+            raise
+
     try:
-        pool.run(lambda link: in_flight.write(link, effects), idempotent=pushed.once is not None)
+        pool.run(write, idempotent=pushed.once is not None)
     except ReplyLostError as error:
         raise PushOutcomeUnknownError([job.jid for job in pushed.outgoing], error) from error
     except RedisReplyError as refusal:
@@ -63,18 +79,8 @@ def send(pool: Pool, pushed: PushSlice) -> None:
 
 async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
     """The awaited twin of `send`."""
-    call, full_call = in_flight.write_calls(effects_of(pushed))
     try:
-        try:
-            await pool.batch([call])
-        except RedisReplyError as refusal:
-            if refusal.code != "NOSCRIPT":
-                raise
-            await pool.batch([full_call])
-        except ReplyLostError:
-            if pushed.once is None:
-                raise
-            await pool.batch([full_call])
+        await pool.run_script(*in_flight.write_calls(effects_of(pushed)), idempotent=pushed.once is not None)
     except ReplyLostError as error:
         raise PushOutcomeUnknownError([job.jid for job in pushed.outgoing], error) from error
     except RedisReplyError as refusal:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sidekiq_py import program
+from sidekiq_py.client import outgoing
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import PushedJob, PushSlice
 from sidekiq_py.redis_access.connection.link import Link
@@ -15,6 +16,7 @@ from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
 from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
 from sidekiq_py.redis_access.job_path.push import Outgoing, push_commands
 from sidekiq_py.registry import Payload
+from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire.dialect import Dialect
 
 
@@ -75,6 +77,7 @@ def send(pool: Pool, pushed: PushSlice) -> None:
         raise PushOutcomeUnknownError([job.jid for job in pushed.outgoing], error) from error
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or refusal from refusal
+    _tell_pushed(pushed)
 
 
 async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
@@ -85,6 +88,18 @@ async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
         raise PushOutcomeUnknownError([job.jid for job in pushed.outgoing], error) from error
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or refusal from refusal
+    _tell_pushed(pushed)
+
+
+def _tell_pushed(pushed: PushSlice) -> None:
+    if not PUSH.handlers:
+        return
+    by_place: dict[str | None, list[Outgoing]] = {}
+    for job in pushed.outgoing:
+        by_place.setdefault(job.queue if job.score is None else None, []).append(job)
+    for jobs in by_place.values():
+        jids, raws = [job.jid for job in jobs], [job.payload for job in jobs]
+        outgoing.tell_pushed(jobs[0].queue, jids, raws, is_scheduled=jobs[0].score is not None)
 
 
 def effects_of(pushed: PushSlice) -> list[Effect]:

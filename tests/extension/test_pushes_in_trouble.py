@@ -1,15 +1,17 @@
-"""A push that an extension has a say in, where the way to Redis breaks."""
+"""A push that an extension has a say in, where the way to Redis breaks, and what is told of it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
 
+from sidekiq_py import telemetry
 from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import PushOutcomeUnknownError
+from sidekiq_py.extension import PushSlice
 from tests.client.interposer import Exchange, Interposer
 from tests.extension.conftest import Tally
 from tests.support.redis_server import RedisServer
@@ -81,6 +83,15 @@ def once(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally, "push", lambda jobs: jobs.push_once("marks", "one"))
 
 
+@pytest.fixture
+def heard() -> Iterator[list[dict[str, Any]]]:
+    """What listeners to pushes are told."""
+    events: list[dict[str, Any]] = []
+    telemetry.attach("test", "sidekiq.push", lambda name, measurements: events.append(dict(measurements)))
+    yield events
+    telemetry.detach("test")
+
+
 @ALL
 def test_a_lost_reply_names_the_jids_in_doubt(
     push: Push, redis_server: RedisServer, redis_client: redis.Redis, tally: Tally
@@ -134,3 +145,30 @@ def test_what_a_former_primary_refuses_is_sent_again_on_a_fresh_connection(
         assert push(between.url)
 
     assert (redis_client.llen("queue:default"), between.connections) == (1, 2)
+
+
+@ALL
+def test_a_push_is_told_to_listeners_with_the_bytes_that_were_written(
+    push: Push, redis_url: str, redis_client: redis.Redis, tally: Tally, heard: list[dict[str, Any]]
+) -> None:
+    """What extensions have added included."""
+    push(redis_url)
+
+    [raw] = redis_client.lrange("queue:default", 0, -1)
+    [event] = heard
+    assert (event["queue"], event["payloads"], event["is_scheduled"]) == ("default", [raw], False)
+
+
+def test_of_a_push_that_is_stopped_listeners_are_told_nothing(
+    redis_url: str, tally: Tally, monkeypatch: pytest.MonkeyPatch, heard: list[dict[str, Any]]
+) -> None:
+    """Nothing was written."""
+
+    def stop(jobs: PushSlice) -> None:
+        for job in jobs:
+            job.stop()
+
+    monkeypatch.setattr(tally, "push", stop)
+
+    assert by_client(redis_url) is None
+    assert heard == []

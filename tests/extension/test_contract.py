@@ -204,6 +204,19 @@ class TestEnd:
         eventually(lambda: counts(redis_client) == {"pushed": 1, "stopped": 1})
         assert redis_client.zcard("schedule") == 0
 
+    def test_what_cannot_be_pushed_when_it_comes_due_has_ended(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """No payload can carry its argument, so it goes to the dead set; the end is in the script that does it."""
+        raw = b'{"class":"run","args":[1e400],"jid":"77","queue":"default","tally":1}'
+        redis_client.zadd("schedule", {raw: 1.0})
+        worker.start()
+
+        eventually(lambda: redis_client.zrange("dead", 0, -1) == [raw])
+        assert counts(redis_client) == {"dead": 1}
+        [end] = tally.ends
+        assert end.member == raw
+
     def test_what_a_person_deletes_or_kills_has_ended(self, redis_client, redis_url, tally: Tally):
         """By the data API: out of a queue, a set, and into the dead set."""
         client = Client(redis_url, sidekiq_version="7.3.2")

@@ -29,7 +29,14 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.upkeep.backoff import Backoffs, Outage
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
+from sidekiq_py.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ExtensionError,
+    PayloadError,
+    RedisError,
+    RedisReplyError,
+)
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -128,7 +135,7 @@ class Poller:
             longer; `None` if that stopped it.
         dialect: The release to follow, asked each time.
         report: Takes an error and its context.
-        extensions: Told of jobs that a middleware stops.
+        extensions: Told of jobs that a middleware stops, and of those that go to `dead`.
         now: Seconds since the epoch.
         monotonic: Seconds that never go back.
         draw: From [0, 1).
@@ -377,6 +384,7 @@ class Poller:
         """What is to become of a member; `None` if it stays for now."""
         if self._backoffs.must_wait(member, self._monotonic()):
             return None
+        payload: dict[str, Any] = {}
         try:
             payload = parse_job(member)
             # Its own copy: what a middleware does to the payload is not what is stored.
@@ -384,7 +392,7 @@ class Poller:
             effects = self._ends_of_stopped(payload, member) if pushed is None else ()
         except (PayloadError, ArgumentTypeError, ArgumentValueError) as error:
             refusals[member] = error
-            return Move(member, "dead")
+            return Move(member, "dead", effects=self._ends_of_unusable(payload, member, error))
         # A middleware that raises must cost neither the job nor the thread.
         except BaseException as error:
             if isinstance(error, RedisError) and error.is_about_server:
@@ -399,6 +407,17 @@ class Poller:
         if not self._extensions.minds(payload):
             return ()
         return self._extensions.end_effects(JobEnd("stopped", payload, member, "", self._now(), self._dialect()))
+
+    def _ends_of_unusable(self, payload: dict[str, Any], member: bytes, error: Exception) -> tuple[Effect, ...]:
+        if not self._extensions.minds(payload):
+            return ()
+        now = self._now()
+        end = JobEnd("dead", payload, member, "", now, self._dialect(), error, member=member, score=now)
+        try:
+            return self._extensions.end_effects(end)
+        except ExtensionError as failure:
+            self._report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": member})
+            return ()
 
     def _note(self, set_key: str, result: Moved, refusals: dict[bytes, BaseException]) -> None:
         member = result.move.member

@@ -217,6 +217,20 @@ class TestEnd:
         [end] = tally.ends
         assert end.member == raw
 
+    def test_an_iterable_job_that_a_middleware_stops_on_its_way_back_has_ended(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """It was interrupted and will not go on, so its end is a final one."""
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "pause", "args": []})
+        worker.client.middleware = sidekiq.client_middleware.copy()
+        worker.client.middleware.add(lambda job, payload, queue, call_next: None)
+        worker.start()
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "stopped": 1})
+        [end] = tally.ends
+        assert end.is_final
+        assert redis_client.llen("queue:default") == 0
+
     def test_what_a_person_deletes_or_kills_has_ended(self, redis_client, redis_url, tally: Tally):
         """By the data API: out of a queue, a set, and into the dead set."""
         client = Client(redis_url, sidekiq_version="7.3.2")

@@ -395,7 +395,7 @@ class AttemptEnd:
         """An iterable job has saved where it is: back to its queue, in the same step that ends this attempt."""
         try:
             again = self._around.repush(payload)
-            ends = self._ends_of_interrupted(unit, payload, seconds)
+            ends = self._ends_of_interrupted(unit, payload, seconds, "stopped" if again is None else "interrupted")
         except Exception as error:  # noqa: BLE001 — a client middleware that raises must not keep the job in flight
             self._fail(unit, payload, definition, error)
             return
@@ -409,12 +409,14 @@ class AttemptEnd:
         if SETTLE.handlers:
             job_events.settled("interrupted", payload, unit.raw, unit.queue)
 
-    def _ends_of_interrupted(self, unit: UnitOfWork, payload: Payload, seconds: float) -> Sequence[in_flight.Effect]:
+    def _ends_of_interrupted(
+        self, unit: UnitOfWork, payload: Payload, seconds: float, kind: EndKind
+    ) -> Sequence[in_flight.Effect]:
         around = self._around
         if not around.extensions.minds(payload):
             return ()
         now = now_seconds()
-        end = JobEnd("interrupted", payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
+        end = JobEnd(kind, payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
         return around.extensions.end_effects(end)
 
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
+from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import JobNotFoundError, WrongModeError
 from sidekiq_py.middleware import running
@@ -30,13 +31,14 @@ def perform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
     definition, payload = _decoded(raw, is_scheduled)
     if definition is None:
         return None
-    if not definition.is_async:
-        return running.run(definition, payload, payload["queue"], chain)
-    if _is_in_loop():
+    if definition.is_async and _is_in_loop():
         raise WrongModeError(
             f"{definition.name} is an `async def` and a loop is running here; use `await adrain()` or `aperform_one()`"
         )
-    return asyncio.run(running.arun(definition, payload, payload["queue"], chain))
+    with program.extensions.run_without_end(payload):
+        if not definition.is_async:
+            return running.run(definition, payload, payload["queue"], chain)
+        return asyncio.run(running.arun(definition, payload, payload["queue"], chain))
 
 
 async def aperform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
@@ -44,9 +46,10 @@ async def aperform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any
     definition, payload = _decoded(raw, is_scheduled)
     if definition is None:
         return None
-    if definition.is_async:
-        return await running.arun(definition, payload, payload["queue"], chain)
-    return await asyncio.to_thread(running.run, definition, payload, payload["queue"], chain)
+    with program.extensions.run_without_end(payload):
+        if definition.is_async:
+            return await running.arun(definition, payload, payload["queue"], chain)
+        return await asyncio.to_thread(running.run, definition, payload, payload["queue"], chain)
 
 
 def perform_at_once(raw: bytes, chain: ServerChain) -> None:

@@ -244,6 +244,49 @@ def test_a_quiet_job_shows_what_it_said_last(redis_client: redis.Redis, work: Ca
     go_on.set()
 
 
+def kept_runs() -> int:
+    """Of how many runs this process still knows something."""
+    extension: Any = program.extensions.find("status")
+    return len(program.extensions._minded_runs) + len(extension.runs._runs)
+
+
+@pytest.mark.parametrize("options", [{}, {"status": True}], ids=["by its progress", "by declaration"])
+def test_nothing_is_kept_of_a_run_that_has_no_end(options: dict[str, Any]) -> None:
+    """A program that runs jobs inline for months would keep them all."""
+
+    @sidekiq.job(name="Import", **options)
+    def run() -> None:
+        sidekiq.current_job().progress(at=1)  # type: ignore[union-attr]
+
+    run.perform_inline()
+    with fake() as enqueued:
+        run.perform_async()
+        enqueued.drain()
+
+    assert kept_runs() == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"status": True}], ids=["by its progress", "by declaration"])
+def test_nothing_is_kept_of_a_run_that_goes_back_to_its_queue(
+    redis_client: redis.Redis, work: Callable[[], None], options: dict[str, Any]
+) -> None:
+    """Or the next job whose payload Python puts in the same place would be taken for it."""
+    is_rejected = threading.Event()
+
+    @sidekiq.job(name="Import", retry=False, **options)
+    def run() -> None:
+        sidekiq.current_job().progress(at=1)  # type: ignore[union-attr]
+        is_rejected.set()
+        raise sidekiq.Shutdown
+
+    run.perform_async()
+    work()
+
+    eventually(is_rejected.is_set)
+    registry.clear()
+    eventually(lambda: kept_runs() == 0)
+
+
 def test_fields_of_the_status_itself_cannot_be_set(redis_client: redis.Redis) -> None:
     """The error names the field."""
 

@@ -244,6 +244,30 @@ def test_a_quiet_job_shows_what_it_said_last(redis_client: redis.Redis, work: Ca
     go_on.set()
 
 
+def test_a_text_that_utf_8_cannot_carry_costs_no_job(redis_client: redis.Redis, work: Callable[[], None]) -> None:
+    """As of a file name that was read from a disk; where it was not written yet, the end of the job would have been."""
+
+    @sidekiq.job(name="Import", status=True)
+    def run() -> None:
+        job: Any = sidekiq.current_job()
+        job.progress(at=1)
+        job.progress(at=2, message="caf\udce9.csv")
+
+    jid = run.perform_async()
+    work()
+
+    eventually(
+        lambda: (
+            status_of(redis_client, jid).get("status") in ("complete", "failed", "retrying")
+            or redis_client.zcard("dead")
+        ),
+        within_seconds=10,
+    )
+    assert status_of(redis_client, jid)["status"] == "complete"
+    assert status_of(redis_client, jid)["message"] == "caf\\udce9.csv"
+    assert redis_client.zcard("dead") == 0
+
+
 def kept_runs() -> int:
     """Of how many runs this process still knows something."""
     extension: Any = program.extensions.find("status")

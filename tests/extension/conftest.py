@@ -40,6 +40,8 @@ COUNT = Verb(
 }""",
 )
 
+BLIND = Verb("TALLY_BLIND", "{run = function(key, words) return redis.call('HINCRBY', key, words[1], 1) end}")
+
 
 class TallyClosed(Exception):
     """Nothing more may be pushed."""
@@ -51,7 +53,7 @@ class Tally(Extension):
     name = "tally"
     phase = "count"
     payload_keys: ClassVar[Mapping[str, str]] = {"tally": "it is never counted"}
-    verbs = (COUNT,)
+    verbs = (COUNT, BLIND)
     key = "tally"
 
     def __init__(self) -> None:

@@ -109,6 +109,9 @@ class Surroundings:
         """
         *outcome* with what extensions want written with it.
 
+        Theirs comes first: a verb may fail as it writes, and Redis takes back nothing that was written before that. The
+        job would wait for its retry and be in flight at the same time.
+
         Where one of them fails after a failure, the job's bytes go to `dead`: what it minds would not be in order.
 
         Raises:
@@ -119,7 +122,7 @@ class Surroundings:
             return outcome
         end = JobEnd(kind, payload, raw, queue, now, self.dialect(), error, seconds, outcome.member, outcome.score)
         try:
-            return outcome._replace(vital=(*outcome.vital, *self.extensions.end_effects(end)))
+            return outcome._replace(vital=(*self.extensions.end_effects(end), *outcome.vital))
         except ExtensionError as failure:
             if outcome.kind == "done":
                 raise
@@ -405,7 +408,7 @@ class AttemptEnd:
             if again.score is not None:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
         # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
-        self._fetcher.settle(unit, [*vital, *ends], in_flight.count_commands(utc_day(now_seconds()), failed=True))
+        self._fetcher.settle(unit, [*ends, *vital], in_flight.count_commands(utc_day(now_seconds()), failed=True))
         if SETTLE.handlers:
             job_events.settled("interrupted", payload, unit.raw, unit.queue)
 

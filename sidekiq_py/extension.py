@@ -453,6 +453,9 @@ class Extension:
         """
         return ()
 
+    def forget_run(self, payload: Payload) -> None:
+        """A run whose end the extension asked to hear of has none: the job went back to its queue, or ran inline."""
+
     def start(self, pool: Pool, config: Config) -> None:
         """
         A worker starts, before the program's `startup` handlers and before it fetches.

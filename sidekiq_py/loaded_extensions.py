@@ -8,6 +8,7 @@ asked for that an extension may have; a program that only pushes pays nothing fo
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_py.errors import ConfigError, ExtensionError
@@ -43,8 +44,9 @@ class LoadedExtensions:
         # Of those that wrap runs.
         self._keys_around = _NO_KEYS
         self._has_looked = False
-        # By the identity of a run's payload: who minds that run, though the payload does not say so.
-        self._minded_runs: dict[int, Extension] = {}
+        # By the identity of a run's payload: the payload, and who minds that run, though the payload does not say so.
+        # It is kept, as the next dict that Python makes in its place would count as minded, too.
+        self._minded_runs: dict[int, tuple[Payload, Extension]] = {}
         self.keys: frozenset[str] = _NO_KEYS
 
     def __repr__(self) -> str:
@@ -223,7 +225,22 @@ class LoadedExtensions:
         Args:
             payload: `current_job().payload`, the dict of that very run.
         """
-        self._minded_runs[id(payload)] = extension
+        self._minded_runs[id(payload)] = payload, extension
+
+    def forget_run(self, payload: "Payload") -> None:
+        """A run is over; who minds it and was not told of its end hears that there is none."""
+        if self._minded_runs:
+            minded = self._minded_runs.pop(id(payload), None)
+            if minded is not None:
+                minded[1].forget_run(payload)
+
+    @contextmanager
+    def run_without_end(self, payload: "Payload") -> Iterator[None]:
+        """Within it a job runs whose end is told to nobody, as it stands nowhere in Redis."""
+        try:
+            yield
+        finally:
+            self.forget_run(payload)
 
     def minds_bytes(self, raw: bytes) -> bool:
         """Whether a key of one of them may stand in *raw*, which is not to be parsed."""
@@ -264,7 +281,7 @@ class LoadedExtensions:
             return self._alone[found[0]]
         owners = {self._by_key[key] for key in found}
         if id(payload) in self._minded_runs:
-            owners.add(self._minded_runs[id(payload)])
+            owners.add(self._minded_runs[id(payload)][1])
         return [extension for extension in self._all if extension in owners]
 
     def _arrange(self, extensions: "list[Extension]") -> None:

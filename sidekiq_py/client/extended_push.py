@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from sidekiq_py import program
-from sidekiq_py.errors import PushOutcomeUnknownError, RedisReplyError, ReplyLostError
+from sidekiq_py.client import outgoing
+from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import PushSlice
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -17,6 +18,7 @@ from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
 from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
 from sidekiq_py.redis_access.job_path.push import Portion
 from sidekiq_py.registry import Payload
+from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire.dialect import Dialect
 
 
@@ -54,12 +56,28 @@ def send(pool: Pool, pushed: PushSlice) -> None:
         Exception: What an extension raises where its own command was refused; nothing was pushed.
     """
     effects = effects_of(pushed)
+    lost: ReplyLostError | None = None
+
+    def write(link: Link) -> None:
+        nonlocal lost
+        try:
+            in_flight.write(link, effects)
+        except ReplyLostError as error:
+            lost = error
+            raise
+        except RedisError as error:
+            if lost is not None and error.is_about_server:
+                # Of the first try nobody knows any more now than before.
+                raise lost from error
+            raise
+
     try:
-        pool.run(lambda link: in_flight.write(link, effects), idempotent=pushed.once is not None)
+        pool.run(write, idempotent=pushed.once is not None)
     except ReplyLostError as error:
         raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or refusal from refusal
+    _tell_pushed(pushed)
 
 
 class Slices:
@@ -116,26 +134,26 @@ class Slices:
             if pushed.once is None:
                 raise PushOutcomeUnknownError(pushed.jids, error) from error
             send(self._pool, pushed)
+        else:
+            _tell_pushed(pushed)
 
 
 async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
     """The awaited twin of `send`."""
-    call, full_call = in_flight.write_calls(effects_of(pushed))
     try:
-        try:
-            await pool.batch([call])
-        except RedisReplyError as refusal:
-            if refusal.code != "NOSCRIPT":
-                raise
-            await pool.batch([full_call])
-        except ReplyLostError:
-            if pushed.once is None:
-                raise
-            await pool.batch([full_call])
+        await pool.run_script(*in_flight.write_calls(effects_of(pushed)), idempotent=pushed.once is not None)
     except ReplyLostError as error:
         raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or refusal from refusal
+    _tell_pushed(pushed)
+
+
+def _tell_pushed(pushed: PushSlice) -> None:
+    if not PUSH.handlers:
+        return
+    for portion in pushed.portions:
+        outgoing.tell_pushed(portion.queue, portion.jids, portion.payloads, is_scheduled=portion.scores is not None)
 
 
 def effects_of(pushed: PushSlice) -> list[Effect]:

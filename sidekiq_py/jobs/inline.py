@@ -38,7 +38,9 @@ def perform(definition: JobDefinition, args: list[Any], set_options: Mapping[str
     if payload is None:
         return None
     witness = _Witness()
-    running.run(definition, payload, payload["queue"], witness.within(program.server_middleware, witness.see))
+    chain = witness.within(program.server_middleware, witness.see)
+    with program.extensions.run_without_end(payload):
+        running.run(definition, payload, payload["queue"], chain)
     return witness.verdict
 
 
@@ -52,7 +54,9 @@ async def aperform(
     if payload is None:
         return None
     witness = _Witness()
-    await running.arun(definition, payload, payload["queue"], witness.within(program.server_middleware, witness.asee))
+    chain = witness.within(program.server_middleware, witness.asee)
+    with program.extensions.run_without_end(payload):
+        await running.arun(definition, payload, payload["queue"], chain)
     return witness.verdict
 
 

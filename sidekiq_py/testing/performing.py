@@ -34,14 +34,13 @@ def perform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
     definition, payload = _decoded(raw, is_scheduled)
     if definition is None:
         return None
-    if not definition.is_async:
-        with _ends_of(payload, raw):
-            return running.run(definition, payload, payload["queue"], chain)
-    if _is_in_loop():
+    if definition.is_async and _is_in_loop():
         raise WrongModeError(
             f"{definition.name} is an `async def` and a loop is running here; use `await adrain()` or `aperform_one()`"
         )
-    with _ends_of(payload, raw):
+    with program.extensions.run_without_end(payload), _ends_of(payload, raw):
+        if not definition.is_async:
+            return running.run(definition, payload, payload["queue"], chain)
         return asyncio.run(running.arun(definition, payload, payload["queue"], chain))
 
 
@@ -50,7 +49,7 @@ async def aperform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any
     definition, payload = _decoded(raw, is_scheduled)
     if definition is None:
         return None
-    with _ends_of(payload, raw):
+    with program.extensions.run_without_end(payload), _ends_of(payload, raw):
         if definition.is_async:
             return await running.arun(definition, payload, payload["queue"], chain)
         return await asyncio.to_thread(running.run, definition, payload, payload["queue"], chain)

@@ -24,6 +24,7 @@ from sidekiq_py.extension import (
     Verb,
 )
 from sidekiq_py.hooks import Hooks
+from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -39,6 +40,8 @@ COUNT = Verb(
 }""",
 )
 
+BLIND = Verb("TALLY_BLIND", "{run = function(key, words) return redis.call('HINCRBY', key, words[1], 1) end}")
+
 
 class TallyClosed(Exception):
     """Nothing more may be pushed."""
@@ -50,7 +53,7 @@ class Tally(Extension):
     name = "tally"
     phase = "count"
     payload_keys: ClassVar[Mapping[str, str]] = {"tally": "it is never counted"}
-    verbs = (COUNT,)
+    verbs = (COUNT, BLIND)
     key = "tally"
 
     def __init__(self) -> None:
@@ -111,7 +114,7 @@ def tally() -> Iterator[Tally]:
 
 
 class Worker:
-    """A worker in this process, with jobs `run`, `arun` and `fail`."""
+    """A worker in this process, with jobs `run`, `arun`, `fail` and `pause`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -126,6 +129,9 @@ class Worker:
     def _fail(self, number: int) -> None:
         raise RuntimeError(f"job {number} fails")
 
+    def _pause(self) -> None:
+        raise Interrupted
+
     def start(self, *, fetcher: Any = "reliable", max_job_bytes: int = 0) -> None:
         """Begin to work the queue `default`."""
         hooks, registry = Hooks(), Registry()
@@ -133,6 +139,7 @@ class Worker:
         registry.add(FunctionDefinition("run", {}, self.ran.append, self.ran.append))
         registry.add(FunctionDefinition("arun", {}, self._arun, self._arun, is_async=True))
         registry.add(FunctionDefinition("fail", {}, self._fail, self._fail))
+        registry.add(FunctionDefinition("pause", {}, self._pause, self._pause))
         config = Config(
             redis=RedisSettings(self.url),
             sidekiq_version="7.3.2",

@@ -14,7 +14,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
 from sidekiq_py.testing import fake
-from tests.extension.conftest import Tally, TallyClosed, Worker
+from tests.extension.conftest import BLIND, Tally, TallyClosed, Worker
 from tests.support.waiting import eventually
 
 
@@ -203,6 +203,48 @@ class TestEnd:
 
         eventually(lambda: counts(redis_client) == {"pushed": 1, "stopped": 1})
         assert redis_client.zcard("schedule") == 0
+
+    def test_a_verb_that_fails_as_it_writes_leaves_the_job_in_one_place(
+        self, redis_client, redis_url, tally: Tally, worker: Worker, caplog
+    ):
+        """It has not looked first; the job stays in flight until the key is repaired, and is nowhere else."""
+        tally.at_end = lambda end: [(BLIND.name, "blind", end.kind)]
+        redis_client.set("blind", "no hash")
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "fail", "args": [1]})
+        worker.start()
+
+        eventually(lambda: "stay in flight until what Redis refuses is repaired" in caplog.text)
+        assert redis_client.zcard("retry") == 0
+        redis_client.delete("blind")
+        eventually(lambda: redis_client.zcard("retry") == 1)
+        assert redis_client.hgetall("blind") == {b"retry": b"1"}
+
+    def test_what_cannot_be_pushed_when_it_comes_due_has_ended(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """No payload can carry its argument, so it goes to the dead set; the end is in the script that does it."""
+        raw = b'{"class":"run","args":[1e400],"jid":"77","queue":"default","tally":1}'
+        redis_client.zadd("schedule", {raw: 1.0})
+        worker.start()
+
+        eventually(lambda: redis_client.zrange("dead", 0, -1) == [raw])
+        assert counts(redis_client) == {"dead": 1}
+        [end] = tally.ends
+        assert end.member == raw
+
+    def test_an_iterable_job_that_a_middleware_stops_on_its_way_back_has_ended(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """It was interrupted and will not go on, so its end is a final one."""
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "pause", "args": []})
+        worker.client.middleware = sidekiq.client_middleware.copy()
+        worker.client.middleware.add(lambda job, payload, queue, call_next: None)
+        worker.start()
+
+        eventually(lambda: counts(redis_client) == {"pushed": 1, "stopped": 1})
+        [end] = tally.ends
+        assert end.is_final
+        assert redis_client.llen("queue:default") == 0
 
     def test_what_a_person_deletes_or_kills_has_ended(self, redis_client, redis_url, tally: Tally):
         """By the data API: out of a queue, a set, and into the dead set."""

@@ -335,7 +335,8 @@ class Recovery:
                 self._link,
                 name,
                 entry.field,
-                vital=[add_to_dead(fate.dead_member, now), *effects, in_flight.clear_suspect_command(entry.raw)],
+                # Theirs first: where a verb fails as it writes, the job must not be in both places.
+                vital=[*effects, add_to_dead(fate.dead_member, now), in_flight.clear_suspect_command(entry.raw)],
                 counters=trim_dead(now, limits),
                 listed=entry.raw if entry.is_listed else None,
             )

@@ -112,6 +112,9 @@ class Surroundings:
         """
         *outcome* with what extensions want written with it.
 
+        Theirs comes first: a verb may fail as it writes, and Redis takes back nothing that was written before that. The
+        job would wait for its retry and be in flight at the same time.
+
         Where one of them fails after a failure, the job's bytes go to `dead`: what it minds would not be in order.
 
         Raises:
@@ -123,7 +126,7 @@ class Surroundings:
         end = JobEnd(kind, payload, raw, queue, now, self.dialect(), error, seconds, outcome.member, outcome.score)
         try:
             own = self.extensions.followed(end, outcome.vital)
-            return outcome._replace(vital=(*own, *self.extensions.end_effects(end)))
+            return outcome._replace(vital=(*self.extensions.end_effects(end), *own))
         except ExtensionError as failure:
             if outcome.kind == "done":
                 raise
@@ -421,7 +424,7 @@ class AttemptEnd:
         """An iterable job has saved where it is: back to its queue, in the same step that ends this attempt."""
         try:
             again = self._around.repush(payload)
-            ends = self._ends_of_interrupted(unit, payload, seconds)
+            ends = self._ends_of_interrupted(unit, payload, seconds, "stopped" if again is None else "interrupted")
         except Exception as error:  # noqa: BLE001 — a client middleware that raises must not keep the job in flight
             self._fail(unit, payload, definition, error)
             return
@@ -431,16 +434,18 @@ class AttemptEnd:
             if again.score is not None:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
         # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
-        self._fetcher.settle(unit, [*vital, *ends], in_flight.count_commands(utc_day(now_seconds()), failed=True))
+        self._fetcher.settle(unit, [*ends, *vital], in_flight.count_commands(utc_day(now_seconds()), failed=True))
         if SETTLE.handlers:
             job_events.settled("interrupted", payload, unit.raw, unit.queue)
 
-    def _ends_of_interrupted(self, unit: UnitOfWork, payload: Payload, seconds: float) -> Sequence[in_flight.Effect]:
+    def _ends_of_interrupted(
+        self, unit: UnitOfWork, payload: Payload, seconds: float, kind: EndKind
+    ) -> Sequence[in_flight.Effect]:
         around = self._around
         if not around.extensions.minds(payload):
             return ()
         now = now_seconds()
-        end = JobEnd("interrupted", payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
+        end = JobEnd(kind, payload, unit.raw, unit.queue, now, around.dialect(), seconds=seconds)
         return around.extensions.end_effects(end)
 
 

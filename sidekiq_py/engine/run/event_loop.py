@@ -274,6 +274,7 @@ class EventLoop:
                 await self._rescue(run, error)
         finally:
             around.context.leave()
+            around.extensions.forget_run(run.payload)
             around.state.running.pop(name, None)
 
     async def _perform(self, run: _Run) -> BaseException | None:

@@ -211,7 +211,10 @@ class Processor:
             if not self._loop.submit(unit, payload, definition, self._ending, self._fetcher):
                 self._fetcher.requeue([unit])
             return
-        self._run_here(unit, payload, definition, started)
+        try:
+            self._run_here(unit, payload, definition, started)
+        finally:
+            self._extensions.forget_run(payload)
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
         """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""

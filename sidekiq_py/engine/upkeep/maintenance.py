@@ -68,7 +68,8 @@ class MaintenanceThread:
         if not self._is_ours():
             return _LOOK_SECONDS
         for task in self._due:
-            if self._monotonic() >= task.at and not self._end.wait(0):
+            # Asked before each: while another one took long, the lease may have passed on.
+            if self._monotonic() >= task.at and not self._end.wait(0) and self._is_ours():
                 task.at = self._monotonic() + self._round(task)
         return max(0.0, min(task.at for task in self._due) - self._monotonic())
 
@@ -81,10 +82,11 @@ class MaintenanceThread:
         """One round; the pause behind it."""
         try:
             sooner = task.about.run(self._pool)
+            pause = task.about.every_seconds if sooner is None else min(task.about.every_seconds, max(0.0, sooner))
         except Exception as error:  # noqa: BLE001 — the thread must outlive whatever an extension does
             return max(task.about.every_seconds, task.outage.failed(error))
         task.outage.over()
-        return task.about.every_seconds if sooner is None else min(task.about.every_seconds, max(0.0, sooner))
+        return pause
 
 
 class _Task:

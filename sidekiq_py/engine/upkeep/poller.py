@@ -6,10 +6,10 @@ Moves due jobs from `retry` and `schedule` to their queues.
 3. Swap them in one script, each only if it is still in the set. So any number of pollers, Ruby's too, may work at once.
 
 One process holds the lease `sidekiq_py:poller`. It looks every 100 ms whether anything comes due before the next look,
-and every 50 ms while something does; when nothing has come due for five seconds it looks ahead for half a second, twice
-a second. So a job that waits for longer than that is moved on time, with few round trips: a Redis with nothing else to
-do wakes up for each, which costs it 0.1 ms. The others keep Sidekiq's interval, which grows with the number of
-processes, and so do their tries for the lease: all of them together try twice a second at most.
+and every 50 ms while something does. So a job that waits for longer than that is moved on time and any other within
+100 ms, for half of the round trips: a Redis with nothing else to do wakes up for each, which costs it 0.1 ms. The
+others keep Sidekiq's interval, which grows with the number of processes, and so do their tries for the lease: all of
+them together try twice a second at most.
 
 No job is lost on the way, where Ruby loses some: a member that is no job goes to `dead`, one whose middleware raises or
 that Redis refuses stays where it is and is tried again, and neither stops those behind it. However many stay: each has
@@ -29,7 +29,14 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.engine.upkeep.backoff import Backoffs, Outage
-from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError, RedisError, RedisReplyError
+from sidekiq_py.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ExtensionError,
+    PayloadError,
+    RedisError,
+    RedisReplyError,
+)
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -63,9 +70,6 @@ MOST_STAYING = 1000
 PASS_SECONDS = 1.0
 # The quick poller looks so many times more rarely while nothing comes due before the next look.
 LOOK_AHEAD = 2
-# And so many times once nothing has come due for so long.
-LOOK_AHEAD_AT_REST = 10
-AT_REST_AFTER_SECONDS = 5.0
 REST_SECONDS = 2.0
 
 _log = logging.getLogger("sidekiq")
@@ -131,7 +135,7 @@ class Poller:
             longer; `None` if that stopped it.
         dialect: The release to follow, asked each time.
         report: Takes an error and its context.
-        extensions: Told of jobs that a middleware stops.
+        extensions: Told of jobs that a middleware stops, and of those that go to `dead`.
         now: Seconds since the epoch.
         monotonic: Seconds that never go back.
         draw: From [0, 1).
@@ -174,8 +178,6 @@ class Poller:
         # The sets that cannot be read, once that was reported.
         self._unreadable: set[str] = set()
         self._lease_at = self._look_at = self._clean_at = 0.0
-        # When something was due, or came due.
-        self._used_at = -math.inf
         # Of the fleet, when it was asked for the lease.
         self._processes = 1
         self.is_quick = False
@@ -288,14 +290,12 @@ class Poller:
             self.move_due()
             pause = self._interval()
         else:
-            is_at_rest = self._monotonic() - self._used_at > AT_REST_AFTER_SECONDS
-            ahead_seconds = pause * (LOOK_AHEAD_AT_REST if is_at_rest else LOOK_AHEAD)
+            # No longer pause at rest, however little comes due: a job may be scheduled for sooner than the next look.
+            ahead_seconds = pause * LOOK_AHEAD
             is_due, comes_due = promote.what_is_due(self._pool, self._now(), ahead_seconds)
             if is_due:
                 self.move_due()
-            if is_due or comes_due:
-                self._used_at = self._monotonic()
-            else:
+            elif not comes_due:
                 pause = ahead_seconds
         at = self._monotonic()
         for scan in self._scans:
@@ -384,6 +384,7 @@ class Poller:
         """What is to become of a member; `None` if it stays for now."""
         if self._backoffs.must_wait(member, self._monotonic()):
             return None
+        payload: dict[str, Any] = {}
         try:
             payload = parse_job(member)
             # Its own copy: what a middleware does to the payload is not what is stored.
@@ -391,7 +392,7 @@ class Poller:
             effects = self._ends_of_stopped(payload, member) if pushed is None else ()
         except (PayloadError, ArgumentTypeError, ArgumentValueError) as error:
             refusals[member] = error
-            return Move(member, "dead")
+            return Move(member, "dead", effects=self._ends_of_unusable(payload, member, error))
         # A middleware that raises must cost neither the job nor the thread.
         except BaseException as error:
             if isinstance(error, RedisError) and error.is_about_server:
@@ -406,6 +407,17 @@ class Poller:
         if not self._extensions.minds(payload):
             return ()
         return self._extensions.end_effects(JobEnd("stopped", payload, member, "", self._now(), self._dialect()))
+
+    def _ends_of_unusable(self, payload: dict[str, Any], member: bytes, error: Exception) -> tuple[Effect, ...]:
+        if not self._extensions.minds(payload):
+            return ()
+        now = self._now()
+        end = JobEnd("dead", payload, member, "", now, self._dialect(), error, member=member, score=now)
+        try:
+            return self._extensions.end_effects(end)
+        except ExtensionError as failure:
+            self._report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": member})
+            return ()
 
     def _note(self, set_key: str, result: Moved, refusals: dict[bytes, BaseException]) -> None:
         member = result.move.member

@@ -8,7 +8,7 @@ from sidekiq_py import program
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisError
-from sidekiq_py.extension import Effect, EndKind, Extension, JobEnd, PushSlice, Verb
+from sidekiq_py.extension import Effect, EndKind, Extension, JobEnd, Payload, PushSlice, Verb
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.extensions.status.progress import Run, Runs, aprogress, progress
 from sidekiq_py.middleware.chain import ServerMiddleware
@@ -70,6 +70,10 @@ class StatusExtension(Extension):
             if status != "retrying":
                 fields["ended_at"] = int(end.now)
         return run.commands(fields, end.now)
+
+    def forget_run(self, payload: Payload) -> None:
+        """Drop what it has said and not written: nobody will look, or its next run says it again."""
+        self.runs.forget(payload)
 
     def _progress(self, job: Any) -> Callable[..., None]:
         return progress(self.runs, job)

@@ -38,5 +38,6 @@ WRITE = Verb(
 
 def write(jid: str, now: float, fields: dict[str, Any]) -> Command:
     """The command that writes *fields*, with the time, and tells those who listen."""
-    words = [str(part) for pair in fields.items() for part in pair]
+    # A lone surrogate, as in the name of a file, must not keep the end of a job from being written along with it.
+    words = [str(part).encode(errors="backslashreplace") for pair in fields.items() for part in pair]
     return (WRITE.name, of(jid), TTL_SECONDS, "updated_at", int(now), *words)

@@ -120,6 +120,7 @@ class Runs:
         """
         run = Run(payload, has_status=True, audiences=_audiences(payload))
         self._runs[run.jid] = run
+        self._mind(payload)
         _write(_pool(), run, {"status": "working", "started_at": int(now_seconds())})
 
     def of(self, job: Any) -> Run:
@@ -151,6 +152,12 @@ class Runs:
             # From here on the thread finds nothing to write.
             pending, run.pending = run.pending, {}
         return run, pending
+
+    def forget(self, payload: Payload) -> None:
+        """A run is over and has no end."""
+        run = self._runs.get(str(payload.get("jid")))
+        if run is not None and run.payload is payload:
+            self.leave(payload)
 
     def say(self, run: Run, fields: dict[str, Any]) -> None:
         """

@@ -19,12 +19,12 @@ from redis.asyncio import connection as aio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.adopted_pool import AWAITED, AdoptedPool
 from sidekiq_py.redis_access.connection.connections import tls_options, unknown_option
 from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command
 from sidekiq_py.redis_access.connection.pool import Pool, check_links
-from sidekiq_py.redis_access.connection.replies import out_of_reach, reply_error
+from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, out_of_reach, reply_error
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.push import refused_for_good, refused_twice
 
@@ -160,6 +160,51 @@ class AsyncPool:
         for _, error in _refusals(replies):
             raise error
         return replies
+
+    async def run_script(self, call: Command, full_call: Command, *, idempotent: bool) -> None:
+        """
+        Run a script; once more on a fresh connection after a failover, as `Pool.run` does.
+
+        Args:
+            call: The command that runs it by digest.
+            full_call: The one that brings its text along.
+            idempotent: Also once more after a lost reply.
+
+        Raises:
+            RedisConnectionError: Nothing was done.
+            ReplyLostError: Nobody knows whether it was done.
+            RedisReplyError: Redis refused it.
+        """
+        lost: ReplyLostError | None = None
+        async with self._link() as link:
+            try:
+                return await self._run_script(link, call, full_call)
+            except RedisReplyError as error:
+                if error.code not in FAILOVER_CODES:
+                    raise
+            except ReplyLostError as error:
+                if not idempotent:
+                    raise
+                lost = error
+            link.abort()
+            try:
+                await self._run_script(link, call, full_call)
+            except RedisError as error:
+                if lost is not None and error.is_about_server:
+                    # Of the first try nobody knows any more now than before.
+                    raise lost from error
+                raise
+
+    async def _run_script(self, link: AsyncLink, call: Command, full_call: Command) -> None:
+        namespace = self._pool.namespace
+        for command in (call, full_call):
+            spelled = command if namespace is None else namespace.command(command)
+            [reply] = await link.exchange(link._connection.pack_commands([spelled]), 1)
+            if not isinstance(reply, RedisReplyError):
+                return
+            if reply.code != "NOSCRIPT":
+                raise reply
+        raise reply
 
     async def close(self) -> None:
         """Close the free links of this loop."""

@@ -125,7 +125,8 @@ def _take_out(pool: Pool, set_key: str, step: Move, now: float, limits: DeadLimi
     """One that extensions mind, in a script of its own."""
     vital: list[in_flight.Effect] = [*step.effects]
     if step.target == "dead":
-        vital = [add_to_dead(step.member, now), *vital, *trim_dead(now, limits)]
+        # Theirs first: where a verb fails as it writes, the job must not be in both sets.
+        vital = [*vital, add_to_dead(step.member, now), *trim_dead(now, limits)]
     try:
         done = pool.run(lambda link: in_flight.take_out(link, set_key, step.member, is_sorted_set=True, vital=vital))
     except RedisReplyError as error:

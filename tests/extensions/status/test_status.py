@@ -246,6 +246,73 @@ def test_a_quiet_job_shows_what_it_said_last(redis_client: redis.Redis, work: Ca
     go_on.set()
 
 
+def test_a_text_that_utf_8_cannot_carry_costs_no_job(redis_client: redis.Redis, work: Callable[[], None]) -> None:
+    """As of a file name that was read from a disk; where it was not written yet, the end of the job would have been."""
+
+    @sidekiq.job(name="Import", status=True)
+    def run() -> None:
+        job: Any = sidekiq.current_job()
+        job.progress(at=1)
+        job.progress(at=2, message="caf\udce9.csv")
+
+    jid = run.perform_async()
+    work()
+
+    eventually(
+        lambda: (
+            status_of(redis_client, jid).get("status") in ("complete", "failed", "retrying")
+            or redis_client.zcard("dead")
+        ),
+        within_seconds=10,
+    )
+    assert status_of(redis_client, jid)["status"] == "complete"
+    assert status_of(redis_client, jid)["message"] == "caf\\udce9.csv"
+    assert redis_client.zcard("dead") == 0
+
+
+def kept_runs() -> int:
+    """Of how many runs this process still knows something."""
+    extension: Any = program.extensions.find("status")
+    return len(program.extensions._minded_runs) + len(extension.runs._runs)
+
+
+@pytest.mark.parametrize("options", [{}, {"status": True}], ids=["by its progress", "by declaration"])
+def test_nothing_is_kept_of_a_run_that_has_no_end(options: dict[str, Any]) -> None:
+    """A program that runs jobs inline for months would keep them all."""
+
+    @sidekiq.job(name="Import", **options)
+    def run() -> None:
+        sidekiq.current_job().progress(at=1)  # type: ignore[union-attr]
+
+    run.perform_inline()
+    with fake() as enqueued:
+        run.perform_async()
+        enqueued.drain()
+
+    assert kept_runs() == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"status": True}], ids=["by its progress", "by declaration"])
+def test_nothing_is_kept_of_a_run_that_goes_back_to_its_queue(
+    redis_client: redis.Redis, work: Callable[[], None], options: dict[str, Any]
+) -> None:
+    """Or the next job whose payload Python puts in the same place would be taken for it."""
+    is_rejected = threading.Event()
+
+    @sidekiq.job(name="Import", retry=False, **options)
+    def run() -> None:
+        sidekiq.current_job().progress(at=1)  # type: ignore[union-attr]
+        is_rejected.set()
+        raise sidekiq.Shutdown
+
+    run.perform_async()
+    work()
+
+    eventually(is_rejected.is_set)
+    registry.clear()
+    eventually(lambda: kept_runs() == 0)
+
+
 def test_fields_of_the_status_itself_cannot_be_set(redis_client: redis.Redis) -> None:
     """The error names the field."""
 

@@ -133,7 +133,13 @@ class Slices:
         except ReplyLostError as error:
             if pushed.once is None:
                 raise PushOutcomeUnknownError(pushed.jids, error) from error
-            send(self._pool, pushed)
+            try:
+                send(self._pool, pushed)
+            except RedisError as second:
+                if not second.is_about_server:
+                    raise
+                # Of the first try nobody knows any more now than before.
+                raise PushOutcomeUnknownError(pushed.jids, error) from second
         else:
             _tell_pushed(pushed)
 

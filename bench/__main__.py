@@ -5,9 +5,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import beside_celery, drain, fleet, footprint, ground, latency, push, sleepers, telemetry, web
+from bench import batches, beside_celery, drain, fleet, footprint, ground, latency, push, sleepers, telemetry, web
 
-QUESTIONS = (drain, telemetry, push, sleepers, latency, footprint, fleet, beside_celery, web)
+QUESTIONS = (drain, telemetry, push, batches, sleepers, latency, footprint, fleet, beside_celery, web)
 
 PAGE = """# Benchmarks
 

@@ -45,6 +45,9 @@ DASHBOARD_PAGES = {
     "job": "/job?jid={jid}",
     "metrics": "/metrics/job?class=FraudCheck",
 }
+_SHORTEN = """
+for (const one of document.querySelectorAll("pre")) one.textContent = one.textContent.replaceAll(arguments[0], "");
+"""
 WIDTH, LEAST_HEIGHT = 1280, 500
 
 # Where a host's name would stand, so that the pictures show whose process it is.
@@ -91,6 +94,8 @@ def _photograph_dashboard(redis_url: str, client: redis.Redis, browser: Browser,
         taken = []
         for name, page in DASHBOARD_PAGES.items():
             browser.visit(dashboard.url(page.format(jid=json.loads(raw)["jid"])))
+            # A backtrace has this machine's paths.
+            browser.driver.execute_script(_SHORTEN, f"{REPOSITORY}/")
             taken.append(folder / f"dashboard_{name}.png")
             browser.photograph(taken[-1])
         return taken

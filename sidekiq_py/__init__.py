@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from sidekiq_py.client.async_client import AsyncClient as AsyncClient
     from sidekiq_py.client.sync_client import Client as Client
     from sidekiq_py.engine.embedding import embed as embed
+    from sidekiq_py.errors import JobFailed as JobFailed
     from sidekiq_py.errors import Shutdown as Shutdown
     from sidekiq_py.errors import SidekiqError as SidekiqError
     from sidekiq_py.errors import SoftTimeLimitError as SoftTimeLimitError
     from sidekiq_py.errors import Stopped as Stopped
+    from sidekiq_py.extensions.batches.batch import Batch as Batch
     from sidekiq_py.extensions.periodic.declared import periodic as periodic
     from sidekiq_py.jobs.decorators import job as job
     from sidekiq_py.jobs.decorators import ruby_job as ruby_job
@@ -49,6 +51,7 @@ _HOMES = {
     "CurrentJob": "sidekiq_py.running_job",
     "IterableJob": "sidekiq_py.jobs.iterable",
     "Job": "sidekiq_py.jobs.job_class",
+    "JobFailed": "sidekiq_py.errors",
     "Shutdown": "sidekiq_py.errors",
     "SidekiqError": "sidekiq_py.errors",
     "SoftTimeLimitError": "sidekiq_py.errors",
@@ -73,6 +76,7 @@ __all__ = [
     "CurrentJob",
     "IterableJob",
     "Job",
+    "JobFailed",
     "Shutdown",
     "SidekiqError",
     "SoftTimeLimitError",

@@ -25,7 +25,8 @@ Every error of the project.
     ├── EmptyQueueError (LookupError)       a test wants to run a job and none waits
     ├── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
     ├── HardTimeLimitError                  what became of a job whose process was killed at its `hard_timeout`
-    └── TerminatedError                     what became of a job that somebody has ended while it ran
+    ├── TerminatedError                     what became of a job that somebody has ended while it ran
+    └── JobFailed                           raised by a job whose input is bad: it dies at once, with no retry
 
 Signals that steer a run are not errors: `Shutdown` is a `BaseException`, so that a job's `except Exception` lets it
 pass. `UnknownOptionWarning` is a `UserWarning`.
@@ -272,6 +273,14 @@ class EmptyQueueError(SidekiqError, LookupError):
 
 class Shutdown(BaseException):
     """Raised in a busy job when the deadline of a stop has passed; the job goes back to its queue."""
+
+
+class JobFailed(SidekiqError):
+    """
+    Raised by a job: its input is bad, and another try would end no better. It goes to the dead set at once.
+
+        raise sidekiq.JobFailed("row 3 has no e-mail")
+    """
 
 
 class Stopped(SidekiqError):

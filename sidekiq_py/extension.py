@@ -23,8 +23,10 @@ program that only pushes loads none.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from itertools import islice
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
@@ -36,8 +38,8 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place, redact
 from sidekiq_py.redis_access.job_path.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Held, Join, Once, Unless, write
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.redis_access.job_path.in_flight import Effect, Held, Join, Once, Tally, Unless, write
+from sidekiq_py.redis_access.job_path.push import Outgoing, Portion, portions_of
 from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
 from sidekiq_py.registry import Admit, JobDefinition, Payload
 from sidekiq_py.wire.dialect import Dialect
@@ -48,7 +50,7 @@ __all__ = (  # noqa: RUF022 — by what they are for
     "CONTRACT", "DeadLetter", "DoctorCheck", "Drop", "EndKind", "Extension", "FetchedJob", "JobEnd", "Maintenance",
     "Phase", "Postpone", "PushSlice", "PushedJob",
     # What a script writes.
-    "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Unless", "Verb", "add_to_dead", "add_to_retry",
+    "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Tally", "Unless", "Verb", "add_to_dead", "add_to_retry",
     "trim_dead", "verbs", "write",
     # Declared jobs that decide about their own ends (`JobDefinition.conclude`).
     "Admit", "Attempt", "DeadLimits", "JobDefinition", "Kind", "Outcome", "Payload", "Question",
@@ -111,7 +113,6 @@ class PushSlice:
     Jobs that one round trip pushes: one, or up to a thousand of a bulk push.
 
     Attributes:
-        jobs: The jobs.
         class_name: What their payloads name.
         options: The options of the declared job, or an empty mapping where only a name was given.
         pool: The Redis that they go to.
@@ -121,18 +122,19 @@ class PushSlice:
         once: The hash and the mark by which it is pushed only once.
     """
 
-    __slots__ = ("class_name", "dialect", "effects", "follows", "jobs", "once", "options", "pool")
+    __slots__ = ("_jobs", "_portions", "class_name", "dialect", "effects", "follows", "once", "options", "pool")
 
     def __init__(
         self,
-        jobs: list[PushedJob],
+        portions: Sequence[Portion],
         class_name: str,
         options: Mapping[str, Any],
         pool: Pool,
         dialect: Dialect,
         follows: Payload | None = None,
     ) -> None:
-        self.jobs = jobs
+        self._portions = portions
+        self._jobs: list[PushedJob] | None = None
         self.class_name = class_name
         self.options = options
         self.pool = pool
@@ -145,7 +147,41 @@ class PushSlice:
         return iter(self.jobs)
 
     def __len__(self) -> int:
-        return len(self.jobs)
+        return sum(len(portion.payloads) for portion in self._portions) if self._jobs is None else len(self._jobs)
+
+    @property
+    def jobs(self) -> list[PushedJob]:
+        """The jobs, each as an object of its own; made when somebody asks."""
+        if self._jobs is None:
+            self._jobs = [PushedJob(*job) for portion in self._portions for job in portion.jobs()]
+        return self._jobs
+
+    @property
+    def raws(self) -> list[bytes]:
+        """The bytes of the jobs that nobody has stopped."""
+        return [raw for portion in self.portions for raw in portion.payloads]
+
+    @property
+    def scores(self) -> list[str]:
+        """Those of the jobs that are scheduled and that nobody has stopped."""
+        return [score for portion in self.portions for score in portion.scores or ()]
+
+    def rewrite(self, raws: Sequence[bytes]) -> None:
+        """
+        Put other bytes in place of `raws`, in their order: for a slice of a thousand that costs less than an object for
+        each of its jobs.
+        """
+        following = iter(raws)
+        if self._jobs is None:
+            self._portions = [
+                portion._replace(payloads=[*islice(following, len(portion.payloads))]) for portion in self._portions
+            ]
+            return
+        by_place = {
+            job.jid: raw for portion in self.portions for job, raw in zip(portion.jobs(), following, strict=False)
+        }
+        for job in self._jobs:
+            job.raw = by_place.get(job.jid, job.raw)
 
     def write(self, *commands: Command) -> None:
         """Have these commands done in the script that pushes, before the push; if one is refused, nothing is done."""
@@ -167,16 +203,34 @@ class PushSlice:
     @property
     def stopped_jids(self) -> set[str]:
         """The jids of those that are not to be pushed."""
-        return {job.jid for job in self.jobs if job.is_stopped}
+        return set() if self._jobs is None else {job.jid for job in self._jobs if job.is_stopped}
+
+    @property
+    def jids(self) -> list[str]:
+        """Of what is left to push."""
+        return [jid for portion in self.portions for jid in portion.jids]
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is left to push."""
+        return not any(portion.payloads for portion in self.portions)
 
     @property
     def outgoing(self) -> list[Outgoing]:
         """What is left to push."""
-        return [Outgoing(job.jid, job.queue, job.score, job.raw) for job in self.jobs if not job.is_stopped]
+        return [job for portion in self.portions for job in portion.jobs()]
+
+    @property
+    def portions(self) -> Sequence[Portion]:
+        """The same, by where it goes."""
+        if self._jobs is None:
+            return self._portions
+        return portions_of(
+            [Outgoing(job.jid, job.queue, job.score, job.raw) for job in self._jobs if not job.is_stopped]
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedJob:
+class FetchedJob(NamedTuple):
     """
     A job that was fetched and has not started.
 
@@ -216,8 +270,7 @@ class DeadLetter:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobEnd:
+class JobEnd(NamedTuple):
     """
     A job that leaves the place where it was in Redis.
 
@@ -336,6 +389,11 @@ class Extension:
         """It has a hook for pushes."""
         return type(self).push is not Extension.push
 
+    @property
+    def has_around(self) -> bool:
+        """It has a middleware of its own."""
+        return type(self).around is not Extension.around
+
     def wants_pushes(self) -> bool:
         """Asked once a push, or a slice of a bulk push: False lets it pass without a look at the jobs."""
         return True
@@ -356,6 +414,17 @@ class Extension:
             Exception: Whatever it is reaches the caller, and nothing is pushed.
         """
 
+    def deferred(self) -> "AbstractContextManager[Any] | None":
+        """
+        A push that it wants waits for a commit. Returns what is entered around the push once it is made, perhaps in
+        another thread; after a rollback it is never entered, and dropped.
+        """
+        return None
+
+    def may_hold_up(self, payload: Payload) -> bool:
+        """Asked before `admit`: False lets this job start without it."""
+        return type(self).admit is not Extension.admit
+
     def admit(self, job: FetchedJob) -> Postpone | Drop | DeadLetter | None:
         """
         A job that bears one of `payload_keys` was fetched; None starts it.
@@ -367,6 +436,10 @@ class Extension:
 
     def around(self) -> ServerMiddleware | None:
         """What wraps the run of a job that bears one of `payload_keys`, outside the program's server middleware."""
+        return None
+
+    def end_of_success(self, payload: Payload) -> Tally | None:
+        """What `end` returns for a success, where the payload tells all; None has `end` asked. Jobs are cheaper so."""
         return None
 
     def end(self, end: JobEnd) -> Iterable[Effect]:
@@ -387,6 +460,21 @@ class Extension:
         Raises:
             Exception: The worker does not start.
         """
+
+    @property
+    def has_followed(self) -> bool:
+        """It has a hook for what ends push."""
+        return type(self).followed is not Extension.followed
+
+    def followed(self, end: JobEnd, effects: "tuple[Effect, ...]") -> "tuple[Effect, ...]":
+        """
+        What the job's own definition writes with its end, such as the pushes of a workflow's next steps; returns what
+        is to be written in its place.
+        """
+        return effects
+
+    def pretend(self, end: JobEnd) -> None:
+        """In a testing mode a job that bears one of `payload_keys` has run: there is no Redis to write to."""
 
     def maintain(self) -> Sequence[Maintenance]:
         """Asked once, at the start of a worker."""

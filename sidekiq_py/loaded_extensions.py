@@ -7,14 +7,16 @@ asked for that an extension may have; a program that only pushes pays nothing fo
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_py.errors import ConfigError, ExtensionError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     # Loaded by whoever uses an extension; a program that only pushes does not.
-    from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice
+    from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice, Tally
     from sidekiq_py.middleware.chain import ServerMiddleware
     from sidekiq_py.registry import Payload
 
@@ -37,6 +39,9 @@ class LoadedExtensions:
         self._all: tuple[Extension, ...] = ()
         self._pushers: tuple[Extension, ...] = ()
         self._by_key: dict[str, Extension] = {}
+        self._alone: dict[str, tuple[Extension, ...]] = {}
+        # Of those that wrap runs.
+        self._keys_around = _NO_KEYS
         self._has_looked = False
         # By the identity of a run's payload: who minds that run, though the payload does not say so.
         self._minded_runs: dict[int, Extension] = {}
@@ -108,6 +113,11 @@ class LoadedExtensions:
         """
         return bool(self._pushers) and any(_wants(extension, follows) for extension in self._pushers)
 
+    def deferred(self) -> "list[AbstractContextManager[Any]]":
+        """What to enter around a push that waits for a commit, once it is made."""
+        found = [extension.deferred() for extension in self._pushers if extension.wants_pushes()]
+        return [one for one in found if one is not None]
+
     def push(self, jobs: "PushSlice") -> "PushSlice":
         """
         Let each have its say.
@@ -123,6 +133,13 @@ class LoadedExtensions:
     def explained(self, refusal: str) -> Exception | None:
         """What an extension raises for the error of its verb, or None."""
         return next((found for one in self._all if (found := one.explain(refusal)) is not None), None)
+
+    def may_hold_up(self, payload: "Payload") -> bool:
+        """Whether `admission` may have a verdict; also where that cannot be told, which it then says."""
+        try:
+            return any(extension.may_hold_up(payload) for extension in self._minding(payload))
+        except Exception:  # noqa: BLE001 — as above
+            return True
 
     def admission(self, job: "FetchedJob") -> "Postpone | Drop | DeadLetter | None":
         """
@@ -142,8 +159,20 @@ class LoadedExtensions:
 
     def around(self, payload: "Payload") -> "list[ServerMiddleware]":
         """What wraps the run of a job, outermost first."""
-        found = (extension.around() for extension in self._minding(payload))
+        if not self._minded_runs and self._keys_around.isdisjoint(payload):
+            return []
+        found = [extension.around() for extension in self._minding(payload)]
         return [middleware for middleware in found if middleware is not None]
+
+    def end_of_success(self, payload: "Payload") -> "Tally | None":
+        """What a success writes, where one extension alone minds it and its payload tells; else `end_effects` does."""
+        if self._minded_runs:
+            return None
+        minding = self._minding(payload)
+        try:
+            return minding[0].end_of_success(payload) if len(minding) == 1 else None
+        except Exception:  # noqa: BLE001 — `end_effects` will say what is wrong
+            return None
 
     def end_effects(self, end: "JobEnd") -> "tuple[Effect, ...]":
         """
@@ -162,6 +191,26 @@ class LoadedExtensions:
         finally:
             self._minded_runs.pop(id(end.payload), None)
         return tuple(effects)
+
+    def followed(self, end: "JobEnd", effects: "tuple[Effect, ...]") -> "tuple[Effect, ...]":
+        """
+        *effects* of the job's own definition, as extensions leave them.
+
+        Raises:
+            ExtensionError: A hook has raised.
+        """
+        for extension in self._minding(end.payload):
+            if effects and extension.has_followed:
+                try:
+                    effects = extension.followed(end, effects)
+                except Exception as error:
+                    raise ExtensionError(extension.name, "followed", error) from error
+        return effects
+
+    def pretend(self, end: "JobEnd") -> None:
+        """A job that one of them minds has run in a testing mode."""
+        for extension in reversed(self._minding(end.payload)):
+            extension.pretend(end)
 
     def minds(self, payload: "Payload") -> bool:
         """Whether a job bears a key of one of them, or one of them minds this run."""
@@ -207,9 +256,13 @@ class LoadedExtensions:
         self.load_installed()
         return next((names(extension)[name] for extension in self._all if name in names(extension)), None)
 
-    def _minding(self, payload: "Payload") -> "list[Extension]":
+    def _minding(self, payload: "Payload") -> "Sequence[Extension]":
         """In the order of phases, those that own a key of the payload."""
-        owners = {self._by_key[key] for key in self.keys.intersection(payload)}
+        found = [key for key in self._by_key if key in payload]
+        if len(found) == 1 and not self._minded_runs:
+            # As a rule; asked three times a job.
+            return self._alone[found[0]]
+        owners = {self._by_key[key] for key in found}
         if id(payload) in self._minded_runs:
             owners.add(self._minded_runs[id(payload)])
         return [extension for extension in self._all if extension in owners]
@@ -218,6 +271,8 @@ class LoadedExtensions:
         self._all = tuple(sorted(extensions, key=lambda one: one.turn))
         self._pushers = tuple(one for one in self._all if one.has_push)
         self._by_key = {key: one for one in self._all for key in one.payload_keys}
+        self._alone = {key: (one,) for key, one in self._by_key.items()}
+        self._keys_around = frozenset(key for key, one in self._by_key.items() if one.has_around)
         self.keys = frozenset(self._by_key)
 
 

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("sidekiq_py.cli.doctor:doctor", "Look for what is wrong with this Redis and who shares it."),
     "demo": ("sidekiq_py.cli.demo:demo", "Show Python and Ruby on one Redis."),
     "set-aside": ("sidekiq_py.cli.set_aside:set_aside", "Rename keys of a wrong type out of the way."),
+    "ruby-support": ("sidekiq_py.cli.ruby_support:ruby_support", "Print the Ruby file that extensions need."),
     "completion": ("sidekiq_py.cli.completion:completion", "Print the shell's completion script."),
 }
 

@@ -26,8 +26,7 @@ from sidekiq_py.client.outgoing import (
     through,
 )
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redis_access.job_path import push as redis_push
-from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.redis_access.job_path.push import Outgoing, Portion, portions_of
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire import payload as payloads
@@ -43,40 +42,6 @@ _OF_ONE_PUSH = ("args", "jid", "created_at", "enqueued_at", "at")
 _LEAST_SPREAD_SECONDS = 5.0
 
 
-class Portion(NamedTuple):
-    """
-    Jobs that are sent by one command.
-
-    Args:
-        queue: Where to; unused for scheduled jobs.
-        scores: Of scheduled jobs, as text; None puts all into the queue.
-    """
-
-    queue: str
-    scores: list[str] | None
-    jids: list[str]
-    payloads: list[bytes]
-
-    def commands(self, prefix: str) -> list[bytes]:
-        """The packed commands that push them; *prefix* is the pool's `key_prefix`."""
-        if self.scores is None:
-            return redis_push.queue_commands(self.queue, self.payloads, prefix=prefix)
-        return redis_push.schedule_command(list(zip(self.scores, self.payloads, strict=True)), prefix=prefix)
-
-    def jobs(self) -> list[Outgoing]:
-        """Each by itself."""
-        scores: Sequence[str | None] = self.scores or [None] * len(self.jids)
-        return [
-            Outgoing(jid, self.queue, score, raw)
-            for jid, score, raw in zip(self.jids, scores, self.payloads, strict=True)
-        ]
-
-    def tell_pushed(self) -> None:
-        """They stand in Redis."""
-        if PUSH.handlers:
-            tell_pushed(self.queue, self.jids, self.payloads, is_scheduled=self.scores is not None)
-
-
 class Slice(NamedTuple):
     """
     Jobs of one round trip.
@@ -89,9 +54,11 @@ class Slice(NamedTuple):
     jids: list[str | None]
     portions: list[Portion]
 
-    def jobs(self) -> list[Outgoing]:
-        """Each job by itself."""
-        return [job for portion in self.portions for job in portion.jobs()]
+
+def tell_pushed_portion(portion: Portion) -> None:
+    """Its jobs stand in Redis."""
+    if PUSH.handlers:
+        tell_pushed(portion.queue, portion.jids, portion.payloads, is_scheduled=portion.scores is not None)
 
 
 class BulkOrder(NamedTuple):
@@ -115,11 +82,6 @@ class BulkOrder(NamedTuple):
     spread_seconds: float | None = None
     batch_size: int | None = None
     is_plain: bool = False
-
-
-def portion_of(ready: Outgoing) -> Portion:
-    """A single job."""
-    return Portion(ready.queue, None if ready.score is None else [ready.score], [ready.jid], [ready.payload])
 
 
 def order_of_item_bulk(item: Mapping[str, Any], *, batch_size: int | None, spread_interval: Any) -> BulkOrder:
@@ -256,24 +218,9 @@ def _careful_maker(order: BulkOrder, dialect: Dialect, chain: ClientChain) -> Ma
             jids.append(None if kept is None else kept["jid"])
             if kept is not None:
                 ready.append(as_outgoing(kept, dialect, now))
-        return Slice(jids, _portions(ready))
+        return Slice(jids, portions_of(ready))
 
     return make
-
-
-def _portions(ready: list[Outgoing]) -> list[Portion]:
-    """Jobs by where they go, in their order."""
-    found: dict[tuple[str, bool], Portion] = {}
-    for jid, queue, score, raw in ready:
-        place = (queue, False) if score is None else ("", True)
-        portion = found.get(place)
-        if portion is None:
-            portion = found[place] = Portion(queue, None if score is None else [], [], [])
-        if score is not None and portion.scores is not None:
-            portion.scores.append(score)
-        portion.jids.append(jid)
-        portion.payloads.append(raw)
-    return list(found.values())
 
 
 def _moments(order: BulkOrder, each: Iterator[float] | None, count: int) -> list[float | int]:

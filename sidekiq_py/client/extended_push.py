@@ -3,22 +3,25 @@ A push that extensions have a say in: they see the finished jobs, and their comm
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from sidekiq_py import program
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisReplyError, ReplyLostError
-from sidekiq_py.extension import PushedJob, PushSlice
+from sidekiq_py.extension import PushSlice
+from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
 from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
-from sidekiq_py.redis_access.job_path.push import Outgoing, push_commands
+from sidekiq_py.redis_access.job_path.push import Portion
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import Dialect
 
 
 def shown_to_extensions(
-    jobs: Sequence[Outgoing],
+    portions: Sequence[Portion],
     class_name: str,
     options: Mapping[str, Any],
     pool: Pool,
@@ -34,14 +37,12 @@ def shown_to_extensions(
     Raises:
         Exception: What a hook raises; nothing is to be pushed.
     """
-    pushed = [PushedJob(job.jid, job.queue, job.score, job.payload) for job in jobs]
-    return program.extensions.push(PushSlice(pushed, class_name, options, pool, dialect, follows))
+    return program.extensions.push(PushSlice(portions, class_name, options, pool, dialect, follows))
 
 
 def is_left_to_others(pushed: PushSlice) -> bool:
     """There is nothing to send: all jobs were stopped, or a test keeps them."""
-    left = pushed.outgoing
-    return not left or (program.interceptor is not None and program.interceptor(left))
+    return pushed.is_empty or (program.interceptor is not None and program.interceptor(pushed.outgoing))
 
 
 def send(pool: Pool, pushed: PushSlice) -> None:
@@ -56,9 +57,65 @@ def send(pool: Pool, pushed: PushSlice) -> None:
     try:
         pool.run(lambda link: in_flight.write(link, effects), idempotent=pushed.once is not None)
     except ReplyLostError as error:
-        raise PushOutcomeUnknownError([job.jid for job in pushed.outgoing], error) from error
+        raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or refusal from refusal
+
+
+class Slices:
+    """
+    Slices of a bulk push, one behind the other on one connection: the next one is made ready while Redis works on the
+    last one. Every call raises what `send` raises, for the slice before it; so does the end of the block.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._link: Link | None = None
+        self._pending: PushSlice | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        link = self._link
+        try:
+            if kind is None or issubclass(kind, Exception):
+                self.settle()
+        except BaseException:
+            self._pending = None
+            raise
+        finally:
+            if link is not None:
+                if kind is not None:
+                    link.close()
+                self._pool.release(link)
+
+    def send(self, pushed: PushSlice) -> None:
+        """Read what the last slice came to, then send this one."""
+        self.settle()
+        link = self._link = self._link or self._pool.acquire()
+        call, _ = in_flight.write_calls(effects_of(pushed))
+        link.send(link.pack([call]))
+        self._pending = pushed
+
+    def settle(self) -> None:
+        """Read what the last slice came to."""
+        pushed, self._pending = self._pending, None
+        if pushed is None or self._link is None:
+            return
+        try:
+            self._link.receive()
+        except RedisReplyError as refusal:
+            if refusal.code != "NOSCRIPT" and refusal.code not in FAILOVER_CODES:
+                raise program.extensions.explained(str(refusal)) or refusal from refusal
+            # Nothing was written.
+            send(self._pool, pushed)
+        except ReplyLostError as error:
+            if pushed.once is None:
+                raise PushOutcomeUnknownError(pushed.jids, error) from error
+            send(self._pool, pushed)
 
 
 async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
@@ -76,12 +133,12 @@ async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
                 raise
             await pool.batch([full_call])
     except ReplyLostError as error:
-        raise PushOutcomeUnknownError([job.jid for job in pushed.outgoing], error) from error
+        raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or refusal from refusal
 
 
 def effects_of(pushed: PushSlice) -> list[Effect]:
     """What the script writes."""
-    commands = [*pushed.effects, *push_commands(pushed.outgoing)]
+    commands = [*pushed.effects, *(word for portion in pushed.portions for word in portion.script_commands())]
     return [*commands] if pushed.once is None else [Once(*pushed.once, tuple(commands))]

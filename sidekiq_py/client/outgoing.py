@@ -7,6 +7,7 @@ An item is completed (`wire.payload`), goes through the client middleware, has i
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -130,7 +131,22 @@ def deferred(order: Order, dialect: Dialect, push_later: Callable[[Order], None]
     if program.after_commit is None:
         return None
     order = snapshot(order, dialect)
-    return str(order.fields["jid"]) if program.after_commit(partial(push_later, order)) else None
+    around: list[AbstractContextManager[Any]] = []
+    if not program.after_commit(partial(_push_within, around, push_later, order)):
+        return None
+    # Asked for only now, as most pushes find no transaction open.
+    if program.extensions.wants_pushes():
+        around += program.extensions.deferred()
+    return str(order.fields["jid"])
+
+
+def _push_within(
+    around: "list[AbstractContextManager[Any]]", push_later: Callable[[Order], None], order: Order
+) -> None:
+    with ExitStack() as entered:
+        for one in around:
+            entered.enter_context(one)
+        push_later(order)
 
 
 def snapshot(order: Order, dialect: Dialect) -> Order:

@@ -206,20 +206,15 @@ class Client:
     def _push_slices(self, order: "bulk.BulkOrder", dialect: Dialect, fit: "bulk.Fit | None" = None) -> Jids:
         from sidekiq_py.client import bulk
 
+        made = bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit)
+        if program.extensions.wants_pushes():
+            return self._push_extended_slices(order, made, dialect)
         jids: Jids = []
         in_doubt: list[str] = []
-        sent: bulk.Portion | None = None
+        sent: redis_push.Portion | None = None
         try:
             with redis_push.Stream(self.pool) as stream:
-                for one in bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit):
-                    if program.extensions.wants_pushes():
-                        stream.settle()
-                        pushed = self.shown(one.jobs(), order.fields["class"], order.definition)
-                        assert pushed is not None
-                        self.send_slice(pushed)
-                        stopped = pushed.stopped_jids
-                        jids += [None if jid in stopped else jid for jid in one.jids]
-                        continue
+                for one in made:
                     jids += one.jids
                     for portion in one.portions:
                         if program.interceptor is not None and program.interceptor(portion.jobs()):
@@ -227,14 +222,14 @@ class Client:
                         commands = portion.commands(self.pool.key_prefix)
                         stream.settle()
                         if sent is not None:
-                            sent.tell_pushed()
+                            bulk.tell_pushed_portion(sent)
                         sent = portion
                         in_doubt = portion.jids
                         stream.send(commands)
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(in_doubt, error) from error
         if sent is not None:
-            sent.tell_pushed()
+            bulk.tell_pushed_portion(sent)
         return jids
 
     def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:
@@ -315,7 +310,25 @@ class Client:
 
         options = outgoing.options_of(definition)
         dialect = self.detection.dialect(time())
-        return extended_push.shown_to_extensions(jobs, class_name, options, self.pool, dialect, follows)
+        portions = [redis_push.portion_of(job) for job in jobs]
+        return extended_push.shown_to_extensions(portions, class_name, options, self.pool, dialect, follows)
+
+    def _push_extended_slices(self, order: "bulk.BulkOrder", slices: "Iterable[bulk.Slice]", dialect: Dialect) -> Jids:
+        """Slices of a bulk push that extensions have a say in."""
+        from sidekiq_py.client import extended_push  # as above
+
+        jids: Jids = []
+        options = outgoing.options_of(order.definition)
+        with extended_push.Slices(self.pool) as sending:
+            for one in slices:
+                pushed = extended_push.shown_to_extensions(
+                    one.portions, order.fields["class"], options, self.pool, dialect
+                )
+                if not extended_push.is_left_to_others(pushed):
+                    sending.send(pushed)
+                stopped = pushed.stopped_jids
+                jids += [None if jid in stopped else jid for jid in one.jids] if stopped else one.jids
+        return jids
 
     def send_slice(self, pushed: "PushSlice") -> None:
         """

@@ -54,7 +54,7 @@ from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 from sidekiq_py.engine.upkeep.maintenance import MaintenanceThread
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.engine.upkeep.shutdown_watchdog import ShutdownWatchdog
-from sidekiq_py.errors import ConfigError, PayloadError, RedisError, RedisReplyError, TerminatedError
+from sidekiq_py.errors import ConfigError, ExtensionError, PayloadError, RedisError, RedisReplyError, TerminatedError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
@@ -272,8 +272,7 @@ class Launcher:
         """
         check_redis(self._pool, keeps_in_flight=self.config.fetcher == "reliable")
         self._learn_of_extensions()
-        for extension in self._extensions:
-            extension.start(self._pool, self.config)
+        self._start_extensions()
         self._hooks.fire("startup", reraise=True)
         if self.config.job_log:
             self._job_logger.attach()
@@ -605,6 +604,14 @@ class Launcher:
         if monotonic() >= self._learn_at:
             self._learn_of_extensions()
 
+    def _start_extensions(self) -> None:
+        """What Redis refuses one of them, as where it is full, stops no worker: it is there to empty it."""
+        for extension in self._extensions:
+            try:
+                extension.start(self._pool, self.config)
+            except RedisReplyError as error:
+                self._hooks.report(ExtensionError(extension.name, "start", error), {"context": "Extension"})
+
     def _learn_of_extensions(self) -> None:
         """Tell others which payload keys the extensions here own, and hear of theirs."""
         self._learn_at = monotonic() + _LEARN_EVERY_SECONDS
@@ -613,9 +620,8 @@ class Launcher:
         try:
             announced = extension_keys.exchange(self._pool, own)
         except RedisReplyError as error:
-            if error.is_about_server:
-                raise
-            # A user with few rights: other processes' extensions are not watched for.
+            # A user with few rights, or a Redis that is full: other processes' extensions are watched for later.
+            _log.debug("the payload keys of extensions are not exchanged now: %s", error)
             return
         self._surroundings.foreign.learn(announced, own.keys())
 

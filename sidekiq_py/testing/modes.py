@@ -171,6 +171,11 @@ def _mode() -> _Mode | None:
     return _everywhere or _here.get() or _underneath
 
 
+def mode_here() -> object | None:
+    """What stands for the mode that is on in this thread or task: another object for each that was entered."""
+    return _mode()
+
+
 def _switch_hooks() -> None:
     is_on = _modes_on > 0 or _underneath is not None
     program.intercept(_take if is_on else None)

@@ -1,13 +1,17 @@
 """Running a job from its bytes, as a worker would, in the test's own thread or loop."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
 
+from sidekiq_py import program
 from sidekiq_py.client import sync_client
-from sidekiq_py.errors import JobNotFoundError, WrongModeError
+from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.errors import JobFailed, JobNotFoundError, WrongModeError
+from sidekiq_py.extension import EndKind, JobEnd
 from sidekiq_py.middleware import running
 from sidekiq_py.middleware.running import ServerChain
 from sidekiq_py.registry import JobDefinition, registry
@@ -31,12 +35,14 @@ def perform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
     if definition is None:
         return None
     if not definition.is_async:
-        return running.run(definition, payload, payload["queue"], chain)
+        with _ends_of(payload, raw):
+            return running.run(definition, payload, payload["queue"], chain)
     if _is_in_loop():
         raise WrongModeError(
             f"{definition.name} is an `async def` and a loop is running here; use `await adrain()` or `aperform_one()`"
         )
-    return asyncio.run(running.arun(definition, payload, payload["queue"], chain))
+    with _ends_of(payload, raw):
+        return asyncio.run(running.arun(definition, payload, payload["queue"], chain))
 
 
 async def aperform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any:
@@ -44,9 +50,38 @@ async def aperform(raw: bytes, chain: ServerChain, *, is_scheduled: bool) -> Any
     definition, payload = _decoded(raw, is_scheduled)
     if definition is None:
         return None
-    if definition.is_async:
-        return await running.arun(definition, payload, payload["queue"], chain)
-    return await asyncio.to_thread(running.run, definition, payload, payload["queue"], chain)
+    with _ends_of(payload, raw):
+        if definition.is_async:
+            return await running.arun(definition, payload, payload["queue"], chain)
+        return await asyncio.to_thread(running.run, definition, payload, payload["queue"], chain)
+
+
+@contextmanager
+def _ends_of(payload: dict[str, Any], raw: bytes) -> Iterator[None]:
+    """Within the block the job runs; extensions that mind it hear how it ended."""
+    extensions = program.extensions
+    if not extensions.minds(payload):
+        yield
+        return
+    began = monotonic()
+
+    def tell(kind: EndKind, error: BaseException | None) -> None:
+        now, dialect = now_seconds(), sync_client.current().detection.dialect(now_seconds())
+        extensions.pretend(JobEnd(kind, payload, raw, payload["queue"], now, dialect, error, monotonic() - began))
+
+    try:
+        yield
+    except Exception as error:
+        tell(_kind_of(payload, error), error)
+        raise
+    tell("success", None)
+
+
+def _kind_of(payload: Mapping[str, Any], error: Exception) -> EndKind:
+    """A failed job of a testing mode is tried once; a worker would have gone on so."""
+    if payload.get("retry") is False:
+        return "dropped"
+    return "dead" if isinstance(error, JobFailed) or payload.get("retry") == 0 else "retry"
 
 
 def perform_at_once(raw: bytes, chain: ServerChain) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
@@ -21,11 +21,14 @@ from sidekiq_py.web import text
 from sidekiq_py.web.access import Access
 from sidekiq_py.web.throttle import Throttle
 
+T = TypeVar("T")
+
 ASSETS = Path(__file__).parent / "assets"
 DEFAULT_SERVER = ""
 _SAMPLES = 60
 _LEAST_SECONDS = 0.9
 _MOST_QUEUES = 500
+_KEPT_SECONDS = 10.0
 _EXAMINED_FOR_SECONDS = 60.0
 _PATH = re.compile(r"(/[A-Za-z0-9_-]+)+")
 
@@ -92,6 +95,7 @@ class Watch:
         self._looked_at = 0.0
         self._rates: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
         self._sizes: OrderedDict[str, deque[int]] = OrderedDict()
+        self._kept: dict[str, tuple[float, Any]] = {}
 
     def look(self, *, is_live: bool) -> Overview:
         """
@@ -117,6 +121,24 @@ class Watch:
                 self._looked_at = now
             self._last = seen
             return seen
+
+    def recall(self, name: str, read: Callable[[], T], *, is_live: bool) -> T:
+        """
+        What *read* gives, or for one of many looks what it gave within the last ten seconds.
+
+        Args:
+            name: Of what is read; one of few.
+        """
+        now = monotonic()
+        with self._lock:
+            known = self._kept.get(name)
+        if is_live and known is not None and now - known[0] < _KEPT_SECONDS:
+            kept: T = known[1]
+            return kept
+        value = read()
+        with self._lock:
+            self._kept[name] = (now, value)
+        return value
 
     def rates(self) -> list[tuple[float, float]]:
         """Attempts and failures a second, at each look."""

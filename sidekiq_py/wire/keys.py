@@ -64,6 +64,11 @@ def kept(token: str) -> str:
     return f"sidekiq_py:kept:{token}"
 
 
+def counted(token: str) -> str:
+    """Which of its counts a process has written last, so that none is written twice after a lost reply."""
+    return f"sidekiq_py:counted:{token}"
+
+
 def inbox(owner: str, queue_name: str) -> str:
     """Where a blocking move lands a job, for the instant until it is claimed into `in_flight`."""
     return f"sidekiq_py:inbox:{owner}:{queue_name}"

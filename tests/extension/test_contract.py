@@ -279,6 +279,19 @@ class TestRegistration:
 
         eventually(lambda: int(redis_client.hget("tally", "rounds") or 0) >= 3)
 
+    def test_a_worker_with_extensions_starts_on_a_redis_that_is_full(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """It is there to empty it."""
+        tally.is_on = False
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        redis_client.config_set("maxmemory", 1)
+        try:
+            worker.start()
+            eventually(lambda: worker.ran == [1])
+        finally:
+            redis_client.config_set("maxmemory", 0)
+
     def test_a_worker_without_the_extension_leaves_its_jobs_alone(
         self, redis_client, redis_url, tally: Tally, worker: Worker
     ):

@@ -1,18 +1,25 @@
 """Workers are killed while they fire a tick a second: each tick fires once, and none is left out."""
 
+import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import redis
 
+import sidekiq_py as sidekiq
+from sidekiq_py.api import CronJobs
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.support.waiting import eventually
-from tests.support.worker_process import WorkerProcess
+from tests.support.worker_process import REPOSITORY, WorkerProcess
 
 PROGRAM = """
 import os
@@ -81,3 +88,46 @@ def test_each_tick_fires_once_while_workers_are_killed(
     assert len(set(jids)) == len(jids)
     # A run that was cut off by a kill comes again, as any job's.
     assert len(again) <= kills
+
+
+LOOK = """
+import sys
+
+import sidekiq_py as sidekiq
+from sidekiq_py.api import CronJobs
+from sidekiq_py.extensions.periodic.firing import Firing
+from tests.support.kill_worker import Countdown, around_request
+
+url, moment, now = sys.argv[1], sys.argv[2], float(sys.argv[3])
+sidekiq.configure(redis_url=url, sidekiq_version="7")
+if moment:
+    around_request(b"CRON_CLAIM", moment, Countdown(1))
+print(len(Firing().look(CronJobs().pool, now, b"1")))
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+# 2030-01-01 12:00 UTC.
+NOON = 1893499200
+
+
+@pytest.mark.parametrize("moment", ["before", "sent", "read"])
+def test_a_tick_fires_once_whenever_its_process_is_killed(
+    redis_url: str, redis_client: redis.Redis, moment: str
+) -> None:
+    """Before the claim is sent, while it is on its way, or once its reply has been read."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="7")
+    CronJobs().add("* * * * *", "Report", name="report")
+    redis_client.hset("sidekiq_py:cron:cron_job:default:report", "since", "0")
+
+    def look(moment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", LOOK, redis_url, moment, str(NOON + 61.0)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+
+    assert look(moment).returncode == -signal.SIGKILL
+    eventually(lambda: redis_client.info("clients")["connected_clients"] <= 2)
+    first = redis_client.llen("queue:default")
+    second = look("")
+
+    assert second.returncode == 0, second.stderr
+    assert first + int(second.stdout) == 1
+    assert redis_client.llen("queue:default") == 1
+    assert first == (0 if moment == "before" else 1)

@@ -114,6 +114,16 @@ def test_a_wrong_name_or_password_opens_nothing(password_hash, name, secret):
     assert "sidekiq_py_session" not in visitor.cookies
 
 
+def test_a_refused_sign_in_is_logged(password_hash, caplog):
+    """On one line, whatever the name holds, and without the password."""
+    visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}), client="192.0.2.7")
+
+    sign_in(visitor, "eve\nroot signed in", "hunter2")
+
+    assert "name 'eve\\nroot signed in', from 192.0.2.7" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
 def test_guessing_is_slowed_down(password_hash, monkeypatch):
     """After five failures even the right password has to wait."""
     visitor = Visitor(asgi_app(accounts={"ada": Account(password_hash)}))

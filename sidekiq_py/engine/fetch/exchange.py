@@ -14,7 +14,7 @@ from typing import Any
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.direct_handoff import succession
 from sidekiq_py.engine.fetch.fetcher import claimed
-from sidekiq_py.engine.fetch.settle import Acknowledgements, Settler, end_call, forget
+from sidekiq_py.engine.fetch.settle import Acknowledgements, Ends, Settler, forget
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Question
@@ -265,20 +265,25 @@ class Exchange:
             self._settler, {owner: [unit for unit in units if unit.end is None] for owner, units in gathered.items()}
         )
         questions = [unit.question for unit in ended if unit.question is not None]
-        commands: list[Command] = [end_call(unit) for unit in ended]
-        commands += [*done.commands, *fetch, *[question.command for question in questions]]
+        ends = Ends(self._settler, ended)
+        commands: list[Command] = [
+            *ends.commands,
+            *done.commands,
+            *fetch,
+            *[question.command for question in questions],
+        ]
         # Of a few ends what they push is fetched here before one who waits is served: going on costs less than
         # waking him.
-        together = 0 < len(ended) <= _MOST_ENDS_IN_A_TURN
+        together = 0 < len(ends.commands) <= _MOST_ENDS_IN_A_TURN
         replies = self._link.transaction(commands) if together else self._link.batch(commands)
         rest = iter(replies)
-        ended_replies = list(islice(rest, len(ended)))
+        ended_replies = list(islice(rest, len(ends.commands)))
         done_replies = list(islice(rest, len(done.commands)))
         fetched = list(islice(rest, len(fetch)))
         for question, answer in zip(questions, rest, strict=True):
             _tell(question, answer)
         if ended:
-            self._settler.note_ends(self._link, ended, ended_replies)
+            ends.note(self._link, ended_replies)
         # What is refused is handed in by itself; the fetch beside it may have brought jobs.
         done.note(done_replies)
         gathered.clear()

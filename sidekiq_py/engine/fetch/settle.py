@@ -261,7 +261,8 @@ class Settler:
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
         for part in sliced([unit for unit in units if unit.end is not None]):
-            self.note_ends(self._link, part, self._link.batch([end_call(unit) for unit in part]))
+            ends = Ends(self, part)
+            ends.note(self._link, self._link.batch(ends.commands))
         done = [unit for unit in units if unit.end is None]
         if done:
             self.note_done(owner, done, raise_first(self._link.batch(done_commands(owner, done))))
@@ -286,6 +287,18 @@ class Settler:
         # One that is gone was most likely removed by the first try, whose reply was lost; it is counted now.
         self._count(removed + min(sum(unit.is_sent_again for unit in units), len(units) - removed))
         forget(owner, [unit.field for unit in units])
+
+    def note_tallied(self, link: Link, units: Sequence[UnitOfWork], reply: Any) -> None:
+        """What became of ends that were handed in as one; where that was refused, each is handed in by itself."""
+        owner = units[0].owner
+        assert owner is not None
+        if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
+            [reply] = link.batch([tallied_calls(units)[1]])
+        if isinstance(reply, RedisReplyError):
+            self.note_ends(link, units, link.batch([end_call(unit) for unit in units]))
+        else:
+            self._told.clear()
+            self.note_done(owner, units, [reply])
 
     def note_ends(self, link: Link, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
         """
@@ -369,6 +382,54 @@ def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
     assert owner is not None
     assert unit.end is not None
     return in_flight.settle_call(owner.name, unit.field, *unit.end, unit.listed)
+
+
+class Ends:
+    """
+    Ends to be handed in with others: those that are shares of one verb go as one command.
+
+    Args:
+        units: Each with an `end`.
+    """
+
+    def __init__(self, settler: Settler, units: Iterable[UnitOfWork]) -> None:
+        self._settler = settler
+        self._single: list[UnitOfWork] = []
+        self._groups: list[list[UnitOfWork]] = []
+        found: dict[Any, list[UnitOfWork]] = {}
+        for unit in units:
+            assert unit.end is not None
+            vital = unit.end[0]
+            if len(vital) == 1 and type(vital[0]) is in_flight.Tally:
+                found.setdefault((unit.owner, vital[0][:3]), []).append(unit)
+            else:
+                self._single.append(unit)
+        for group in found.values():
+            if len(group) == 1:
+                self._single += group
+            else:
+                self._groups += sliced(group)
+        self.commands: list[Command] = [end_call(unit) for unit in self._single]
+        self.commands += [tallied_calls(group)[0] for group in self._groups]
+
+    def note(self, link: Link, replies: Sequence[Any]) -> None:
+        """
+        Take in the replies.
+
+        Args:
+            link: By which they were handed in; it is free again.
+        """
+        self._settler.note_ends(link, self._single, replies[: len(self._single)])
+        for group, reply in zip(self._groups, replies[len(self._single) :], strict=True):
+            self._settler.note_tallied(link, group, reply)
+
+
+def tallied_calls(units: Sequence[UnitOfWork]) -> tuple[Command, Command]:
+    """The command that ends them as one, and the one for a server that does not know the script."""
+    owner = units[0].owner
+    assert owner is not None
+    jobs = [(unit.field, unit.raw if unit.is_listed else None, unit.end[0][0]) for unit in units if unit.end]
+    return in_flight.settle_many_calls(owner.name, jobs)  # type: ignore[arg-type] # as the caller has looked
 
 
 def done_commands(owner: Owner, units: Iterable[UnitOfWork]) -> Sequence[Command]:

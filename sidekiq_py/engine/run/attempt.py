@@ -28,7 +28,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
-from sidekiq_py.outcome import Attempt, EndKind, Outcome
+from sidekiq_py.outcome import Attempt, EndKind, Outcome, Question
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.job_path.push import Outgoing
@@ -90,8 +90,11 @@ class Surroundings:
         """What wraps the run of a job: the program's middleware, and outside of it that of extensions that mind it."""
         if not self.extensions.minds(payload):
             return self.chain
+        found = self.extensions.around(payload)
+        if not found:
+            return self.chain
         chain = self.chain.copy()
-        for middleware in reversed(self.extensions.around(payload)):
+        for middleware in reversed(found):
             chain.prepend(middleware)
         return chain
 
@@ -119,7 +122,8 @@ class Surroundings:
             return outcome
         end = JobEnd(kind, payload, raw, queue, now, self.dialect(), error, seconds, outcome.member, outcome.score)
         try:
-            return outcome._replace(vital=(*outcome.vital, *self.extensions.end_effects(end)))
+            own = self.extensions.followed(end, outcome.vital)
+            return outcome._replace(vital=(*own, *self.extensions.end_effects(end)))
         except ExtensionError as failure:
             if outcome.kind == "done":
                 raise
@@ -269,35 +273,57 @@ class AttemptEnd:
     ) -> None:
         around = self._around
         now = now_seconds()
+        effects: Sequence[in_flight.Effect] = ()
         # Of any other outcome `_carry_out` tells them.
         if (outcome is None or outcome.kind == "done") and around.extensions.minds(payload):
             try:
-                outcome = around.with_ends_of_extensions(
-                    outcome or Outcome("done", payload),
-                    payload,
-                    unit.raw,
-                    unit.queue,
-                    error=None,
-                    seconds=seconds,
-                    now=now,
-                )
+                if outcome is None:
+                    tally = around.extensions.end_of_success(payload)
+                    if tally is None:
+                        end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
+                        effects = around.extensions.end_effects(end)
+                    else:
+                        effects = (tally,)
+                else:
+                    outcome = around.with_ends_of_extensions(
+                        outcome,
+                        payload,
+                        unit.raw,
+                        unit.queue,
+                        error=None,
+                        seconds=seconds,
+                        now=now,
+                    )
             except ExtensionError as error:
                 self._fail(unit, payload, definition, error, seconds)
                 return
         if may_wait:
             seconds = 0.0
-        if outcome is None:
+        if outcome is None and effects:
+            self._finish(unit, payload, effects, in_flight.count_commands(utc_day(now), failed=False), seconds)
+        elif outcome is None:
             self.acknowledge(unit, payload, seconds)
         elif outcome.kind == "done" and outcome.afterwards is None:
             # Like any success it may wait a moment for others, as nobody waits for word of it.
             counters: Sequence[in_flight.Effect] = in_flight.count_commands(utc_day(now), failed=False)
             if outcome.trims:
                 counters = [*outcome.trims, *counters]
-            self._fetcher.finish(unit, outcome.vital, counters, seconds, outcome.question)
-            if SETTLE.handlers:
-                job_events.settled("done", payload, unit.raw, unit.queue)
+            self._finish(unit, payload, outcome.vital, counters, seconds, outcome.question)
         else:
             self._carry_out(unit, payload, None, outcome, now)
+
+    def _finish(
+        self,
+        unit: UnitOfWork,
+        payload: Payload,
+        vital: Sequence[in_flight.Effect],
+        counters: Sequence[in_flight.Effect],
+        seconds: float,
+        question: Question | None = None,
+    ) -> None:
+        self._fetcher.finish(unit, vital, counters, seconds, question)
+        if SETTLE.handlers:
+            job_events.settled("done", payload, unit.raw, unit.queue)
 
     def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
         """The attempt succeeded, and that is all there is to write."""

@@ -227,6 +227,9 @@ class Processor:
 
     def _is_held_up(self, unit: UnitOfWork, payload: Payload) -> bool:
         """An extension does not let it start now, and it has been seen to: nothing is counted as started."""
+        if not self._extensions.may_hold_up(payload):
+            self._held_up.forget(payload)
+            return False
         around = self._around
         now = now_seconds()
         try:

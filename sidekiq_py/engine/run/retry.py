@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol
 
 from sidekiq_py.config import Config
-from sidekiq_py.errors import PayloadError, Shutdown
+from sidekiq_py.errors import JobFailed, PayloadError, Shutdown
 from sidekiq_py.outcome import Attempt, Conclude, Outcome
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.wire.dialect import Dialect
@@ -189,7 +189,7 @@ def _judge(failure: _Failure, payload: Payload) -> Outcome:
             job=payload,
         )
         return _dead_letter(failure, payload)
-    if _is_exhausted(failure, payload, retry, count):
+    if isinstance(failure.error, JobFailed) or _is_exhausted(failure, payload, retry, count):
         return _exhaust(failure, payload)
     wanted = _wanted_delay(failure, payload, count)
     if wanted == "discard":

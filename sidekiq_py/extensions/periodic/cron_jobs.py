@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 from sidekiq_py import program
@@ -12,7 +13,7 @@ from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.extensions.periodic import firing, loading, sidekiq_scheduler, store
 from sidekiq_py.extensions.periodic.cron_text import CronText
 from sidekiq_py.extensions.periodic.declared import make
-from sidekiq_py.extensions.periodic.layout import arguments_of, epoch_of
+from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, arguments_of, epoch_of
 from sidekiq_py.extensions.periodic.store import Run, StoredJob
 from sidekiq_py.extensions.periodic.ticks import previous_time, upcoming
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -311,7 +312,6 @@ class CronJobs:
 
 def _extension() -> Any:
     """The one that is in use, for its settings."""
-    from sidekiq_py.extensions.periodic import PeriodicJobs  # which imports this package whole
-
     program.extensions.load_installed()
-    return program.extensions.find(PeriodicJobs.name) or PeriodicJobs()
+    # In a source tree that is not installed nobody has brought it in.
+    return program.extensions.find("periodic") or SimpleNamespace(namespaces=(DEFAULT_NAMESPACE,), cron_version=None)

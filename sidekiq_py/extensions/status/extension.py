@@ -10,7 +10,7 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import Effect, EndKind, Extension, JobEnd, PushSlice, Verb
 from sidekiq_py.extensions.status import keys
-from sidekiq_py.extensions.status.progress import Runs, aprogress, progress
+from sidekiq_py.extensions.status.progress import Run, Runs, aprogress, progress
 from sidekiq_py.middleware.chain import ServerMiddleware
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps
@@ -63,12 +63,13 @@ class StatusExtension(Extension):
         left = self.runs.leave(end.payload)
         if left is None and end.payload.get(OPTION) is not True:
             return ()
-        pending, was_stopped = left or ({}, False)
-        status = "stopped" if was_stopped and end.kind == "success" else _STATUS[end.kind]
-        fields = {**pending, "status": status}
-        if status != "retrying":
-            fields["ended_at"] = int(end.now)
-        return [keys.write(end.jid, end.now, fields)]
+        run, fields = left or (Run(end.payload, has_status=True, audiences=()), {})
+        if run.has_status:
+            status = "stopped" if run.was_stopped and end.kind == "success" else _STATUS[end.kind]
+            fields["status"] = status
+            if status != "retrying":
+                fields["ended_at"] = int(end.now)
+        return run.commands(fields, end.now)
 
     def _progress(self, job: Any) -> Callable[..., None]:
         return progress(self.runs, job)

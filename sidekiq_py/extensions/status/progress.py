@@ -8,8 +8,8 @@ process, or by the script that ends the job. Each write reads along whether some
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
@@ -25,6 +25,9 @@ Payload = dict[str, Any]
 
 _log = logging.getLogger("sidekiq")
 
+AUDIENCES = "progress"
+# What those hear who are no status.
+_FOR_ALL = ("at", "total", "message")
 LEAST_PAUSE_SECONDS = 0.1
 _DEFAULT_TOTAL = 100
 # What a job may not write as a field of its own. Source: sidekiq-status 4.0.0, storage.rb, `RESERVED_FIELDS`.
@@ -33,31 +36,61 @@ _RESERVED = frozenset(
 )
 
 
+class Audience(Protocol):
+    """
+    Who else is told how far jobs are: an extension has them as its entries of the listing `AUDIENCES`.
+    """
+
+    def wants(self, payload: Payload) -> bool:
+        """Whether it wants to hear of this run."""
+
+    def command(self, payload: Payload, said: Mapping[str, Any]) -> Command:
+        """What writes `at`, `total` and `message`, those that are new. The last of it rides with the run's end."""
+
+
 class Run:
     """
     One run that writes its status.
 
     Args:
         payload: The dict of that very run.
+        has_status: It has a hash.
+        audiences: Who else wants to hear of it.
 
     Attributes:
-        is_shown: Somebody wants to see it; else what it says is dropped.
         pending: What was said and not written yet.
         was_stopped: `Stopped` was raised in it.
     """
 
-    __slots__ = ("is_shown", "jid", "lock", "next_at", "payload", "pending", "stop_is_asked", "total", "was_stopped")
+    __slots__ = (
+        *("audiences", "has_status", "jid", "lock", "next_at", "payload", "pending", "stop_is_asked", "total"),
+        "was_stopped",
+    )
 
-    def __init__(self, payload: Payload, *, is_shown: bool) -> None:
+    def __init__(self, payload: Payload, *, has_status: bool, audiences: Sequence[Audience]) -> None:
         self.payload = payload
         self.jid = str(payload.get("jid"))
-        self.is_shown = is_shown
+        self.has_status = has_status
+        self.audiences = audiences
         self.lock = threading.Lock()
         self.pending: dict[str, Any] = {}
         self.next_at = 0.0
         self.total: float = _DEFAULT_TOTAL
         self.stop_is_asked = False
         self.was_stopped = False
+
+    @property
+    def is_shown(self) -> bool:
+        """Somebody wants to see it; else what it says is dropped."""
+        return self.has_status or bool(self.audiences)
+
+    def commands(self, fields: Mapping[str, Any], now: float) -> list[Command]:
+        """Those that write *fields*."""
+        found = [keys.write(self.jid, now, dict(fields))] if self.has_status else []
+        said = {name: fields[name] for name in _FOR_ALL if name in fields}
+        if said:
+            found += [one.command(self.payload, said) for one in self.audiences]
+        return found
 
 
 class Runs:
@@ -85,9 +118,9 @@ class Runs:
         Raises:
             RedisError: Its status could not be written.
         """
-        run = Run(payload, is_shown=True)
+        run = Run(payload, has_status=True, audiences=_audiences(payload))
         self._runs[run.jid] = run
-        _write(_pool(), run.jid, {"status": "working", "started_at": int(now_seconds())})
+        _write(_pool(), run, {"status": "working", "started_at": int(now_seconds())})
 
     def of(self, job: Any) -> Run:
         """The run of the current job; the first time Redis is asked whether anybody wants to see it."""
@@ -95,19 +128,21 @@ class Runs:
         # One that went back to its queue by a stop may run here again.
         if run is None or run.payload is not job.payload:
             # In a test that keeps its pushes nobody looks, and there may be no Redis to ask.
-            is_shown = program.interceptor is None and bool(_pool().command("EXISTS", keys.of(job.jid)))
-            self._runs[job.jid] = run = Run(job.payload, is_shown=is_shown)
+            is_test = program.interceptor is not None
+            has_status = not is_test and bool(_pool().command("EXISTS", keys.of(job.jid)))
+            audiences = () if is_test else _audiences(job.payload)
+            self._runs[job.jid] = run = Run(job.payload, has_status=has_status, audiences=audiences)
             self._mind(job.payload)
-            if is_shown:
+            if has_status:
                 run.pending = {"status": "working", "started_at": int(now_seconds())}
         return run
 
-    def leave(self, payload: Payload) -> tuple[dict[str, Any], bool] | None:
+    def leave(self, payload: Payload) -> tuple[Run, dict[str, Any]] | None:
         """
         A run has ended.
 
         Returns:
-            What it said and has not written, and whether it was stopped; None if nobody wants to see its status.
+            The run, and what it said and has not written; None if nobody wants to see it.
         """
         run = self._runs.pop(str(payload.get("jid")), None)
         if run is None or not run.is_shown:
@@ -115,7 +150,7 @@ class Runs:
         with run.lock:
             # From here on the thread finds nothing to write.
             pending, run.pending = run.pending, {}
-        return pending, run.was_stopped
+        return run, pending
 
     def say(self, run: Run, fields: dict[str, Any]) -> None:
         """
@@ -148,7 +183,7 @@ class Runs:
         fields, run.pending = run.pending, {}
         run.next_at = self._monotonic() + LEAST_PAUSE_SECONDS
         try:
-            run.stop_is_asked = _write(_pool(), run.jid, fields) == b"true"
+            run.stop_is_asked = _write(_pool(), run, fields) == b"true"
         except BaseException:
             run.pending = {**fields, **run.pending}
             raise
@@ -248,11 +283,18 @@ def _pool() -> Pool:
     return sync_client.current().pool
 
 
-def _write(pool: Pool, jid: str, fields: dict[str, Any]) -> bytes | None:
+def _audiences(payload: Payload) -> list[Audience]:
+    found = (audience for extension in program.extensions for audience in extension.entries(AUDIENCES))
+    return [audience for audience in found if audience.wants(payload)]
+
+
+def _write(pool: Pool, run: Run, fields: dict[str, Any]) -> bytes | None:
     """Write, and read whether the job is to stop, in one round trip."""
-    commands: list[Command] = [keys.write(jid, now_seconds(), fields)]
+    commands = run.commands(fields, now_seconds())
+    if not commands:
+        return None
     call, full_call = in_flight.write_calls(commands)
-    stop = ("HGET", keys.of(jid), "stop")
+    stop = ("HGET", keys.of(run.jid), "stop")
 
     def send(link: Any) -> bytes | None:
         replies = link.batch([call, stop])

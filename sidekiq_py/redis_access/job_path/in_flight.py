@@ -41,6 +41,7 @@ FENCED = "FENCED"
 STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
 # Lua can hand about 8,000 values to one command.
 _SLICE = 1000
+_COUNTED_TTL_SECONDS = 3600
 _KEPT = "@"
 _DAY_SECONDS = 24 * 3600
 _LEASE_COUNT = 4
@@ -288,6 +289,27 @@ def count_processed(link: Link, day: str, count: int) -> None:
         link.command("EXPIRE", daily, STAT_TTL_SECONDS)
 
 
+def begin_count(link: Link, key: str, before: str) -> None:
+    """Make *key* ready for `count_processed_once`; may be repeated until that is sent."""
+    link.command("SET", key, before, "EX", _COUNTED_TTL_SECONDS)
+
+
+def count_processed_once(link: Link, day: str, count: int, *, key: str, before: str, mark: str) -> None:
+    """
+    `count_processed` that may be sent again after a lost reply: the text at *key* says which was written last.
+
+    Args:
+        before: What stands there if this one was not written yet.
+        mark: What stands there afterwards.
+    """
+    commands: tuple[Command, ...] = (
+        ("INCRBY", keys.STAT_PROCESSED, count),
+        ("COUNT", keys.stat_processed_on(day), count, STAT_TTL_SECONDS),
+        ("SET", key, mark, "EX", _COUNTED_TTL_SECONDS),
+    )
+    write(link, (), [Held(key, before, commands)])
+
+
 class Counted(tuple[Command, ...]):
     """The commands of `count_commands`, which stand in nearly every end: their words are put together once."""
 
@@ -387,9 +409,25 @@ class Take(NamedTuple):
     queue_keys: tuple[str, ...]
 
 
+class Tally(NamedTuple):
+    """
+    A verb of an extension whose commands can be taken together: the ends of many jobs that write nothing else go out as
+    one, for those of them that are still in flight.
+
+    Args:
+        first: Words of the verb that all have.
+        words: The job's own, behind them.
+    """
+
+    verb: str
+    key: str
+    first: tuple[Any, ...]
+    words: tuple[Any, ...]
+
+
 _NONE_LISTED: Mapping[bytes, bytes] = {}
 
-Effect = Command | Once | Join | Unless | Held | Take
+Effect = Command | Once | Join | Unless | Held | Take | Tally
 """What a job's end writes. All are tuples; a command is one of no class of its own."""
 
 
@@ -428,6 +466,28 @@ def settle_call(
 ) -> tuple[Any, ...]:
     """The command by which `settle` ends a job, to be sent along with others; the script may have to be loaded."""
     return _script_for(vital).call(*_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed))
+
+
+def settle_many_calls(
+    owner: str, jobs: Sequence[tuple[bytes, bytes | None, Tally]]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """
+    The command that ends several jobs at once, and the one for a server that does not know the script. The reply is how
+    many were still in flight.
+
+    Args:
+        jobs: Field, bytes if it is listed, and end of each; all for one verb, key and beginning.
+    """
+    _, _, tally = jobs[0]
+    numbers: dict[str, int] = {}
+    arguments: list[Any] = [tally.verb, len(tally.first), len(tally.words), *tally.first]
+    for field, listed, own in jobs:
+        place = _key_of(owner, field, listed)
+        number = numbers.setdefault(place, len(numbers) + 1)
+        arguments += (number, "0" if listed is None else "1", field if listed is None else listed, *own.words)
+    script = verbs.script("settle_many")
+    parts = [*numbers, tally.key], arguments
+    return script.call(*parts), script.full_call(*parts)
 
 
 def _key_of(owner: str, field: bytes, listed: bytes | None) -> str:
@@ -532,6 +592,8 @@ def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any
 
 
 def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
+    if isinstance(effect, Tally):
+        return [(effect.verb, effect.key, *effect.first, *effect.words)]
     if isinstance(effect, Take):
         return [("TAKE", *effect[:4], *_take_keys(effect.owner, effect.queue_keys)(numbers))]
     if not isinstance(effect, Once | Unless | Held | Join):

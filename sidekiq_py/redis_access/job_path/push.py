@@ -58,20 +58,60 @@ def schedule_command(entries: Sequence[tuple[str, bytes]], *, prefix: str) -> li
     return [pack_command(("ZADD", prefix + keys.SCHEDULE, *arguments))]
 
 
-def push_commands(jobs: Sequence[Outgoing]) -> list[Command]:
-    """The commands, not packed, that push *jobs*, for a script that does so beside other things."""
-    by_queue: dict[str, list[bytes]] = {}
-    scheduled: list[str | bytes] = []
-    for job in jobs:
-        if job.score is None:
-            by_queue.setdefault(job.queue, []).append(job.payload)
-        else:
-            scheduled += (job.score, job.payload)
-    commands: list[Command] = [("SADD", keys.QUEUES, *by_queue)] if by_queue else []
-    commands += (("LPUSH", keys.queue(queue), *payloads) for queue, payloads in by_queue.items())
-    if scheduled:
-        commands.append(("ZADD", keys.SCHEDULE, *scheduled))
-    return commands
+class Portion(NamedTuple):
+    """
+    Jobs that are sent by one command.
+
+    Args:
+        queue: Where to; of no meaning for scheduled jobs.
+        scores: Of scheduled jobs, as text; None puts all into the queue.
+    """
+
+    queue: str
+    scores: list[str] | None
+    jids: list[str]
+    payloads: list[bytes]
+
+    def commands(self, prefix: str) -> list[bytes]:
+        """The packed commands that push them; *prefix* is the pool's `key_prefix`."""
+        if self.scores is None:
+            return queue_commands(self.queue, self.payloads, prefix=prefix)
+        return schedule_command(list(zip(self.scores, self.payloads, strict=True)), prefix=prefix)
+
+    def script_commands(self) -> list[Command]:
+        """The same, not packed, for a script that does so beside other things."""
+        if self.scores is None:
+            return [("SADD", keys.QUEUES, self.queue), ("LPUSH", keys.queue(self.queue), *self.payloads)]
+        words = [word for entry in zip(self.scores, self.payloads, strict=True) for word in entry]
+        return [("ZADD", keys.SCHEDULE, *words)]
+
+    def jobs(self) -> list[Outgoing]:
+        """Each by itself."""
+        scores: Sequence[str | None] = self.scores or [None] * len(self.jids)
+        return [
+            Outgoing(jid, self.queue, score, raw)
+            for jid, score, raw in zip(self.jids, scores, self.payloads, strict=True)
+        ]
+
+
+def portion_of(ready: Outgoing) -> Portion:
+    """A single job."""
+    return Portion(ready.queue, None if ready.score is None else [ready.score], [ready.jid], [ready.payload])
+
+
+def portions_of(jobs: Sequence[Outgoing]) -> list[Portion]:
+    """Jobs by where they go, in their order."""
+    found: dict[tuple[str, bool], Portion] = {}
+    for jid, queue, score, raw in jobs:
+        place = (queue, False) if score is None else ("", True)
+        portion = found.get(place)
+        if portion is None:
+            portion = found[place] = Portion(queue, None if score is None else [], [], [])
+        if score is not None and portion.scores is not None:
+            portion.scores.append(score)
+        portion.jids.append(jid)
+        portion.payloads.append(raw)
+    return list(found.values())
 
 
 def push_one(pool: Pool, queue: str, payload: bytes) -> None:

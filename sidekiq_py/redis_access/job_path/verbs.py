@@ -35,7 +35,7 @@ class Verbs:
 
     def __init__(self) -> None:
         self._known: dict[str, Verb] = {}
-        self._script: Script | None = None
+        self._scripts: dict[str, Script] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
@@ -55,15 +55,16 @@ class Verbs:
                 raise ConfigError(f"{verb.name!r} cannot name a verb; use capitals and an underscore, as in ACME_LOCK")
             if self._known.setdefault(verb.name, verb) != verb:
                 raise ConfigError(f"two extensions have a verb {verb.name}; give one of them another name")
-            self._script = None
+            self._scripts.clear()
 
-    def script(self) -> Script:
-        """`settle.lua` with all verbs."""
-        if self._script is None:
+    def script(self, name: str = "settle") -> Script:
+        """`settle.lua`, or `settle_many.lua`, with all verbs."""
+        script = self._scripts.get(name)
+        if script is None:
             # Sorted, so that all processes with the same extensions send the same text.
-            texts = [f"VERBS.{name} = {self._known[name].source.strip()}" for name in sorted(self._known)]
-            self._script = Script("settle", seam=b"--@verbs", filling="\n".join(texts).encode())
-        return self._script
+            texts = [f"VERBS.{verb} = {self._known[verb].source.strip()}" for verb in sorted(self._known)]
+            script = self._scripts[name] = Script(name, seam=b"--@verbs", filling="\n".join(texts).encode())
+        return script
 
 
 verbs = Verbs()

@@ -16,9 +16,15 @@ def exchange(pool: Pool, own: Mapping[str, str]) -> dict[str, str]:
         own: Of each key, what is left undone where a job that bears it runs without its extension.
 
     Raises:
-        RedisError: As `Pool.batch`.
+        RedisError: As `Pool.command`.
     """
-    told = [("HSET", keys.EXTENSION_KEYS, *(part for pair in own.items() for part in pair))] if own else []
-    *_, flat = pool.batch([*told, ("HGETALL", keys.EXTENSION_KEYS)])
-    texts = [part.decode(errors="replace") for part in flat]
+    announced = _read(pool)
+    if own.items() <= announced.items():
+        return announced
+    pool.command("HSET", keys.EXTENSION_KEYS, *(part for pair in own.items() for part in pair))
+    return {**announced, **own}
+
+
+def _read(pool: Pool) -> dict[str, str]:
+    texts = [part.decode(errors="replace") for part in pool.command("HGETALL", keys.EXTENSION_KEYS)]
     return dict(zip(texts[::2], texts[1::2], strict=True))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from starlette.responses import Response
 
@@ -25,7 +26,7 @@ def overview(visit: Visit) -> Response:
     watch = visit.server.watch
     seen = watch.look(is_live=visit.is_live)
     rates = watch.rates()
-    values = _bars(visit, period)
+    values = watch.recall(period, partial(_bars, visit, period), is_live=visit.is_live)
     report, trouble = visit.server.examiner.look()
     findings = [] if report is None else list(report.findings(*_WORST_FIRST))
     findings.sort(key=lambda found: _WORST_FIRST.index(found[1].level))

@@ -1,5 +1,7 @@
 """Signing in and out."""
 
+import logging
+
 from starlette.responses import Response
 
 from sidekiq_py.web.access import SESSION_COOKIE, SESSION_SECONDS
@@ -8,6 +10,9 @@ from sidekiq_py.web.text import duration
 from sidekiq_py.web.visit import Visit
 
 _LONGEST = 1024
+_SHOWN = 80
+
+_log = logging.getLogger("sidekiq.web")
 
 
 def form(visit: Visit) -> Response:
@@ -31,6 +36,7 @@ def sign_in(visit: Visit) -> Response:
         return visit.page("sign_in.html", 429, trouble=told)
     session = visit.site.access.sign_in(name, secret)
     if session is None:
+        _log.warning("a sign-in was refused: name %s, from %s", ascii(name[:_SHOWN]), client.host if client else "?")
         return visit.page("sign_in.html", 401, trouble="That is not right. Check the name and the password or token.")
     throttle.succeed(*keys)
     visit.set_cookie(SESSION_COOKIE, session, SESSION_SECONDS)

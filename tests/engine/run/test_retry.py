@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sidekiq_py.config import Config
 from sidekiq_py.engine.run.retry import Outcome, after_failure, is_caused_by_shutdown, retry_jitter_seconds
-from sidekiq_py.errors import Shutdown
+from sidekiq_py.errors import JobFailed, Shutdown
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, backtrace_lines, error_class_name
 from tests.engine.failing import Boom, FailingJob, raised
@@ -158,6 +158,15 @@ def test_kill_ends_the_job_now() -> None:
 
     assert (outcome.kind, outcome.announce_death, outcome.score) == ("dead", True, NOW)
     assert exhausted == ["a1"]
+
+
+def test_a_job_whose_input_is_bad_dies_at_once() -> None:
+    """Another try would end no better: no block is asked for a delay."""
+    outcome = Attempt().fail(error=JobFailed("row 3 has no e-mail"), job=answering(5))
+
+    assert (outcome.kind, outcome.announce_death, outcome.score) == ("dead", True, NOW)
+    assert outcome.member is not None
+    assert b'"error_message":"row 3 has no e-mail"' in outcome.member
 
 
 @pytest.mark.parametrize(

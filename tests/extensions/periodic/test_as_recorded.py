@@ -37,14 +37,15 @@ SITUATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("situation", SITUATIONS)
+# 1.2.0 appends the moment of the save, and has no field for it.
+BY_RELEASE = [(version, name) for version in VERSIONS for name in SITUATIONS if version > "1.2.0" or "date" not in name]
+
+
+@pytest.mark.parametrize(("version", "situation"), BY_RELEASE)
 def test_the_keys_are_those_that_the_gem_leaves(
     version: str, situation: str, pool: Pool, redis_client: redis.Redis
 ) -> None:
     """Hashes with their fields in order, sets, histories and the job that is pushed."""
-    if version == "1.2.0" and "date" in situation:
-        pytest.skip("1.2.0 appends the moment of the save, and has no field for it")
     recorded = json.loads((RECORDED / f"{version}.json").read_text())["situations"][situation]
     given = dict(SITUATIONS[situation])
     job = given.pop("job")

@@ -3,16 +3,19 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.errors import RedisReplyError, ReplyLostError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.cron_jobs import CronJobs
 from sidekiq_py.extensions.periodic.firing import Firing
+from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path import in_flight
 from tests.extensions.periodic.conftest import NOON
 
 Look = Callable[[float], list[str]]
@@ -50,6 +53,22 @@ def test_of_two_processes_one_fires(start: Start, pool: Pool, queued: Queued) ->
     pushed = [firing.look(pool, NOON + 60.5, b"1") for firing in processes]
 
     assert [len(jids) for jids in pushed] == [1, 0]
+    assert len(queued()) == 1
+
+
+def test_what_has_fired_counts_where_nothing_else_says_so(
+    start: Start, pool: Pool, redis_client: redis.Redis, queued: Queued
+) -> None:
+    """Another process has read the timetable before, and the gem's list is gone by the time it claims."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    one, other = Firing(), Firing()
+    one.look(pool, NOON + 58, b"1")
+    other.look(pool, NOON + 58, b"1")
+    one.look(pool, NOON + 60.5, b"1")
+    redis_client.delete(f"{REPORT}:enqueued")
+
+    assert other.look(pool, NOON + 60.6, b"1") == []
     assert len(queued()) == 1
 
 
@@ -158,11 +177,10 @@ def test_a_status_that_changed_since_it_was_read_counts(start: Start, pool: Pool
     sidekiq.periodic("* * * * *", job_named(), name="report")
     start()
     firing = Firing()
-    firing.look(pool, NOON + 1, b"1")
+    firing.look(pool, NOON + 58, b"1")
     redis_client.hset(REPORT, "status", "disabled")
 
-    assert firing.look(pool, NOON + 5.5, b"1") == []
-    assert firing.look(pool, NOON + 5.9, b"1") == []
+    assert firing.look(pool, NOON + 60.5, b"1") == []
     assert redis_client.llen("queue:default") == 0
 
 
@@ -389,3 +407,25 @@ def test_a_worker_without_the_rights_runs_jobs_all_the_same(
     finally:
         redis_client.execute_command("ACL", "DELUSER", "few")
     assert "periodic jobs neither are written nor fire here" in caplog.text
+
+
+def test_a_lost_reply_is_no_tick_lost_and_none_fired_twice(
+    start: Start, pool: Pool, queued: Queued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script is sent again, and finds its own claim."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    write, sent = in_flight.write, []
+
+    def lose_the_first_reply(link: Link, effects: Any) -> None:
+        sent.append(effects)
+        write(link, effects)
+        if len(sent) == 1:
+            raise ReplyLostError("the connection broke")
+
+    monkeypatch.setattr(in_flight, "write", lose_the_first_reply)
+
+    [jid] = Firing().look(pool, NOON + 60.5, b"1")
+
+    assert len(sent) == 2
+    assert [json.loads(raw)["jid"] for raw in queued()] == [jid]

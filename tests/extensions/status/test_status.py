@@ -27,9 +27,11 @@ def _here(redis_url: str) -> Iterator[None]:
     """The program's Redis is the test's."""
     sidekiq.configure(redis_url=redis_url, sidekiq_version="7.3.2")
     program.extensions.load_installed()
+    before = {definition.name for definition in registry}
     yield
     program.reset()
-    registry.clear()
+    for name in {definition.name for definition in registry} - before:
+        registry.remove(name)
 
 
 @pytest.fixture
@@ -214,7 +216,7 @@ def test_a_job_that_says_much_writes_ten_times_a_second() -> None:
 
     runs._flush = flush  # type: ignore[method-assign]
     runs._later = lambda run: None  # type: ignore[method-assign]
-    run = Run({"jid": "1"}, is_shown=True)
+    run = Run({"jid": "1"}, has_status=True, audiences=())
     runs._runs["1"] = run
 
     for step in range(1000):
@@ -222,7 +224,7 @@ def test_a_job_that_says_much_writes_ten_times_a_second() -> None:
         runs.say(run, {"at": step})
 
     assert len(writes) == 10
-    assert runs.leave(run.payload) == ({"at": 999}, False)
+    assert runs.leave(run.payload) == (run, {"at": 999})
 
 
 def test_a_quiet_job_shows_what_it_said_last(redis_client: redis.Redis, work: Callable[[], None]) -> None:

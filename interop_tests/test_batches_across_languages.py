@@ -1,0 +1,378 @@
+"""Batches whose jobs, callbacks and openers are Python's and real Ruby's."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import sidekiq_py as sidekiq
+from interop_tests.conftest import StartRuby
+from interop_tests.support.ruby import RubyRelease, run_ruby
+from sidekiq_py import program
+from sidekiq_py.cli import ruby_support
+from sidekiq_py.client import sync_client
+from sidekiq_py.extensions.batches.audit import Audit
+from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.extensions.batches.ruby_runs import RubyRuns
+from sidekiq_py.registry import registry
+from tests.support.waiting import eventually
+
+WAIT_SECONDS = 30
+PROGRAM = "batches.rb"
+
+RunRuby = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def app(ruby_release: RubyRelease, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The program in Python, and the support file for that in Ruby."""
+    program.reset()
+    program.configure(redis_url=redis_url, sidekiq_version=ruby_release.sidekiq_version)
+    kept = list(registry)
+    registry.clear()
+    support = tmp_path / "sidekiq_py.rb"
+    support.write_text(ruby_support.text())
+    monkeypatch.setenv("SIDEKIQ_PY_SUPPORT", str(support))
+    yield
+    sync_client.current().close()
+    registry.clear()
+    for definition in kept:
+        registry.add(definition)
+    program.reset()
+
+
+@pytest.fixture
+def ruby(ruby_release: RubyRelease, redis_url: str) -> RunRuby:
+    """Runs Ruby code in a program that has loaded the support file, but is no worker."""
+    return lambda code, **values: run_ruby(ruby_release, code, redis_url, also=[PROGRAM], **values)
+
+
+@pytest.fixture
+def ruby_worker(start_ruby: StartRuby) -> Any:
+    """Ruby's worker."""
+    return start_ruby(program=PROGRAM, queues=["ruby", "default"])
+
+
+@pytest.fixture
+def python_calls() -> list[tuple[str, str, Any]]:
+    """What the callback in Python was called with; it, and a job, are declared."""
+    calls: list[tuple[str, str, Any]] = []
+
+    @sidekiq.job(name="python_done", queue="python")
+    def done(bid: str, event: str, options: Any) -> None:
+        calls.append((event, bid, options))
+
+    @sidekiq.job(name="python_deed", queue="python")
+    def deed(*args: Any) -> None:
+        pass
+
+    return calls
+
+
+def callbacks(client: redis.Redis) -> list[Any]:
+    """What Ruby's callbacks have noted."""
+    return [json.loads(line) for line in client.lrange("callbacks", 0, -1)]
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_python_s_batch_of_ruby_jobs(python_calls: list[Any], redis_client: redis.Redis) -> None:
+    """Ruby's ends move its counters; its callbacks are a Python job, a Ruby class, and a Ruby job by its name."""
+    deed = sidekiq.ruby_job("BatchDeed", queue="ruby")
+    batch = sidekiq.Batch(description="mixed")
+    batch.on("success", "python_done", {"import_id": 42}).on("success", "BatchDone#on_success", 5)
+    with batch.jobs():
+        for _ in range(5):
+            deed.perform_async("ok")
+        sidekiq.Client().push({"class": "python_deed", "args": [], "queue": "python"})
+
+    with sidekiq.embed(queues=["python"]):
+        batch.wait(WAIT_SECONDS, until="success")
+        eventually(lambda: python_calls and callbacks(redis_client), WAIT_SECONDS)
+
+    assert python_calls == [("success", batch.bid, {"import_id": 42})]
+    assert callbacks(redis_client) == [["success", batch.bid, 5, 6, 0]]
+    assert redis_client.keys("sidekiq_py:batches:ruby:*") == []
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_ruby_s_batch_of_jobs_in_both_languages(
+    ruby: RunRuby, python_calls: list[Any], redis_client: redis.Redis
+) -> None:
+    """Opened by a Ruby program that is no worker."""
+    bid = ruby(
+        """
+        batch = SidekiqPy::Batch.new
+        batch.description = "from Ruby"
+        batch.on(:complete, BatchDone, "n" => 1)
+        batch.on(:success, BatchDone, "n" => 2)
+        batch.on(:success, {"class" => "python_done", "queue" => "python"}, {"n" => 3})
+        batch.jobs do
+          100.times { |number| BatchDeed.perform_async("ok", number) }
+          Sidekiq::Client.push_bulk("class" => "python_deed", "queue" => "python", "args" => [[1], [2]])
+          BatchDeed.perform_in(1, "ok")
+        end
+        return batch.bid
+        """
+    )
+
+    with sidekiq.embed(queues=["python"]):
+        status = Batch.find(bid).wait(WAIT_SECONDS, until="success")
+        eventually(lambda: python_calls and len(callbacks(redis_client)) == 2, WAIT_SECONDS)
+
+    assert (status.total, status.pending, status.description) == (103, 0, "from Ruby")
+    assert sorted(entry[:3] for entry in callbacks(redis_client)) == [
+        ["complete", bid, {"n": 1}],
+        ["success", bid, {"n": 2}],
+    ]
+    assert python_calls == [("success", bid, {"n": 3})]
+
+
+def test_ruby_s_jobs_are_pushed_as_without_a_batch(ruby: RunRuby, redis_client: redis.Redis) -> None:
+    """But for the key, behind those that Sidekiq's client has."""
+    jobs = ruby(
+        """
+        BatchDeed.perform_async("ok")
+        batch = SidekiqPy::Batch.new
+        batch.jobs { BatchDeed.perform_async("ok") }
+        return Sidekiq.redis { |conn| conn.lrange("queue:ruby", 0, -1) }
+        """
+    )
+
+    member, plain = (json.loads(job) for job in jobs)
+    assert set(member) - set(plain) == {"sidekiq_py_batch"}
+    assert type(member["enqueued_at"]) is type(plain["enqueued_at"])
+    assert [key for key in member if key != "sidekiq_py_batch"] == list(plain)
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_failures_retries_and_deaths_in_ruby(redis_client: redis.Redis) -> None:
+    """A job that fails and succeeds later, one that dies, one that is dropped."""
+    redis_client.set("broken", 1)
+    batch = sidekiq.Batch()
+    for event in ("complete", "success", "death"):
+        batch.on(event, "BatchDone#on_" + event, event)
+    with batch.jobs():
+        sidekiq.ruby_job("BatchDeed", queue="ruby", retry=5).perform_async("fail_while", "broken")
+        dead = sidekiq.ruby_job("BatchFragile", queue="ruby", retry=0).perform_async("fail_while", "broken")
+        sidekiq.ruby_job("BatchDropped", queue="ruby", retry=False).perform_async("fail_while", "broken")
+
+    status = batch.wait(WAIT_SECONDS)
+    eventually(lambda: batch.status().dead == 2, WAIT_SECONDS)
+    assert status.pending == 3
+    assert dead in batch.status().dead_jids
+    members = batch.status().as_dict()["members"]
+    assert {one["error"]["error_message"] for one in members} == {"no e-mail"}
+    redis_client.delete("broken")
+    batch.remove([one["jid"] for one in members if one["error"]["class"] == "BatchDropped"])
+    eventually(lambda: batch.status().failures == 0, WAIT_SECONDS)
+    batch.retry_failed()
+    batch.wait(WAIT_SECONDS, until="success")
+
+    eventually(lambda: len(callbacks(redis_client)) == 3, WAIT_SECONDS)
+    assert sorted(entry[0] for entry in callbacks(redis_client)) == ["complete", "death", "success"]
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_job_adds_to_its_batch(redis_client: redis.Redis) -> None:
+    """From its run, also to a batch that Python has opened."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("add", "add", "add", "write", "done", 1)
+
+    status = batch.wait(WAIT_SECONDS, until="success")
+
+    assert (status.total, status.openers) == (4, [])
+    assert redis_client.get("done") == b"1"
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_children_across_languages(ruby: RunRuby, python_calls: list[Any]) -> None:
+    """A child that Ruby opens within a parent's block; the parent's callback is Python's."""
+    parent, child = ruby(
+        """
+        done = {"class" => "python_done", "queue" => "python"}
+        parent = SidekiqPy::Batch.new.on(:success, done, "parent")
+        child = SidekiqPy::Batch.new.on(:success, done, "child").on(:complete, BatchDone)
+        parent.jobs { child.jobs { BatchDeed.perform_async("ok") } }
+        return [parent.bid, child.bid]
+        """
+    )
+
+    with sidekiq.embed(queues=["python"], concurrency=1):
+        status = Batch.find(parent).wait(WAIT_SECONDS, until="success")
+        eventually(lambda: len(python_calls) == 2, WAIT_SECONDS)
+
+    assert python_calls == [("success", child, "child"), ("success", parent, "parent")]
+    assert (status.total, status.children) == (2, 1)
+
+
+def test_invalidated_jobs_do_not_run_in_ruby(start_ruby: StartRuby, redis_client: redis.Redis) -> None:
+    """They are counted; `complete` follows."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("write", "ran", 1)
+    batch.invalidate()
+
+    start_ruby(program=PROGRAM, queues=["ruby"])
+
+    status = batch.wait(WAIT_SECONDS)
+    assert (status.invalidated, status.success) == (1, False)
+    assert redis_client.get("ran") is None
+
+
+def test_a_job_of_a_ruby_process_that_is_killed_runs_again(
+    ruby_worker: Any, start_ruby: StartRuby, redis_client: redis.Redis
+) -> None:
+    """It was marked at its start; BRPOP had left it nowhere."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("ledger_and_wait_for", "runs", 1, "gate")
+    eventually(lambda: redis_client.llen("runs") == 1, WAIT_SECONDS)
+    ruby_worker.kill()
+    [identity] = redis_client.smembers("sidekiq_py:batches:ruby")
+    runs = RubyRuns(away_seconds=0.05)
+    pool = sync_client.current().pool
+    runs.run(pool)
+    assert redis_client.llen("queue:ruby") == 0
+    redis_client.delete(identity)
+    redis_client.set("gate", 1)
+
+    def is_pushed_again() -> bool:
+        runs.run(pool)
+        return bool(redis_client.llen("queue:ruby"))
+
+    eventually(is_pushed_again, WAIT_SECONDS)
+    start_ruby(program=PROGRAM, queues=["ruby"])
+
+    batch.wait(WAIT_SECONDS, until="success")
+    assert redis_client.llen("runs") == 2
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_ruby_processes_bear_a_label(redis_client: redis.Redis) -> None:
+    """By which the doctor tells those that have loaded the file."""
+    [identity] = redis_client.smembers("processes")
+    assert "sidekiq_py" in json.loads(redis_client.hget(identity, "info"))["labels"]
+
+
+def test_ruby_s_errors_name_the_batch(ruby: RunRuby) -> None:
+    """As Python's do."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        pass
+
+    errors = ruby(
+        """
+        gone = begin
+          SidekiqPy::Batch.new("nosuch").jobs {}
+        rescue SidekiqPy::Batch::Gone => error
+          error.message
+        end
+        done = begin
+          SidekiqPy::Batch.new(bid).jobs {}
+        rescue SidekiqPy::Batch::Done => error
+          error.message
+        end
+        return [gone, done]
+        """,
+        bid=batch.bid,
+    )
+
+    assert errors == ["batch nosuch: gone", f"batch {batch.bid}: done"]
+
+
+def test_killed_ruby_processes_leave_no_batch_waiting(
+    ruby_worker: Any, start_ruby: StartRuby, redis_client: redis.Redis
+) -> None:
+    """What they ran is pushed again, and what BRPOP has lost is found by the audit: no batch hangs."""
+    deed = sidekiq.ruby_job("BatchDeed", queue="ruby")
+    batches = [sidekiq.Batch(callback_queue="callbacks").on("complete", "BatchDone#on_complete") for _ in range(5)]
+    for batch in batches:
+        with batch.jobs():
+            deed.perform_bulk([["sleep", 0.01]] * 60)
+    pool = sync_client.current().pool
+    runs, audit = RubyRuns(away_seconds=0.05), Audit(quiet_seconds=-1)
+    worker = ruby_worker
+    for done in (60, 150):
+        eventually(lambda done=done: redis_client.llen("queue:ruby") < 300 - done, WAIT_SECONDS)
+        worker.kill()
+        for identity in redis_client.smembers("sidekiq_py:batches:ruby"):
+            redis_client.delete(identity)
+        worker = start_ruby(program=PROGRAM, queues=["ruby"])
+
+    def is_settled() -> bool:
+        runs.run(pool)
+        if redis_client.llen("queue:ruby") or redis_client.hlen(f"sidekiq_py:batches:ruby:{living()}"):
+            return False
+        audit.run(pool)
+        return all(batch.status().complete for batch in batches)
+
+    def living() -> str:
+        return str(redis_client.srandmember("processes").decode())
+
+    eventually(is_settled, WAIT_SECONDS, every_seconds=0.2)
+    lost = sum(batch.status().lost for batch in batches)
+    assert lost <= 20
+    assert redis_client.llen("queue:callbacks") == len(batches)
+    assert sum(batch.status().pending for batch in batches) == lost
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_rows_of_jobs_in_both_languages(ruby: RunRuby, python_calls: list[Any], redis_client: redis.Redis) -> None:
+    """Of a batch that Ruby opens: each has its row, and each language says how its jobs end."""
+    redis_client.set("broken", 1)
+    bid = ruby(
+        """
+        batch = SidekiqPy::Batch.new
+        batch.track = true
+        batch.jobs do
+          BatchDeed.perform_async("ok", 1)
+          BatchFragile.perform_async("fail_while", "broken")
+          Sidekiq::Client.push_bulk("class" => "python_deed", "queue" => "python", "args" => [[1], [2]])
+          BatchDeed.perform_in(3600, "ok")
+        end
+        return batch.bid
+        """
+    )
+    batch = Batch.find(bid)
+
+    with sidekiq.embed(queues=["python"]):
+        eventually(lambda: batch.rows.counts()["finished"] == 3 and batch.rows.counts()["dead"] == 1, WAIT_SECONDS)
+
+    rows = list(batch.rows)
+    assert [(row.klass, row.args) for row in rows] == [
+        ("BatchDeed", ["ok", 1]),
+        ("BatchFragile", ["fail_while", "broken"]),
+        ("python_deed", [1]),
+        ("python_deed", [2]),
+        ("BatchDeed", ["ok"]),
+    ]
+    assert [row.attempts for row in rows] == [1, 1, 1, 1, 0]
+    assert rows[1].error is not None
+    assert rows[1].error["error_message"] == "no e-mail"
+    assert (rows[4].state, rows[4].scheduled_at is None) == ("enqueued", False)
+    redis_client.delete("broken")
+    assert batch.retry_failed() == 1
+    eventually(lambda: batch.rows.counts()["finished"] == 4, WAIT_SECONDS)
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_job_says_that_its_input_is_bad(redis_client: redis.Redis) -> None:
+    """It dies at once, whatever its retries, and its row says `failed`."""
+    batch = sidekiq.Batch(track=True)
+    batch.on("death", "BatchDone#on_death")
+    with batch.jobs():
+        sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("refuse", "row 3 has no e-mail")
+
+    batch.wait(WAIT_SECONDS)
+
+    [row] = batch.rows.page("failed").rows
+    assert row.error is not None
+    assert (row.error["error_message"], row.attempts) == ("row 3 has no e-mail", 1)
+    eventually(lambda: callbacks(redis_client), WAIT_SECONDS)
+    assert (redis_client.zcard("retry"), redis_client.zcard("dead")) == (0, 1)
+    assert batch.retry_failed() == 1
+    eventually(lambda: batch.rows.page("failed").rows and batch.rows.page("failed").rows[0].attempts == 2, WAIT_SECONDS)

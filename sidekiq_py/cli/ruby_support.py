@@ -1,0 +1,28 @@
+"""`sidekiq-py ruby-support`: what a Ruby application needs to take part in what extensions add."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from sidekiq_py.program import extensions
+
+
+@click.command("ruby-support")
+def ruby_support() -> None:
+    """
+    Print the Ruby file that lets Ruby jobs and programs take part: batches, and what other extensions add.
+
+    \b
+    Rails:      sidekiq-py ruby-support > config/initializers/sidekiq_py.rb
+    Without it: sidekiq-py ruby-support > sidekiq_py.rb
+                and require it in the file that `sidekiq -r` loads
+    """
+    click.echo(text(), nl=False)
+
+
+def text() -> str:
+    """The file: a head of its own, and the part of each extension."""
+    extensions.load_installed()
+    head = (Path(__file__).parent / "ruby_support.rb").read_text("utf-8").replace("@@version@@", version("sidekiq_py"))
+    return "\n".join([head, *(code for extension in extensions if (code := extension.ruby_code()))])

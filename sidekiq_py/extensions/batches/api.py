@@ -1,0 +1,61 @@
+"""`sidekiq_py.api.Batches`."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from sidekiq_py.api.source import client_for
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.extensions.batches import state, steps
+from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.extensions.batches.state import STATES, BatchStatus, State
+
+__all__ = ["Batches"]
+
+_PAGE = 100
+
+
+class Batches:
+    """
+    All batches, the newest first.
+
+        for status in Batches(): print(status.bid, status.state, status.progress)
+        Batches().in_state("open")
+
+    Args:
+        pool: Whose Redis: a `Pool`, a redis-py client, or a URL. Without it and *client*, the program's.
+        client: Instead of *pool*.
+    """
+
+    def __init__(self, *, pool: Any = None, client: Client | None = None) -> None:
+        self._client = client_for(pool, client)
+
+    def __repr__(self) -> str:
+        return f"<Batches {self._client!r}>"
+
+    def __len__(self) -> int:
+        return int(self._client.pool.command("ZCARD", steps.ALL))
+
+    def __bool__(self) -> bool:
+        # It is an object also where there is no batch.
+        return True
+
+    def __iter__(self) -> Iterator[BatchStatus]:
+        ids = state.bids(self._client.pool)
+        while page := list(islice(ids, _PAGE)):
+            yield from (status for status in state.read_many(self._client.pool, page) if status is not None)
+
+    def in_state(self, wanted: State) -> Iterator[BatchStatus]:
+        """Those that are open, running, complete or a success, the newest first."""
+        if wanted not in STATES:
+            raise ValueError(f"{wanted!r} is no state of a batch; use one of {', '.join(STATES)}")
+        return (status for status in self if status.state == wanted)
+
+    def find(self, bid: str) -> Batch:
+        """
+        A batch to act on.
+
+        Raises:
+            BatchGoneError: There is none.
+        """
+        return Batch.find(bid, client=self._client)

@@ -1,0 +1,214 @@
+"""
+Lost members: jobs can leave by other hands, and a batch must not wait for them for good.
+
+Ruby's Web UI deletes a job, a Ruby process is killed between its BRPOP and the mark of the start, a dead set is
+trimmed. A batch that nobody adds to and that has not moved for ten minutes is compared with all that Redis holds:
+queues, sets, jobs in flight, and what each process says it runs. A member that is found nowhere in two such looks,
+between which the batch has not moved, counts as lost, which is a death. Jobs that go from place to place may be
+missed by one look.
+
+It runs in one process of the fleet; two of them at once do no harm.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.api.processes import WorkSet
+from sidekiq_py.extensions.batches import ruby_runs, state, steps
+from sidekiq_py.extensions.batches.retrying import membership_in, standing
+from sidekiq_py.extensions.batches.state import BatchStatus
+from sidekiq_py.logs import counted
+from sidekiq_py.redis_access.connection.pool import Pool
+
+_log = logging.getLogger("sidekiq")
+
+QUIET_SECONDS = 600.0
+_PAGE = 100
+# Numbers that one step declares lost, and that a log line names.
+_SLICE = 1000
+_SHOWN = 10
+_LONGEST_PAUSE_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspicion:
+    """
+    What one look has not found.
+
+    Args:
+        changed_at: When the batch last moved, as it stands in Redis.
+        numbers: Of the members.
+    """
+
+    changed_at: bytes
+    numbers: frozenset[int]
+
+
+class Audit:
+    """
+    The looks of one process.
+
+    Args:
+        quiet_seconds: A batch that has moved since is left alone.
+    """
+
+    def __init__(self, *, quiet_seconds: float = QUIET_SECONDS) -> None:
+        self._quiet_seconds = quiet_seconds
+        self._suspicions: dict[str, _Suspicion] = {}
+        # When a batch whose members were all found is looked at again, and how long that was put off.
+        self._next_looks: dict[str, tuple[float, float]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Audit suspicions={len(self._suspicions)}>"
+
+    def run(self, pool: Pool) -> float | None:
+        """
+        One look; returns the seconds until the next one where something is missing.
+
+        Raises:
+            RedisError: As `Pool.run` does.
+        """
+        # A user with few rights, of a fleet without batches, may ask this and nothing below.
+        if not pool.command("EXISTS", steps.ALL):
+            return None
+        _forget_the_gone(pool)
+        _deliver_late(pool)
+        missing = {status.bid: (changed_at, numbers) for status, changed_at, numbers in self._candidates(pool)}
+        if missing:
+            for record in _all_jobs(pool):
+                membership = membership_in(record)
+                if membership is not None and membership.bid in missing:
+                    missing[membership.bid][1].discard(membership.number)
+        found_none = False
+        for bid, (changed_at, numbers) in missing.items():
+            if numbers:
+                found_none = True
+                self._suspect(pool, bid, _Suspicion(changed_at, frozenset(numbers)))
+            else:
+                self._suspicions.pop(bid, None)
+                self._put_off(bid)
+        for bid in self._suspicions.keys() - missing.keys():
+            del self._suspicions[bid]
+        return min(self._quiet_seconds, 60.0) if found_none else None
+
+    def _candidates(self, pool: Pool) -> Iterator[tuple[BatchStatus, bytes, set[int]]]:
+        now = _server_seconds(pool)
+        for page in _pages(state.bids(pool, newest_first=False, running=True)):
+            for status in state.read_many(pool, page):
+                if status is not None and self._is_due(status, now):
+                    numbers = waiting_numbers(pool, status.bid)
+                    if numbers:
+                        changed_at = pool.command("HGET", steps.key(status.bid), "changed_at") or b""
+                        yield status, changed_at, numbers
+
+    def _is_due(self, status: BatchStatus, now: float) -> bool:
+        """Nobody outside may add, and it has not moved for long. What its own members add ends with them."""
+        if any(opener.number is None for opener in status.openers):
+            return False
+        if status.changed_at is None or now - status.changed_at < self._quiet_seconds:
+            self._next_looks.pop(status.bid, None)
+            return False
+        at, _ = self._next_looks.get(status.bid, (0.0, 0.0))
+        return time.monotonic() >= at
+
+    def _put_off(self, bid: str) -> None:
+        """All are there: jobs may wait for a worker for days, and each look reads all that Redis holds."""
+        _, last = self._next_looks.get(bid, (0.0, 0.0))
+        pause = min(max(self._quiet_seconds, 2 * last), _LONGEST_PAUSE_SECONDS)
+        self._next_looks[bid] = (time.monotonic() + pause, pause)
+
+    def _suspect(self, pool: Pool, bid: str, now: _Suspicion) -> None:
+        before = self._suspicions.get(bid)
+        if before is None or before.changed_at != now.changed_at:
+            self._suspicions[bid] = now
+            return
+        del self._suspicions[bid]
+        numbers = sorted(before.numbers & now.numbers)
+        changed_at = now.changed_at
+        for start in range(0, len(numbers), _SLICE):
+            part = numbers[start : start + _SLICE]
+            lost = int(steps.call(pool, "lose", bid, changed_at, *part))
+            if lost < 0:
+                return
+            _log.error(
+                "batch %s has lost %s, which Redis holds nowhere (number %s%s); see `sidekiq-py batches show %s`",
+                bid,
+                counted(lost, "job"),
+                ", ".join(map(str, part[:_SHOWN])),
+                ", …" if len(part) > _SHOWN else "",
+                bid,
+            )
+            changed_at = pool.command("HGET", steps.key(bid), "changed_at") or b""
+
+
+def waiting_numbers(pool: Pool, bid: str) -> set[int]:
+    """The numbers of members that have not succeeded, died or gone: each has to stand somewhere."""
+    key = steps.key(bid)
+    blocks, bits, others = pool.batch(
+        [("HGETALL", f"{key}:blocks"), ("GET", f"{key}:succeeded"), ("HGETALL", f"{key}:members")]
+    )
+    found: set[int] = set()
+    for start, used in zip(blocks[::2], blocks[1::2], strict=True):
+        # The others are the marks of slices.
+        if b"+" not in start:
+            found.update(_unset(bits or b"", int(start), int(start) + int(used)))
+    for number, text in zip(others[::2], others[1::2], strict=True):
+        if not text.startswith(b"failed:"):
+            found.discard(int(number))
+    return found
+
+
+def _unset(bits: bytes, start: int, end: int) -> Iterable[int]:
+    return (at for at in range(start, end) if at >> 3 >= len(bits) or not bits[at >> 3] & (0x80 >> (at & 7)))
+
+
+def _all_jobs(pool: Pool) -> Iterator[JobRecord]:
+    yield from standing(pool)
+    for _, _, work in WorkSet(pool=pool):
+        yield work.job
+    for raw in ruby_runs.payloads(pool):
+        yield JobRecord(raw)
+
+
+def _forget_the_gone(pool: Pool) -> None:
+    """Strike batches that have expired off the lists."""
+    for name in (steps.ALL, steps.RUNNING, steps.INVALID):
+        cursor = b"0"
+        while True:
+            cursor, flat = pool.command("ZSCAN", name, cursor, "COUNT", _PAGE)
+            bids = flat[::2]
+            there = pool.batch([("EXISTS", steps.key(bid.decode())) for bid in bids]) if bids else []
+            gone = [bid for bid, is_there in zip(bids, there, strict=True) if not is_there]
+            if gone:
+                pool.command("ZREM", name, *gone)
+            if cursor == b"0":
+                break
+
+
+def _deliver_late(pool: Pool) -> None:
+    """Callbacks that a queue has refused, because its key was no list."""
+    for page in _pages(state.bids(pool)):
+        for bid, fields in zip(
+            page, pool.batch([("HKEYS", f"{steps.key(bid)}:callbacks") for bid in page]), strict=True
+        ):
+            if any(field.startswith(b"late:") for field in fields):
+                steps.call(pool, "deliver_late", bid, idempotent=False)
+
+
+def _pages(bids: Iterable[str]) -> Iterator[list[str]]:
+    page: list[str] = []
+    for bid in bids:
+        page.append(bid)
+        if len(page) == _PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def _server_seconds(pool: Pool) -> float:
+    seconds, micros = pool.command("TIME")
+    return int(seconds) + int(micros) / 1e6

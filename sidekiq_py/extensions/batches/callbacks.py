@@ -1,0 +1,89 @@
+"""
+Callbacks: made when the batch is opened, as the bytes of a job that lack nothing but `enqueued_at`.
+
+Whoever ends the last member, in whatever language, enqueues them as they stand: nobody has to know the options of the
+callback's job, and all client middleware has been passed.
+"""
+
+import hashlib
+import re
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.extensions.batches.errors import BatchError
+from sidekiq_py.registry import JobDefinition, registry
+
+Event = Literal["complete", "success", "death"]
+EVENTS: tuple[Event, ...] = ("complete", "success", "death")
+
+RUBY_RUNNER = "SidekiqPy::Batch::Callback"
+"""The Ruby job, of the support file, that calls `on_<event>(status, options)` of a plain class."""
+
+_STAMP = re.compile(rb',"enqueued_at":[0-9.eE+-]+\}\Z')
+
+O_contra = TypeVar("O_contra", contravariant=True)
+
+
+class CallbackJob(Protocol[O_contra]):
+    """A declared job that can be a callback: it takes the batch's id, the event, and the options."""
+
+    def perform_async(self, bid: str, event: str, options: O_contra, /) -> str | None:
+        """As every declared job has it."""
+
+
+class Callback(NamedTuple):
+    """
+    What is to be enqueued.
+
+    Args:
+        target: A declared job, or the class that the payload names; `"Billing::ImportDone#on_success"` is a method of a
+            plain Ruby class.
+        options: JSON, handed to the job.
+    """
+
+    event: Event
+    target: Any
+    options: Any
+
+
+def jid_of(bid: str, event: str, number: int) -> str:
+    """The id of a callback's job: the same whoever enqueues it."""
+    return hashlib.sha1(f"{bid}:{event}:{number}".encode(), usedforsecurity=False).hexdigest()[:24]
+
+
+def definition_of(target: Any) -> JobDefinition | None:
+    """The declared job that *target* is, or names."""
+    if isinstance(target, str):
+        return registry.find(target)
+    found = getattr(target, "__sidekiq_job__", None)
+    return found if isinstance(found, JobDefinition) else None
+
+
+def text_of(callback: Callback, number: int, bid: str, queue: str | None, client: Client) -> bytes | None:
+    """
+    What stands in Redis for a callback: its queue, a line feed, its bytes up to `enqueued_at`. None: a client
+    middleware stopped it.
+
+    Raises:
+        SidekiqError: It cannot be a job's.
+    """
+    event, target, options = callback
+    item: dict[str, Any]
+    if isinstance(target, str) and "#" in target:
+        item = {"class": RUBY_RUNNER, "args": [bid, event, options, target]}
+    else:
+        definition = definition_of(target)
+        item = {"class": target if definition is None else definition.job, "args": [bid, event, options]}
+    if queue is not None:
+        item["queue"] = queue
+    item["jid"] = jid_of(bid, event, number)
+    ready = client.prepare(item)
+    if ready is None:
+        return None
+    if ready.score is not None or _STAMP.search(ready.payload) is None:
+        raise BatchError(
+            f"the callback {target!r} of batch {bid} cannot be scheduled; a client middleware has set `at`"
+        )
+    if "\n" in ready.queue:
+        raise BatchError(f"the callback {target!r} of batch {bid} goes to {ready.queue!r}, which is no name of a queue")
+    return ready.queue.encode() + b"\n" + _STAMP.sub(b"", ready.payload)

@@ -1,0 +1,174 @@
+"""
+Hearing of what happens to a tracked batch: its scripts publish each change on a channel of the batch.
+
+Somebody who has just subscribed, also after a lost connection, reads what there is: so the first change comes at once
+and names nothing. What happens within a moment comes as one change, as a page is not to be drawn a thousand times a
+second.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.extensions.batches import steps
+from sidekiq_py.extensions.batches.errors import BatchGoneError
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+
+EVERY_SECONDS = 0.25
+IDLE_SECONDS = 15.0
+_LONGEST_PAUSE_SECONDS = 5.0
+# Nothing is waited for longer in one call, so that a thread that waits for an async program ends soon after it.
+_LONGEST_WAIT_SECONDS = 1.0
+_SLOWEST_REPLY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """
+    What has happened since the last one.
+
+    Args:
+        states: The states that rows have come to, each by the number of its row; only the last one of each row.
+        events: `complete`, `success`, `death`.
+        is_fresh: Somebody has just subscribed, or again: what was before is not told.
+    """
+
+    states: dict[int, str] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    is_fresh: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether there is something new to read."""
+        return self.is_fresh or bool(self.states or self.events)
+
+
+class Listener:
+    """
+    One who listens to a batch. Use one of `changes` and `achanges`, once.
+
+    Args:
+        every: Seconds between two changes, at least.
+        idle: Seconds after which an empty change comes.
+    """
+
+    def __init__(self, pool: Pool, bid: str, every: float, idle: float) -> None:
+        self._pool = pool
+        self._bid = bid
+        self._every = every
+        self._idle = idle
+        self._link: Link | None = None
+        self._pause = 0.1
+        self._told_at = self._heard_at = time.monotonic()
+
+    def __repr__(self) -> str:
+        return f"<Listener of batch {self._bid}>"
+
+    def changes(self) -> Iterator[Change]:
+        """See `Batch.changes`."""
+        try:
+            while True:
+                change = self._next()
+                if change is not None:
+                    yield change
+        finally:
+            self._close()
+
+    async def achanges(self) -> AsyncIterator[Change]:
+        """See `Batch.achanges`."""
+        waits: asyncio.Task[Change | None] | None = None
+        try:
+            while True:
+                waits = asyncio.create_task(asyncio.to_thread(self._next))
+                change = await asyncio.shield(waits)
+                if change is not None:
+                    yield change
+        finally:
+            # The thread reads from the link for up to a second more.
+            if waits is not None and not waits.done():
+                waits.add_done_callback(self._close_after)
+            else:
+                self._close()
+
+    def _next(self) -> Change | None:
+        """What is to be told after a wait of at most a second, or None."""
+        try:
+            if self._link is None:
+                self._subscribe()
+                return self._tell(Change(is_fresh=True))
+            change = self._hear(self._link)
+        except RedisReplyError:
+            raise
+        except RedisError:
+            self._close()
+            time.sleep(self._pause)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+            return None
+        if change:
+            return self._tell(change)
+        if time.monotonic() - self._told_at < self._idle:
+            return None
+        self._look_whether_it_is_there()
+        return self._tell(change)
+
+    def _tell(self, change: Change) -> Change:
+        self._told_at = time.monotonic()
+        return change
+
+    def _look_whether_it_is_there(self) -> None:
+        if not self._pool.command("EXISTS", steps.key(self._bid)):
+            raise BatchGoneError(self._bid)
+
+    def _subscribe(self) -> None:
+        self._look_whether_it_is_there()
+        self._link = self._pool.new_link()
+        self._link.connect()
+        self._link.send(self._link.pack([("SUBSCRIBE", steps.channel(self._bid))]))
+        self._link.receive()
+        self._pause = 0.1
+        self._heard_at = time.monotonic()
+
+    def _hear(self, link: Link) -> Change:
+        """What comes within a second; from the first message on it is gathered until *every* seconds have passed."""
+        change = Change()
+        due = self._told_at + self._every
+        if not link.has_unread and not link.wait_readable(min(_LONGEST_WAIT_SECONDS, self._idle)):
+            now = time.monotonic()
+            if now - self._heard_at > 3 * self._idle + _SLOWEST_REPLY_SECONDS:
+                raise RedisError("Redis has not answered a PING")
+            if now - self._told_at >= self._idle:
+                # A connection that is gone without a word shows when it is asked.
+                link.send(link.pack([("PING",)]))
+            return change
+        while True:
+            reply = link.receive()
+            self._heard_at = time.monotonic()
+            if isinstance(reply, list) and reply[0] == b"message":
+                self._add(change, reply[2])
+            left = due - time.monotonic()
+            if not link.has_unread and not link.wait_readable(max(0.0, left)):
+                return change
+            if left <= -self._every:
+                return change
+
+    @staticmethod
+    def _add(change: Change, text: bytes) -> None:
+        told = json.loads(text)
+        if "event" in told:
+            change.events.append(told["event"])
+        for number in told.get("numbers", ()):
+            change.states[number] = told["state"]
+
+    def _close_after(self, wait: "asyncio.Task[Change | None]") -> None:
+        # Nobody reads the error of a wait that was given up.
+        if not wait.cancelled():
+            wait.exception()
+        self._close()
+
+    def _close(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()

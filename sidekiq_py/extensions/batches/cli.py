@@ -1,0 +1,193 @@
+"""`sidekiq-py batches`."""
+
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import click
+
+from sidekiq_py.cli.connection import pushes_jobs, reads_redis
+from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative, shortened
+from sidekiq_py.clock import now_seconds
+from sidekiq_py.extensions.batches import state
+from sidekiq_py.extensions.batches.api import Batches
+from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.extensions.batches.errors import BatchError
+from sidekiq_py.extensions.batches.state import STATES, BatchStatus
+
+_LISTED = 25
+_SHOWN = 20
+_WIDTH = 60
+
+
+class _DefaultList(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(
+            ctx, args if args and args[0] in (*self.commands, *self.get_help_option_names(ctx)) else ["list", *args]
+        )
+
+
+@click.group(cls=_DefaultList)
+def batches() -> None:
+    """Batches and their jobs. Without a command they are listed."""
+
+
+@batches.command("list")
+@click.option("--state", "wanted", type=click.Choice(STATES), help="Only those in this state.")
+@click.option("-n", "--limit", default=_LISTED, show_default=True, help="How many; 0 shows all.")
+@reads_redis
+def list_batches(as_json: bool, wanted: Any, limit: int) -> None:
+    """List batches, the newest first."""
+    found = Batches().in_state(wanted) if wanted else iter(Batches())
+    shown = islice(found, limit) if limit > 0 else found
+    if as_json:
+        echo_json_array(status.as_dict(most_members=0) for status in shown)
+        return
+    now = now_seconds()
+    rows = [
+        (
+            status.bid,
+            status.state if status.is_valid else f"{status.state}, invalid",
+            status.total,
+            status.pending,
+            status.failures,
+            status.dead + status.lost,
+            _ago(status.created_at, now),
+            shortened(status.description, _WIDTH),
+        )
+        for status in shown
+    ]
+    headings = ("BATCH", "STATE", "JOBS", "PENDING", "FAILED", "DEAD", "OPENED", "DESCRIPTION")
+    echo_table(headings, rows, right=("JOBS", "PENDING", "FAILED", "DEAD"), elastic=("DESCRIPTION",))
+
+
+@batches.command()
+@click.argument("bid")
+@reads_redis
+def show(bid: str, as_json: bool) -> None:
+    """Show a batch, who may still add to it, and the jobs that did not succeed."""
+    status = _found(bid).status()
+    if as_json:
+        echo_json(status.as_dict())
+        return
+    now = now_seconds()
+    for name, value in _facts(status, now):
+        click.echo(f"{name:15} {value}")
+    members = list(islice(state.members(status.pool, bid), _SHOWN))
+    if members:
+        click.echo()
+        rows = [(one.jid or "(unknown)", one.number, one.state, shortened(_error(one), _WIDTH)) for one in members]
+        echo_table(("JOB", "NUMBER", "STATE", "ERROR"), rows, right=("NUMBER",), elastic=("ERROR",))
+
+
+@batches.command()
+@click.argument("bid")
+@pushes_jobs
+@reads_redis
+def close(bid: str, as_json: bool) -> None:
+    """Close a batch by hand, where whoever was adding jobs has failed or died."""
+    count = _done(bid, Batch.close)
+    _tell(bid, as_json, "closed", count, f"closed; {count} could still add jobs" if count else "it was closed already")
+
+
+@batches.command()
+@click.argument("bid")
+@pushes_jobs
+@reads_redis
+def retry(bid: str, as_json: bool) -> None:
+    """Put its failed and dead jobs back to their queues."""
+    count = _done(bid, Batch.retry_failed)
+    text = "1 job goes back to its queue" if count == 1 else f"{count} jobs go back to their queues"
+    _tell(bid, as_json, "retried", count, text)
+
+
+@batches.command()
+@click.argument("bid")
+@pushes_jobs
+@reads_redis
+def invalidate(bid: str, as_json: bool) -> None:
+    """Have its jobs, and those of its children, leave without a run."""
+    count = _done(bid, Batch.invalidate)
+    text = f"invalidated; batches: {count}" if count else "it was invalid already"
+    _tell(bid, as_json, "invalidated", count, text)
+
+
+@batches.command()
+@click.argument("bid")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@pushes_jobs
+@reads_redis
+def delete(bid: str, yes: bool, as_json: bool) -> None:
+    """Forget a batch. Its jobs run all the same; no callback follows."""
+    _found(bid)
+    if not yes:
+        click.confirm(f"Forget batch {bid}? Its jobs run, and its callbacks will never be enqueued.", abort=True)
+    _done(bid, Batch.delete)
+    _tell(bid, as_json, "deleted", 1, "deleted")
+
+
+def _tell(bid: str, as_json: bool, verb: str, count: int, text: str) -> None:
+    if as_json:
+        echo_json({"bid": bid, verb: count})
+    else:
+        click.echo(text)
+
+
+def _found(bid: str) -> Batch:
+    try:
+        return Batches().find(bid)
+    except BatchError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _done(bid: str, act: Any) -> Any:
+    try:
+        return act(_found(bid))
+    except BatchError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
+    facts: list[tuple[str, object]] = [
+        ("batch", status.bid),
+        ("description", status.description or "-"),
+        ("state", status.state if status.is_valid else f"{status.state}, invalidated"),
+        ("jobs", f"{status.total}, of which {status.pending} pending ({status.progress:.0%} done)"),
+        (
+            "without success",
+            f"{status.failures} failed, {status.dead} dead, {status.lost} lost, {status.invalidated} invalidated, "
+            f"{status.deleted} deleted",
+        ),
+        *_rows(status),
+        ("opened", _ago(status.created_at, now)),
+        ("last change", _ago(status.changed_at, now)),
+    ]
+    if status.parent_bid:
+        facts.append(("parent", status.parent_bid))
+    if status.children:
+        facts.append(("children", status.children))
+    for event in ("complete", "success", "death"):
+        at = getattr(status, f"{event}_at")
+        if at is not None:
+            facts.append((event, _ago(at, now)))
+    facts += [
+        ("may still add", f"{one.who} since {_ago(one.since, now)} (token {one.token})") for one in status.openers
+    ]
+    return facts
+
+
+def _rows(status: BatchStatus) -> list[tuple[str, object]]:
+    """Of a tracked batch: how many are in each state."""
+    if status.jobs is None:
+        return []
+    return [("rows", ", ".join(f"{count} {state}" for state, count in status.jobs.counts().items() if count) or "none")]
+
+
+def _error(member: state.Member) -> str:
+    if not member.error:
+        return ""
+    return f"{member.error.get('error_class')}: {member.error.get('error_message')}"
+
+
+def _ago(at: float | None, now: float) -> str:
+    return "-" if at is None else relative(datetime.fromtimestamp(at, UTC), now)

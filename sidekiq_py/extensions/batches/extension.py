@@ -1,0 +1,393 @@
+"""The hooks of batches on a job's way."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+from sidekiq_py.errors import JobFailed, RedisError, RedisReplyError
+from sidekiq_py.extension import (
+    Command,
+    DoctorCheck,
+    Drop,
+    Effect,
+    EndKind,
+    Extension,
+    FetchedJob,
+    JobEnd,
+    Maintenance,
+    PushSlice,
+    Tally,
+)
+from sidekiq_py.extensions.batches import adding, errors, steps
+from sidekiq_py.extensions.batches.member import KEY, TRACKED_KEY, Membership, membership_of
+from sidekiq_py.extensions.batches.pretended import pretending
+from sidekiq_py.extensions.batches.rows import text_of_job
+from sidekiq_py.middleware.running import running_here
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.job_path.in_flight import Held, Join, Once, Unless
+from sidekiq_py.registry import Payload
+from sidekiq_py.wire.dialect import FloatText
+from sidekiq_py.wire.failure import error_class_name, error_text
+from sidekiq_py.wire.json_dialect import dumps_known, loads
+
+_STATES: Mapping[EndKind, str] = {
+    "success": "succeeded",
+    "retry": "failed",
+    "dead": "dead",
+    "discarded": "dead",
+    "dropped": "dead",
+    "interrupted": "attempt",
+    "invalidated": "invalidated",
+    "deleted": "deleted",
+    "stopped": "deleted",
+}
+
+_log = logging.getLogger("sidekiq")
+
+_VERB, _SUCCEED = steps.VERB.name, ("succeed_all",)
+# What is kept of an error's message.
+_SHOWN_CHARACTERS = 500
+# The copy of the invalidated batches is read again no sooner.
+_FRESH_SECONDS = 1.0
+_NEVER = float("-inf")
+_AUDIT_SECONDS = 120.0
+_RUBY_SECONDS = 10.0
+
+
+class BatchExtension(Extension):
+    """Batches. Loaded wherever sidekiq_py is installed."""
+
+    name = "batches"
+    phase = "count"
+    # A member that bears the second one bears the first one, too.
+    payload_keys = {
+        KEY: "a batch: its counters would not move, and its callbacks would never be enqueued",
+        TRACKED_KEY: "",
+    }
+    verbs = (steps.VERB,)
+    public_names = {"Batch": "sidekiq_py.extensions.batches.batch"}
+    api_names = {"Batches": "sidekiq_py.extensions.batches.api"}
+    commands = {
+        "batches": (
+            "sidekiq_py.extensions.batches.cli:batches",
+            "List, show, close, retry, invalidate and delete batches",
+        )
+    }
+    job_attributes = {
+        "batch": lambda job: _batch().of_current_job(job),
+        "is_valid": lambda job: _batch().is_current_valid(job),
+    }
+
+    def __init__(self) -> None:
+        self._invalid = _InvalidBatches()
+        self._has_warned = False
+
+    def wants_pushes(self) -> bool:
+        """Only within a block of jobs, and where an Active Job may enqueue itself again."""
+        return adding.current() is not None or _running_active_job() is not None
+
+    def push(self, jobs: PushSlice) -> None:
+        """Make the jobs members of the batch whose block this is."""
+        adds = adding.current() or _enqueued_again(jobs)
+        if adds is None:
+            return
+        if not _is_same_redis(jobs.pool, adds.pool):
+            raise errors.BatchError(
+                f"a job is pushed to another Redis than that of batch {adds.bid}, whose block this is; push it outside"
+            )
+        raws = jobs.raws
+        members = [KEY.encode() in raw and KEY in loads(raw) for raw in raws] if _may_bear_key(raws) else ()
+        count = len(raws) - sum(members)
+        if not count:
+            return
+        place = adds.place(count)
+        mark = b',"%b":true' % TRACKED_KEY.encode() if adds.is_tracked else b""
+        tail = b',"%b":["%b",%%d]%b}' % (KEY.encode(), adds.bid.encode(), mark)
+        if any(members):
+            numbers = iter(range(place.first, place.first + count))
+            both = zip(raws, members, strict=True)
+            jobs.rewrite([raw if is_member else raw[:-1] + tail % next(numbers) for raw, is_member in both])
+        else:
+            jobs.rewrite([raw[:-1] + tail % number for number, raw in enumerate(raws, place.first)])
+        held = pretending()
+        if held is not None:
+            held.add(adds.bid, place.first, count, adds.token)
+            return
+        latest = max(map(float, jobs.scores), default=0.0)
+        is_member = "0" if adds.number is None else "1"
+        words: list[Any] = [place.block, place.used, count, f"{latest:.0f}", is_member, adds.token, place.previous]
+        if adds.is_tracked:
+            words += [place.first, *_rows_of(jobs, members or [False] * len(raws))]
+        jobs.write(steps.command("add", adds.bid, *words))
+        jobs.push_once(steps.key(adds.bid) + ":blocks", place.mark)
+
+    def deferred(self) -> adding.Deferred | None:
+        """A push that waits for a commit keeps the batch open."""
+        adds = adding.current()
+        return None if adds is None else adding.Deferred(adds)
+
+    def may_hold_up(self, payload: Payload) -> bool:
+        """Only where some batch was invalidated; and rows of tracked batches are to say that their jobs begin."""
+        return TRACKED_KEY in payload or bool(self._invalid.bids())
+
+    def admit(self, job: FetchedJob) -> Drop | None:
+        """Members of an invalidated batch leave without a run; callbacks of its children do not."""
+        invalid = self._invalid.bids()
+        if invalid:
+            membership = membership_of(job.payload)
+            if membership is not None and not membership.is_callback and membership.bid in invalid:
+                return Drop(f"batch {membership.bid} was invalidated")
+        if TRACKED_KEY in job.payload:
+            self._begins(job)
+        return None
+
+    def _begins(self, job: FetchedJob) -> None:
+        """A tracked member is about to run. A row that cannot be written costs no run."""
+        membership = membership_of(job.payload)
+        if membership is None:
+            return
+        has_failed = "1" if "failed_at" in job.payload else "0"
+        try:
+            steps.call(_pool(), "working", membership.bid, membership.number, has_failed, idempotent=False)
+        except RedisError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("rows of tracked batches cannot be written when jobs begin: %s", error)
+
+    def end_of_success(self, payload: Payload) -> Tally | None:
+        """A share of the step that counts successes."""
+        membership = membership_of(payload)
+        return None if membership is None else _success(membership, payload)
+
+    def end(self, end: JobEnd) -> Iterable[Effect]:
+        """Count it."""
+        membership = membership_of(end.payload)
+        if membership is None:
+            return ()
+        if end.kind == "success":
+            return (_success(membership, end.payload),)
+        return (_end_command(membership, end),)
+
+    def followed(self, end: JobEnd, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+        """The jobs that a member's end pushes, as the next steps of a workflow, are members, too."""
+        membership = membership_of(end.payload)
+        if membership is None:
+            return effects
+        return joined(membership.bid, effects, end.dialect.float_text if TRACKED_KEY in end.payload else None)
+
+    def pretend(self, end: JobEnd) -> None:
+        """Count it in memory."""
+        membership, held = membership_of(end.payload), pretending()
+        if membership is not None and held is not None:
+            about = b"" if end.error is None else _about(end, end.error)
+            held.run("ends", membership.bid, (_STATES[end.kind], membership.number, end.jid, about))
+
+    def maintain(self) -> Sequence[Maintenance]:
+        """Look for members that were lost, and after Ruby processes that died."""
+        from sidekiq_py.extensions.batches.audit import Audit  # of workers alone
+        from sidekiq_py.extensions.batches.ruby_runs import RubyRuns
+
+        return (
+            Maintenance("the audit of batches", _AUDIT_SECONDS, Audit().run),
+            Maintenance("what Ruby processes run of batches", _RUBY_SECONDS, RubyRuns().run),
+        )
+
+    def entries(self, listing: str) -> Iterable[Any]:
+        """Rows hear how far their jobs are."""
+        return (_ROWS_AUDIENCE,) if listing == "progress" else ()
+
+    def pages(self) -> Sequence[Any]:
+        """All batches, and one with its members."""
+        from sidekiq_py.extensions.batches import pages  # needs the extra `web`
+
+        return pages.pages()
+
+    def checks(self) -> Sequence[DoctorCheck]:
+        """Batches that cannot end by themselves."""
+        from sidekiq_py.extensions.batches.checks import CHECKS  # of the doctor alone
+
+        return CHECKS
+
+    def ruby_code(self) -> str:
+        """Batches in Ruby."""
+        from sidekiq_py.extensions.batches.ruby_code import text  # of one command alone
+
+        return text()
+
+    def explain(self, refusal: str) -> Exception | None:
+        """The errors of a batch."""
+        return errors.of_refusal(refusal)
+
+
+def _success(membership: Membership, payload: Payload) -> Tally:
+    # Put together by hand: this is every success of a batch.
+    bid, number, _ = membership
+    return Tally(_VERB, f"sidekiq_py:batch:{bid}", _SUCCEED, (number, payload.get("jid") or ""))
+
+
+def _end_command(membership: Membership, end: JobEnd) -> Command:
+    """What the script that ends a member does besides."""
+    state = _STATES[end.kind]
+    about = b"" if end.error is None or state == "attempt" else _about(end, end.error)
+    words = [state, membership.number, end.jid, about]
+    if isinstance(end.error, JobFailed) and state == "dead":
+        words.append("failed")
+    return steps.command("ends", membership.bid, *words)
+
+
+def joined(bid: str, effects: Iterable[Effect], float_text: FloatText | None) -> tuple[Effect, ...]:
+    """*effects*, in which pushes make members; with rows, if the batch is tracked, which *float_text* says."""
+    found: list[Effect] = []
+    for effect in effects:
+        if isinstance(effect, Once | Unless | Held | Join):
+            then = tuple(command for one in effect.then for command in _joined(bid, one, float_text))
+            found.append(effect._replace(then=then))
+        elif type(effect) is tuple:
+            found += _joined(bid, effect, float_text)
+        else:
+            found.append(effect)
+    return tuple(found)
+
+
+def _joined(bid: str, command: Command, float_text: FloatText | None) -> Sequence[Command]:
+    verb, key, *words = command
+
+    def row(raw: bytes, score: str | None = None) -> list[bytes]:
+        return [] if float_text is None else [text_of_job(raw, score, float_text)]
+
+    if verb in ("LPUSH", "RPUSH") and str(key).startswith("queue:"):
+        return [steps.command("join", bid, "queue", str(key).removeprefix("queue:"), raw, *row(raw)) for raw in words]
+    if verb == "ZADD" and key == "schedule":
+        pairs = zip(words[::2], words[1::2], strict=True)
+        return [steps.command("join", bid, "schedule", score, raw, *row(raw, str(score))) for score, raw in pairs]
+    return [command]
+
+
+def _about(end: JobEnd, error: BaseException) -> bytes:
+    told: dict[str, Any] = {
+        "class": str(end.payload.get("wrapped") or end.payload.get("class") or ""),
+        "error_class": error_class_name(error),
+        "error_message": error_text(error)[:_SHOWN_CHARACTERS],
+        "at": int(end.now),
+    }
+    return dumps_known(told)
+
+
+def _rows_of(jobs: PushSlice, members: Sequence[bool]) -> list[bytes]:
+    """What the rows of jobs keep, but of those that are members already."""
+    both = [
+        (raw, score)
+        for portion in jobs.portions
+        for raw, score in zip(portion.payloads, portion.scores or repeat(None), strict=False)
+    ]
+    text = jobs.dialect.float_text
+    return [text_of_job(*one, text) for one, is_member in zip(both, members, strict=True) if not is_member]
+
+
+def _running_active_job() -> Payload | None:
+    """The payload of the job that runs here, if it is an Active Job and a member."""
+    here = running_here()
+    return here[0] if here is not None and "wrapped" in here[0] and KEY in here[0] else None
+
+
+def _enqueued_again(jobs: PushSlice) -> adding.Adding | None:
+    """By `retry_on`, under a new jid: it joins the batch of the run that enqueues it."""
+    payload = _running_active_job()
+    membership = None if payload is None else membership_of(payload)
+    if payload is None or membership is None or len(jobs) != 1:
+        return None
+    own_id, other_id = _active_job_id(payload), _active_job_id(loads(jobs.raws[0]))
+    if own_id is None or own_id != other_id:
+        return None
+    adds = adding.Adding(jobs.pool, membership.bid, str(payload.get("jid")), membership.number)
+    words = (adds.token, membership.number, str(payload.get("wrapped")), "0", "", 0)
+    try:
+        adds.is_tracked = steps.call(jobs.pool, "open", membership.bid, *words) == steps.TRACKED
+    except (RedisReplyError, errors.BatchGoneError) as refusal:
+        if isinstance(errors.of_refusal(str(refusal)) or refusal, errors.BatchGoneError):
+            return None
+        raise
+    return adds
+
+
+def _active_job_id(payload: Mapping[str, Any]) -> object:
+    args = payload.get("args")
+    return args[0].get("job_id") if isinstance(args, list) and args and isinstance(args[0], dict) else None
+
+
+def _is_same_redis(one: Pool, other: Pool) -> bool:
+    """Two pools of one server count as the same: clients of different settings lead there."""
+    return one is other or (one.settings.url, one.key_prefix) == (other.settings.url, other.key_prefix)
+
+
+def _may_bear_key(raws: Sequence[bytes]) -> bool:
+    """A job of them may be a member already; or the key's name stands in an argument."""
+    return KEY.encode() in b"\n".join(raws)
+
+
+class _RowsAudience:
+    """Writes to rows what jobs say by `progress()`."""
+
+    def wants(self, payload: Mapping[str, Any]) -> bool:
+        """Of tracked members."""
+        return TRACKED_KEY in payload and membership_of(payload) is not None
+
+    def command(self, payload: Mapping[str, Any], said: Mapping[str, Any]) -> Command:
+        """One step of the batch."""
+        membership = membership_of(payload)
+        assert membership is not None
+        words: list[Any] = [membership.number, _number(said.get("at")), _number(said.get("total"))]
+        if "message" in said:
+            words.append(str(said["message"])[:_SHOWN_CHARACTERS])
+        return steps.command("said", membership.bid, *words)
+
+
+_ROWS_AUDIENCE = _RowsAudience()
+
+
+def _number(value: Any) -> str:
+    """As a row keeps it; what is no number is left out."""
+    return repr(float(value)) if isinstance(value, int | float) and math.isfinite(value) else "-"
+
+
+def _pool() -> Pool:
+    from sidekiq_py.client import sync_client  # a program that pushes to a client of its own needs none
+
+    return sync_client.current().pool
+
+
+def _batch() -> Any:
+    from sidekiq_py.extensions.batches import batch  # a worker whose jobs do not ask needs none of it
+
+    return batch
+
+
+class _InvalidBatches:
+    """What this process knows of batches that were invalidated; read at most once a second, and only for members."""
+
+    def __init__(self) -> None:
+        self._bids: frozenset[str] = frozenset()
+        self._read_at = _NEVER
+        self._lock = threading.Lock()
+
+    def bids(self) -> frozenset[str]:
+        """
+        Of those that were invalidated.
+
+        Raises:
+            RedisError: That cannot be read; the job waits.
+        """
+        if time.monotonic() - self._read_at > _FRESH_SECONDS:
+            with self._lock:
+                if time.monotonic() - self._read_at > _FRESH_SECONDS:
+                    self._read()
+        return self._bids
+
+    def _read(self) -> None:
+        found = _pool().command("ZRANGE", steps.INVALID, 0, -1)
+        self._bids = frozenset(bid.decode() for bid in found)
+        self._read_at = time.monotonic()

@@ -1,0 +1,639 @@
+-- The state of a batch, and every step that changes it: shared by the script that ends jobs, the one that pushes them, and
+-- Ruby's support file. A step looks at everything that may fail before it writes.
+--
+-- Keys, of which all but the first are derived from the first one's text; they expire together:
+--   <p>sidekiq_py:batch:<bid>            hash    fields below
+--   <p>sidekiq_py:batch:<bid>:succeeded  bitmap  by number: the member has succeeded
+--   <p>sidekiq_py:batch:<bid>:tried      bitmap  by number: the member holds `complete` back no more, though it has not succeeded
+--   <p>sidekiq_py:batch:<bid>:members    hash    number -> <state>:<jid> of members that are not waiting and have not succeeded;
+--                                                states: failed, dead, invalidated, deleted, lost
+--   <p>sidekiq_py:batch:<bid>:errors     hash    number -> JSON: what the member raised last; at most MOST_ERRORS of them
+--   <p>sidekiq_py:batch:<bid>:callbacks  hash    <event>:<i> -> <queue> LF <the job's bytes up to `enqueued_at`>
+--   <p>sidekiq_py:batch:<bid>:children   set     bids
+--   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block -> how many of it are members; and for each
+--                                                sender <first number>+<offset> of its last slice
+--   of a tracked batch alone, which has a row for each member:
+--   <p>sidekiq_py:batch:<bid>:jobs       hash    number -> JSON that whoever pushed it wrote: jid, class, args, queue, at
+--   <p>sidekiq_py:batch:<bid>:tracks     hash    number -> <attempts> <enqueued> <started> <ended> <at> <total> LF <message>; times
+--                                                are seconds since the epoch, and - stands for what there is not
+--   <p>sidekiq_py:batch:<bid>:states     zset    number -> the place of its state in ROW_STATES, from 0, * 2^33 + number
+--   <p>sidekiq_py:batch:<bid>:changes    channel {"state": "<state>", "numbers": [<number>, ...]} or {"event": "<event>"}
+--   <p>sidekiq_py:batches                zset    bid -> seconds since the epoch: every batch, by its birth
+--   <p>sidekiq_py:batches:running        zset    bid -> the same, of those that have not succeeded
+--   <p>sidekiq_py:batches:invalid        zset    bid -> seconds since the epoch: when it was invalidated
+--   <p>queues, <p>queue:<name>   written when callbacks are enqueued
+--
+-- Fields: v description created_at parent expires_in keep_until track callback_queue ms_times (the opener's Sidekiq counts
+-- milliseconds); next (the first number that nobody has reserved); total; untried (members that hold `complete` back);
+-- pending (members that have not succeeded); kids, kids_untried, kids_pending (children, those not complete, those without
+-- success); n:<state> (members in it); tokens (how many may add), token:<token> -> <since> <number of the member, or ->
+-- <who>; changed_at; complete_at, success_at, death_at,
+-- invalidated_at, closed_by_hand_at.
+
+local MOST_ERRORS = 1000
+local DAY = 86400
+local ROW_STATES = {
+  'enqueued', 'working', 'finished', 'failed', 'error', 'dead', 'interrupted', 'invalidated', 'deleted', 'lost',
+}
+local ROW_PLACES = {}
+for place, state in ipairs(ROW_STATES) do ROW_PLACES[state] = place - 1 end
+local ROW_STRIDE = 2 ^ 33
+
+local function now_seconds()
+  local time = redis.call('TIME')
+  return tonumber(time[1]), tonumber(time[2])
+end
+
+-- The names of a batch's keys.
+local function batch_of(key)
+  local prefix, bid = string.match(key, '^(.*)sidekiq_py:batch:([^:]+)$')
+  return {
+    key = key, prefix = prefix, bid = bid,
+    succeeded = key .. ':succeeded', tried = key .. ':tried', members = key .. ':members', errors = key .. ':errors',
+    callbacks = key .. ':callbacks', children = key .. ':children', blocks = key .. ':blocks', jobs = key .. ':jobs',
+    tracks = key .. ':tracks', states = key .. ':states',
+  }
+end
+
+local function keys_of(batch)
+  return {
+    batch.key, batch.succeeded, batch.tried, batch.members, batch.errors, batch.callbacks, batch.children, batch.blocks,
+    batch.jobs, batch.tracks, batch.states,
+  }
+end
+
+local function field_number(batch, field)
+  return tonumber(redis.call('HGET', batch.key, field) or 0) or 0
+end
+
+local function is_tracked(batch)
+  if batch.is_tracked == nil then batch.is_tracked = redis.call('HGET', batch.key, 'track') == '1' end
+  return batch.is_tracked
+end
+
+-- A key of another type than it should be: somebody else wrote to it. Nothing is written then.
+local function wrong_key(batch)
+  local wanted = {
+    [batch.key] = 'hash', [batch.succeeded] = 'string', [batch.tried] = 'string', [batch.members] = 'hash',
+    [batch.errors] = 'hash', [batch.callbacks] = 'hash', [batch.children] = 'set', [batch.blocks] = 'hash',
+  }
+  if redis.call('TYPE', batch.key).ok == 'hash' and is_tracked(batch) then
+    wanted[batch.jobs], wanted[batch.tracks], wanted[batch.states] = 'hash', 'hash', 'zset'
+  end
+  for key, need in pairs(wanted) do
+    local is = redis.call('TYPE', key).ok
+    if is ~= 'none' and is ~= need then return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and a batch needs a ' .. need end
+  end
+  return nil
+end
+
+-- All keys live as long: EXPIRE is sent only where it moves the end by more than a twentieth, or to keys that are new.
+local function live_on(batch, now, has_new_key)
+  local fields = redis.call('HMGET', batch.key, 'expires_in', 'keep_until', 'success_at')
+  local seconds = tonumber(fields[1] or 30 * DAY) or 30 * DAY
+  if fields[3] then
+    seconds = math.min(seconds, DAY)
+  elseif fields[2] then
+    seconds = math.max(seconds, (tonumber(fields[2]) or 0) - now)
+  end
+  seconds = math.max(1, math.floor(seconds))
+  local left = redis.call('TTL', batch.key)
+  if not has_new_key and left > 0 and math.abs(left - seconds) < seconds / 20 then return end
+  for _, key in ipairs(keys_of(batch)) do redis.call('EXPIRE', key, seconds) end
+end
+
+-- Ruby's `Float#to_s`, or whole milliseconds.
+local function stamp(seconds, micros, in_ms)
+  if in_ms then return string.format('%d%03d', seconds, math.floor(micros / 1000)) end
+  local text = string.gsub(string.format('%d.%06d', seconds, micros), '0+$', '')
+  if string.sub(text, -1) == '.' then return text .. '0' end
+  return text
+end
+
+-- To those who have subscribed. Whoever may not publish writes all the same.
+local function tell(batch, state, numbers)
+  local change = '{"state":"' .. state .. '","numbers":[' .. table.concat(numbers, ',') .. ']}'
+  redis.pcall('PUBLISH', batch.key .. ':changes', change)
+end
+
+local function row_time()
+  local seconds, micros = now_seconds()
+  return string.format('%d.%03d', seconds, math.floor(micros / 1000))
+end
+
+local function row_score(state, number)
+  return string.format('%.0f', ROW_PLACES[state] * ROW_STRIDE + number)
+end
+
+local function row_state(batch, number)
+  local score = redis.call('ZSCORE', batch.states, number)
+  return score and ROW_STATES[math.floor(tonumber(score) / ROW_STRIDE) + 1]
+end
+
+-- Rows of new members: what stands in *words* from *at* on.
+local function add_rows(batch, first, words, at)
+  local track, numbers = '0 ' .. row_time() .. ' - - - -\n', {}
+  while words[at] do
+    local jobs, tracks, states = {}, {}, {}
+    -- Lua can hand about 8,000 values to one command.
+    while words[at] and #jobs < 2000 do
+      local number = first + #numbers
+      numbers[#numbers + 1] = number
+      local place = #jobs + 1
+      jobs[place], jobs[place + 1] = number, words[at]
+      tracks[place], tracks[place + 1] = number, track
+      states[place], states[place + 1] = row_score('enqueued', number), number
+      at = at + 1
+    end
+    redis.call('HSET', batch.jobs, unpack(jobs))
+    redis.call('HSET', batch.tracks, unpack(tracks))
+    redis.call('ZADD', batch.states, unpack(states))
+  end
+  tell(batch, 'enqueued', numbers)
+end
+
+-- A row changes its state. False: there is none.
+local function move_row(batch, number, state)
+  local text = is_tracked(batch) and redis.call('HGET', batch.tracks, number)
+  if not text then return false end
+  local attempts, enqueued, started, ended, said = string.match(text, '^(%d+) (%S+) (%S+) (%S+) (.*)$')
+  -- Somebody else has written to it, which must not keep the job from ending.
+  if not said then attempts, enqueued, started, ended, said = '0', '-', '-', '-', '- -\n' end
+  if state == 'working' then
+    attempts, started, ended, said = string.format('%d', attempts + 1), row_time(), '-', '- -\n'
+  elseif state == 'enqueued' then
+    enqueued, started, ended, said = row_time(), '-', '-', '- -\n'
+  else
+    ended = row_time()
+  end
+  redis.call('HSET', batch.tracks, number, table.concat({attempts, enqueued, started, ended, said}, ' '))
+  redis.call('ZADD', batch.states, row_score(state, number), number)
+  return true
+end
+
+local function move_and_tell(batch, number, state)
+  if not move_row(batch, number, state) then return 0 end
+  tell(batch, state, {number})
+  return 1
+end
+
+local function add_member(batch, holds_complete)
+  local number = redis.call('HINCRBY', batch.key, 'next', 1) - 1
+  redis.call('HSET', batch.blocks, number, 1)
+  redis.call('HINCRBY', batch.key, 'total', 1)
+  redis.call('HINCRBY', batch.key, 'pending', 1)
+  if holds_complete then
+    redis.call('HINCRBY', batch.key, 'untried', 1)
+  else
+    redis.call('SETBIT', batch.tried, number, 1)
+  end
+  return number
+end
+
+-- A queue whose key is no list takes nothing: the job waits among the callbacks until the audit tries again.
+local function deliver(batch, queue, job)
+  local reply = redis.pcall('LPUSH', batch.prefix .. 'queue:' .. queue, job)
+  if type(reply) == 'table' and reply.err then
+    redis.call('HSET', batch.callbacks, 'late:' .. redis.sha1hex(job), queue .. '\n' .. job)
+    return false
+  end
+  redis.pcall('SADD', batch.prefix .. 'queues', queue)
+  return true
+end
+
+local check
+
+-- Enqueues the callbacks of an event, once. The parent hears of it after these jobs are its members.
+local function fire(batch, event)
+  local seconds, micros = now_seconds()
+  if redis.call('HSETNX', batch.key, event .. '_at', string.format('%d.%06d', seconds, micros)) == 0 then return end
+  if is_tracked(batch) then redis.pcall('PUBLISH', batch.key .. ':changes', '{"event":"' .. event .. '"}') end
+  local fields = redis.call('HMGET', batch.key, 'parent', 'ms_times')
+  local parent = fields[1] and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. fields[1])
+  -- Gone by now, or its keys are somebody else's.
+  if parent and (redis.call('EXISTS', parent.key) == 0 or wrong_key(parent)) then parent = nil end
+  local number = 1
+  while true do
+    local text = redis.call('HGET', batch.callbacks, event .. ':' .. number)
+    if not text then break end
+    local queue, head = string.match(text, '^([^\n]*)\n(.*)$')
+    local member = ''
+    if parent then
+      -- Of a child's callbacks only `complete` holds back the parent's `complete`.
+      local at = add_member(parent, event == 'complete')
+      member = ',"sidekiq_py_batch":["' .. parent.bid .. '",' .. at .. ',"' .. event .. '"]'
+      if is_tracked(parent) then
+        local jid = string.sub(redis.sha1hex(batch.bid .. ':' .. event .. ':' .. number), 1, 24)
+        add_rows(parent, at, {'{"jid":"' .. jid .. '","callback":"' .. event .. '"}'}, 1)
+        member = member .. ',"sidekiq_py_tracked":true'
+      end
+    end
+    deliver(batch, queue, head .. member .. ',"enqueued_at":' .. stamp(seconds, micros, fields[2] == '1') .. '}')
+    number = number + 1
+  end
+  if event == 'success' then redis.call('ZREM', batch.prefix .. 'sidekiq_py:batches:running', batch.bid) end
+  if parent then
+    redis.call('HSET', parent.key, 'changed_at', seconds)
+    live_on(parent, seconds, true)
+    if event == 'death' then
+      fire(parent, 'death')
+    else
+      redis.call('HINCRBY', parent.key, event == 'complete' and 'kids_untried' or 'kids_pending', -1)
+      check(parent)
+    end
+  end
+end
+
+check = function(batch)
+  local fields = redis.call(
+    'HMGET', batch.key, 'tokens', 'untried', 'kids_untried', 'complete_at', 'pending', 'kids_pending', 'success_at'
+  )
+  local function is_zero(number) return (tonumber(fields[number] or 0) or 0) <= 0 end
+  if not is_zero(1) then return end
+  if not fields[4] and is_zero(2) and is_zero(3) then
+    fire(batch, 'complete')
+    -- A parent's callbacks know nothing of this one's counters: they are as they were.
+    fields[4] = true
+  end
+  if fields[4] and not fields[7] and is_zero(2) and is_zero(3) and is_zero(5) and is_zero(6) then
+    fire(batch, 'success')
+  end
+end
+
+local function give_up_token(batch, token)
+  if redis.call('HDEL', batch.key, 'token:' .. token) == 1 then redis.call('HINCRBY', batch.key, 'tokens', -1) end
+end
+
+local function state_of(batch, number)
+  local text = redis.call('HGET', batch.members, number)
+  return text and string.match(text, '^[^:]*')
+end
+
+local function set_state(batch, number, state, jid)
+  local old = state_of(batch, number)
+  if state then redis.call('HSET', batch.members, number, state .. ':' .. jid) end
+  if old == state then return end
+  if old then redis.call('HINCRBY', batch.key, 'n:' .. old, -1) end
+  if state then
+    redis.call('HINCRBY', batch.key, 'n:' .. state, 1)
+  else
+    redis.call('HDEL', batch.members, number)
+    redis.call('HDEL', batch.errors, number)
+  end
+end
+
+local function has_succeeded(batch, number)
+  return redis.call('GETBIT', batch.succeeded, number) == 1
+end
+
+local function succeed(batch, number)
+  if redis.call('SETBIT', batch.succeeded, number, 1) == 1 then return end
+  move_and_tell(batch, number, 'finished')
+  redis.call('HINCRBY', batch.key, 'pending', -1)
+  if redis.call('GETBIT', batch.tried, number) == 0 then
+    redis.call('HINCRBY', batch.key, 'untried', -1)
+  else
+    set_state(batch, number, nil)
+  end
+end
+
+-- An end without success. It is not counted twice, and changes nothing of a member that has succeeded.
+local function fall_short(batch, number, state, jid, about, row)
+  if has_succeeded(batch, number) then return end
+  -- Deleted out of `dead`, or not found by the audit after its death: it stays a dead one.
+  local is_gone = state == 'deleted' or state == 'lost'
+  if is_gone and state_of(batch, number) == 'dead' then return end
+  if redis.call('SETBIT', batch.tried, number, 1) == 0 then redis.call('HINCRBY', batch.key, 'untried', -1) end
+  set_state(batch, number, state, jid)
+  move_and_tell(batch, number, row or (state == 'failed' and 'error') or state)
+  if about ~= '' then
+    local has_room = is_tracked(batch) or redis.call('HLEN', batch.errors) < MOST_ERRORS
+      or redis.call('HEXISTS', batch.errors, number) == 1
+    if has_room then redis.call('HSET', batch.errors, number, about) end
+  end
+  if state == 'dead' or state == 'lost' then fire(batch, 'death') end
+end
+
+local steps = {}
+
+-- Words: <state> <number> <jid> <JSON about the failure, or nothing> <"failed" for a row whose job has said that its input is
+-- bad, or nothing>. State: succeeded, failed, dead, invalidated, deleted,
+-- lost; attempt: the run is over, and the member waits as before.
+-- A batch that is gone stays gone, and a number that nobody has reserved names no member.
+function steps.ends(batch, words)
+  local state, number, jid, about = words[1], tonumber(words[2]), words[3], words[4] or ''
+  if not number or number >= field_number(batch, 'next') then return end
+  local now = now_seconds()
+  local before = state == 'succeeded' or redis.call('EXISTS', batch.tried, batch.members, batch.errors)
+  if field_number(batch, 'tokens') > 0 then give_up_token(batch, jid) end
+  if state == 'succeeded' then
+    succeed(batch, number)
+  elseif state ~= 'attempt' then
+    fall_short(batch, number, state, jid, about, words[5])
+  elseif not has_succeeded(batch, number) then
+    move_and_tell(batch, number, 'interrupted')
+  end
+  redis.call('HSET', batch.key, 'changed_at', now)
+  check(batch)
+  live_on(batch, now, before ~= true and before < 3)
+end
+
+-- Words: <number> <jid> of each. The members that have succeeded, in one go.
+function steps.succeed_all(batch, words)
+  local next_number = field_number(batch, 'next')
+  if next_number == 0 then return end
+  local has_tokens = field_number(batch, 'tokens') > 0
+  local has_tried = redis.call('EXISTS', batch.tried) == 1
+  local pending, untried, finished = 0, 0, {}
+  for at = 1, #words, 2 do
+    local number = tonumber(words[at])
+    if has_tokens then give_up_token(batch, words[at + 1]) end
+    if number and number < next_number and redis.call('SETBIT', batch.succeeded, number, 1) == 0 then
+      pending = pending + 1
+      if is_tracked(batch) and move_row(batch, number, 'finished') then finished[#finished + 1] = number end
+      if not has_tried or redis.call('GETBIT', batch.tried, number) == 0 then
+        untried = untried + 1
+      else
+        set_state(batch, number, nil)
+      end
+    end
+  end
+  if #finished > 0 then tell(batch, 'finished', finished) end
+  if pending > 0 then redis.call('HINCRBY', batch.key, 'pending', -pending) end
+  if untried > 0 then redis.call('HINCRBY', batch.key, 'untried', -untried) end
+  local now = now_seconds()
+  redis.call('HSET', batch.key, 'changed_at', now)
+  check(batch)
+  live_on(batch, now, false)
+end
+
+-- Words: <first number of the block> <how many of it are members, with these> <how many jobs> <score of the last of them that is
+-- scheduled, or 0> <"1": a member adds> <token> <mark of the sender's last slice, or nothing>; where it is tracked also <first
+-- number> <JSON of each job>. The caller sees to it that a slice is added once.
+function steps.add(batch, words)
+  local count, score, now = tonumber(words[3]), tonumber(words[4]), now_seconds()
+  redis.call('HSET', batch.key, 'changed_at', now)
+  redis.call('HSET', batch.blocks, words[1], words[2])
+  if words[7] ~= '' then redis.call('HDEL', batch.blocks, words[7]) end
+  redis.call('HINCRBY', batch.key, 'total', count)
+  redis.call('HINCRBY', batch.key, 'pending', count)
+  redis.call('HINCRBY', batch.key, 'untried', count)
+  if score > 0 and score + DAY > field_number(batch, 'keep_until') then
+    redis.call('HSET', batch.key, 'keep_until', math.floor(score + DAY))
+  end
+  if words[8] and is_tracked(batch) then add_rows(batch, tonumber(words[8]), words, 9) end
+  live_on(batch, now, redis.call('TTL', batch.blocks) == -1)
+end
+
+local function why_not_add(batch, words)
+  if redis.call('EXISTS', batch.key) == 0 then return 'BATCHGONE ' .. batch.bid end
+  if words[5] ~= '1' and redis.call('HEXISTS', batch.key, 'success_at') == 1 then return 'BATCHDONE ' .. batch.bid end
+  if redis.call('HEXISTS', batch.key, 'token:' .. words[6]) == 0 then return 'BATCHCLOSED ' .. batch.bid end
+  return wrong_key(batch)
+end
+
+-- Words: "queue" <name> <job>, or "schedule" <score> <job>: pushes a job that a member's end pushes, as a member. Of a batch that
+-- is gone it is a job like any other. Where it is tracked the JSON of its row follows.
+function steps.join(batch, words)
+  local job = words[3]
+  if redis.call('EXISTS', batch.key) == 1 and not string.find(job, '"sidekiq_py_batch":[', 1, true) then
+    local number = add_member(batch, true)
+    job = string.sub(job, 1, -2) .. ',"sidekiq_py_batch":["' .. batch.bid .. '",' .. number .. ']'
+    if words[4] and is_tracked(batch) then
+      add_rows(batch, number, {words[4]}, 1)
+      job = job .. ',"sidekiq_py_tracked":true'
+    end
+    job = job .. '}'
+  end
+  if words[1] == 'schedule' then return redis.call('ZADD', batch.prefix .. 'schedule', words[2], job) end
+  redis.call('SADD', batch.prefix .. 'queues', words[2])
+  return redis.call('LPUSH', batch.prefix .. 'queue:' .. words[2], job)
+end
+
+local function why_not_join(batch, words)
+  local key = batch.prefix .. (words[1] == 'schedule' and 'schedule' or 'queue:' .. words[2])
+  local need, is = words[1] == 'schedule' and 'zset' or 'list', redis.call('TYPE', key).ok
+  if is ~= 'none' and is ~= need then return 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and a push needs a ' .. need end
+  return wrong_key(batch)
+end
+
+-- Words: <token> <number of the member that adds, or -> <who> <"1": make it if it is not there> <parent, or nothing> <how many
+-- pairs of fields> <field> <value> ... then <event>:<i> <callback> ... What is there already is opened again. Reply: 2 if it is
+-- tracked, else 1.
+function steps.open(batch, words)
+  local seconds, micros = now_seconds()
+  if redis.call('EXISTS', batch.key) == 0 then
+    local pairs_of_fields = tonumber(words[6])
+    local at = 7
+    redis.call('HSET', batch.key, 'v', 1, 'created_at', string.format('%d.%06d', seconds, micros), 'next', 0, 'total', 0)
+    for _ = 1, pairs_of_fields do
+      redis.call('HSET', batch.key, words[at], words[at + 1])
+      at = at + 2
+    end
+    while words[at] do
+      redis.call('HSET', batch.callbacks, words[at], words[at + 1])
+      at = at + 2
+    end
+    redis.call('SETBIT', batch.succeeded, 0, 0)
+    redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches', seconds, batch.bid)
+    redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches:running', seconds, batch.bid)
+    local parent = words[5] ~= '' and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. words[5])
+    if parent and redis.call('EXISTS', parent.key) == 1 then
+      redis.call('HSET', batch.key, 'parent', parent.bid)
+      for _, field in ipairs({'kids', 'kids_untried', 'kids_pending'}) do redis.call('HINCRBY', parent.key, field, 1) end
+      redis.call('SADD', parent.children, batch.bid)
+      redis.call('HSET', parent.key, 'changed_at', seconds)
+      if redis.call('HEXISTS', parent.key, 'invalidated_at') == 1 then steps.invalidate(batch, {}) end
+      live_on(parent, seconds, true)
+    end
+  end
+  local text = seconds .. ' ' .. words[2] .. ' ' .. words[3]
+  if redis.call('HSET', batch.key, 'token:' .. words[1], text) == 1 then redis.call('HINCRBY', batch.key, 'tokens', 1) end
+  redis.call('HSET', batch.key, 'changed_at', seconds)
+  live_on(batch, seconds, true)
+  return is_tracked(batch) and 2 or 1
+end
+
+local function why_not_open(batch, words)
+  local parent = words[5] ~= '' and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. words[5])
+  if redis.call('EXISTS', batch.key) == 1 then
+    if words[2] == '-' and redis.call('HEXISTS', batch.key, 'success_at') == 1 then return 'BATCHDONE ' .. batch.bid end
+  elseif words[4] ~= '1' then
+    return 'BATCHGONE ' .. batch.bid
+  elseif parent and redis.call('HEXISTS', parent.key, 'success_at') == 1 then
+    return 'BATCHDONE ' .. parent.bid
+  end
+  return wrong_key(batch) or (parent and wrong_key(parent)) or nil
+end
+
+-- Words: <how many>. Reply: the first number of a block that nobody else gets.
+function steps.reserve(batch, words)
+  return redis.call('HINCRBY', batch.key, 'next', words[1]) - tonumber(words[1])
+end
+
+-- Words: <token>. The block was left cleanly.
+function steps.leave(batch, words)
+  give_up_token(batch, words[1])
+  redis.call('HSET', batch.key, 'changed_at', (now_seconds()))
+  check(batch)
+  live_on(batch, (now_seconds()), false)
+  return 1
+end
+
+-- By hand: nobody may add any more. Reply: how many could.
+function steps.close(batch)
+  local fields = redis.call('HKEYS', batch.key)
+  local closed = 0
+  for _, field in ipairs(fields) do
+    if string.sub(field, 1, 6) == 'token:' then
+      give_up_token(batch, string.sub(field, 7))
+      closed = closed + 1
+    end
+  end
+  local now = now_seconds()
+  redis.call('HSET', batch.key, 'tokens', 0, 'closed_by_hand_at', now, 'changed_at', now)
+  check(batch)
+  live_on(batch, now, false)
+  return closed
+end
+
+-- The batch and its children. Workers keep a copy of the set, which they read at most once a second.
+function steps.invalidate(batch)
+  local now = now_seconds()
+  if redis.call('HSETNX', batch.key, 'invalidated_at', now) == 0 then return 0 end
+  redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches:invalid', now, batch.bid)
+  local count = 1
+  for _, bid in ipairs(redis.call('SMEMBERS', batch.children)) do
+    local child = batch_of(batch.prefix .. 'sidekiq_py:batch:' .. bid)
+    if redis.call('EXISTS', child.key) == 1 then count = count + steps.invalidate(child, {}) end
+  end
+  live_on(batch, now, false)
+  return count
+end
+
+-- Words: numbers. These are members no more, unless they have succeeded. Reply: how many were.
+function steps.remove(batch, words)
+  local next_number, removed = field_number(batch, 'next'), 0
+  local has_new_key = redis.call('EXISTS', batch.tried) == 0
+  for _, word in ipairs(words) do
+    local number = tonumber(word)
+    -- Its bit says from now on that it has ended; a run of it that succeeds is not counted.
+    if number and number < next_number and redis.call('SETBIT', batch.succeeded, number, 1) == 0 then
+      if redis.call('SETBIT', batch.tried, number, 1) == 0 then redis.call('HINCRBY', batch.key, 'untried', -1) end
+      set_state(batch, number, nil)
+      for _, rows in ipairs({batch.jobs, batch.tracks}) do redis.call('HDEL', rows, number) end
+      redis.call('ZREM', batch.states, number)
+      redis.call('HINCRBY', batch.key, 'total', -1)
+      redis.call('HINCRBY', batch.key, 'pending', -1)
+      removed = removed + 1
+    end
+  end
+  local now = now_seconds()
+  redis.call('HSET', batch.key, 'changed_at', now)
+  check(batch)
+  live_on(batch, now, has_new_key)
+  return removed
+end
+
+-- Words: <changed_at that the audit saw> <number> ... Reply: how many members count as lost from now on; -1: the batch has moved.
+function steps.lose(batch, words)
+  if redis.call('HGET', batch.key, 'changed_at') ~= words[1] then return -1 end
+  local now, lost = now_seconds(), 0
+  for at = 2, #words do
+    local state = state_of(batch, words[at])
+    if not has_succeeded(batch, words[at]) and (not state or state == 'failed') then
+      fall_short(batch, tonumber(words[at]), 'lost', '', '')
+      lost = lost + 1
+      -- What it was adding it adds no more.
+      for _, field in ipairs(redis.call('HKEYS', batch.key)) do
+        if string.sub(field, 1, 6) == 'token:' then
+          local text = redis.call('HGET', batch.key, field)
+          if string.match(text, '^%S+ (%S+)') == words[at] then give_up_token(batch, string.sub(field, 7)) end
+        end
+      end
+    end
+  end
+  if lost > 0 then
+    redis.call('HSET', batch.key, 'changed_at', now)
+    check(batch)
+    live_on(batch, now, true)
+  end
+  return lost
+end
+
+-- Words: <number> <"1": its payload tells of a failure>. A member begins to run. One that a frozen process begins late, after
+-- others have run it, leaves the row as it is.
+function steps.working(batch, words)
+  local number = tonumber(words[1])
+  if not number or not is_tracked(batch) or has_succeeded(batch, number) then return 0 end
+  local state = row_state(batch, number)
+  if words[2] ~= '1' and (state == 'failed' or state == 'dead') then return 0 end
+  return move_and_tell(batch, number, 'working')
+end
+
+-- Words: <number> <at, or -> <total, or -> <message, left out if there is no new one>. How far a member that runs is.
+function steps.said(batch, words)
+  local number = tonumber(words[1])
+  local text = is_tracked(batch) and redis.call('HGET', batch.tracks, number)
+  if not text or row_state(batch, number) ~= 'working' then return 0 end
+  local times, at, total, message = string.match(text, '^(%S+ %S+ %S+ %S+) (%S+) (%S+)\n(.*)$')
+  if not message then return 0 end
+  if words[2] ~= '-' then at = words[2] end
+  if words[3] ~= '-' then total = words[3] end
+  redis.call('HSET', batch.tracks, number, times .. ' ' .. at .. ' ' .. total .. '\n' .. (words[4] or message))
+  tell(batch, 'working', {number})
+  return 1
+end
+
+-- Words: <number> <its row's track>. A member that was put back to its queue, unless it has begun to run since.
+function steps.enqueued_again(batch, words)
+  if not is_tracked(batch) or redis.call('HGET', batch.tracks, words[1]) ~= words[2] then return 0 end
+  return move_and_tell(batch, tonumber(words[1]), 'enqueued')
+end
+
+-- The batch is gone; a parent waits for it no more. Its jobs run all the same.
+function steps.delete(batch)
+  local fields = redis.call('HMGET', batch.key, 'parent', 'complete_at', 'success_at')
+  local parent = fields[1] and batch_of(batch.prefix .. 'sidekiq_py:batch:' .. fields[1])
+  for _, key in ipairs(keys_of(batch)) do redis.call('UNLINK', key) end
+  for _, list in ipairs({'sidekiq_py:batches', 'sidekiq_py:batches:running', 'sidekiq_py:batches:invalid'}) do
+    redis.call('ZREM', batch.prefix .. list, batch.bid)
+  end
+  if parent and redis.call('EXISTS', parent.key) == 1 and not wrong_key(parent) then
+    redis.call('SREM', parent.children, batch.bid)
+    if not fields[2] then redis.call('HINCRBY', parent.key, 'kids_untried', -1) end
+    if not fields[3] then redis.call('HINCRBY', parent.key, 'kids_pending', -1) end
+    redis.call('HSET', parent.key, 'changed_at', (now_seconds()))
+    check(parent)
+  end
+  return 1
+end
+
+-- Callbacks that their queue refused. Reply: how many went out.
+function steps.deliver_late(batch)
+  local delivered = 0
+  for _, field in ipairs(redis.call('HKEYS', batch.callbacks)) do
+    if string.sub(field, 1, 5) == 'late:' then
+      local queue, job = string.match(redis.call('HGET', batch.callbacks, field), '^([^\n]*)\n(.*)$')
+      redis.call('HDEL', batch.callbacks, field)
+      if deliver(batch, queue, job) then delivered = delivered + 1 end
+    end
+  end
+  return delivered
+end
+
+-- What keeps a step from being done, as `<CODE> <what>`; looks, and writes nothing.
+local function look(step, batch, words)
+  if step == 'add' then return why_not_add(batch, words) end
+  if step == 'open' then return why_not_open(batch, words) end
+  if step == 'join' then return why_not_join(batch, words) end
+  local may_be_gone = {ends = true, succeed_all = true, working = true, said = true, enqueued_again = true}
+  if not may_be_gone[step] and redis.call('EXISTS', batch.key) == 0 then
+    return 'BATCHGONE ' .. batch.bid
+  end
+  return wrong_key(batch)
+end
+
+local function run(step, batch, words)
+  return steps[step](batch, words) or 1
+end

@@ -1,0 +1,32 @@
+
+-- A push of Ruby's client with its jobs' membership.
+-- KEYS[1] hash  the batch   KEYS[2..] of the commands
+-- ARGV[1..7] the words of `add`   ARGV[8] the mark of this slice
+-- ARGV[9] how many words of `add` follow: those of a tracked batch
+-- then the commands that push, each as <number of words> <word> ..., the second word being the number of its key
+-- Reply: 1; 0 if this slice has come before. Error: BATCHGONE, BATCHDONE, BATCHCLOSED or WRONGTYPE; nothing was written.
+local batch = batch_of(KEYS[1])
+local words = {unpack(ARGV, 1, 7)}
+local commands = 10 + tonumber(ARGV[9])
+for at = 10, commands - 1 do words[#words + 1] = ARGV[at] end
+if redis.call('HEXISTS', batch.blocks, ARGV[8]) == 1 then return 0 end
+local why = look('add', batch, words)
+local needs = {LPUSH = 'list', SADD = 'set', ZADD = 'zset'}
+local at = commands
+while not why and ARGV[at] do
+  local key = KEYS[tonumber(ARGV[at + 2])]
+  local need, is = needs[ARGV[at + 1]], redis.call('TYPE', key).ok
+  if need and is ~= 'none' and is ~= need then why = 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and Sidekiq needs a ' .. need end
+  at = at + tonumber(ARGV[at]) + 1
+end
+if why then return redis.error_reply(why) end
+redis.call('HSET', batch.blocks, ARGV[8], 1)
+run('add', batch, words)
+at = commands
+while ARGV[at] do
+  local count = tonumber(ARGV[at])
+  ARGV[at + 2] = KEYS[tonumber(ARGV[at + 2])]
+  redis.call(unpack(ARGV, at + 1, at + count))
+  at = at + count + 1
+end
+return 1

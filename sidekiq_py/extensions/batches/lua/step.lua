@@ -1,0 +1,9 @@
+
+-- One step by itself.
+-- KEYS[1] hash  the batch   ARGV[1] the step   ARGV[2..] its words
+-- Reply: what the step returns, or 1. Error: BATCHGONE, BATCHDONE, BATCHCLOSED or WRONGTYPE; nothing was written.
+local step, words = ARGV[1], {unpack(ARGV, 2)}
+local batch = batch_of(KEYS[1])
+local why = look(step, batch, words)
+if why then return redis.error_reply(why) end
+return run(step, batch, words)

@@ -1,0 +1,109 @@
+"""
+The pages of the dashboard: all batches, and one of them with its members. Imported when a dashboard asks for them, as
+only programs with the extra `web` have what they need.
+
+Both read a page at a time, so that a batch of 100,000 costs no more than one of ten.
+"""
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from sidekiq_py.api.job_record import moment
+from sidekiq_py.api.source import pool_for
+from sidekiq_py.errors import SidekiqError
+from sidekiq_py.extensions.batches import state
+from sidekiq_py.extensions.batches.api import Batches
+from sidekiq_py.extensions.batches.errors import BatchGoneError
+from sidekiq_py.extensions.batches.rows import ROW_STATES
+from sidekiq_py.web import Page, PageAction, Visit
+
+_SHOWN = 50
+_TEMPLATES = Path(__file__).with_name("templates")
+_ACTIONS = {
+    "close": "Nobody may add to it any more.",
+    "retry": "Its failed jobs were enqueued again.",
+    "invalidate": "Its jobs will leave without a run.",
+    "delete": "It was deleted. Its jobs run, and call nobody back.",
+}
+
+
+def pages() -> list[Page]:
+    """The pages."""
+    return [
+        Page("Batches", "/batches", _list, _template("batches.html"), (PageAction("/batches/act", _act),)),
+        Page("Batch", "/batches/one", _show, _template("batch.html"), is_listed=False),
+    ]
+
+
+def _template(name: str) -> dict[str, str]:
+    return {name: (_TEMPLATES / name).read_text()}
+
+
+def _list(visit: Visit) -> Any:
+    wanted = visit.query("state")
+    start = _number(visit.query("from"))
+    found: Any = Batches(pool=visit.pool)
+    if wanted in state.STATES:
+        found = found.in_state(wanted)
+    page = list(islice(iter(found), start, start + _SHOWN + 1))
+    return visit.page(
+        "batches.html",
+        batches=page[:_SHOWN],
+        states=state.STATES,
+        wanted=wanted if wanted in state.STATES else "",
+        start=start,
+        shown=_SHOWN,
+        has_more=len(page) > _SHOWN,
+        moment=moment,
+    )
+
+
+def _show(visit: Visit) -> Any:
+    pool = pool_for(visit.pool, None)
+    try:
+        batch = state.read(pool, visit.query("bid"))
+    except BatchGoneError:
+        advice = "It was deleted, or it has expired: a day after its success, or 30 days after its last change."
+        return visit.page("error.html", 404, title="There is no such batch", advice=advice)
+    wanted = visit.query("state")
+    rows = batch.jobs
+    page = None
+    if rows is not None:
+        chosen = next((name for name in ROW_STATES if name == wanted), None)
+        after = _number(visit.query("after")) if visit.query("after") else None
+        page = rows.page(chosen, after=after, limit=_SHOWN)
+    members = [] if rows is not None else list(islice(state.members(pool, batch.bid), _SHOWN))
+    return visit.page(
+        "batch.html",
+        batch=batch,
+        counts=rows.counts() if rows is not None else {},
+        page=page,
+        members=members,
+        wanted=wanted if wanted in ROW_STATES else "",
+        moment=moment,
+    )
+
+
+def _act(visit: Visit) -> Any:
+    bid, action = visit.field("bid"), visit.field("action")
+    if action not in _ACTIONS:
+        return visit.redirect("/batches", "There is no such action; nothing was done.")
+    visit.audit(action, f"batch {bid}", "")
+    try:
+        batch = Batches(pool=visit.pool).find(bid)
+        if action == "close":
+            batch.close()
+        elif action == "retry":
+            batch.retry_failed()
+        elif action == "invalidate":
+            batch.invalidate()
+        else:
+            batch.delete()
+    except SidekiqError as error:
+        return visit.redirect("/batches", f"Nothing was done: {error}")
+    return visit.redirect("/batches", f"{bid}: {_ACTIONS[action]}")
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 16 else 0

@@ -1,0 +1,246 @@
+"""
+Batches of the testing modes, in memory: the steps of `lua/batch.lua` for programs under test, without a Redis.
+
+Each mode begins with none. Callbacks are enqueued as other jobs are; nothing expires, and nobody audits.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sidekiq_py import program
+from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchDoneError, BatchGoneError
+from sidekiq_py.extensions.batches.member import KEY, Membership
+from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.wire.json_dialect import dumps_known, loads
+
+
+@dataclass
+class _Pretended:
+    bid: str
+    parent: "_Pretended | None" = None
+    fields: dict[str, str] = field(default_factory=dict)
+    callbacks: dict[str, bytes] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
+    children: list["_Pretended"] = field(default_factory=list)
+    events: dict[str, float] = field(default_factory=dict)
+    next: int = 0
+    total: int = 0
+    succeeded: set[int] = field(default_factory=set)
+    tried: set[int] = field(default_factory=set)
+    members: set[int] = field(default_factory=set)
+    states: dict[int, tuple[str, str, bytes]] = field(default_factory=dict)
+
+    @property
+    def pending(self) -> int:
+        return len(self.members - self.succeeded)
+
+    def add(self, numbers: range) -> None:
+        self.members.update(numbers)
+        self.total += len(numbers)
+
+    def fire(self, event: str) -> None:
+        if event in self.events:
+            return
+        self.events[event] = time.time()
+        for name, text in list(self.callbacks.items()):
+            if name.startswith(event + ":"):
+                self._enqueue(event, text)
+        if self.parent is not None:
+            if event == "death":
+                self.parent.fire("death")
+            else:
+                self.parent.check()
+
+    def _enqueue(self, event: str, text: bytes) -> None:
+        queue, _, head = text.partition(b"\n")
+        member = b""
+        if self.parent is not None:
+            number = self.parent.next
+            self.parent.next += 1
+            self.parent.add(range(number, number + 1))
+            if event != "complete":
+                self.parent.tried.add(number)
+            member = b',"%b":%b' % (KEY.encode(), dumps_known([self.parent.bid, number, event]))
+        is_ms = self.fields.get("ms_times") == "1"
+        stamp = str(int(time.time() * 1000) if is_ms else time.time()).encode()
+        raw = b'%b%b,"enqueued_at":%b}' % (head, member, stamp)
+        take = program.interceptor
+        assert take is not None
+        take([Outgoing(str(loads(raw)["jid"]), queue.decode(), None, raw)])
+
+    def check(self) -> None:
+        if self.tokens:
+            return
+        if not (self.members - self.tried - self.succeeded) and all("complete" in one.events for one in self.children):
+            self.fire("complete")
+        if "complete" in self.events and not self.pending and all("success" in one.events for one in self.children):
+            self.fire("success")
+
+    def end(self, state: str, number: int, jid: str, about: bytes) -> None:
+        self.tokens.pop(jid, None)
+        if number in self.members and number not in self.succeeded and state != "attempt":
+            if state == "succeeded":
+                self.succeeded.add(number)
+                self.states.pop(number, None)
+            else:
+                self.tried.add(number)
+                self.states[number] = (state, jid, about)
+                if state == "dead":
+                    self.fire("death")
+        self.check()
+
+    def invalidate(self) -> int:
+        if "invalidated" in self.events:
+            return 0
+        self.events["invalidated"] = time.time()
+        return 1 + sum(child.invalidate() for child in self.children)
+
+
+class Pretending:
+    """The batches of one testing mode."""
+
+    def __init__(self) -> None:
+        self._batches: dict[str, _Pretended] = {}
+
+    def bids(self) -> Iterator[str]:
+        """Of all."""
+        return iter(list(self._batches))
+
+    def fields(self, bid: str) -> dict[str, str]:
+        """What Redis would hold in the hash; empty where there is no such batch."""
+        one = self._batches.get(bid)
+        if one is None:
+            return {}
+        found = {
+            **one.fields,
+            "total": str(one.total),
+            "pending": str(one.pending),
+            "kids": str(len(one.children)),
+            **{f"{event}_at": repr(at) for event, at in one.events.items()},
+            **{f"token:{token}": text for token, text in one.tokens.items()},
+        }
+        for state, _, _ in one.states.values():
+            found[f"n:{state}"] = str(int(found.get(f"n:{state}", 0)) + 1)
+        if one.parent is not None:
+            found["parent"] = one.parent.bid
+        return found
+
+    def members(self, bid: str) -> dict[int, tuple[str, str, bytes]]:
+        """State, jid and JSON about the error of those that did not succeed, by number."""
+        one = self._batches.get(bid)
+        return {} if one is None else dict(one.states)
+
+    def is_invalid(self, membership: Membership) -> bool:
+        """Whether its batch was invalidated."""
+        one = self._batches.get(membership.bid)
+        return one is not None and "invalidated" in one.events and not membership.is_callback
+
+    def add(self, bid: str, first: int, count: int, token: str) -> None:
+        """Jobs were pushed."""
+        one = self._of(bid)
+        if token not in one.tokens:
+            raise BatchClosedError(bid)
+        one.add(range(first, first + count))
+
+    def run(self, step: str, bid: str, words: tuple[Any, ...]) -> Any:
+        """
+        A step, as `steps.call`.
+
+        Raises:
+            BatchError: What the batch says.
+        """
+        if step == "ends":
+            one = self._batches.get(bid)
+            if one is not None:
+                one.end(*words)
+            return 1
+        if step == "open":
+            return self._open(bid, words)
+        steps: dict[str, Callable[..., Any]] = {
+            "reserve": self._reserve,
+            "leave": self._leave,
+            "close": self._close,
+            "invalidate": lambda one: one.invalidate(),
+            "remove": self._remove,
+            "delete": self._delete,
+        }
+        return steps[step](self._of(bid), *words)
+
+    def _of(self, bid: str) -> _Pretended:
+        one = self._batches.get(bid)
+        if one is None:
+            raise BatchGoneError(bid)
+        return one
+
+    def _open(self, bid: str, words: tuple[Any, ...]) -> int:
+        token, number, who, may_make, parent_bid, pairs, *rest = words
+        one = self._batches.get(bid)
+        if one is None:
+            if may_make != "1":
+                raise BatchGoneError(bid)
+            one = self._batches[bid] = _Pretended(bid, self._batches.get(parent_bid))
+            one.fields = {"created_at": repr(time.time())}
+            one.fields |= {str(rest[at]): str(rest[at + 1]) for at in range(0, 2 * pairs, 2)}
+            one.callbacks = {rest[at]: rest[at + 1] for at in range(2 * pairs, len(rest), 2)}
+            if one.parent is not None:
+                one.parent.children.append(one)
+        elif "success" in one.events and number == "-":
+            raise BatchDoneError(bid)
+        one.tokens[token] = f"{int(time.time())} {number} {who}"
+        return 1
+
+    @staticmethod
+    def _reserve(one: _Pretended, count: int) -> int:
+        first, one.next = one.next, one.next + count
+        return first
+
+    @staticmethod
+    def _leave(one: _Pretended, token: str) -> int:
+        one.tokens.pop(token, None)
+        one.check()
+        return 1
+
+    @staticmethod
+    def _close(one: _Pretended) -> int:
+        count = len(one.tokens)
+        one.tokens.clear()
+        one.check()
+        return count
+
+    @staticmethod
+    def _remove(one: _Pretended, *numbers: int) -> int:
+        gone = one.members & set(numbers) - one.succeeded
+        one.members -= gone
+        one.total -= len(gone)
+        for number in gone:
+            one.states.pop(number, None)
+        one.check()
+        return len(gone)
+
+    def _delete(self, one: _Pretended) -> int:
+        del self._batches[one.bid]
+        if one.parent is not None:
+            one.parent.children.remove(one)
+            one.parent.check()
+        return 1
+
+
+_mode: object = None
+_pretending = Pretending()
+
+
+def pretending() -> Pretending | None:
+    """The batches of the testing mode that is on here, or None: they are in Redis."""
+    global _mode, _pretending
+    if program.interceptor is None:
+        return None
+    from sidekiq_py.testing import modes  # of programs under test
+
+    mode = modes.mode_here()
+    if mode is None:
+        return None
+    if mode is not _mode:
+        _mode, _pretending = mode, Pretending()
+    return _pretending

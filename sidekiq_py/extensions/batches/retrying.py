@@ -1,0 +1,63 @@
+"""Members where they stand: in `retry` and in the dead set to be tried again, and by their jids anywhere."""
+
+from collections.abc import Iterator, Set
+
+from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet
+from sidekiq_py.api.queue import Queue
+from sidekiq_py.client.sync_client import Client
+from sidekiq_py.extensions.batches import rows, state, steps
+from sidekiq_py.extensions.batches.member import TRACKED_KEY, Membership, membership_of
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import in_flight_counts, queues
+
+_SETS: tuple[type[RetrySet] | type[DeadSet] | type[ScheduledSet], ...] = (RetrySet, DeadSet, ScheduledSet)
+
+
+def membership_in(record: JobRecord) -> Membership | None:
+    """Of a job as it stands in Redis."""
+    return membership_of(record.item) if record.is_readable else None
+
+
+def standing(pool: Pool) -> Iterator[JobRecord]:
+    """
+    Every job that Redis has: in queues, in sets, in flight. All is read, so this is for people and for the audit. A job
+    that goes from place to place meanwhile may be missed.
+    """
+    for name in queues.names(pool):
+        yield from Queue(name, pool=pool)
+    for kind in _SETS:
+        yield from kind(pool=pool)
+    owners = dict.fromkeys(count.owner for count in in_flight_counts.counts(pool))
+    for owner in owners:
+        for queue, raw in in_flight_counts.jobs(pool, owner):
+            yield JobRecord(raw, queue)
+
+
+def numbers_of(pool: Pool, bid: str, jids: Set[str]) -> list[int]:
+    """The numbers of members of these ids; those that have not failed are looked for everywhere."""
+    found = {one.jid: one.number for one in state.members(pool, bid) if one.jid in jids}
+    if found.keys() != jids:
+        for record in standing(pool):
+            membership = membership_in(record)
+            if membership is not None and membership.bid == bid and record.jid in jids:
+                found[str(record.jid)] = membership.number
+    return list(found.values())
+
+
+def retry_failed(client: Client, bid: str) -> int:
+    """Put the batch's members out of `retry` and the dead set back to their queues; how many there were."""
+    count = 0
+    sets: tuple[JobSet, ...] = (RetrySet(client=client), DeadSet(client=client))
+    for one in sets:
+        for entry in one.scan(f'*"{bid}"*'):
+            membership = membership_in(entry)
+            if membership is None or membership.bid != bid:
+                continue
+            track = rows.track_of(client.pool, bid, membership.number) if entry.get(TRACKED_KEY) else None
+            if entry.retry():
+                count += 1
+                if track is not None:
+                    # Killed before this, the row says so when the job begins.
+                    steps.call(client.pool, "enqueued_again", bid, membership.number, track)
+    return count

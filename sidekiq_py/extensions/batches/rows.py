@@ -1,0 +1,282 @@
+"""
+The rows of a tracked batch: what each job is, its state, how far it is, and what it raised.
+
+They are written by the scripts that push and end jobs (`lua/batch.lua`) and read page by page, never whole.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+from sidekiq_py.api.job_record import JobRecord
+from sidekiq_py.extensions.batches import steps
+from sidekiq_py.extensions.batches.errors import BatchError
+from sidekiq_py.extensions.batches.pretended import pretending
+from sidekiq_py.redaction import Redaction
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.wire.dialect import FloatText
+from sidekiq_py.wire.json_dialect import dumps
+
+RowState = Literal[
+    "enqueued", "working", "finished", "failed", "error", "dead", "interrupted", "invalidated", "deleted", "lost"
+]
+"""
+`enqueued`: it waits in its queue, or for its time. `working`. `finished`: it has succeeded. `failed`: it said that its
+input is bad (`JobFailed`), and is not tried again. `error`: it raised something else, and waits for its retry. `dead`:
+its retries are over. `interrupted`: an iterable job goes on later. `invalidated`: it left without a run. `deleted`:
+somebody deleted it. `lost`: Redis holds it nowhere.
+"""
+
+ROW_STATES: tuple[RowState, ...] = get_args(RowState)
+"""In the order of ROW_STATES in `lua/batch.lua`."""
+
+MOST_ROWS = 1000
+# What a row keeps of its arguments at most; they stand in Redis for as long as the batch.
+MOST_ARGUMENT_BYTES = 2000
+_STRIDE = 2**33
+_SLICE = 500
+# What stands before the message of a track.
+_TIMES = 6
+
+
+class Row(NamedTuple):
+    """
+    One job of a tracked batch.
+
+    Args:
+        number: Its place in the batch, by which pages go.
+        jid: Its id; empty where whoever pushed it did not know it.
+        klass: Of Active Job the job's own; None for a callback of a child batch.
+        callback: The event, for a callback of a child batch.
+        args: As they were pushed, redacted; None where they were longer than `MOST_ARGUMENT_BYTES`.
+        queue: Where it was pushed to.
+        scheduled_at, enqueued_at, started_at, ended_at: Seconds since the epoch, or None. The last two are those of its
+            last run.
+        attempts: How often it has begun to run.
+        at, total, message: What it said by `progress()` in its last run.
+        error: What it raised last, until it succeeds: `class`, `error_class`, `error_message`, `at`.
+    """
+
+    number: int
+    jid: str
+    klass: str | None
+    callback: str | None
+    args: Sequence[Any] | None
+    queue: str | None
+    state: RowState
+    attempts: int
+    scheduled_at: float | None
+    enqueued_at: float | None
+    started_at: float | None
+    ended_at: float | None
+    at: float | None
+    total: float | None
+    message: str
+    error: Mapping[str, Any] | None
+
+    @property
+    def percent(self) -> int | None:
+        """How far it is; None for a job that does not say. 100 is the total of one that names none."""
+        if self.at is None:
+            return None
+        total = 100.0 if self.total is None else self.total
+        return int(self.at / total * 100) if total else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it: `klass` is `class` there."""
+        told = self._asdict()
+        told["class"] = told.pop("klass")
+        return {**told, "percent": self.percent}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """
+    Some rows, in the order of their numbers.
+
+    Args:
+        next: Hand it in as `after` for the next page; None after the last one.
+    """
+
+    rows: Sequence[Row]
+    next: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"rows": [row.as_dict() for row in self.rows], "next": self.next}
+
+
+class Rows:
+    """
+    Those of one batch; none if it is not tracked.
+
+        page = batch.rows.page("failed", limit=50)
+        for row in page.rows: print(row.args, row.error["error_message"])
+        batch.rows.page("failed", after=page.next)
+    """
+
+    def __init__(self, pool: Pool, bid: str) -> None:
+        self._pool = pool
+        self._key = steps.key(bid)
+
+    def __repr__(self) -> str:
+        return f"<Rows of {self._key}>"
+
+    def __iter__(self) -> Iterator[Row]:
+        after = None
+        while True:
+            page = self.page(after=after, limit=_SLICE)
+            yield from page.rows
+            after = page.next
+            if after is None:
+                return
+
+    def counts(self) -> dict[RowState, int]:
+        """
+        How many rows are in each state.
+
+        Raises:
+            RedisError: Redis is out of reach.
+        """
+        if pretending() is not None:
+            return dict.fromkeys(ROW_STATES, 0)
+        ranges = [_range_of(state) for state in ROW_STATES]
+        found = self._pool.batch([("ZCOUNT", f"{self._key}:states", first, f"({end}") for first, end in ranges])
+        return dict(zip(ROW_STATES, map(int, found), strict=True))
+
+    def page(
+        self,
+        state: RowState | None = None,
+        *,
+        after: int | None = None,
+        limit: int = 100,
+        redaction: Redaction | None = None,
+    ) -> Page:
+        """
+        Some rows.
+
+        Args:
+            state: Only those in it.
+            after: The number of the last row seen.
+            limit: How many at most, up to `MOST_ROWS`.
+            redaction: What to hide among the arguments; by default what looks like a secret.
+
+        Raises:
+            BatchError: There is no such state, or *limit* is none.
+            RedisError: Redis is out of reach.
+        """
+        if state is not None and state not in ROW_STATES:
+            raise BatchError(f"{state!r} is no state of a job; use one of {', '.join(ROW_STATES)}")
+        if not 1 <= limit <= MOST_ROWS:
+            raise BatchError(f"limit is {limit}; a page has 1 to {MOST_ROWS} rows")
+        policy = Redaction() if redaction is None else redaction
+        if pretending() is not None:
+            return Page((), None)
+        first = 0 if after is None else after + 1
+        return self._all(first, limit, policy) if state is None else self._in_state(state, first, limit, policy)
+
+    def get(self, number: int, *, redaction: Redaction | None = None) -> Row | None:
+        """The row of this number, or None."""
+        found = self.page(after=number - 1, limit=1, redaction=redaction).rows
+        return found[0] if found and found[0].number == number else None
+
+    def _in_state(self, state: RowState, first: int, limit: int, policy: Redaction) -> Page:
+        start, end = _range_of(state)
+        words = ("ZRANGEBYSCORE", f"{self._key}:states", start + first, f"({end}", "LIMIT", 0, limit)
+        numbers = [int(number) for number in self._pool.command(*words)]
+        # One that has just gone to another state is of no page of this one.
+        rows = [row for row in self._read(numbers, policy) if row.state == state]
+        return Page(rows, numbers[-1] if len(numbers) == limit else None)
+
+    def _all(self, first: int, limit: int, policy: Redaction) -> Page:
+        end = int(self._pool.command("HGET", self._key, "next") or 0)
+        rows: list[Row] = []
+        # Numbers that were reserved and not used have no row.
+        while first < end and len(rows) < limit:
+            numbers = range(first, min(end, first + max(limit - len(rows), _SLICE)))
+            rows += self._read(numbers, policy)
+            first = numbers[-1] + 1
+        if len(rows) > limit or (first < end and rows):
+            rows = rows[:limit]
+            return Page(rows, rows[-1].number)
+        return Page(rows, None)
+
+    def _read(self, numbers: Sequence[int], policy: Redaction) -> list[Row]:
+        if not numbers:
+            return []
+        names = ("jobs", "tracks", "errors")
+        reads: list[tuple[Any, ...]] = [("HMGET", f"{self._key}:{name}", *numbers) for name in names]
+        found = self._pool.batch([*reads, ("ZMSCORE", f"{self._key}:states", *numbers)])
+        return [
+            _row(number, job, track, error, score, policy)
+            for number, job, track, error, score in zip(numbers, *found, strict=True)
+            if job is not None and track is not None and score is not None
+        ]
+
+
+def track_of(pool: Pool, bid: str, number: int) -> bytes | None:
+    """What `enqueued_again` compares: it changes whenever the job begins or ends."""
+    found: bytes | None = pool.command("HGET", f"{steps.key(bid)}:tracks", number)
+    return found
+
+
+def text_of_job(raw: bytes, score: str | None, float_text: FloatText) -> bytes:
+    """What a row keeps of a job that is pushed: JSON. *score* is that of a scheduled one."""
+    record = JobRecord(raw)
+    args = dumps(record.display_args, float_text)
+    told: dict[str, Any] = {"jid": record.jid, "class": record.display_class or record.klass, "queue": record.queue}
+    if score is not None:
+        told["at"] = float(score)
+    head = dumps(told, float_text)
+    return head if len(args) > MOST_ARGUMENT_BYTES else b'%b,"args":%b}' % (head[:-1], args)
+
+
+def _range_of(state: RowState) -> tuple[int, int]:
+    place = ROW_STATES.index(state)
+    return place * _STRIDE, (place + 1) * _STRIDE
+
+
+def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any, policy: Redaction) -> Row:
+    told = _object(job)
+    times, _, message = track.decode(errors="replace").partition("\n")
+    parts = times.split(" ")
+    attempts, enqueued, started, ended, at, total = parts if len(parts) == _TIMES else ["-"] * _TIMES
+    klass = told.get("class")
+    args = policy.apply({"args": told["args"]}, klass)["args"] if isinstance(told.get("args"), list) else None
+    return Row(
+        number=number,
+        jid=told.get("jid") or "",
+        klass=klass,
+        callback=told.get("callback"),
+        args=args,
+        queue=told.get("queue"),
+        state=ROW_STATES[int(float(score)) // _STRIDE],
+        attempts=int(_number(attempts) or 0),
+        scheduled_at=told.get("at"),
+        enqueued_at=_number(enqueued),
+        started_at=_number(started),
+        ended_at=_number(ended),
+        at=_number(at),
+        total=_number(total),
+        message=message,
+        error=_object(error) if error else None,
+    )
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """Of what may be somebody else's text."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

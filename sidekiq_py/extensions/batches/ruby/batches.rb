@@ -1,0 +1,611 @@
+# Batches of sidekiq_py, for jobs and programs in Ruby.
+#
+#     batch = SidekiqPy::Batch.new
+#     batch.description = "Import 42"
+#     batch.on(:success, ImportDone, "import_id" => 42)     # ImportDone.new.on_success(status, options)
+#     batch.jobs { ImportRow.perform_async(1) }             # Python jobs too: Sidekiq::Client.push("class" => "import_row", …)
+#     batch.status.pending
+#
+# What pushes within the block belongs to the batch. A job that runs as a member is marked at its start, so that a Python
+# worker can push it again where its process is killed, and its end moves the batch's counters; all that is written by the
+# scripts that Python runs, too.
+
+require "digest"
+require "json"
+require "securerandom"
+require "sidekiq/api"
+require "socket"
+
+module SidekiqPy
+  # Raised by a member of a batch whose input is bad: it dies at once, with no retry.
+  class JobFailed < StandardError; end
+
+  class Batch
+    class Error < StandardError; end
+    class Gone < Error; end
+    class Done < Error; end
+    class Closed < Error; end
+
+    EVENTS = %w[complete success death].freeze
+    KEPT_SECONDS = 30 * 24 * 3600
+
+    # The batch that the job at hand is a member of, or nil.
+    def self.current
+      payload = Thread.current[:sidekiq_py_member]
+      payload && new(payload[Batches::KEY].first)
+    end
+
+    attr_reader :bid
+    attr_accessor :description, :callback_queue, :expires_in, :track
+
+    # bid: of a batch that is open already.
+    def initialize(bid = nil)
+      @is_new = bid.nil?
+      @bid = bid || SecureRandom.hex(10)
+      @callbacks = []
+      @expires_in = KEPT_SECONDS
+      @track = false
+    end
+
+    # callback: a class whose `on_<event>(status, options)` is called, or "Class#method". A job, in either language, is called
+    # with the batch's id, the event and the options: its class as a text, or what a push takes: {"class" => "import_done",
+    # "queue" => "python"}.
+    def on(event, callback, options = {})
+      event = event.to_s
+      raise ArgumentError, "#{event} is no event of a batch; use one of #{EVENTS.join(", ")}" unless EVENTS.include?(event)
+      raise Error, "batch #{bid} is open already; call `on` before its first block of jobs" unless @is_new
+
+      @callbacks << [event, callback, options]
+      self
+    end
+
+    # Left by an exception the batch stays open, so that no callback says that all is done.
+    def jobs
+      adding = open
+      outer, Thread.current[:sidekiq_py_adding] = Thread.current[:sidekiq_py_adding], adding
+      begin
+        yield self
+      ensure
+        Thread.current[:sidekiq_py_adding] = outer
+      end
+      Batches.step("leave", bid, adding.token) unless adding.number
+      self
+    end
+
+    def status
+      Status.new(bid)
+    end
+
+    def valid?
+      !Sidekiq.redis { |conn| conn.hget(Batches.key(bid), "invalidated_at") }
+    end
+
+    def invalidate
+      Batches.step("invalidate", bid)
+    end
+
+    def close
+      Batches.step("close", bid)
+    end
+
+    private
+
+    def open
+      payload = Thread.current[:sidekiq_py_member]
+      if payload && payload[Batches::KEY].first == bid
+        adding = Batches::Adding.new(bid, payload["jid"], payload[Batches::KEY][1])
+        who = payload["class"]
+      else
+        adding = Batches::Adding.new(bid, SecureRandom.hex(8), nil)
+        who = "#{Socket.gethostname}:#{Process.pid}"
+      end
+      outer = Thread.current[:sidekiq_py_adding]
+      words = [adding.token, adding.number || "-", who, @is_new ? "1" : "0", (@is_new && outer) ? outer.bid : ""]
+      if @is_new
+        texts = callback_texts
+        fields = {"description" => description.to_s, "expires_in" => expires_in.to_i}
+        fields["callback_queue"] = callback_queue if callback_queue
+        fields["ms_times"] = "1" if Batches.millisecond_times?
+        fields["track"] = "1" if track
+        words += [fields.size, *fields.flatten, *texts]
+      else
+        words << 0
+      end
+      adding.is_tracked = Batches.step("open", bid, *words) == 2
+      @is_new = false
+      adding
+    end
+
+    def callback_texts
+      numbers = Hash.new(0)
+      @callbacks.flat_map do |event, callback, options|
+        number = numbers[event] + 1
+        text = Batches.callback_text(bid, event, number, callback, options, callback_queue)
+        next [] unless text
+
+        numbers[event] = number
+        ["#{event}:#{number}", text]
+      end
+    end
+
+    # A batch at one moment.
+    class Status
+      attr_reader :bid
+
+      def initialize(bid)
+        @bid = bid
+        @fields = Sidekiq.redis { |conn| conn.hgetall(Batches.key(bid)) }
+        raise Gone, "there is no batch #{bid} in this Redis" if @fields.empty?
+      end
+
+      def description
+        @fields["description"]
+      end
+
+      def parent_bid
+        @fields["parent"]
+      end
+
+      def total
+        @fields["total"].to_i
+      end
+
+      def pending
+        @fields["pending"].to_i
+      end
+
+      def failures
+        @fields["n:failed"].to_i
+      end
+
+      def dead
+        @fields["n:dead"].to_i
+      end
+
+      def lost
+        @fields["n:lost"].to_i
+      end
+
+      def invalidated
+        @fields["n:invalidated"].to_i
+      end
+
+      def created_at
+        Time.at(@fields["created_at"].to_f)
+      end
+
+      def complete?
+        @fields.key?("complete_at")
+      end
+
+      def success?
+        @fields.key?("success_at")
+      end
+
+      def valid?
+        !@fields.key?("invalidated_at")
+      end
+
+
+      def dead_jids
+        members = Sidekiq.redis { |conn| conn.hgetall("#{Batches.key(bid)}:members") }
+        members.values.filter_map { |text| text.delete_prefix("dead:") if text.start_with?("dead:") }
+      end
+
+      def data
+        {
+          "bid" => bid, "description" => description, "total" => total, "pending" => pending, "failures" => failures,
+          "dead" => dead, "lost" => lost, "complete" => complete?, "success" => success?, "parent_bid" => parent_bid
+        }
+      end
+    end
+  end
+
+  # What carries batches; programs use SidekiqPy::Batch.
+  module Batches
+    KEY = "sidekiq_py_batch"
+    # Of a member whose batch keeps a row for it.
+    TRACKED_KEY = "sidekiq_py_tracked"
+    MOST_ARGUMENT_BYTES = 2000
+    INVALID = "sidekiq_py:batches:invalid"
+    PROCESSES = "sidekiq_py:batches:ruby"
+    FRESH_SECONDS = 1.0
+    SHOWN_CHARACTERS = 500
+
+    LIBRARY = <<'LUA'
+@@library@@
+LUA
+    STEP = LIBRARY + <<'LUA'
+@@step@@
+LUA
+    PUSH = LIBRARY + <<'LUA'
+@@ruby_push@@
+LUA
+    ENDS = LIBRARY + <<'LUA'
+@@ruby_end@@
+LUA
+    DIGESTS = [STEP, PUSH, ENDS].to_h { |script| [script, Digest::SHA1.hexdigest(script)] }.freeze
+    ERRORS = {"BATCHGONE" => Batch::Gone, "BATCHDONE" => Batch::Done, "BATCHCLOSED" => Batch::Closed}.freeze
+    MAJOR = Sidekiq::VERSION.to_i
+
+    class << self
+      def key(bid)
+        "sidekiq_py:batch:#{bid}"
+      end
+
+      def runs_key
+        "#{PROCESSES}:#{identity}"
+      end
+
+      # As Sidekiq's server names itself in Redis; which module knows it depends on the release.
+      def identity
+        @identity = nil if @pid != Process.pid
+        @pid = Process.pid
+        @identity ||= Class.new { include(Sidekiq.const_defined?(:Component) ? Sidekiq::Component : Sidekiq::Util) }
+          .allocate.identity
+      end
+
+      def step(name, bid, *words)
+        Sidekiq.redis { |conn| evaluate(conn, STEP, [key(bid)], [name, *words]) }
+      end
+
+      def evaluate(conn, script, keys, arguments)
+        send_script(conn, "evalsha", DIGESTS.fetch(script), keys, arguments)
+      rescue => error
+        raise_own(error) unless error.message.start_with?("NOSCRIPT")
+        begin
+          send_script(conn, "eval", script, keys, arguments)
+        rescue => refusal
+          raise_own(refusal)
+        end
+      end
+
+      def membership?(payload)
+        bid, number = payload[KEY] if payload[KEY].is_a?(Array)
+        bid.is_a?(String) && bid.match?(/\A[A-Za-z0-9_-]{1,64}\z/) && number.is_a?(Integer) && number.between?(0, 2**32 - 1)
+      end
+
+      def callback?(payload)
+        payload[KEY].size == 3
+      end
+
+      # Its bytes, while it runs; a job may run twice at a time.
+      def start(payload, queue)
+        field = "#{payload["jid"]}/#{SecureRandom.hex(4)}"
+        text = "#{queue}\n#{Sidekiq.dump_json(payload)}"
+        Sidekiq.redis do |conn|
+          conn.pipelined do |pipeline|
+            pipeline.sadd(PROCESSES, [identity])
+            pipeline.hset(runs_key, field, text)
+          end
+        end
+        field
+      end
+
+      # Its row, if there is one: a round trip more. One that cannot be written costs no run.
+      def begins(payload)
+        return unless payload[TRACKED_KEY]
+
+        bid, number = payload[KEY]
+        step("working", bid, number, payload.key?("failed_at") ? "1" : "0")
+      rescue => error
+        Sidekiq.logger.warn("sidekiq_py: the row of #{payload["jid"]} does not say that it runs: #{error.message}")
+      end
+
+      # What a row keeps of a job that is pushed.
+      def row(payload)
+        told = {"jid" => payload["jid"], "class" => (payload["wrapped"] || payload["class"]).to_s, "queue" => payload["queue"]}
+        told["at"] = payload["at"].to_f if payload["at"]
+        args = payload["args"]
+        args = args.first["arguments"] if payload["wrapped"] && args.is_a?(Array) && args.first.is_a?(Hash)
+        told["args"] = args if JSON.generate(args).bytesize <= MOST_ARGUMENT_BYTES
+        JSON.generate(told)
+      end
+
+      # To the dead set; its death handlers hear of it. A process killed behind this leaves its mark, and it runs again.
+      def refuse(payload, queue, error)
+        now = millisecond_times? ? (Time.now.to_f * 1000).to_i : Time.now.to_f
+        told = {"queue" => queue, "error_message" => message_of(error), "error_class" => error.class.name}
+        count = payload["retry_count"]
+        told.merge!(count ? {"retry_count" => count + 1, "retried_at" => now} : {"retry_count" => 0, "failed_at" => now})
+        payload = payload.merge(told)
+        Sidekiq::DeadSet.new.kill(Sidekiq.dump_json(payload), notify_failure: false)
+        (death_handlers - [method(:died)]).each { |handler| handler.call(payload, error) }
+        Sidekiq.logger.warn("#{payload["class"]} #{payload["jid"]} has bad input: #{message_of(error)}")
+      end
+
+      def finish(payload, field, state, error = nil, row = nil)
+        bid, number = payload[KEY]
+        words = [field, state, number, payload["jid"], error ? about(payload, error) : "", *row]
+        Sidekiq.redis { |conn| evaluate(conn, ENDS, [key(bid), runs_key], words) }
+      end
+
+      def died(payload, error)
+        return unless membership?(payload)
+
+        bid, number = payload[KEY]
+        step("ends", bid, "dead", number, payload["jid"], error ? about(payload, error) : "")
+      end
+
+      # Members of an invalidated batch leave without a run; callbacks of its children do not.
+      def invalid?(bid)
+        now = Process.clock_gettime(::Process::CLOCK_MONOTONIC)
+        if @invalid.nil? || now - @invalid_at > FRESH_SECONDS
+          @invalid = Sidekiq.redis { |conn| conn.zrange(INVALID, 0, -1) }
+          @invalid_at = now
+        end
+        @invalid.include?(bid)
+      end
+
+      # Who adds the jobs of this push, or nil: the block that this thread is in, or the running member, where Active Job
+      # enqueues the job itself again.
+      def adding_for(payloads)
+        adding = Thread.current[:sidekiq_py_adding]
+        return adding if adding
+
+        member = Thread.current[:sidekiq_py_member]
+        return unless member && payloads.all? { |payload| same_active_job?(member, payload) }
+
+        again = Adding.new(member[KEY].first, member["jid"], member[KEY][1])
+        again.is_tracked = step("open", again.bid, again.token, again.number, member["class"], "0", "", 0) == 2
+        again
+      rescue Batch::Gone
+        nil
+      end
+
+      # The bytes of a callback's job up to `enqueued_at`, behind its queue.
+      def callback_text(bid, event, number, callback, options, queue)
+        item =
+          if callback.is_a?(Hash)
+            callback.merge("args" => [bid, event, options])
+          elsif callback.is_a?(String) && !callback.include?("#")
+            {"class" => callback, "args" => [bid, event, options]}
+          else
+            target = callback.is_a?(String) ? callback : "#{callback.name}#on_#{event}"
+            {"class" => Batch::Callback, "args" => [bid, event, options, target]}
+          end
+        item["queue"] = queue if queue
+        item["jid"] = Digest::SHA1.hexdigest("#{bid}:#{event}:#{number}")[0, 24]
+        name, list, bytes = captured { Sidekiq::Client.push(item) }.last
+        return unless name
+        raise Batch::Error, "the callback #{callback} cannot be scheduled" unless name == "LPUSH"
+
+        "#{list.delete_prefix("queue:")}\n#{bytes.sub(/,"enqueued_at":[0-9.eE+-]+\}\z/, "")}"
+      end
+
+      def death_handlers
+        Sidekiq.respond_to?(:default_configuration) ? Sidekiq.default_configuration.death_handlers : Sidekiq.death_handlers
+      end
+
+      def millisecond_times?
+        @millisecond_times = captured { Sidekiq::Client.push("class" => Batch::Callback, "args" => []) }
+          .last.last.match?(/"enqueued_at":\d+[,}]/) if @millisecond_times.nil?
+        @millisecond_times
+      end
+
+      private
+
+      # redis-namespace, up to Sidekiq 6, knows the commands by their methods.
+      def send_script(conn, name, text, keys, arguments)
+        words = arguments.map(&:to_s)
+        return conn.public_send(name, text, keys, words) if MAJOR < 7
+
+        conn.call(name.upcase, text, keys.size, *keys, *words)
+      end
+
+      def raise_own(error)
+        code, bid = error.message.split(" ", 3)
+        kind = ERRORS[code]
+        raise error unless kind
+
+        raise kind, "batch #{bid}: #{code.delete_prefix("BATCH").downcase}"
+      end
+
+      def about(payload, error)
+        JSON.generate(
+          "class" => (payload["wrapped"] || payload["class"]).to_s, "error_class" => error.class.name,
+          "error_message" => message_of(error), "at" => Time.now.to_i
+        )
+      end
+
+      def message_of(error)
+        error.message.to_s.dup.force_encoding("UTF-8").scrub("?")[0, SHOWN_CHARACTERS]
+      rescue
+        "(no message)"
+      end
+
+      def same_active_job?(member, payload)
+        id = active_job_id(member)
+        id && id == active_job_id(payload)
+      end
+
+      def active_job_id(payload)
+        first = payload["args"].is_a?(Array) ? payload["args"].first : nil
+        first["job_id"] if payload.key?("wrapped") && first.is_a?(Hash)
+      end
+
+      def captured
+        Thread.current[:sidekiq_py_capture] = []
+        yield
+        Thread.current[:sidekiq_py_capture]
+      ensure
+        Thread.current[:sidekiq_py_capture] = nil
+      end
+    end
+
+    # One entering of a block; of one thread.
+    class Adding
+      FIRST_BLOCK = 16
+      LARGEST_BLOCK = 8192
+
+      attr_reader :bid, :token, :number
+      attr_accessor :is_tracked
+
+      def initialize(bid, token, number)
+        @bid, @token, @number = bid, token, number
+        @start = @next = @end = 0
+        @length = FIRST_BLOCK
+        @mark = ""
+      end
+
+      # Numbers for so many jobs: the first, and the words of the script.
+      def place(count, score)
+        if @end - @next < count
+          length = [count, @length].max
+          @length = [2 * @length, LARGEST_BLOCK].min
+          @start = @next = Batches.step("reserve", bid, length)
+          @end = @start + length
+        end
+        first = @next
+        @next += count
+        previous, @mark = @mark, "#{@start}+#{@next - @start}"
+        [first, [@start, @next - @start, count, score, number ? "1" : "0", token, previous, @mark]]
+      end
+    end
+
+    # Takes down what Sidekiq's client would send.
+    class Recorder
+      attr_reader :commands
+
+      def initialize
+        @commands = []
+      end
+
+      def method_missing(name, *arguments)
+        words = arguments.flatten.map(&:to_s)
+        @commands << ((name == :call) ? [words.first.upcase, *words.drop(1)] : [name.to_s.upcase, *words])
+      end
+
+      def respond_to_missing?(*)
+        true
+      end
+    end
+
+    # Sidekiq's client, behind all client middleware.
+    module Client
+      private
+
+      def raw_push(payloads)
+        capture = Thread.current[:sidekiq_py_capture]
+        if capture
+          capture.concat(SidekiqPy::Batches::Client.recorded { |recorder| atomic_push(recorder, payloads) })
+          return true
+        end
+        fresh = payloads.reject { |payload| payload.key?(KEY) }
+        adding = fresh.empty? ? nil : SidekiqPy::Batches.adding_for(fresh)
+        return super unless adding
+
+        first, words = adding.place(fresh.size, fresh.map { |payload| payload["at"].to_f }.max.ceil)
+        rows = adding.is_tracked ? [first, *fresh.map { |payload| SidekiqPy::Batches.row(payload) }] : []
+        words += [rows.size, *rows]
+        fresh.each.with_index(first) do |payload, number|
+          payload[KEY] = [adding.bid, number]
+          payload[TRACKED_KEY] = true if adding.is_tracked
+        end
+        keys = [SidekiqPy::Batches.key(adding.bid)]
+        recorded = SidekiqPy::Batches::Client.recorded { |recorder| atomic_push(recorder, payloads) }
+        recorded.each do |name, key, *rest|
+          keys << key unless keys.include?(key)
+          words += [rest.size + 2, name, keys.index(key) + 1, *rest]
+        end
+        SidekiqPy::Batches::Client.with_connection(@redis_pool) do |conn|
+          SidekiqPy::Batches.evaluate(conn, SidekiqPy::Batches::PUSH, keys, words)
+        end
+        true
+      end
+
+      def self.recorded
+        recorder = Recorder.new
+        yield recorder
+        recorder.commands
+      end
+
+      # Sent again once where the connection broke: the slice leaves a mark, so it is pushed once.
+      def self.with_connection(pool)
+        tries = 0
+        begin
+          pool.with { |conn| yield conn }
+        rescue *CONNECTION_ERRORS
+          tries += 1
+          retry if tries == 1
+          raise
+        end
+      end
+
+      CONNECTION_ERRORS = [
+        (::Redis::BaseConnectionError if defined?(::Redis::BaseConnectionError)),
+        (::RedisClient::ConnectionError if defined?(::RedisClient::ConnectionError))
+      ].compact.freeze
+    end
+
+    # Around each run, outside all other server middleware.
+    class Server
+      # Ends of an attempt that are no failures: the job goes back to its queue.
+      GOES_BACK = [
+        ("Sidekiq::Shutdown" if Sidekiq.const_defined?(:Shutdown)),
+        ("Sidekiq::Job::Interrupted" if Sidekiq.const_defined?(:Job) && Sidekiq::Job.const_defined?(:Interrupted)),
+        "Sidekiq::JobRetry::Skip"
+      ].compact.freeze
+
+      def call(_job, payload, queue)
+        return yield unless Batches.membership?(payload)
+
+        field = Batches.start(payload, queue)
+        if !Batches.callback?(payload) && Batches.invalid?(payload[KEY].first)
+          Batches.finish(payload, field, "invalidated")
+          return
+        end
+        Batches.begins(payload)
+        outer, Thread.current[:sidekiq_py_member] = Thread.current[:sidekiq_py_member], payload
+        begin
+          result = yield
+        rescue JobFailed => error
+          Batches.refuse(payload, queue, error)
+          Batches.finish(payload, field, "dead", error, "failed")
+          return
+        rescue Exception => error # rubocop:disable Lint/RescueException
+          failed(payload, field, error)
+          raise
+        ensure
+          Thread.current[:sidekiq_py_member] = outer
+        end
+        # Where this fails Sidekiq retries the job, and the batch still waits for it.
+        Batches.finish(payload, field, "succeeded")
+        result
+      end
+
+      private
+
+      def failed(payload, field, error)
+        goes_back = error.class.ancestors.any? { |kind| GOES_BACK.include?(kind.name) }
+        Batches.finish(payload, field, goes_back ? "attempt" : "failed", goes_back ? nil : error)
+      rescue => refusal
+        # The job's own error is raised; the audit finds what is not counted.
+        Sidekiq.logger.error("sidekiq_py: the failure of #{payload["jid"]} was not counted: #{refusal.message}")
+      end
+    end
+
+    def self.register
+      Sidekiq::Client.prepend(Client)
+      Sidekiq.configure_server do |config|
+        config.server_middleware { |chain| chain.prepend Server }
+      end
+      death_handlers << method(:died)
+    end
+  end
+
+  class Batch
+    # Calls back a plain class.
+    class Callback
+      # Before 6.3 `Sidekiq::Job` was the data API's entry of a queue.
+      include((Gem::Version.new(Sidekiq::VERSION) < Gem::Version.new("6.3")) ? Sidekiq::Worker : Sidekiq::Job)
+
+      def perform(bid, event, options, target)
+        name, method = target.split("#", 2)
+        Object.const_get(name).new.public_send(method || "on_#{event}", Status.new(bid), options)
+      end
+    end
+  end
+end
+
+SidekiqPy::Batches.register

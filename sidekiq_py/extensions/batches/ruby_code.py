@@ -1,0 +1,12 @@
+"""The Ruby part, with the scripts that both languages run put into it."""
+
+from sidekiq_py.extensions.batches.steps import FOLDER, LIBRARY
+
+
+def text() -> str:
+    """Of the support file."""
+    code = (FOLDER.parent / "ruby" / "batches.rb").read_text("utf-8")
+    scripts = {name: (FOLDER / f"{name}.lua").read_text("utf-8") for name in ("step", "ruby_push", "ruby_end")}
+    for name, script in {"library": LIBRARY, **scripts}.items():
+        code = code.replace(f"@@{name}@@\n", script)
+    return code

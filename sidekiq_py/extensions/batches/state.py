@@ -1,0 +1,280 @@
+"""What Redis holds of a batch, as values. Every key is described in `lua/batch.lua`."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sidekiq_py.extensions.batches import steps
+from sidekiq_py.extensions.batches.errors import BatchGoneError
+from sidekiq_py.extensions.batches.pretended import pretending
+from sidekiq_py.extensions.batches.rows import Rows
+from sidekiq_py.redis_access.connection.pool import Pool
+
+State = Literal["open", "running", "complete", "success"]
+STATES: tuple[State, ...] = ("open", "running", "complete", "success")
+
+_PAGE = 500
+_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """
+    Who may still add.
+
+    Args:
+        token: A job's id, or a random one of a program.
+        since: Seconds since the epoch.
+        number: Of the member that adds; None for others.
+        who: Host and process, or the job's class.
+    """
+
+    token: str
+    since: float
+    number: int | None
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """
+    A member that has not succeeded and does not simply wait.
+
+    Args:
+        jid: Empty where the audit found nothing but the number.
+        state: failed, dead, invalidated, deleted or lost.
+        error: What it raised last: `class`, `error_class`, `error_message`, `at`; empty where it is not known.
+    """
+
+    number: int
+    jid: str
+    state: str
+    error: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatus:
+    """
+    A batch at one moment.
+
+    Args:
+        total: How many jobs were added, callbacks of children included.
+        pending: How many of them have not succeeded.
+        failures: How many have failed and may still be retried.
+        dead: How many died.
+        invalidated, deleted, lost: How many left without a success, by why.
+        complete: Every job has finished an attempt, and `complete` is enqueued.
+        success: All jobs have succeeded, and `success` is enqueued.
+        openers: Who may still add.
+        created_at, changed_at, complete_at, success_at, death_at, invalidated_at: Seconds since the epoch, or None.
+    """
+
+    bid: str
+    description: str
+    parent_bid: str | None
+    callback_queue: str | None
+    total: int
+    pending: int
+    failures: int
+    dead: int
+    invalidated: int
+    deleted: int
+    lost: int
+    children: int
+    is_tracked: bool
+    openers: Sequence[Opener]
+    created_at: float | None
+    changed_at: float | None
+    complete_at: float | None
+    success_at: float | None
+    death_at: float | None
+    invalidated_at: float | None
+    untried: int
+    pool: Pool = field(repr=False, compare=False)
+
+    @property
+    def complete(self) -> bool:
+        """See above."""
+        return self.complete_at is not None
+
+    @property
+    def success(self) -> bool:
+        """See above."""
+        return self.success_at is not None
+
+    @property
+    def state(self) -> State:
+        """In one word: somebody may still add, jobs run, all were tried, or all succeeded."""
+        if self.success:
+            return "success"
+        if self.openers:
+            return "open"
+        return "complete" if self.complete else "running"
+
+    @property
+    def jobs(self) -> Rows | None:
+        """The rows of a tracked batch, read when they are asked for; None where it keeps none."""
+        return Rows(self.pool, self.bid) if self.is_tracked else None
+
+    @property
+    def is_valid(self) -> bool:
+        """Nobody has invalidated it."""
+        return self.invalidated_at is None
+
+    @property
+    def progress(self) -> float:
+        """The part that has succeeded, from 0.0 to 1.0."""
+        return 1.0 if self.total == 0 else (self.total - self.pending) / self.total
+
+    @property
+    def dead_jids(self) -> list[str]:
+        """Of the jobs that died; asked for when this is read."""
+        return [one.jid for one in members(self.pool, self.bid) if one.state == "dead"]
+
+    @property
+    def failed_jids(self) -> list[str]:
+        """Of the jobs that wait for a retry; asked for when this is read."""
+        return [one.jid for one in members(self.pool, self.bid) if one.state == "failed"]
+
+    def as_dict(self, *, most_members: int = _SHOWN) -> dict[str, Any]:
+        """
+        The same as JSON has it, with those members that did not succeed; of a tracked batch also, as `jobs`, how many
+        rows are in each state.
+
+        Args:
+            most_members: At most so many of them.
+        """
+        shown: list[dict[str, Any]] = []
+        for one in members(self.pool, self.bid):
+            if len(shown) >= most_members:
+                break
+            shown.append(
+                {
+                    "number": one.number,
+                    "jid": one.jid,
+                    "state": one.state,
+                    **({"error": dict(one.error)} if one.error else {}),
+                }
+            )
+        names = (
+            *("bid", "description", "parent_bid", "callback_queue", "state", "total", "pending", "failures", "dead"),
+            *("invalidated", "deleted", "lost", "children", "complete", "success", "progress", "is_valid"),
+            *("created_at", "changed_at", "complete_at", "success_at", "death_at", "invalidated_at"),
+        )
+        openers = [{"token": one.token, "since": one.since, "who": one.who} for one in self.openers]
+        told = {**{name: getattr(self, name) for name in names}, "openers": openers, "members": shown}
+        rows = self.jobs
+        return told if rows is None else {**told, "jobs": rows.counts()}
+
+    def as_json(self) -> str:
+        """`as_dict` as text."""
+        return json.dumps(self.as_dict())
+
+
+def read(pool: Pool, bid: str) -> BatchStatus:
+    """
+    A batch.
+
+    Raises:
+        BatchGoneError: There is none.
+        RedisError: As `Pool.run` does.
+    """
+    [status] = read_many(pool, [bid])
+    if status is None:
+        raise BatchGoneError(bid)
+    return status
+
+
+def read_many(pool: Pool, bids: Sequence[str]) -> list[BatchStatus | None]:
+    """Several batches in one round trip; None for one that is gone."""
+    held = pretending()
+    if held is not None:
+        return [_status(pool, bid, held.fields(bid)) for bid in bids]
+    found = pool.batch([("HGETALL", steps.key(bid)) for bid in bids])
+    return [_status(pool, bid, _texts(flat)) for bid, flat in zip(bids, found, strict=True)]
+
+
+def bids(pool: Pool, *, newest_first: bool = True, running: bool = False) -> Iterator[str]:
+    """
+    The ids of all batches, page by page.
+
+    Args:
+        running: Only those that have not succeeded.
+    """
+    held = pretending()
+    if held is not None:
+        yield from held.bids()
+        return
+    command = "ZREVRANGE" if newest_first else "ZRANGE"
+    start = 0
+    while True:
+        page = pool.command(command, steps.RUNNING if running else steps.ALL, start, start + _PAGE - 1)
+        yield from (bid.decode() for bid in page)
+        if len(page) < _PAGE:
+            return
+        start += _PAGE
+
+
+def members(pool: Pool, bid: str) -> Iterator[Member]:
+    """The members that did not succeed and do not simply wait, page by page; they come in no order."""
+    held = pretending()
+    if held is not None:
+        for number, (state, jid, about) in held.members(bid).items():
+            yield Member(number, jid, state, json.loads(about) if about else {})
+        return
+    cursor = b"0"
+    while True:
+        cursor, flat = pool.command("HSCAN", steps.key(bid) + ":members", cursor, "COUNT", _PAGE)
+        numbers, texts = flat[::2], flat[1::2]
+        errors = pool.command("HMGET", steps.key(bid) + ":errors", *numbers) if numbers else []
+        for number, text, error in zip(numbers, texts, errors, strict=True):
+            state, _, jid = text.decode().partition(":")
+            yield Member(int(number), jid, state, json.loads(error) if error else {})
+        if cursor == b"0":
+            return
+
+
+def _texts(flat: Sequence[bytes]) -> dict[str, str]:
+    return {name.decode(): value.decode(errors="replace") for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | None:
+    if not texts:
+        return None
+
+    def count(name: str) -> int:
+        return int(texts.get(name, 0))
+
+    def moment(name: str) -> float | None:
+        return float(texts[name]) if name in texts else None
+
+    return BatchStatus(
+        bid=bid,
+        description=texts.get("description", ""),
+        parent_bid=texts.get("parent"),
+        callback_queue=texts.get("callback_queue"),
+        total=count("total"),
+        pending=count("pending"),
+        failures=count("n:failed"),
+        dead=count("n:dead"),
+        invalidated=count("n:invalidated"),
+        deleted=count("n:deleted"),
+        lost=count("n:lost"),
+        children=count("kids"),
+        is_tracked=texts.get("track") == "1",
+        openers=[_opener(name[6:], text) for name, text in sorted(texts.items()) if name.startswith("token:")],
+        created_at=moment("created_at"),
+        changed_at=moment("changed_at"),
+        complete_at=moment("complete_at"),
+        success_at=moment("success_at"),
+        death_at=moment("death_at"),
+        invalidated_at=moment("invalidated_at"),
+        untried=count("untried"),
+        pool=pool,
+    )
+
+
+def _opener(token: str, text: str) -> Opener:
+    since, number, who = (*text.split(" ", 2), "", "")[:3]
+    return Opener(token, float(since), None if number in ("-", "") else int(number), who)

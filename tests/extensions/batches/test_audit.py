@@ -1,0 +1,169 @@
+"""Members that were lost, and what only the maintenance of a fleet puts right."""
+
+from typing import Any
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py.client import sync_client
+from sidekiq_py.extensions.batches.audit import Audit
+from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.redis_access.connection.pool import Pool
+from tests.extensions.batches.conftest import Program
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def pool(app: Program) -> Pool:
+    """Links to the program's Redis."""
+    return sync_client.current().pool
+
+
+@pytest.fixture
+def audit() -> Audit:
+    """Looks at batches that have just moved, too."""
+    return Audit(quiet_seconds=-1)
+
+
+def opened(app: Program, *names: str) -> Batch:
+    """A batch with these jobs and a callback for each event."""
+    batch = sidekiq.Batch()
+    for event in ("complete", "success", "death"):
+        batch.on(event, app.callback, None)
+    with batch.jobs():
+        for name in names:
+            app.deed.perform_async(name)
+    return batch
+
+
+def test_a_job_that_is_nowhere_is_lost(app: Program, pool: Pool, audit: Audit) -> None:
+    """After two looks; that is a death, and `complete` follows."""
+    batch = opened(app, "ok", "taken")
+    app.client.ltrim("queue:default", 1, -1)
+
+    audit.run(pool)
+    assert batch.status().lost == 0
+    audit.run(pool)
+
+    status = batch.status()
+    assert (status.lost, status.pending, status.complete) == (1, 2, False)
+    assert [(one["number"], one["state"]) for one in status.as_dict()["members"]] == [(1, "lost")]
+    with sidekiq.embed(concurrency=1):
+        batch.wait(10)
+        app.wait_until_idle()
+    assert sorted(app.events(batch.bid)) == ["complete", "death"]
+
+
+def test_a_lost_job_that_turns_up_is_counted(app: Program, pool: Pool, audit: Audit) -> None:
+    """Somebody had kept it in another place."""
+    batch = opened(app, "ok")
+    raw = app.client.rpop("queue:default")
+    audit.run(pool)
+    audit.run(pool)
+    assert batch.status().lost == 1
+
+    app.client.lpush("queue:default", raw)
+    with sidekiq.embed(concurrency=1):
+        status = batch.wait(10, until="success")
+
+    assert (status.lost, status.pending) == (0, 0)
+
+
+def test_jobs_that_stand_somewhere_are_not_lost(app: Program, pool: Pool, audit: Audit) -> None:
+    """Queued, scheduled, waiting for a retry, running."""
+    looks: list[int] = []
+
+    def look() -> None:
+        audit.run(pool)
+        audit._next_looks.clear()
+        audit.run(pool)
+        looks.append(batch.status().lost)
+
+    app.deeds["look"] = look
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.set(queue="unserved").perform_async("queued")
+        app.deed.perform_in(3600, "later")
+        app.deed.perform_async("fail")
+        app.deed.perform_async("look")
+    with sidekiq.embed(concurrency=1):
+        eventually(lambda: looks, 10)
+
+    assert looks == [0]
+    assert batch.status().lost == 0
+
+
+def test_a_retry_that_was_deleted_elsewhere_is_lost(app: Program, pool: Pool, audit: Audit, worker: Any) -> None:
+    """As by Ruby's Web UI."""
+    batch = opened(app, "fail", "ok")
+    batch.wait(10)
+    app.wait_until_idle()
+    app.client.delete("retry")
+
+    audit.run(pool)
+    audit.run(pool)
+
+    status = batch.status()
+    assert (status.lost, status.failures) == (1, 0)
+
+
+def test_a_batch_that_has_moved_is_left_alone(app: Program, pool: Pool) -> None:
+    """Within ten minutes, or between two looks; so is one that somebody may still add to."""
+    batch = opened(app, "ok")
+    app.client.delete("queue:default")
+    usual, quick = Audit(), Audit(quiet_seconds=-1)
+    usual.run(pool)
+    usual.run(pool)
+    quick.run(pool)
+    app.client.hset(f"sidekiq_py:batch:{batch.bid}", "changed_at", "5")
+    quick.run(pool)
+    assert batch.status().lost == 0
+
+    with Batch.find(batch.bid).jobs():
+        quick.run(pool)
+        quick.run(pool)
+        assert batch.status().lost == 0
+
+
+def test_numbers_that_were_reserved_and_not_used_are_no_members(app: Program, pool: Pool, audit: Audit) -> None:
+    """Blocks are larger than what is pushed."""
+    batch = opened(app, "ok")
+    for _ in range(3):
+        with Batch.find(batch.bid).jobs():
+            app.deed.perform_async("ok")
+    app.client.delete("queue:default")
+
+    audit.run(pool)
+    audit.run(pool)
+
+    assert batch.status().lost == 4
+
+
+def test_a_callback_whose_queue_was_no_list_goes_out_later(app: Program, pool: Pool, audit: Audit) -> None:
+    """Somebody else had written to the key."""
+    batch = sidekiq.Batch(callback_queue="broken")
+    batch.on("success", app.callback, 1)
+    app.client.set("queue:broken", "x")
+    with batch.jobs():
+        pass
+    assert batch.status().success
+    audit.run(pool)
+    app.client.delete("queue:broken")
+
+    audit.run(pool)
+    audit.run(pool)
+
+    [job] = app.waiting("broken")
+    assert job["args"] == [batch.bid, "success", 1]
+
+
+def test_what_has_expired_is_struck_off_the_lists(app: Program, pool: Pool, audit: Audit) -> None:
+    """Redis forgets the batch by itself, and not its place in lists."""
+    batch = opened(app)
+    batch.invalidate()
+    for key in app.client.keys(f"sidekiq_py:batch:{batch.bid}*"):
+        app.client.delete(key)
+
+    audit.run(pool)
+
+    assert app.client.keys("sidekiq_py:batches*") == []

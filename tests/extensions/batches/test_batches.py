@@ -1,0 +1,586 @@
+"""Batches as programs use them, with a worker on a real Redis."""
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program
+from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
+from sidekiq_py.api import RetrySet
+from sidekiq_py.errors import SidekiqError
+from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchDoneError, BatchError, BatchGoneError
+from tests.extensions.batches.conftest import Program
+from tests.support.waiting import eventually
+
+
+def watched(app: Program, **options: Any) -> Batch:
+    """A batch with a callback for each event."""
+    batch = sidekiq.Batch(**options)
+    for event in ("complete", "success", "death"):
+        batch.on(event, app.callback, options.get("description"))
+    return batch
+
+
+def test_all_jobs_succeed(app: Program, worker: Any) -> None:
+    """`complete` and then `success` are enqueued once, with the options."""
+    batch = watched(app, description="Import 42")
+    with batch.jobs():
+        for number in range(30):
+            app.deed.perform_async("ok", number)
+
+    batch.wait(10, until="success")
+    app.wait_until_idle()
+
+    assert app.calls == [("complete", batch.bid, "Import 42"), ("success", batch.bid, "Import 42")]
+    assert len(app.runs) == 30
+    status = sidekiq.Batch.find(batch.bid).status()
+    assert (status.total, status.pending, status.failures, status.state) == (30, 0, 0, "success")
+    assert json.loads(status.as_json())["description"] == "Import 42"
+
+
+def test_members_bear_the_batch_s_id_and_a_number(app: Program) -> None:
+    """As the last key, so that Ruby's own keys stand as Ruby writes them."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+        app.deed.perform_bulk([["ok"], ["ok"]])
+    app.deed.perform_async("outside")
+
+    *members, outside = app.waiting()
+
+    assert [job["sidekiq_py_batch"] for job in members] == [[batch.bid, 0], [batch.bid, 1], [batch.bid, 2]]
+    assert list(members[0])[-1] == "sidekiq_py_batch"
+    assert "sidekiq_py_batch" not in outside
+
+
+def test_complete_comes_with_the_first_attempt_of_all(app: Program, worker: Any) -> None:
+    """A job that failed and waits for its retry holds back `success` alone."""
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+        app.deed.perform_async("fail")
+
+    status = batch.wait(10)
+    app.wait_until_idle()
+    assert app.events(batch.bid) == ["complete"]
+    assert (status.pending, status.failures, status.dead) == (1, 1, 0)
+    [failed] = status.as_dict()["members"]
+    assert failed["error"]["error_message"] == "no e-mail"
+    assert failed["error"]["error_class"] == "ValueError"
+
+    del app.deeds["fail"]
+    assert batch.retry_failed() == 1
+    status = batch.wait(10, until="success")
+    app.wait_until_idle()
+    assert app.events(batch.bid) == ["complete", "success"]
+    assert (status.pending, status.failures) == (0, 0)
+
+
+def test_a_job_that_fails_twice_is_counted_once(app: Program, worker: Any) -> None:
+    """Its second failure changes nothing."""
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_async("fail")
+    batch.wait(10)
+
+    RetrySet().retry_all()
+    app.wait_until_idle()
+
+    assert app.runs == [("fail",), ("fail",)]
+    assert (batch.status().failures, batch.status().pending) == (1, 1)
+    assert app.events(batch.bid) == ["complete"]
+
+
+def test_the_first_death_is_announced_once(app: Program, worker: Any) -> None:
+    """A job without retries dies by its first failure."""
+    batch = watched(app)
+    with batch.jobs():
+        app.once.perform_async("fail")
+        app.once.perform_async("fail")
+
+    status = batch.wait(10)
+    app.wait_until_idle()
+
+    assert sorted(app.events(batch.bid)) == ["complete", "death"]
+    assert (status.dead, status.failures) == (2, 0)
+    assert len(batch.status().dead_jids) == 2
+
+
+def test_a_dead_job_that_is_retried_completes_success(app: Program, worker: Any) -> None:
+    """Death is not final."""
+    app.deed.set(retry=0)
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.set(retry=0).perform_async("fail")
+    batch.wait(10)
+    app.wait_until_idle()
+    assert batch.status().dead == 1
+
+    del app.deeds["fail"]
+    assert batch.retry_failed() == 1
+
+    status = batch.wait(10, until="success")
+    assert (status.dead, status.pending) == (0, 0)
+
+
+def test_an_empty_batch_calls_back_at_once(app: Program, worker: Any) -> None:
+    """There is nothing to wait for."""
+    batch = watched(app)
+
+    with batch.jobs():
+        pass
+
+    batch.wait(10, until="success")
+    app.wait_until_idle()
+    assert app.events(batch.bid) == ["complete", "success"]
+
+
+def test_an_exception_leaves_the_batch_open(app: Program, worker: Any) -> None:
+    """Nobody can say that all its jobs are there; closed by hand it goes on."""
+    batch = watched(app)
+
+    def push_and_fail() -> None:
+        with batch.jobs():
+            app.deed.perform_async("ok")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        push_and_fail()
+
+    app.wait_until_idle()
+    status = batch.status()
+    assert (status.state, status.pending, len(status.openers)) == ("open", 0, 1)
+    assert app.calls == []
+
+    assert batch.close() == 1
+    batch.wait(10, until="success")
+    app.wait_until_idle()
+    assert app.events(batch.bid) == ["complete", "success"]
+
+
+def test_a_member_adds_to_its_batch(app: Program, worker: Any) -> None:
+    """The batch waits for what a running job adds."""
+
+    def add() -> None:
+        batch = sidekiq.current_job().batch
+        assert batch is not None
+        with batch.jobs():
+            app.deed.perform_async("added")
+
+    app.deeds["add"] = add
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_async("add")
+
+    status = batch.wait(10, until="success")
+    app.wait_until_idle()
+    assert status.total == 2
+    assert ("added",) in app.runs
+    assert status.openers == []
+    assert app.events(batch.bid) == ["complete", "success"]
+
+
+def test_a_member_that_adds_and_then_fails_closes_its_block(app: Program, worker: Any) -> None:
+    """What it was adding it adds no more with its attempt: the batch does not stay open for it."""
+
+    def add_and_fail() -> None:
+        with sidekiq.current_job().batch.jobs():
+            app.deed.perform_async("added")
+            raise ValueError("in the block")
+
+    app.deeds["add"] = add_and_fail
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_async("add")
+
+    status = batch.wait(10)
+    assert (status.total, status.pending, status.failures, status.openers) == (2, 1, 1, [])
+
+
+def test_a_batch_is_opened_again(app: Program) -> None:
+    """By anybody who has its id, until it has succeeded."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+
+    with sidekiq.Batch.find(batch.bid).jobs():
+        app.deed.perform_async("ok")
+
+    assert batch.status().total == 2
+
+
+def test_adding_after_success_is_an_error(app: Program, worker: Any) -> None:
+    """Its callbacks are enqueued and could not come again."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    batch.wait(10, until="success")
+
+    with pytest.raises(BatchDoneError, match="make a new batch"), batch.jobs():
+        pass
+
+
+def test_a_push_behind_the_block_is_no_member(app: Program) -> None:
+    """Also not where a task that was started in the block pushes later: that is an error."""
+    batch = sidekiq.Batch()
+
+    async def push_late(gate: asyncio.Event) -> None:
+        await gate.wait()
+        await app.deed.aperform_async("late")
+
+    async def go() -> None:
+        gate = asyncio.Event()
+        async with batch.jobs():
+            await app.deed.aperform_async("ok")
+            await app.deed.aperform_bulk([["ok"]])
+            late = asyncio.create_task(push_late(gate))
+        gate.set()
+        await late
+
+    with pytest.raises(BatchClosedError):
+        asyncio.run(go())
+
+    assert batch.status().total == 2
+    assert len(app.waiting()) == 2
+
+
+def test_an_async_block_of_many_tasks(app: Program, worker: Any) -> None:
+    """Each task numbers its own jobs."""
+    batch = watched(app)
+
+    async def go() -> None:
+        async with batch.jobs():
+            await asyncio.gather(*[app.deed.aperform_async("ok", number) for number in range(50)])
+
+    asyncio.run(go())
+
+    status = batch.wait(10, until="success")
+    assert status.total == 50
+    assert len({json.dumps(run) for run in app.runs}) == 50
+
+
+def test_a_push_to_another_redis_in_the_block_raises(app: Program, new_redis_server: Any) -> None:
+    """The batch could not count it."""
+    other = sidekiq.Client(new_redis_server().url)
+    with pytest.raises(BatchError, match="another Redis"), sidekiq.Batch().jobs():
+        other.push({"class": "Deed", "args": []})
+    other.close()
+
+
+def test_children_hold_back_their_parent(app: Program, worker: Any) -> None:
+    """With the jobs that their callbacks are."""
+    parent, child = watched(app), watched(app)
+    with parent.jobs():
+        app.deed.perform_async("ok")
+        with child.jobs():
+            app.deed.perform_async("fail")
+
+    child.wait(10)
+    status = parent.wait(10)
+    app.wait_until_idle()
+    assert (status.total, status.children) == (2, 1)
+    assert app.events(parent.bid) == ["complete"]
+    assert child.status().parent_bid == parent.bid
+
+    del app.deeds["fail"]
+    child.retry_failed()
+    parent.wait(10, until="success")
+    app.wait_until_idle()
+    assert [(event, bid) for event, bid, _ in app.calls] == [
+        ("complete", child.bid),
+        ("complete", parent.bid),
+        ("success", child.bid),
+        ("success", parent.bid),
+    ]
+
+
+def test_the_complete_callback_of_a_child_holds_back_the_parent_s_complete(app: Program, worker: Any) -> None:
+    """It is a member of the parent, which may add to it."""
+
+    def add_to_parent() -> None:
+        with sidekiq.current_job().batch.jobs():
+            app.deed.perform_async("step 2")
+
+    app.deeds["next"] = add_to_parent
+    parent = watched(app)
+    child = sidekiq.Batch()
+    child.on("success", app.callback, "next")
+    with parent.jobs(), child.jobs():
+        app.deed.perform_async("step 1")
+
+    parent.wait(10, until="success")
+    app.wait_until_idle()
+
+    assert app.runs == [("step 1",), ("step 2",)]
+    assert parent.status().total == 2
+    assert app.events(parent.bid) == ["complete", "success"]
+
+
+def test_a_death_reaches_the_ancestors_once_each(app: Program, worker: Any) -> None:
+    """However many jobs die below."""
+    batches = [watched(app) for _ in range(3)]
+    with batches[0].jobs(), batches[1].jobs(), batches[2].jobs():
+        app.once.perform_async("fail")
+        app.once.perform_async("fail")
+
+    batches[0].wait(10, until="death")
+    app.wait_until_idle()
+
+    assert [app.events(batch.bid).count("death") for batch in batches] == [1, 1, 1]
+
+
+def test_invalidated_jobs_leave_without_a_run(app: Program) -> None:
+    """`complete` follows, `success` does not; children are concerned, too."""
+    parent, child = watched(app), watched(app)
+    with parent.jobs():
+        app.deed.perform_async("ok")
+        with child.jobs():
+            app.deed.perform_async("ok")
+    assert parent.is_valid
+
+    assert parent.invalidate() == 2
+    with sidekiq.embed(concurrency=1):
+        status = parent.wait(10)
+        app.wait_until_idle()
+
+    assert app.runs == []
+    assert not child.is_valid
+    assert (status.invalidated, status.pending) == (1, 1)
+    assert app.events(parent.bid) == app.events(child.bid) == ["complete"]
+
+
+def test_a_running_job_sees_that_its_batch_was_invalidated(app: Program, worker: Any) -> None:
+    """It may leave early."""
+    batch = sidekiq.Batch()
+
+    def look() -> None:
+        app.runs.append(sidekiq.current_job().is_valid)
+        batch.invalidate()
+        app.runs.append(sidekiq.current_job().is_valid)
+
+    app.deeds["look"] = look
+    with batch.jobs():
+        app.deed.perform_async("look")
+    batch.wait(10)
+
+    assert app.runs == [("look",), True, False]
+
+
+def test_removed_members_are_waited_for_no_more(app: Program, worker: Any) -> None:
+    """Whether they failed or wait somewhere."""
+    batch = watched(app)
+    with batch.jobs():
+        failing = app.deed.perform_async("fail")
+        later = app.deed.perform_in(3600, "later")
+        app.deed.perform_async("ok")
+    app.wait_until_idle()
+    assert batch.status().pending == 2
+
+    assert batch.remove([failing, later, "unknown"]) == 2
+
+    status = batch.wait(10, until="success")
+    assert (status.total, status.failures) == (1, 0)
+
+
+def test_a_job_that_is_deleted_by_hand_is_gone(app: Program, worker: Any) -> None:
+    """`complete` follows, `success` does not."""
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_in(3600, "later")
+        app.deed.perform_async("ok")
+    app.wait_until_idle()
+
+    [entry] = sidekiq_api().ScheduledSet()
+    assert entry.delete()
+
+    status = batch.wait(10)
+    assert (status.deleted, status.pending, status.success) == (1, 1, False)
+
+
+def sidekiq_api() -> Any:
+    """The module."""
+    from sidekiq_py import api
+
+    return api
+
+
+def test_callbacks_go_to_the_callback_queue(app: Program) -> None:
+    """Or to the queue of their own job."""
+    batch = sidekiq.Batch(callback_queue="callbacks")
+    batch.on("success", app.callback, {"id": 1}).on("complete", "Ruby::Done", 2).on("death", "Ruby::Done#on_death")
+    with batch.jobs():
+        pass
+
+    complete, success = app.waiting("callbacks")
+
+    assert (complete["class"], complete["args"]) == ("Ruby::Done", [batch.bid, "complete", 2])
+    assert (success["class"], success["args"]) == ("Callback", [batch.bid, "success", {"id": 1}])
+    assert complete["enqueued_at"] >= complete["created_at"]
+    assert app.client.sismember("queues", "callbacks")
+
+
+def test_the_keys_of_a_batch_expire_together(app: Program, worker: Any) -> None:
+    """As it was asked for, a day behind the last job that is scheduled, and a day after success."""
+    batch = watched(app, expires_in=timedelta(days=2))
+    with batch.jobs():
+        app.deed.perform_async("fail")
+    batch.wait(10)
+    keys = app.client.keys(f"sidekiq_py:batch:{batch.bid}*")
+    assert len(keys) >= 6
+    assert {round(app.client.ttl(key) / 3600) for key in keys} == {48}
+
+    with sidekiq.Batch.find(batch.bid).jobs():
+        app.deed.perform_in(10 * 24 * 3600, "later")
+    assert {round(app.client.ttl(key) / 86400) for key in keys} == {11}
+
+    done = sidekiq.Batch()
+    with done.jobs():
+        app.deed.perform_async("ok")
+    done.wait(10, until="success")
+    keys = app.client.keys(f"sidekiq_py:batch:{done.bid}*")
+    assert {round(app.client.ttl(key) / 3600) for key in keys} == {24}
+
+
+def test_a_batch_that_is_gone_stays_gone(app: Program) -> None:
+    """The end of a member makes no new key; nobody can add to it."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    batch.delete()
+    assert app.client.keys("sidekiq_py:batch*") == []
+
+    with sidekiq.embed(concurrency=1):
+        app.wait_until_idle()
+
+    assert app.runs == [("ok",)]
+    assert app.client.keys("sidekiq_py:batch*") == []
+    with pytest.raises(BatchGoneError):
+        sidekiq.Batch.find(batch.bid)
+    with pytest.raises(BatchGoneError), batch.jobs():
+        pass
+
+
+@pytest.mark.parametrize("value", [5, ["x"], ["x", "1"], ["x", -1], ["x", 4e9], ["../x", 1], [None, 1], ["x", 2**40]])
+def test_a_membership_that_is_none_harms_nobody(app: Program, value: Any, worker: Any) -> None:
+    """Anybody may have written it; the job runs like any other."""
+    sidekiq.Client().push({"class": "Deed", "args": ["ok"], "sidekiq_py_batch": value})
+
+    app.wait_until_idle()
+
+    assert app.runs == [("ok",)]
+    assert app.client.keys("sidekiq_py:batch:*") == []
+
+
+def test_a_number_that_nobody_reserved_is_no_member(app: Program, worker: Any) -> None:
+    """A bit at four billion would take half a gigabyte."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        pass
+    sidekiq.Client().push({"class": "Deed", "args": ["ok"], "sidekiq_py_batch": [batch.bid, 4_000_000_000]})
+
+    app.wait_until_idle()
+
+    assert app.client.strlen(f"sidekiq_py:batch:{batch.bid}:succeeded") == 1
+
+
+def test_wrong_calls_are_refused(app: Program) -> None:
+    """With what to do instead."""
+    batch = sidekiq.Batch()
+    with pytest.raises(BatchError, match="no event"):
+        batch.on("done", app.callback)  # type: ignore[call-overload]
+    with pytest.raises(BatchError, match="no declared job"):
+        batch.on("success", print)  # type: ignore[call-overload]
+    with pytest.raises(SidekiqError):
+        batch.on("success", app.callback, {1, 2})
+    with pytest.raises(BatchError, match="expires_in"):
+        sidekiq.Batch(expires_in=0)
+    with batch.jobs(), pytest.raises(BatchError, match="open already"):
+        batch.on("success", app.callback)
+    open_one = sidekiq.Batch()
+    with open_one.jobs(), pytest.raises(TimeoutError, match="1 may still add"):
+        open_one.wait(0.05)
+
+
+class Transaction:
+    """What a database's adapter knows of one."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+
+    def __call__(self, push: Any) -> bool:
+        self.waiting.append(push)
+        return True
+
+
+def test_a_push_that_waits_for_a_commit_keeps_the_batch_open(app: Program, worker: Any) -> None:
+    """It is a member once it is made, behind the block."""
+    transaction = Transaction()
+    program.push_after_commit(transaction)
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    assert (batch.status().total, batch.status().state) == (0, "open")
+
+    transaction.waiting.pop()()
+
+    status = batch.wait(10, until="success")
+    assert (status.total, status.openers) == (1, [])
+
+
+def test_a_rollback_gives_the_push_up(app: Program, worker: Any) -> None:
+    """The batch waits for it no more."""
+    transaction = Transaction()
+    program.push_after_commit(transaction)
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+
+    transaction.waiting.clear()
+
+    program.push_after_commit(None)
+    assert batch.wait(10, until="success").total == 0
+
+
+def test_an_active_job_that_retry_on_enqueues_again_joins_the_batch(app: Program, worker: Any) -> None:
+    """Under a new jid, before its run ends."""
+    forget_active_jobs()
+    runs: list[int] = []
+
+    @active_job("FlakyJob", retry_on={ZeroDivisionError: {"wait": 0, "attempts": 3, "jitter": 0}})
+    def flaky() -> None:
+        runs.append(1)
+        if len(runs) < 3:
+            raise ZeroDivisionError
+
+    batch = watched(app)
+    with batch.jobs():
+        perform_later("FlakyJob")
+
+    status = batch.wait(15, until="success")
+    forget_active_jobs()
+
+    assert len(runs) == 3
+    assert (status.total, status.pending) == (3, 0)
+    assert app.events(batch.bid) in (["complete"], ["complete", "success"])
+
+
+def test_under_a_namespace_all_keys_begin_with_it(app: Program, redis_url: str) -> None:
+    """Those that the scripts make of a batch's key, too."""
+    program.configure(redis_url=redis_url, sidekiq_version="6", namespace="myapp")
+    batch = watched(app)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+        app.once.perform_async("fail")
+
+    with sidekiq.embed(concurrency=1):
+        status = batch.wait(10)
+        eventually(lambda: len(app.calls) == 2, 10)
+
+    assert (status.total, status.dead) == (2, 1)
+    assert sorted(app.events(batch.bid)) == ["complete", "death"]
+    assert {key.split(b":")[0] for key in app.client.keys("*")} == {b"myapp"}

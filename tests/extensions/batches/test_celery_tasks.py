@@ -1,0 +1,115 @@
+"""Celery tasks and workflows as members of batches, and a workflow that waits for one."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery, _state, chain, chord, group
+
+import sidekiq_py as sidekiq
+from sidekiq_py import program
+from sidekiq_py.client import sync_client
+from sidekiq_py.extensions.batches.batch import Batch
+from tests.compat.canvas.tasks import declare
+from tests.compat.tasks.worker import TaskWorker
+
+
+@pytest.fixture
+def tasks(redis_url: str) -> Iterator[SimpleNamespace]:
+    """Tasks of an app on the program's Redis, and a worker for them."""
+    program.reset()
+    program.configure(redis_url=redis_url, sidekiq_version="7")
+    known = dict(_state._on_app_finalizers)
+    app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False, fixups=[])
+    declared = declare(app)
+    worker = TaskWorker(app, redis_url)
+    worker.start()
+    yield declared
+    worker.stop()
+    app.close()
+    _state._on_app_finalizers.clear()
+    _state._on_app_finalizers.update(known)
+    sync_client.current().close()
+    program.reset()
+
+
+def test_tasks_are_members(tasks: SimpleNamespace) -> None:
+    """Single calls, with options or without."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        result = tasks.add.delay(1, 2)
+        tasks.add.apply_async((1, 2), countdown=0.1)
+        tasks.add.s(3, 4).apply_async(queue="celery")
+
+    status = batch.wait(15, until="success")
+    assert (status.total, status.pending) == (3, 0)
+    assert result.get(timeout=5) == 3
+
+
+def test_a_task_that_fails_dies(tasks: SimpleNamespace) -> None:
+    """By Celery's rules there is no retry."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        tasks.boom.delay()
+
+    status = batch.wait(15)
+
+    assert (status.dead, status.pending) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", ["group", "chain", "chord"])
+def test_the_steps_of_a_workflow_are_members(tasks: SimpleNamespace, kind: str) -> None:
+    """Also those that its ends push: the batch waits for all of them."""
+    add, total = tasks.add, tasks.total
+    flow: Any = {
+        "group": lambda: group([add.s(1, 1), add.s(2, 2), add.s(3, 3)]),
+        "chain": lambda: chain(add.s(1, 1), add.s(2), add.s(3), add.s(4)),
+        "chord": lambda: chord([add.s(1, 1), add.s(2, 2), add.s(3, 3)], total.s()),
+    }[kind]()
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        result = flow.apply_async()
+
+    status = batch.wait(20, until="success")
+
+    assert result.get(timeout=5) == {"group": [2, 4, 6], "chain": 11, "chord": 12}[kind]
+    assert status.total == {"group": 3, "chain": 4, "chord": 4}[kind]
+
+
+@pytest.mark.parametrize("kind", ["group", "chain", "chord"])
+def test_the_steps_of_a_workflow_have_rows(tasks: SimpleNamespace, kind: str) -> None:
+    """Also those that the end of another step pushes."""
+    add, total = tasks.add, tasks.total
+    flow: Any = {
+        "group": lambda: group([add.s(1, 1), add.s(2, 2)]),
+        "chain": lambda: chain(add.s(1, 1), add.s(2)),
+        "chord": lambda: chord([add.s(1, 1), add.s(2, 2)], total.s()),
+    }[kind]()
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        flow.apply_async()
+
+    status = batch.wait(20, until="success")
+
+    rows = list(batch.rows)
+    assert len(rows) == status.total
+    assert {(row.state, row.attempts) for row in rows} == {("finished", 1)}
+    assert all(row.klass and len(row.jid) == 36 for row in rows)
+
+
+def test_a_workflow_waits_for_a_batch(tasks: SimpleNamespace, redis_client: redis.Redis) -> None:
+    """The batch's callback starts it."""
+
+    @sidekiq.job(name="start_flow", queue="default")
+    def start_flow(bid: str, event: str, options: Any) -> None:
+        chain(tasks.add.s(*options), tasks.add.s(10)).apply_async(task_id="the-flow")
+
+    batch: Batch = sidekiq.Batch().on("success", start_flow, [1, 2])
+    with batch.jobs():
+        tasks.add.delay(1, 2)
+
+    with sidekiq.embed(concurrency=1):
+        batch.wait(15, until="success")
+        assert tasks.add.AsyncResult("the-flow").get(timeout=10) == 13

@@ -1,0 +1,101 @@
+"""`sidekiq-py batches` and the list of batches."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from click.testing import CliRunner, Result
+
+import sidekiq_py as sidekiq
+from sidekiq_py.api import Batches
+from sidekiq_py.cli import main
+from tests.extensions.batches.conftest import Program
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(app: Program, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command line of `sidekiq-py batches`."""
+    monkeypatch.setenv("REDIS_URL", redis_url)
+
+    def invoke(*arguments: str, **options: object) -> Result:
+        return CliRunner().invoke(main, ["batches", *arguments], prog_name="sidekiq-py", **options)  # type: ignore[arg-type]
+
+    return invoke
+
+
+def test_batches_are_listed_the_newest_first(app: Program, run: Run) -> None:
+    """With their state and counts; also by state, and as JSON."""
+    old, new = sidekiq.Batch(description="old one"), sidekiq.Batch(description="new one")
+    with old.jobs():
+        app.deed.perform_async("ok")
+    app.client.zincrby("sidekiq_py:batches", -5, old.bid)
+    with new.jobs():
+        listed = run("list").output
+        opened = json.loads(run("--state", "open", "--json").output)
+
+    first, second = listed.splitlines()[1:]
+    assert first.split()[:3] == [new.bid, "open", "0"]
+    assert second.split()[:4] == [old.bid, "running", "1", "1"]
+    assert "old one" in second
+    assert [one["bid"] for one in opened] == [new.bid]
+    assert [one.bid for one in Batches()] == [new.bid, old.bid]
+    assert [one.bid for one in Batches().in_state("running")] == [old.bid]
+    assert len(Batches()) == 2
+
+
+def test_a_batch_is_shown_with_what_it_waits_for(app: Program, run: Run) -> None:
+    """Who may still add, and the jobs that failed."""
+    batch = sidekiq.Batch(description="Import")
+    with batch.jobs():
+        jid = app.deed.perform_async("fail")
+        with sidekiq.embed(concurrency=1):
+            app.wait_until_idle()
+        shown = run("show", batch.bid).output
+        data = json.loads(run("show", batch.bid, "--json").output)
+
+    assert "1, of which 1 pending (0% done)" in shown
+    assert "may still add" in shown
+    assert f"{jid}" in shown
+    assert "ValueError: no e-mail" in shown
+    assert (data["state"], data["failures"], data["members"][0]["jid"]) == ("open", 1, jid)
+
+
+def test_batches_are_acted_on(app: Program, run: Run) -> None:
+    """Closed, retried, invalidated, deleted."""
+    batch = sidekiq.Batch()
+    with suppress(ZeroDivisionError), batch.jobs():
+        app.deed.perform_async("fail")
+        raise ZeroDivisionError
+    with sidekiq.embed(concurrency=1):
+        app.wait_until_idle()
+
+    assert run("close", batch.bid).output == "closed; 1 could still add jobs\n"
+    assert run("close", batch.bid).output == "it was closed already\n"
+    assert json.loads(run("retry", batch.bid, "--json").output) == {"bid": batch.bid, "retried": 1}
+    assert len(app.waiting()) == 1
+    assert run("invalidate", batch.bid).output == "invalidated; batches: 1\n"
+    assert run("delete", batch.bid, input="n\n").exit_code == 1
+    assert run("delete", batch.bid, "--yes").output == "deleted\n"
+    assert list(Batches()) == []
+
+
+def test_a_batch_that_is_not_there_is_an_error(run: Run) -> None:
+    """Not a traceback."""
+    result = run("show", "nosuch")
+
+    assert result.exit_code == 1
+    assert "there is no batch nosuch" in result.output
+
+
+def test_a_tracked_batch_is_shown_with_its_rows(app: Program, run: Run) -> None:
+    """How many are in each state."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+        app.deed.perform_async("ok")
+
+    assert "rows            2 enqueued" in run("show", batch.bid).output
+    assert json.loads(run("show", batch.bid, "--json").output)["jobs"]["enqueued"] == 2

@@ -1,0 +1,91 @@
+"""Batches in the dashboard: what it shows, and its buttons."""
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py.api import AuditLog
+from sidekiq_py.web import Redaction, User, asgi_app
+from tests.web.browsing import Visitor
+
+SCRIPT = "\"'><script>alert(1)</script>"
+
+
+@pytest.fixture
+def visitor(redis_url):
+    """Somebody with a role."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="7.3.2")
+
+    def make(role="operator", **settings):
+        return Visitor(asgi_app(authorize=lambda _request: User("ada", role), **settings))
+
+    return make
+
+
+def batch_of(count, **settings):
+    """A batch with so many jobs."""
+    row = sidekiq.ruby_job("ImportRow")
+    batch = sidekiq.Batch(description="Import 42", **settings)
+    with batch.jobs():
+        row.perform_bulk([[number] for number in range(count)])
+    return batch
+
+
+def test_batches_are_listed_with_their_progress(visitor, redis_client):
+    """The newest first; a filter by state."""
+    viewer = visitor("viewer")
+    batch_of(3)
+
+    page = viewer.get("/batches")
+
+    assert "Import 42" in page.shown
+    assert "running" in page.shown
+    assert 'aria-current="page">Batches<' in page.text
+    assert "Import 42" not in viewer.get("/batches?state=success").shown
+    assert viewer.get("/batches?state=nonsense&from=x").status == 200
+
+
+@pytest.mark.parametrize("track", [False, True])
+def test_one_is_shown_with_its_jobs(track, visitor, redis_client):
+    """A tracked one with a row for each job, a page at a time."""
+    operator = visitor()
+    batch = batch_of(120, track=track)
+
+    page = operator.get(f"/batches/one?bid={batch.bid}")
+
+    assert "0 % of 120 jobs have succeeded" in page.shown
+    assert page.text.count('<tr data-key="') == (50 if track else 0)
+    assert ("Next page" in page.text) is track
+    assert (operator.get(f"/batches/one?bid={batch.bid}&state=dead").text.count('<tr data-key="')) == 0
+
+
+def test_its_buttons_do_what_they_say(visitor, redis_client):
+    """Each is noted; a viewer does none of it."""
+    operator = visitor()
+    batch = batch_of(2)
+    where = {"bid": batch.bid}
+
+    assert visitor("viewer").post("/batches/act", {**where, "action": "invalidate"}).status == 403
+    assert "without a run" in operator.post("/batches/act", {**where, "action": "invalidate"}).shown
+    assert not batch.is_valid
+    assert "It was deleted" in operator.post("/batches/act", {**where, "action": "delete"}).shown
+    assert "nothing was done" in operator.post("/batches/act", {**where, "action": "explode"}).shown
+    assert "Nothing was done" in operator.post("/batches/act", {**where, "action": "retry"}).shown
+    assert [entry.action for entry in AuditLog().page()] == ["retry", "delete", "invalidate"]
+
+
+def test_one_that_has_gone_is_told(visitor, redis_client):
+    """It has expired, or somebody deleted it."""
+    assert visitor().get("/batches/one?bid=gone").status == 404
+
+
+def test_what_stands_in_a_batch_stays_text(visitor, redis_client):
+    """Descriptions and arguments."""
+    operator = visitor(redaction=Redaction.none())
+    batch = sidekiq.Batch(description=SCRIPT, track=True)
+    with batch.jobs():
+        sidekiq.ruby_job("ImportRow").perform_async(SCRIPT)
+
+    for path in ("/batches", f"/batches/one?bid={batch.bid}"):
+        page = operator.get(path)
+        assert page.status == 200
+        assert "<script>alert" not in page.text

@@ -126,11 +126,12 @@ def test_a_marked_push_stays_in_doubt_where_it_cannot_be_sent_again(
 ) -> None:
     """The first try has enqueued it: that the second one is refused does not say that it is not there."""
     redis_client.script_flush()
+    plans = [lose_the_reply, say_that_it_is_a_replica]
+    if push is by_bulk:
+        # Its first connection hears that the script is not known; the tries that follow have others.
+        plans = [pass_on, *plans]
 
-    with (
-        Interposer(redis_server.port, lose_the_reply, say_that_it_is_a_replica) as between,
-        pytest.raises(PushOutcomeUnknownError),
-    ):
+    with Interposer(redis_server.port, *plans) as between, pytest.raises(PushOutcomeUnknownError):
         push(between.url)
 
     assert redis_client.llen("queue:default") == 1

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sidekiq_py.engine.fetch.waiters import BLOCK_SECONDS
 from tests.kill.conftest import Fleet
 from tests.support.ledger import STARTED, Ledger, job_text, push_jobs
 from tests.support.waiting import eventually
@@ -89,7 +90,7 @@ def test_a_paused_queue_waits_also_when_a_worker_waits_on_it(fleet: Fleet, repor
     push_jobs(fleet.client, [job_text(number) for number in range(11, 211)])
     eventually(lambda: fleet.ledger.count(STARTED) == 201)
     # Longer than any blocking move.
-    time.sleep(2.5)
+    time.sleep(BLOCK_SECONDS + 0.5)
     assert fleet.client.llen("queue:low") == 10
     assert not {*range(1, 11)} & set(fleet.ledger.numbers(STARTED))
     assert not fleet.in_flight
@@ -102,7 +103,9 @@ def test_a_paused_queue_waits_also_when_a_worker_waits_on_it(fleet: Fleet, repor
     fleet.wait_until_done(10)
     books = fleet.books(211)
     report(f"{books}; ran {took * 1000:.0f} ms after the pause")
-    assert order == [*range(10, 0, -1)]
+    # The moves that were open (three at most) brought the first of them, and each put its own back.
+    assert sorted(order) == [*range(1, 11)]
+    assert all(abs(place - number) < 3 for place, number in zip(range(10, 0, -1), order, strict=True)), order
     assert worker.is_running
     assert (books.once, books.lost, books.doubled) == (211, (), ())
 

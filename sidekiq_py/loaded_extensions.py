@@ -34,6 +34,7 @@ class LoadedExtensions:
 
     Attributes:
         keys: The payload keys of all: a job that bears none of them passes no hook of a worker.
+        minded_runs: Not empty while a run is minded whose payload bears none of them.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class LoadedExtensions:
         self._has_looked = False
         # By the identity of a run's payload: the payload, and who minds that run, though the payload does not say so.
         # It is kept, as the next dict that Python makes in its place would count as minded, too.
-        self._minded_runs: dict[int, tuple[Payload, Extension]] = {}
+        self.minded_runs: dict[int, tuple[Payload, Extension]] = {}
         self.keys: frozenset[str] = _NO_KEYS
 
     def __repr__(self) -> str:
@@ -161,14 +162,14 @@ class LoadedExtensions:
 
     def around(self, payload: "Payload") -> "list[ServerMiddleware]":
         """What wraps the run of a job, outermost first."""
-        if not self._minded_runs and self._keys_around.isdisjoint(payload):
+        if not self.minded_runs and self._keys_around.isdisjoint(payload):
             return []
         found = [extension.around() for extension in self._minding(payload)]
         return [middleware for middleware in found if middleware is not None]
 
     def end_of_success(self, payload: "Payload") -> "Tally | None":
         """What a success writes, where one extension alone minds it and its payload tells; else `end_effects` does."""
-        if self._minded_runs:
+        if self.minded_runs:
             return None
         minding = self._minding(payload)
         try:
@@ -191,7 +192,7 @@ class LoadedExtensions:
                 except Exception as error:
                     raise ExtensionError(extension.name, "end", error) from error
         finally:
-            self._minded_runs.pop(id(end.payload), None)
+            self.minded_runs.pop(id(end.payload), None)
         return tuple(effects)
 
     def followed(self, end: "JobEnd", effects: "tuple[Effect, ...]") -> "tuple[Effect, ...]":
@@ -216,7 +217,7 @@ class LoadedExtensions:
 
     def minds(self, payload: "Payload") -> bool:
         """Whether a job bears a key of one of them, or one of them minds this run."""
-        return not self.keys.isdisjoint(payload) or (bool(self._minded_runs) and id(payload) in self._minded_runs)
+        return not self.keys.isdisjoint(payload) or (bool(self.minded_runs) and id(payload) in self.minded_runs)
 
     def mind(self, payload: "Payload", extension: "Extension") -> None:
         """
@@ -225,12 +226,12 @@ class LoadedExtensions:
         Args:
             payload: `current_job().payload`, the dict of that very run.
         """
-        self._minded_runs[id(payload)] = payload, extension
+        self.minded_runs[id(payload)] = payload, extension
 
     def forget_run(self, payload: "Payload") -> None:
         """A run is over; who minds it and was not told of its end hears that there is none."""
-        if self._minded_runs:
-            minded = self._minded_runs.pop(id(payload), None)
+        if self.minded_runs:
+            minded = self.minded_runs.pop(id(payload), None)
             if minded is not None:
                 minded[1].forget_run(payload)
 
@@ -276,12 +277,12 @@ class LoadedExtensions:
     def _minding(self, payload: "Payload") -> "Sequence[Extension]":
         """In the order of phases, those that own a key of the payload."""
         found = [key for key in self._by_key if key in payload]
-        if len(found) == 1 and not self._minded_runs:
+        if len(found) == 1 and not self.minded_runs:
             # As a rule; asked three times a job.
             return self._alone[found[0]]
         owners = {self._by_key[key] for key in found}
-        if id(payload) in self._minded_runs:
-            owners.add(self._minded_runs[id(payload)][1])
+        if id(payload) in self.minded_runs:
+            owners.add(self.minded_runs[id(payload)][1])
         return [extension for extension in self._all if extension in owners]
 
     def _arrange(self, extensions: "list[Extension]") -> None:

@@ -137,7 +137,11 @@ class Surroundings:
         """A job is about to run in this thread or task."""
         self.context.enter(payload)
         if JOB_START.handlers:
-            JOB_START.emit({"payload": payload, "queue": queue, "identity": self.identity})
+            self.tell_started(payload, queue)
+
+    def tell_started(self, payload: Payload, queue: str) -> None:
+        """Called only where somebody listens."""
+        JOB_START.emit({"payload": payload, "queue": queue, "identity": self.identity})
 
     def tell_stopped(self, payload: Payload, queue: str, seconds: float) -> None:
         """It ended well, and its end has been handed in."""
@@ -470,5 +474,10 @@ def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:
     try:
         settle()
     except RedisError as error:
-        fate = "it will be recovered" if unit.owner is not None else "it was in flight nowhere, so its end is lost"
-        _log.error("a job could not be settled before the process ended; %s: %s", fate, error)
+        tell_left_behind(unit, error)
+
+
+def tell_left_behind(unit: UnitOfWork, error: RedisError) -> None:
+    """The end of a job could not be written."""
+    fate = "it will be recovered" if unit.owner is not None else "it was in flight nowhere, so its end is lost"
+    _log.error("a job could not be settled before the process ended; %s: %s", fate, error)

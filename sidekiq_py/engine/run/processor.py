@@ -17,14 +17,25 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.run.attempt import AttemptEnd, HardLimitWatch, Payload, Surroundings, is_success, settle_or_leave
+from sidekiq_py.engine.report import job_events
+from sidekiq_py.engine.run.attempt import (
+    AttemptEnd,
+    HardLimitWatch,
+    Payload,
+    Surroundings,
+    is_success,
+    settle_or_leave,
+    tell_left_behind,
+)
 from sidekiq_py.engine.run.forked import leave_if_forked
 from sidekiq_py.engine.run.held_up import HeldUp
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
 from sidekiq_py.errors import DeadLetteredError, ExtensionError, JobNotFoundError, PayloadError, RedisError
 from sidekiq_py.extension import Drop, FetchedJob, Postpone
+from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
+from sidekiq_py.telemetry import JOB_START, JOB_STOP, SETTLE
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.json_writer import display_text
 from sidekiq_py.wire.payload import parse_job, score_text
@@ -196,7 +207,9 @@ class Processor:
             return
         if not self._foreign.watched.isdisjoint(payload) and self._is_turned_away(unit, payload):
             return
-        if self._extensions.minds(payload) and self._is_held_up(unit, payload):
+        # Asked once a job: four calls that look again cost a no-op job a tenth of its time.
+        is_minded = not self._extensions.keys.isdisjoint(payload)
+        if is_minded and self._is_held_up(unit, payload):
             return
         definition = self._around.registry.find(payload["class"])
         if definition is not None and definition.resolve is not None:
@@ -212,9 +225,10 @@ class Processor:
                 self._fetcher.requeue([unit])
             return
         try:
-            self._run_here(unit, payload, definition, started)
+            self._run_here(unit, payload, definition, started, is_minded=is_minded)
         finally:
-            self._extensions.forget_run(payload)
+            if self._extensions.minded_runs:
+                self._extensions.forget_run(payload)
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
         """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""
@@ -279,7 +293,9 @@ class Processor:
         self._settle(unit, lambda: self._ending.failed(unit, payload, None, missing))
         around.context.leave()
 
-    def _run_here(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float) -> None:
+    def _run_here(
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float, *, is_minded: bool
+    ) -> None:
         watch = self._watch if definition.hard_timeout_seconds is not None else None
         if definition.is_acknowledged_early:
             limit = definition.hard_timeout_seconds if watch is not None else None
@@ -288,16 +304,24 @@ class Processor:
         around = self._around
         running = around.state.running
         running[self._tid] = (unit, started)
-        around.enter(payload, unit.queue)
+        around.context.enter(payload)
+        if JOB_START.handlers:
+            around.tell_started(payload, unit.queue)
         if watch is not None:
             watch.begin(unit, definition.hard_timeout_seconds or 0.0)
-        failure = self._perform(unit, payload, definition)
+        chain = around.chain_for(payload) if is_minded else around.chain
+        failure = self._perform(unit, payload, definition, chain)
         if watch is not None:
             watch.end()
         seconds = monotonic() - started
         if failure is None:
-            self._succeed(unit, payload, definition, seconds)
-            around.tell_stopped(payload, unit.queue, seconds)
+            is_plain = not is_minded and definition.conclude is None
+            if is_plain and (not self._extensions.minded_runs or not self._extensions.minds(payload)):
+                self._acknowledge(unit, payload, seconds)
+            else:
+                self._succeed(unit, payload, definition, seconds)
+            if JOB_STOP.handlers:
+                around.tell_stopped(payload, unit.queue, seconds)
         else:
             around.tell_raised(payload, unit.queue, seconds, failure)
             self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
@@ -305,14 +329,23 @@ class Processor:
         around.context.leave()
         del running[self._tid]
 
+    def _acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
+        """It succeeded, and that is all there is to write."""
+        try:
+            self._fetcher.acknowledge(unit, seconds)
+        except RedisError as error:
+            tell_left_behind(unit, error)
+        self._ended = unit
+        if SETTLE.handlers:
+            job_events.settled("done", payload, unit.raw, unit.queue)
+
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
-        if definition.conclude is None and not self._extensions.minds(payload):
-            self._settle(unit, lambda: self._ending.acknowledge(unit, payload, seconds))
-            return
         result, self._result = self._result, None
         self._settle(unit, lambda: self._ending.succeeded(unit, payload, definition, result, seconds))
 
-    def _perform(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition) -> BaseException | None:
+    def _perform(
+        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, chain: Chain[ServerMiddleware]
+    ) -> BaseException | None:
         """Run the job; what it raised, or None. Interrupts strike nowhere but in here."""
         guard = self._guard
         assert guard is not None
@@ -325,9 +358,7 @@ class Processor:
                 self._limits.watch(guard, unit, definition.timeout_seconds, definition.timeout_error)
                 deadline = now_seconds() + definition.timeout_seconds
             try:
-                self._result = run(
-                    definition, payload, unit.queue, self._around.chain_for(payload), self._around.is_stopping, deadline
-                )
+                self._result = run(definition, payload, unit.queue, chain, self._around.is_stopping, deadline)
                 is_done = True
             except BaseException as error:  # noqa: BLE001 — SystemExit and Shutdown end the job, not the thread
                 failure = error

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sidekiq_py import program
-from sidekiq_py.client import outgoing
+from sidekiq_py.client.bulk import tell_pushed_portion
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import PushSlice
 from sidekiq_py.redis_access.connection.link import Link
@@ -156,10 +156,9 @@ async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
 
 
 def _tell_pushed(pushed: PushSlice) -> None:
-    if not PUSH.handlers:
-        return
-    for portion in pushed.portions:
-        outgoing.tell_pushed(portion.queue, portion.jids, portion.payloads, is_scheduled=portion.scores is not None)
+    if PUSH.handlers:
+        for portion in pushed.portions:
+            tell_pushed_portion(portion)
 
 
 def effects_of(pushed: PushSlice) -> list[Effect]:

@@ -17,7 +17,6 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.run.attempt import (
     AttemptEnd,
     HardLimitWatch,
@@ -35,7 +34,7 @@ from sidekiq_py.extension import Drop, FetchedJob, Postpone
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
-from sidekiq_py.telemetry import JOB_START, JOB_STOP, SETTLE
+from sidekiq_py.telemetry import JOB_START, JOB_STOP
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.json_writer import display_text
 from sidekiq_py.wire.payload import parse_job, score_text
@@ -332,12 +331,10 @@ class Processor:
     def _acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
         """It succeeded, and that is all there is to write."""
         try:
-            self._fetcher.acknowledge(unit, seconds)
+            self._ending.acknowledge(unit, payload, seconds)
         except RedisError as error:
             tell_left_behind(unit, error)
         self._ended = unit
-        if SETTLE.handlers:
-            job_events.settled("done", payload, unit.raw, unit.queue)
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
         result, self._result = self._result, None

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from xml.etree import ElementTree
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -49,6 +49,10 @@ LEAST_PART_SECONDS = 15.0
 # What a file takes that has not been measured, and the least that is worth a line in the file of durations.
 SHORT_SECONDS = 1.0
 NO_TESTS_COLLECTED = 5
+# Tests have limits of their own. What ends none of them (a thread that the interpreter waits for at its exit, a loop that
+# catches everything) would hold up all the rest: such a part tells what its threads do, and is over.
+PART_LIMIT_SECONDS = 1800.0
+LOOK_SECONDS = 0.2
 
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?)\b")
 _TROUBLE = ("FAILED ", "ERROR ")
@@ -137,7 +141,7 @@ def test_parts(paths: Sequence[str], arguments: Sequence[str], folder: Path, cou
     for number, files in enumerate(cut(files_with_tests(paths), seconds_of, count)):
         name = f"pytest {files[0]}" + (f" … {files[-1]} ({len(files)} files)" if len(files) > 1 else "")
         report = (f"--junitxml={folder / f'{number}.xml'}", "-o", "junit_family=xunit1")
-        command = (sys.executable, "-m", "pytest", *files, *report, *arguments)
+        command = (sys.executable, "-X", "faulthandler", "-m", "pytest", *files, *report, *arguments)
         seconds = sum(seconds_of.get(file, SHORT_SECONDS) for file in files)
         parts.append(Part(name, command, seconds, has_tests=True))
     return parts
@@ -171,7 +175,7 @@ def run(parts: Sequence[Part], lanes: int, folder: Path) -> Totals:
             part = waiting.pop()
             log = folder / f"{len(waiting)}.log"
             # An empty stdin: six processes are not to wait for the same terminal.
-            with log.open("wb") as output:
+            with log.open("ab") as output:
                 process = subprocess.Popen(
                     part.command,
                     cwd=REPOSITORY,
@@ -181,7 +185,7 @@ def run(parts: Sequence[Part], lanes: int, folder: Path) -> Totals:
                     stderr=subprocess.STDOUT,
                 )
             running[process.pid] = (process, part, log, time.monotonic())
-        pid, status, usage = os.wait4(-1, 0)
+        pid, status, usage = _next_to_end(running)
         process, part, log, begun = running.pop(pid)
         process.returncode = code = os.waitstatus_to_exitcode(status)
         said = log.read_text(errors="replace")
@@ -194,6 +198,22 @@ def run(parts: Sequence[Part], lanes: int, folder: Path) -> Totals:
         print(f"== {part.name}: {seconds:.0f} s, CPU {cpu_seconds:.0f} s, exit code {code}\n", flush=True)
         totals.add(part, said.rstrip(), code, cpu_seconds)
     return totals
+
+
+def _next_to_end(running: Mapping[int, tuple[subprocess.Popen[bytes], Part, Path, float]]) -> tuple[int, int, Any]:
+    """Wait for a part to end; one that is over its limit is made to say where it stands, and ends by that."""
+    aborted = set()
+    while True:
+        pid, status, usage = os.wait4(-1, os.WNOHANG)
+        if pid:
+            return pid, status, usage
+        for process, part, log, begun in running.values():
+            if time.monotonic() - begun > PART_LIMIT_SECONDS and process.pid not in aborted:
+                aborted.add(process.pid)
+                with log.open("a") as output:
+                    print(f"\nFAILED {part.name}: not ended within {PART_LIMIT_SECONDS:.0f} s", file=output)
+                process.send_signal(signal.SIGABRT)
+        time.sleep(LOOK_SECONDS)
 
 
 def record(folder: Path) -> None:

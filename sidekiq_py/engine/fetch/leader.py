@@ -146,13 +146,16 @@ class Leader:
         self._quiet.set()
         self.wake()
         give_up_at = monotonic() + _LEADER_EXIT_SECONDS
-        while not self._take_the_lead() and monotonic() < give_up_at:
+        while self._is_led and monotonic() < give_up_at:
             threading.Event().wait(0.001)
 
     @property
     def has_untended_moves(self) -> bool:
-        """Moves are open, and nobody leads who would look after them."""
-        return (not self._is_led or self.is_quiet) and self._waiters.any_open
+        """
+        Moves are open, and nobody leads who would look after them. A leader that was told to go may still be opening
+        one: who reads that connection beside it takes its replies away, and it waits for them until a timeout.
+        """
+        return not self._is_led and self._waiters.any_open
 
     def read_late_arrivals(self) -> None:
         """While nobody leads: what the waiters bring now has no processor free."""
@@ -168,13 +171,6 @@ class Leader:
                 self._change.wake(has_come)
 
     # ---- leading
-
-    def _take_the_lead(self) -> bool:
-        with self._change:
-            if self._is_led:
-                return False
-            self._is_led = True
-            return True
 
     def _lead(self) -> None:
         """

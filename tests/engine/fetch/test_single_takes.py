@@ -153,7 +153,7 @@ def test_an_idle_process_that_slept_asks_before_it_waits_again(
     """Its last move has ended without a job; no job is needed to find out."""
     fetcher = make_fetcher()
     asleep = fetcher._ownership.current
-    idle = threading.Thread(target=fetcher.take)
+    idle = threading.Thread(target=fetcher.take, daemon=True)
     idle.start()
     eventually(lambda: fetcher._waiters.any_open)
     redis_client.delete(keys.OWNERS, keys.lease(asleep.name))
@@ -163,6 +163,36 @@ def test_an_idle_process_that_slept_asks_before_it_waits_again(
 
     fetcher.quiet()
     idle.join()
+
+
+def test_nobody_reads_what_a_leader_is_still_opening(
+    make_fetcher: MakeFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told to stop in the midst of it, it gets its replies, and ends at once."""
+    fetcher = make_fetcher()
+    is_opening, may_go_on = threading.Event(), threading.Event()
+    connect = Link.connect
+
+    def slowly(link: Link) -> None:
+        if threading.current_thread() is idle and fetcher._waiters.any_open:
+            is_opening.set()
+            may_go_on.wait(10)
+        connect(link)
+
+    monkeypatch.setattr(Link, "connect", slowly)
+    idle = threading.Thread(target=fetcher.take, daemon=True)
+    idle.start()
+    assert is_opening.wait(10)
+    stopping = threading.Thread(target=fetcher.quiet, daemon=True)
+    stopping.start()
+    eventually(lambda: fetcher._leader.is_quiet)
+
+    assert not fetcher._leader.has_untended_moves
+
+    may_go_on.set()
+    stopping.join()
+    idle.join()
+    assert fetcher._leader.has_untended_moves
 
 
 def test_several_queues_are_asked_in_one_step(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:

@@ -168,7 +168,7 @@ class Launcher:
         )
         self._housekeeper = self._make_housekeeper()
         self._heartbeat = self._make_heartbeat()
-        self.shape = Reconfiguration(
+        self.reconfiguration = Reconfiguration(
             config,
             managers={manager.name: manager for manager in self._managers},
             loop=self._loop,

@@ -236,9 +236,9 @@ def _warn_of_the_past(app: App, task_id: str, expires: Any) -> None:
         logger.warning("%s has an expiration date in the past (%ss ago); it will not run", task_id, -seconds)
 
 
-def _put_aside(marks: dict[str, Any] | None, message: TaskMessage) -> list[Command]:
+def _put_aside(task_headers: dict[str, Any] | None, message: TaskMessage) -> list[Command]:
     """Take the rest of a chain out of a payload, which says where it is kept instead; what to write for that."""
-    if not marks or "chain" not in marks:
+    if not task_headers or "chain" not in task_headers:
         return []
-    marks["flow"], kept = flow_store.keep_steps(message.headers["root_id"], marks.pop("chain"))
+    task_headers["flow"], kept = flow_store.keep_steps(message.headers["root_id"], task_headers.pop("chain"))
     return kept

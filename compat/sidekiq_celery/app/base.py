@@ -135,9 +135,11 @@ class Celery(AppTasks):
         options |= {key: value for key, value in omitted.items() if value is not _OMITTED}
         is_special = countdown or eta or link or link_error or shadow or retries or replaced_task_nesting
         if task_type is not None and not (is_special or router or route_name):
-            place = plain_calls.Place(task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to)
-            how = plain_calls.Manner(result_cls, producer or publisher, add_to_parent)
-            sent = plain_calls.send(self, task_type, args, kwargs, place, options, how)
+            position = plain_calls.WorkflowPosition(
+                task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to
+            )
+            call_options = plain_calls.CallOptions(result_cls, producer or publisher, add_to_parent)
+            sent = plain_calls.send(self, task_type, args, kwargs, position, options, call_options)
             if sent is not None:
                 return sent
         if not isinstance(name, str):

@@ -14,7 +14,7 @@ from sidekiq_celery.bridge.fates import Judge
 from sidekiq_celery.bridge.forward import Forward
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
-from sidekiq_celery.bridge.message_lists import JobSet, MessageList, Place, Side, Unacked
+from sidekiq_celery.bridge.message_lists import JobSet, MessageList, MessageStore, Side, Unacked
 from sidekiq_celery.bridge.redis_source import Finisher, RedisRoute
 from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claims, Transfer, WithinRedis
 from sidekiq_celery.utils.ids import uuid
@@ -207,14 +207,14 @@ class Bridge:
         plan, sidekiq = self._plan, self._sidekiq_side()
         judge: Judge = self._backward() if plan.is_reverse else Forward(self._app, plan.renames).judge
         source, target = (sidekiq, celery) if plan.is_reverse else (celery, sidekiq)
-        places = self._sidekiq_places(sidekiq) if plan.is_reverse else self._celery_places(celery)
+        stores = self._sidekiq_stores(sidekiq) if plan.is_reverse else self._celery_stores(celery)
         probe = target.key(f"sidekiq_py:bridge:probe:{uuid()}")
         if plan.celery_url is None or moves.is_same_server(target.pool, source.pool, probe):
             within = WithinRedis(plan.direction, target._replace(pool=source.pool))
-            return self._route_by(places, judge, within)
+            return self._route_by(stores, judge, within)
         claims = Claims(plan.direction, source)
         across = AcrossServers(plan.direction, claims, target)
-        return self._route_by(places, judge, across, claims, across)
+        return self._route_by(stores, judge, across, claims, across)
 
     def _publishing_route(self) -> Route:
         from sidekiq_celery.bridge.publishing import Publishing
@@ -223,11 +223,11 @@ class Bridge:
         claims = Claims(plan.direction, source)
         publishing = Publishing(self._app, self._connect, claims)
         self._closers.append(publishing.close)
-        return self._route_by(self._sidekiq_places(source), self._backward(), publishing, claims, publishing)
+        return self._route_by(self._sidekiq_stores(source), self._backward(), publishing, claims, publishing)
 
     def _route_by(
         self,
-        places: Sequence[Place],
+        stores: Sequence[MessageStore],
         judge: Judge,
         transfer: Transfer,
         claims: Claims | None = None,
@@ -235,7 +235,7 @@ class Bridge:
     ) -> Route:
         plan = self._plan
         return RedisRoute(
-            places,
+            stores,
             judge,
             transfer,
             claims=claims,
@@ -248,26 +248,26 @@ class Bridge:
     def _backward(self) -> Judge:
         return Backward(self._app, self._plan.renames, self._layout).judge
 
-    def _celery_places(self, side: Side) -> list[Place]:
+    def _celery_stores(self, side: Side) -> list[MessageStore]:
         plan, layout = self._plan, self._layout
-        places: list[Place] = [
+        stores: list[MessageStore] = [
             MessageList(side, side.key(key), queue, plan.most_bytes)
             for queue in plan.queues
             for key in layout.keys(queue)
         ]
         if plan.unacked_after_seconds is not None:
-            places.append(Unacked(side, layout, plan.queues, plan.unacked_after_seconds))
-        return places
+            stores.append(Unacked(side, layout, plan.queues, plan.unacked_after_seconds))
+        return stores
 
-    def _sidekiq_places(self, side: Side) -> list[Place]:
+    def _sidekiq_stores(self, side: Side) -> list[MessageStore]:
         app, plan = self._app, self._plan
-        places: list[Place] = [
+        stores: list[MessageStore] = [
             MessageList(side, side.key(keys.queue(level)), queue, plan.most_bytes)
             for queue in plan.queues
             for level in priority_queues(app, queue)
         ]
         sets = (JobSet(side, name, plan.queues, lambda queue: base_queue(app, queue)) for name in _SETS)
-        return [*places, *sets]
+        return [*stores, *sets]
 
     @property
     def _layout(self) -> CeleryLayout:

@@ -7,7 +7,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._admission.rate_limits import RateLimits, limit_all
-from sidekiq_celery._admission.worker_copy import StandingOrders
+from sidekiq_celery._admission.worker_copy import WorkerNotices
 from sidekiq_celery._run.failed_tasks import FailedTasks
 from sidekiq_celery._run.too_large import refusal_of
 from sidekiq_celery._run.tracer import made_by
@@ -61,7 +61,7 @@ def register_tasks(
     hooks.on_death(fail_lost_tasks(registry))
     failed_tasks = FailedTasks(app)
     definitions: list[TaskDefinition] = []
-    orders = StandingOrders(app, lambda ordered: limit_all(limits, definitions, ordered))
+    orders = WorkerNotices(app, lambda ordered: limit_all(limits, definitions, ordered))
     limits = RateLimits(app, orders.heard.may_be_revoked)
     registry.on_notices = orders.heard.note
     registry.on_too_large = partial(refusal_of, app)

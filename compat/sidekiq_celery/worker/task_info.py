@@ -5,7 +5,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._send.clients import client_of
-from sidekiq_celery._wire.payload import arguments_of, marks_of
+from sidekiq_celery._wire.payload import arguments_of, task_headers_of
 from sidekiq_celery._wire.priorities import base_queue
 from sidekiq_celery.worker.plain_values import plain
 from sidekiq_py.api import JobSet, RetrySet, ScheduledSet
@@ -44,13 +44,13 @@ def job_info(
         is_acknowledged: It has left Redis.
     """
     payload = parse_job(raw)
-    marks: Any = payload.get("celery")
-    marks = marks if isinstance(marks, dict) else {}
+    task_headers: Any = payload.get("celery")
+    task_headers = task_headers if isinstance(task_headers, dict) else {}
     name = str(payload.get("wrapped") or payload["class"])
     args, kwargs = _arguments(app, payload)
     return {
         "id": payload.get("jid"),
-        "name": marks.get("shadow") or name,
+        "name": task_headers.get("shadow") or name,
         "args": args,
         "kwargs": kwargs,
         "type": name,
@@ -60,7 +60,7 @@ def job_info(
         "delivery_info": {
             "exchange": "",
             "routing_key": base_queue(app, queue or str(payload.get("queue") or "")),
-            "priority": marks.get("priority") or 0,
+            "priority": task_headers.get("priority") or 0,
             "redelivered": False,
         },
         "worker_pid": pid,
@@ -71,11 +71,11 @@ def _arguments(app: "Celery", payload: dict[str, Any]) -> tuple[Any, Any]:
     """As they are written; the client reads values that JSON lacks as kombu does."""
     args: Any = payload.get("args")
     try:
-        marks = marks_of(payload)
-        if "body" in marks:
-            read = arguments_of(app, args, marks)
+        task_headers = task_headers_of(payload)
+        if "body" in task_headers:
+            read = arguments_of(app, args, task_headers)
             return plain(read[0]), plain(read[1])
-        if marks.get("kw") and isinstance(args[-1], dict):
+        if task_headers.get("kw") and isinstance(args[-1], dict):
             return args[:-1], args[-1]
     except Exception as error:  # noqa: BLE001 - whatever stands there, the task is shown
         return f"<cannot be read: {type(error).__name__}: {error}>", {}

@@ -45,7 +45,7 @@ def run_child(
             relayed.call(lambda: parent.say("ANSWER", number, obey(launcher, text)))
         elif message.word == "LOAD":
             asks_waiting = "waiting" in message.details
-            relayed.call(lambda: parent.say("LOAD", *map(str, launcher.shape.load(asks_waiting))))
+            relayed.call(lambda: parent.say("LOAD", *map(str, launcher.reconfiguration.load(asks_waiting))))
         elif message.word == "DEAD":
             # Said only now: this thread may have waited long for the interpreter, and somebody else is told meanwhile.
             launcher.bury(message.details[0])

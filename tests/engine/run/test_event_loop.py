@@ -235,7 +235,7 @@ def test_the_heartbeat_counts_coroutines_among_the_jobs_that_may_run_at_once(
     eventually(lambda: is_busy(launcher, 4))
 
     eventually(lambda: concurrency_of(redis_client, launcher) == 2 + 4)
-    launcher.shape.resize_loop(9)
+    launcher.reconfiguration.resize_loop(9)
 
     eventually(lambda: concurrency_of(redis_client, launcher) == 2 + 9)
 

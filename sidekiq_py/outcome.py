@@ -1,8 +1,9 @@
 """
 What becomes of a job after an attempt at it, as a value.
 
-The engine decides by Sidekiq's rules. A declared job may decide for itself (`JobDefinition.conclude`): what it wants
-written rides in the script that ends the job, so that it is written once, or not at all and the job is still in flight.
+The engine decides by Sidekiq's rules. A declared job may decide for itself (`JobDefinition.decide_outcome`): what it
+wants written rides in the script that ends the job, so that it is written once, or not at all and the job is still in
+flight.
 """
 
 from collections.abc import Callable
@@ -109,5 +110,5 @@ class Outcome(NamedTuple):
     end: EndKind | None = None
 
 
-Conclude = Callable[[Attempt], Outcome | None]
+DecideOutcome = Callable[[Attempt], Outcome | None]
 """Decides how an attempt ends; None leaves it to Sidekiq's rules. Also asked where a hard limit has killed the run."""

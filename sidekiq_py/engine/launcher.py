@@ -127,7 +127,7 @@ class Launcher:
         self._limits = SoftLimits()
         self._context = JobContext()
         self._job_logger = JobLogger(self._context, self.identity)
-        self._aside = CallbackThread()
+        self._callbacks = CallbackThread()
         self._downtime = Downtime()
         self.signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
         self._runs_jobs_here = False
@@ -142,7 +142,9 @@ class Launcher:
         self._learn_at = 0.0
         self._pinned = config.pinned_dialect()
         queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
-        self._ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch, self._warn_aside)
+        self._ownership = Ownership(
+            self.identity, queues, config.lease_seconds, on_epoch, self._warn_on_callback_thread
+        )
         self._metrics = ExecutionMetrics()
         self._processed = ProcessedCount(self._pool)
         self._surroundings = self._make_surroundings(server_middleware)
@@ -164,7 +166,7 @@ class Launcher:
             report=hooks.report,
         )
         self._lease = LeaseKeeper(
-            self._pool, self._ownership, config.lease_beat_seconds, aside=self._aside, report=hooks.report
+            self._pool, self._ownership, config.lease_beat_seconds, callbacks=self._callbacks, report=hooks.report
         )
         self._housekeeper = self._make_housekeeper()
         self._heartbeat = self._make_heartbeat()
@@ -213,7 +215,7 @@ class Launcher:
         self, on_ready: Callable[[], None] = lambda: None, on_stop: Callable[[str], None] = lambda name: None
     ) -> int:
         """
-        Start, and obey signals until told to stop; the exit code. Only in the main thread.
+        Start, and handle signals until told to stop; the exit code. Only in the main thread.
 
         Args:
             on_ready: Called once everything runs.
@@ -249,11 +251,11 @@ class Launcher:
             os._exit(1)
 
     def _serve(self, on_stop: Callable[[str], None]) -> None:
-        """Obey signals until told to stop, and stop."""
+        """Handle signals until told to stop, and stop."""
         service = ServiceNotifier(os.environ)
         service.ready()
         while (name := self.signals.next()) not in ("TERM", "INT"):
-            self._obey(name)
+            self._handle_signal(name)
         on_stop(name)
         service.stopping()
         stubborn = self._stop_heeding_signals()
@@ -385,7 +387,7 @@ class Launcher:
                 if unit.is_acknowledged_early:
                     _log.warning("a job that runs at most once was cut off, and will not run again: %s", unit)
             self._hooks.fire("exit")
-            self._aside.stop(_HANDLERS_SECONDS)
+            self._callbacks.stop(_HANDLERS_SECONDS)
             self._job_logger.detach()
             for manager in self._managers:
                 manager.fetcher.close()
@@ -405,9 +407,9 @@ class Launcher:
         """A stop that is under way waits no longer for busy jobs."""
         self._deadline = 0.0
 
-    def bury(self, owner: str) -> None:
+    def declare_dead(self, owner: str) -> None:
         """An owner is known to be dead: bring its jobs back at once."""
-        self._housekeeper.bury(owner)
+        self._housekeeper.declare_dead(owner)
 
     def watch_hard_limits(self, watch: HardLimitWatch) -> None:
         """Tell *watch*, which can kill this process, of jobs with a hard limit."""
@@ -460,9 +462,9 @@ class Launcher:
             commands = in_flight.kept_commands(name, unit.field, unit.raw, _KEPT_SECONDS)
             self._pool.batch(commands)
             unit.kept_by = name
-        return processor.condemn(unit, signal_number)
+        return processor.terminate(unit, signal_number)
 
-    def _obey(self, name: str | None) -> None:
+    def _handle_signal(self, name: str | None) -> None:
         if name in ("TSTP", "USR1"):
             self.quiet()
         elif name == "TTIN":
@@ -485,7 +487,7 @@ class Launcher:
             if name in ("TERM", "INT") and monotonic() - asked_at > _ONE_STOP_SECONDS:
                 self.hurry()
             elif name == "TTIN":
-                self._obey(name)
+                self._handle_signal(name)
         return stubborn
 
     def _make_surroundings(self, server_middleware: Chain[ServerMiddleware]) -> Surroundings:
@@ -630,14 +632,14 @@ class Launcher:
         self._metrics.flush(self._pool, now=now_seconds(), dialect=self.dialect())
 
     def _report_on_callback_thread(self, error: BaseException, context: dict[str, Any]) -> None:
-        self._aside.call(lambda: self._hooks.report(error, context))
+        self._callbacks.call(lambda: self._hooks.report(error, context))
 
-    def _warn_aside(self, text: str) -> None:
-        self._aside.call(lambda: _log.warning("%s", text))
+    def _warn_on_callback_thread(self, text: str) -> None:
+        self._callbacks.call(lambda: _log.warning("%s", text))
 
     def _tell_recovered(self, owner: str, count: int, dead: int) -> None:
         if RECOVER.handlers:
-            self._aside.call(lambda: RECOVER.emit({"owner": owner, "count": count, "dead": dead}))
+            self._callbacks.call(lambda: RECOVER.emit({"owner": owner, "count": count, "dead": dead}))
 
     def _announce_dead_lettered(self, raw: bytes, error: BaseException) -> None:
         try:
@@ -654,7 +656,7 @@ class Launcher:
                 if payload:
                     self._hooks.announce_death(payload, error)
 
-        self._aside.call(announce)
+        self._callbacks.call(announce)
 
     def _wait_until_idle(self, deadline: Callable[[], float]) -> bool:
         pause = threading.Event()

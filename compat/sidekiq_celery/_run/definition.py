@@ -2,7 +2,7 @@
 A task as a job of the engine.
 
 `register_tasks` puts an app's tasks into the registry in which a worker looks up what a payload names. From then on the
-engine runs them like any job: `bind` makes the run of a payload, `conclude` decides what becomes of the job.
+engine runs them like any job: `bind` makes the run of a payload, `decide_outcome` decides what becomes of the job.
 """
 
 import logging
@@ -274,7 +274,7 @@ class TaskDefinition(JobDefinition):
         self.orders_priorities = bool((self.app.conf.broker_transport_options or {}).get("queue_order_strategy"))
         self.is_acknowledged_early = task._is_acknowledged_early
         self.timeout_error = SoftTimeLimitExceeded
-        self.conclude = self._conclude
+        self.decide_outcome = self._decide_outcome
         self._limit(task.time_limit, task.soft_time_limit)
         self.resolve = self._of_payload
         self._limited = lru_cache(maxsize=256)(self._with_limits)
@@ -330,7 +330,7 @@ class TaskDefinition(JobDefinition):
         limited._limit(hard or self.task.time_limit, soft or self.task.soft_time_limit)
         return limited
 
-    def _conclude(self, attempt: Attempt) -> Outcome | None:
+    def _decide_outcome(self, attempt: Attempt) -> Outcome | None:
         run = running.get()
         if not isinstance(run, JobRun) or run.task_id != attempt.payload.get("jid"):
             # The run was another process's, which has been killed.

@@ -1,5 +1,5 @@
 """
-How a task's run ends as a job: what the engine is to do with it (`JobDefinition.conclude`).
+How a task's run ends as a job: what the engine is to do with it (`JobDefinition.decide_outcome`).
 
 | State | Becomes of the job |
 |---|---|

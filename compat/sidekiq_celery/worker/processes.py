@@ -132,7 +132,7 @@ def run_prefork(worker: Any, config: Config) -> int:
         on_ready=worker.on_ready,
         on_signal=_first_stop(worker.on_shutting_down),
         more_signals=("QUIT",),
-        companion=remote_control_host.role(worker, lambda: supervisor),
+        sidecar=remote_control_host.role(worker, lambda: supervisor),
         scaling=scaling_policy(worker),
     )
     settle_memory()

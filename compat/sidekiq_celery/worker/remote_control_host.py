@@ -36,7 +36,7 @@ def role(worker: Any, supervisor: Callable[[], Supervisor]) -> Role | None:
     started_at = now_seconds()
     return Role(
         run=lambda parent: _serve_remote_control(worker, started_at, parent),
-        obey=lambda text: handle_message(Recipient(worker, supervisor=supervisor()), text),
+        handle=lambda text: handle_message(Recipient(worker, supervisor=supervisor()), text),
     )
 
 

@@ -151,7 +151,7 @@ class ConsumerSession:
             ownership,
             dialect=lambda: self.client.detection.dialect(now_seconds()),
         )
-        self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, aside=self._callbacks, report=_report)
+        self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, callbacks=self._callbacks, report=_report)
         self._housekeeper = Housekeeper(link, ownership, recovery, beat_seconds, _report)
         self._lease.start()
         self._housekeeper.start()
@@ -260,7 +260,7 @@ class ConsumerSession:
         """A job is done. Does not raise: where Redis is away, it is told later."""
         self._ends.tell(partial(self._acknowledge, unit))
 
-    def bury(self, unit: UnitOfWork, reason: str, error_class: str) -> None:
+    def dead_letter(self, unit: UnitOfWork, reason: str, error_class: str) -> None:
         """A job is not to be delivered again: it goes to `dead`. Does not raise."""
         self._ends.tell(
             partial(self._dead_letter, unit, self._dead_member(unit.raw, reason, error_class), now_seconds())

@@ -22,14 +22,14 @@ class DirectHandoff(NamedTuple):
 
     Args:
         call: The command that ends the one. Its reply is a list if it has taken the other.
-        heir: The other, as if it had been fetched; when is to be filled in.
+        next_job: The other, as if it had been fetched; when is to be filled in.
     """
 
     call: tuple[Any, ...]
     next_job: UnitOfWork
 
 
-def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str, str]) -> DirectHandoff | None:
+def direct_handoff_of(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str, str]) -> DirectHandoff | None:
     """
     How to end a job and take the one that its end pushes.
 

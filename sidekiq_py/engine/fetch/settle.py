@@ -158,17 +158,17 @@ class Settler:
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """
-        End one job, as often as it takes until Redis has said so; put off where it refuses, so that the thread is free.
+        End one job, as often as it takes until Redis has said so; later where it refuses, so that the thread is free.
 
-        Of a job that was surrendered and not kept aside, what adds up is written under marks, so that it may be sent
-        again after a lost reply, too. Its counters can then count it twice.
+        Of a job that was acknowledged early and not kept elsewhere, what adds up is written under marks, so that it may
+        be sent again after a lost reply, too. Its counters can then count it twice.
 
         Returns:
             False if the job was not ours any more.
 
         Raises:
             RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered, but
-                for one that was surrendered, whose end is lost.
+                for one that was acknowledged early, whose end is lost.
         """
         end = self._end_of(unit, vital, counters)
         tries = 0

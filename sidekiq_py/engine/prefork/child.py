@@ -16,14 +16,14 @@ MakeLauncher = Callable[[Callable[[str], None]], Launcher]
 
 
 def run_child(
-    parent: Parent, make_launcher: MakeLauncher, obey: Callable[[Launcher, str], str] = lambda launcher, text: ""
+    parent: Parent, make_launcher: MakeLauncher, handle: Callable[[Launcher, str], str] = lambda launcher, text: ""
 ) -> int:
     """
     Work until told to stop, or until the parent is gone; the exit code.
 
     Args:
         make_launcher: Imports the program and gives a launcher that tells the names of its owners to what it is handed.
-        obey: Called with what a companion tells or asks, one after the other; gives the answer.
+        handle: Called with what a sidecar tells or asks, one after the other; gives the answer.
     """
     # Out of the terminal's foreground group: Ctrl-C reaches the parent alone, which then asks the children once.
     os.setpgid(0, 0)
@@ -36,19 +36,19 @@ def run_child(
     relayed = CallbackThread()
 
     def hear(message: Message) -> None:
-        # What a companion wants may take its time: a dead sibling's jobs do not wait behind it.
+        # What a sidecar wants may take its time: a dead sibling's jobs do not wait behind it.
         if message.word == "TELL":
             text = " ".join(message.details)
-            relayed.call(lambda: obey(launcher, text))
+            relayed.call(lambda: handle(launcher, text))
         elif message.word == "ASK":
             number, text = message.details[0], " ".join(message.details[1:])
-            relayed.call(lambda: parent.say("ANSWER", number, obey(launcher, text)))
+            relayed.call(lambda: parent.say("ANSWER", number, handle(launcher, text)))
         elif message.word == "LOAD":
             asks_waiting = "waiting" in message.details
             relayed.call(lambda: parent.say("LOAD", *map(str, launcher.reconfiguration.load(asks_waiting))))
         elif message.word == "DEAD":
             # Said only now: this thread may have waited long for the interpreter, and somebody else is told meanwhile.
-            launcher.bury(message.details[0])
+            launcher.declare_dead(message.details[0])
             parent.say("HEARD", message.details[0])
         elif message.word == "KILLED":
             limit, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])

@@ -259,10 +259,10 @@ class AttemptEnd:
         around = self._around
         now = now_seconds()
         outcome = None
-        if definition.conclude is not None:
+        if definition.decide_outcome is not None:
             attempt = Attempt(unit.raw, payload, unit.queue, result, None, around.config, around.dialect(), now)
             try:
-                outcome = definition.conclude(attempt)
+                outcome = definition.decide_outcome(attempt)
             except Exception as error:  # noqa: BLE001 — a job whose end cannot be decided has not ended
                 self._fail(unit, payload, None, error, seconds)
                 return

@@ -281,8 +281,8 @@ def _rows_of(jobs: PushSlice, members: Sequence[bool]) -> list[bytes]:
     """What the rows of jobs keep, but of those that are members already."""
     both = [
         (raw, score)
-        for portion in jobs.portions
-        for raw, score in zip(portion.payloads, portion.scores or repeat(None), strict=False)
+        for push_batch in jobs.push_batches
+        for raw, score in zip(push_batch.payloads, push_batch.scores or repeat(None), strict=False)
     ]
     text = jobs.dialect.float_text
     return [text_of_job(*one, text) for one, is_member in zip(both, members, strict=True) if not is_member]

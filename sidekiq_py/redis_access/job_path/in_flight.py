@@ -352,14 +352,14 @@ class Join(NamedTuple):
         key: A hash from the numbers of the parts, from "0", to texts.
         mark: The field that the last one sets.
         parts: How many there are, besides those that the hash's field `more` counts.
-        seam: Stands in the words of *then* wherever the texts are to be put, joined by commas in the order of their
+        placeholder: Stands in the words of *then* wherever the texts go, joined by commas, in the order of their
             numbers. It must not occur in anybody's data.
     """
 
     key: str
     mark: str
     parts: int
-    seam: bytes
+    placeholder: bytes
     then: tuple[Command, ...]
 
 
@@ -607,7 +607,7 @@ def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
         return [("UNLESS", effect.key, effect.start, len(then)), *then]
     if isinstance(effect, Held):
         return [("HELD", effect.key, effect.text, len(then)), *then]
-    return [("JOIN", effect.key, effect.mark, len(then), effect.parts, effect.seam), *then]
+    return [("JOIN", effect.key, effect.mark, len(then), effect.parts, effect.placeholder), *then]
 
 
 def _short(command: Command) -> list[Command]:

@@ -22,19 +22,19 @@ def unit() -> UnitOfWork:
     return UnitOfWork(b"{}", "default", None, b"1.0:default", False, 0.0)
 
 
-def test_only_a_job_that_is_performed_is_condemned() -> None:
+def test_only_a_job_that_is_performed_is_terminated() -> None:
     """One that has ended is not: its thread has another by now."""
     guard, ended, running = Guard(), unit(), unit()
     told: list[UnitOfWork] = []
     guard.performing = running
 
-    assert not guard.condemn(ended, lambda: told.append(ended))
-    assert guard.condemn(running, lambda: told.append(running))
+    assert not guard.terminate(ended, lambda: told.append(ended))
+    assert guard.terminate(running, lambda: told.append(running))
     assert told == [running]
-    assert guard.is_condemned
+    assert guard.is_terminated
 
 
-def test_a_job_cannot_end_while_it_is_condemned() -> None:
+def test_a_job_cannot_end_while_it_is_terminated() -> None:
     """Its thread waits for whoever tells the parent, so that its last word comes behind that."""
     guard, running = Guard(), unit()
     guard.performing = running
@@ -56,7 +56,7 @@ def test_a_job_cannot_end_while_it_is_condemned() -> None:
         thread.join(timeout=0.05)
         said.append("terminate")
 
-    assert guard.condemn(running, tell)
+    assert guard.terminate(running, tell)
     thread.join()
     assert said == ["terminate", "end"]
 

@@ -9,7 +9,7 @@ import json
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send import flow_store
 from sidekiq_celery._wire.chord_part import is_part
@@ -19,12 +19,10 @@ from sidekiq_celery._wire.payload import EMBEDS, task_headers_of
 from sidekiq_celery.bridge.envelope import Envelope
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py import payloads
 from sidekiq_py.errors import PayloadError
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("NO_TASK", "Backward")
 
@@ -47,7 +45,7 @@ class Backward:
         layout: How the destination keeps its queues, where it is a Redis.
     """
 
-    def __init__(self, app: "Celery", renames: Mapping[str, str], layout: CeleryLayout) -> None:
+    def __init__(self, app: App, renames: Mapping[str, str], layout: CeleryLayout) -> None:
         self._app = app
         self._renames = renames
         self._layout = layout

@@ -13,7 +13,7 @@ import time
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send.clients import pushing_client
 from sidekiq_celery._send.items import item_of_message
@@ -21,14 +21,12 @@ from sidekiq_celery._wire.message import TaskMessage
 from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, sealed, task_headers_of_message
 from sidekiq_celery.bridge.envelope import Envelope, read_json
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py import Client, payloads
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
 from sidekiq_py.payloads import keys, record_failure
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("CHORD", "MAYBE_CHORD", "SEALED", "UNREADABLE_TASK", "Forward")
 
@@ -68,7 +66,7 @@ class Forward:
         client: Whose dialect of Sidekiq is written; by default the app's.
     """
 
-    def __init__(self, app: "Celery", renames: Mapping[str, str], client: Client | None = None) -> None:
+    def __init__(self, app: App, renames: Mapping[str, str], client: Client | None = None) -> None:
         self._app = app
         self._renames = renames
         self._client = client or pushing_client(app)

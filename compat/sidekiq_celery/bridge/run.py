@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sidekiq_celery._config.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
 from sidekiq_celery._wire.priorities import base_queue, priority_queues
@@ -17,13 +17,11 @@ from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import JobSet, MessageList, MessageStore, Side, Unacked
 from sidekiq_celery.bridge.redis_source import Finisher, RedisRoute
 from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claims, Transfer, WithinRedis
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import Pool, RedisSettings, monotonic
 from sidekiq_py.payloads import keys
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("Bridge", "BridgePlan", "is_redis")
 
@@ -97,7 +95,7 @@ class Bridge:
         app: Whose broker has Sidekiq's queues.
     """
 
-    def __init__(self, app: "Celery", plan: BridgePlan) -> None:
+    def __init__(self, app: App, plan: BridgePlan) -> None:
         self.ledger = Ledger()
         self._app = app
         self._plan = plan
@@ -292,14 +290,11 @@ class Bridge:
         is_to_redis = self._plan.celery_url is None or is_redis(self._plan.celery_url)
         return self._celery_side() if self._plan.is_reverse and is_to_redis else self._sidekiq_side()
 
-    def _old_app(self) -> "Celery":
+    def _old_app(self) -> App:
         """Celery's side as an app, which knows how a broker's URL and options are read."""
-        from sidekiq_celery.app.base import Celery
-
         if self._plan.celery_url is None:
             return self._app
-        changes = {"broker_transport_options": dict(self._options)}
-        return Celery("bridge", set_as_current=False, changes=changes)
+        return self._app._another("bridge", {"broker_transport_options": dict(self._options)})
 
     def _connect(self) -> Any:
         """A connection to a broker that is no Redis, which waits for confirmations where the broker gives any."""

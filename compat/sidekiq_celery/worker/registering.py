@@ -14,12 +14,12 @@ from sidekiq_celery._run.tracer import made_by
 from sidekiq_celery._run.unknown_tasks import unknown_tasks
 from sidekiq_celery.app import trace
 from sidekiq_celery.app.task import BaseTask
+from sidekiq_celery.contract import App
 from sidekiq_py.worker import Hooks, Registry
 from sidekiq_py.worker import hooks as program_hooks
 from sidekiq_py.worker import registry as program_registry
 
 if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
     from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery._run.definition import Gate, TaskDefinition
 
@@ -32,7 +32,7 @@ _MOST_NAMES = 5
 
 
 def register_tasks(
-    app: "Celery",
+    app: App,
     registry: Registry = program_registry,
     *,
     hooks: Hooks = program_hooks,

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._wire.payload import arguments_of, task_headers_of
 from sidekiq_celery._wire.priorities import base_queue
+from sidekiq_celery.contract import App
 from sidekiq_celery.worker.plain_values import plain
 from sidekiq_py.api import JobSet, RetrySet, ScheduledSet
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import parse_job
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("job_info", "waiting_jobs")
 
@@ -24,7 +22,7 @@ _TIMER_PRIORITY = 6
 
 
 def job_info(
-    app: "Celery",
+    app: App,
     raw: bytes,
     hostname: str,
     *,
@@ -67,7 +65,7 @@ def job_info(
     }
 
 
-def _arguments(app: "Celery", payload: dict[str, Any]) -> tuple[Any, Any]:
+def _arguments(app: App, payload: dict[str, Any]) -> tuple[Any, Any]:
     """As they are written; the client reads values that JSON lacks as kombu does."""
     args: Any = payload.get("args")
     try:
@@ -82,7 +80,7 @@ def _arguments(app: "Celery", payload: dict[str, Any]) -> tuple[Any, Any]:
     return args, {}
 
 
-def waiting_jobs(app: "Celery", hostname: str) -> list[dict[str, Any]]:
+def waiting_jobs(app: App, hostname: str) -> list[dict[str, Any]]:
     """
     Tasks of *app* that wait in Redis for their time, with an ETA or between two tries, the next ones first.
 
@@ -96,7 +94,7 @@ def waiting_jobs(app: "Celery", hostname: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda entry: str(entry["eta"]))[:_MOST_SHOWN]
 
 
-def _of_set(app: "Celery", jobs: JobSet, hostname: str) -> Iterator[dict[str, Any]]:
+def _of_set(app: App, jobs: JobSet, hostname: str) -> Iterator[dict[str, Any]]:
     served = set(app.amqp.queues.consume_from)
     for entry in islice(reversed(jobs), _MOST_READ):
         try:

@@ -136,6 +136,7 @@ def run(options: Options) -> int:
 
 def _work(options: Options, config: Config) -> NoReturn:
     from sidekiq_py.cli.boot import make_launcher
+    from sidekiq_py.engine.main_thread import run_worker
     from sidekiq_py.engine.prefork.memory import settle_memory
     from sidekiq_py.engine.prefork.process_end import end_process
 
@@ -144,7 +145,7 @@ def _work(options: Options, config: Config) -> NoReturn:
     if probes is not None:
         probes.launcher = launcher
     settle_memory()
-    end_process(launcher.run())
+    end_process(run_worker(launcher))
 
 
 def _start_probes(port: int) -> "WorkerProbes":

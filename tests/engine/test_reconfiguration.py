@@ -117,7 +117,7 @@ def test_a_worker_runs_more_jobs_at_once_and_fewer(
     jobs.gate.set()
 
     eventually(lambda: sorted(jobs.ran) == [0, 1, 2, 3])
-    [manager] = launcher._managers
+    [manager] = launcher.parts.managers
     eventually(lambda: sum(processor.is_alive for processor in manager._processors) == 1)
 
 
@@ -128,7 +128,7 @@ def test_a_quiet_worker_is_not_resized(start: Start, redis_client: redis.Redis) 
 
     launcher.reconfiguration.resize(3)
 
-    [manager] = launcher._managers
+    [manager] = launcher.parts.managers
     assert len(manager._processors) == 1
 
 

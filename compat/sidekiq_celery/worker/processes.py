@@ -33,6 +33,7 @@ from sidekiq_py.worker import (
     Supervisor,
     registry,
     run_child,
+    run_worker,
     server_middleware,
     settle_memory,
 )
@@ -89,7 +90,7 @@ def run_here(worker: Any, config: Config) -> int:
         worker.on_ready()
 
     settle_memory()
-    return launcher.run(on_ready=on_ready, on_stop=worker.on_shutting_down)
+    return run_worker(launcher, on_ready=on_ready, on_stop=worker.on_shutting_down)
 
 
 def run_prefork(worker: Any, config: Config) -> int:

@@ -105,7 +105,7 @@ def find_tasks(
     """Which of these tasks run here: those that can be ended, and the others."""
     answer: dict[str, list[str]] = {"found": [], "refused": []}
     for task_id, unit in _running(recipient, task_ids, stamps):
-        can_be_ended = recipient.launcher is not None and recipient.launcher.can_terminate(unit)
+        can_be_ended = recipient.launcher is not None and recipient.launcher.termination.can_terminate(unit)
         answer["found" if can_be_ended or signal_number == _SOFT else "refused"].append(task_id)
     return answer
 
@@ -120,9 +120,9 @@ def end_tasks(recipient: Recipient, signal_number: int, task_ids: Sequence[str])
 
 def _end(launcher: "Launcher", unit: UnitOfWork, signal_number: int) -> bool:
     # As Celery's processes take this signal: the task can clean up, in a thread too.
-    if signal_number == _SOFT and launcher.interrupt(unit, SoftTimeLimitExceeded):
+    if signal_number == _SOFT and launcher.termination.interrupt(unit, SoftTimeLimitExceeded):
         return True
-    return launcher.terminate(unit, signal_number)
+    return launcher.termination.terminate(unit, signal_number)
 
 
 def _running(recipient: Recipient, task_ids: Sequence[str], stamps: Sequence[str]) -> Iterator[tuple[str, UnitOfWork]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.main_thread import run_worker
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.prefork.child_process import terminated_by
 from sidekiq_py.engine.prefork.memory import settle_memory
@@ -31,7 +32,7 @@ def run_child(
     # The parent speaks with systemd.
     os.environ.pop("NOTIFY_SOCKET", None)
     launcher = make_launcher(lambda owner: parent.say("OWNER", owner))
-    launcher.watch_hard_limits(_Watch(parent))
+    launcher.termination.watch_hard_limits(_Watch(parent))
 
     relayed = CallbackThread()
 
@@ -54,12 +55,16 @@ def run_child(
             limit, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
             answers = {True: "yes", False: "no", None: "later"}
             parent.say(
-                "SETTLED", answers[launcher.settle_past_time_limit(owner, _bytes_of(field), limit)], owner, field
+                "SETTLED",
+                answers[launcher.termination.settle_past_time_limit(owner, _bytes_of(field), limit)],
+                owner,
+                field,
             )
 
     parent.listen(hear, on_end=lambda: launcher.signals.put("TERM"))
     settle_memory()
-    return launcher.run(
+    return run_worker(
+        launcher,
         on_ready=lambda: parent.say("READY"),
         # Whoever ends without it has crashed: a job may end its process with exit code 0.
         on_stop=lambda name: parent.say("LEAVING", name),

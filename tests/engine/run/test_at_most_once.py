@@ -230,7 +230,7 @@ def test_it_is_ended_from_outside_at_its_hard_limit(redis_client: redis.Redis, w
     launcher = worker.start()
     job.definition.hard_timeout_seconds = 5.0
     watch = Watch()
-    launcher.watch_hard_limits(watch)
+    launcher.termination.watch_hard_limits(watch)
     push_jobs(redis_client, [job_text(1, "held"), job_text(2, "run")])
     assert job.begun.wait(30)
     [unit] = watch.units
@@ -238,8 +238,8 @@ def test_it_is_ended_from_outside_at_its_hard_limit(redis_client: redis.Redis, w
     [kept] = redis_client.keys("sidekiq_py:kept:*")
     assert redis_client.ttl(kept) > 3600
 
-    assert launcher.settle_past_time_limit(unit.kept_by, unit.field, "5.0") is True
-    assert launcher.settle_past_time_limit(unit.kept_by, unit.field, "5.0") is False
+    assert launcher.termination.settle_past_time_limit(unit.kept_by, unit.field, "5.0") is True
+    assert launcher.termination.settle_past_time_limit(unit.kept_by, unit.field, "5.0") is False
     job.may_end.set()
 
     eventually(lambda: redis_client.get("stat:processed") == b"2")

@@ -78,8 +78,8 @@ def test_a_coroutine_is_cancelled_and_fails_by_that(redis_client: redis.Redis, w
     eventually(lambda: "start 1" in seen)
     [job] = eventually(launcher.state.snapshot)
 
-    assert launcher.terminate(job.unit, 15)
-    assert not launcher.terminate(unit(), 15)
+    assert launcher.termination.terminate(job.unit, 15)
+    assert not launcher.termination.terminate(unit(), 15)
 
     [(member, _)] = eventually(lambda: redis_client.zrange("retry", 0, -1, withscores=True))
     assert b"TerminatedError" in member
@@ -94,7 +94,7 @@ def test_a_thread_cannot_be_ended(redis_client: redis.Redis, worker: Worker) -> 
     push_jobs(redis_client, [job_text(1, "block")])
     [job] = eventually(launcher.state.snapshot)
 
-    assert not launcher.terminate(job.unit, 15)
+    assert not launcher.termination.terminate(job.unit, 15)
     go_on.set()
 
 

@@ -208,7 +208,7 @@ def test_a_slot_comes_free_whatever_fails_beside_the_job(
 ) -> None:
     """What fails between the engine and the job is a failure of the job, and not the end of its slot."""
     launcher = start(async_concurrency=1)
-    context = launcher._surroundings.context
+    context = launcher.parts.surroundings.context
     lines: list[float] = []
 
     def refuse_once(payload: Any) -> None:

@@ -38,8 +38,8 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place, redact
 from sidekiq_py.redis_access.job_path.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Held, Join, Once, Tally, Unless, write
 from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, push_batches_of
+from sidekiq_py.redis_access.job_path.settle_script import Effect, Held, Join, Once, Tally, Unless, write
 from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
 from sidekiq_py.registry import Admit, JobDefinition, Payload
 from sidekiq_py.wire.dialect import Dialect

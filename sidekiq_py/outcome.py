@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire.dialect import Dialect
 
 if TYPE_CHECKING:

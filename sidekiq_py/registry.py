@@ -14,7 +14,7 @@ from sidekiq_py.wire.push_template import PushTemplate
 
 if TYPE_CHECKING:
     from sidekiq_py.outcome import DecideOutcome  # a program that only pushes settles nothing
-    from sidekiq_py.redis_access.job_path.in_flight import Effect
+    from sidekiq_py.redis_access.job_path.settle_script import Effect
 
 Payload = dict[str, Any]
 RetryInBlock = Callable[[int, BaseException, Payload], Any]

@@ -13,10 +13,10 @@ from sidekiq_py.extension import PushSlice
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
 from sidekiq_py.redis_access.job_path.push import PushBatch
+from sidekiq_py.redis_access.job_path.settle_script import Effect, Once
 from sidekiq_py.registry import Payload
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire.dialect import Dialect
@@ -61,7 +61,7 @@ def send(pool: Pool, pushed: PushSlice) -> None:
     def write(link: Link) -> None:
         nonlocal lost
         try:
-            in_flight.write(link, effects)
+            settle_script.write(link, effects)
         except ReplyLostError as error:
             lost = error
             raise
@@ -114,7 +114,7 @@ class Slices:
         """Read what the last slice came to, then send this one."""
         self.settle()
         link = self._link = self._link or self._pool.acquire()
-        call, _ = in_flight.write_calls(effects_of(pushed))
+        call, _ = settle_script.write_calls(effects_of(pushed))
         link.send(link.pack([call]))
         self._pending = pushed
 
@@ -147,7 +147,7 @@ class Slices:
 async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
     """The awaited twin of `send`."""
     try:
-        await pool.run_script(*in_flight.write_calls(effects_of(pushed)), idempotent=pushed.once is not None)
+        await pool.run_script(*settle_script.write_calls(effects_of(pushed)), idempotent=pushed.once is not None)
     except ReplyLostError as error:
         raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:

@@ -13,7 +13,7 @@ from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.registry import OnNotices
 from sidekiq_py.telemetry import FETCH
 

@@ -36,8 +36,8 @@ from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.errors import RedisError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path import in_flight, job_counts
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.registry import OnNotices
 
 _log = logging.getLogger("sidekiq")
@@ -206,7 +206,7 @@ class ReliableFetcher:
         """The job succeeded; it ran for *seconds*."""
         self._buffer.size.ran(seconds)
         if unit.owner is None:
-            self.settle(unit, (), in_flight.count_commands(utc_day(now_seconds()), failed=False))
+            self.settle(unit, (), job_counts.count_commands(utc_day(now_seconds()), failed=False))
             return
         if unit.is_marked:
             self._settle_marked(unit)
@@ -308,7 +308,7 @@ class ReliableFetcher:
     # ---- settling
 
     def _settle_marked(self, unit: UnitOfWork) -> None:
-        counters = in_flight.count_commands(utc_day(now_seconds()), failed=False)
+        counters = job_counts.count_commands(utc_day(now_seconds()), failed=False)
         self._settler.settle(unit, (), [*counters, in_flight.clear_suspect_command(unit.raw)])
 
     def _hand_in_after(self, seconds: float) -> None:

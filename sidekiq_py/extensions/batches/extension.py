@@ -28,7 +28,7 @@ from sidekiq_py.extensions.batches.pretended import pretending
 from sidekiq_py.extensions.batches.rows import text_of_job
 from sidekiq_py.middleware.running import running_here
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.in_flight import Held, Join, Once, Unless
+from sidekiq_py.redis_access.job_path.settle_script import Held, Join, Once, Unless
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.failure import error_class_name, error_text

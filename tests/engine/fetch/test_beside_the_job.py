@@ -20,7 +20,7 @@ from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.logs import LineFormatter, PlainFormatter
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware, ServerMiddleware
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path.in_flight import SETTLE
+from sidekiq_py.redis_access.job_path.settle_script import SETTLE
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.engine.fetch.in_flight_jobs import ABOUT, OWNER, digest, fetch, held
 from tests.support.cutting_proxy import CuttingProxy

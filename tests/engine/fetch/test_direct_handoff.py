@@ -19,8 +19,8 @@ from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.outcome import Attempt, Outcome, Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import SETTLE, Join, Once, Take, Unless
+from sidekiq_py.redis_access.job_path import job_counts, settle_script
+from sidekiq_py.redis_access.job_path.settle_script import SETTLE, Join, Once, Take, Unless
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.engine.fetch.in_flight_jobs import OWNER, fetch, held, push
 from tests.support.cutting_proxy import WHERES, CuttingProxy, Where
@@ -33,10 +33,10 @@ STEPS = 30
 TAKE = Take("queue:default", b"next", b"2.0:default", OWNER, ("queue:high", "queue:default"))
 
 
-def settle(link: Link, field: bytes, *vital: in_flight.Effect) -> Any:
+def settle(link: Link, field: bytes, *vital: settle_script.Effect) -> Any:
     """The reply of the script that ends a job."""
-    counters = in_flight.count_commands("2026-01-02", failed=False)
-    return SETTLE.run(link, *in_flight._settle_parts(f"sidekiq_py:inflight:{OWNER}", field, vital, counters))
+    counters = job_counts.count_commands("2026-01-02", failed=False)
+    return SETTLE.run(link, *settle_script.settle_parts(f"sidekiq_py:inflight:{OWNER}", field, vital, counters))
 
 
 def all_keys(client: redis.Redis) -> dict[bytes, bytes]:

@@ -11,8 +11,8 @@ import redis
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Attempt, Outcome, Question
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Join, Once, Unless
+from sidekiq_py.redis_access.job_path import in_flight, settle_script
+from sidekiq_py.redis_access.job_path.settle_script import Join, Once, Unless
 from tests.engine.fetch.in_flight_jobs import OWNER, fetch, held, push
 from tests.engine.fetch.test_beside_the_job import Worker
 from tests.support.in_flight import jobs_in_flight
@@ -75,7 +75,7 @@ def test_a_key_that_is_no_text_keeps_nothing_from_being_done(link: Link, redis_c
     """As SET does not mind either what was there."""
     redis_client.lpush("result", "x")
 
-    in_flight.write(link, [Unless("result", "x", (("SET", "result", "new"),))])
+    settle_script.write(link, [Unless("result", "x", (("SET", "result", "new"),))])
 
     assert redis_client.get("result") == b"new"
 
@@ -121,10 +121,10 @@ def test_a_whole_that_has_grown_waits_for_what_was_added(link: Link, redis_clien
 def test_a_part_costs_the_same_however_many_are_there(link: Link, redis_client: redis.Redis) -> None:
     """Each asks whether it is the last one; to go through those that are there would hold Redis up for long."""
     for number in range(300):
-        in_flight.write(link, part(number, b"1", 301))
+        settle_script.write(link, part(number, b"1", 301))
     redis_client.config_resetstat()
 
-    in_flight.write(link, part(0, b"1", 301))
+    settle_script.write(link, part(0, b"1", 301))
 
     asked = redis_client.info("commandstats")
     assert sum(asked.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("hexists", "hget", "hlen")) < 20
@@ -139,7 +139,7 @@ def test_a_job_that_is_not_in_flight_any_more_joins_nothing(link: Link, redis_cl
 
 def test_a_job_that_is_in_flight_nowhere_writes_all_the_same(link: Link, redis_client: redis.Redis) -> None:
     """For fetchers that keep none, and for jobs that were acknowledged before they started."""
-    in_flight.write(link, part(0, b"7", 1))
+    settle_script.write(link, part(0, b"7", 1))
 
     assert redis_client.lrange("queue:body", 0, -1) == [b'{"args":[[7]],"n":0}']
 
@@ -449,7 +449,7 @@ def test_what_is_passed_over_need_not_be_possible(link: Link, redis_client: redi
     redis_client.hset("marks", "done", "1")
     impossible = (("LPUSH", "odd", "x"),)
 
-    in_flight.write(
+    settle_script.write(
         link,
         [
             ("HSET", "whole", "0", "7"),
@@ -466,7 +466,7 @@ def test_a_key_may_be_removed_and_become_another(link: Link, redis_client: redis
     """What counts is its type when the command's turn has come."""
     redis_client.set("key", "text")
 
-    in_flight.write(link, [("DEL", "key"), ("HSET", "key", "done", "1"), ("EXPIRE", "key", 60)])
+    settle_script.write(link, [("DEL", "key"), ("HSET", "key", "done", "1"), ("EXPIRE", "key", 60)])
 
     assert redis_client.hgetall("key") == {b"done": b"1"}
 
@@ -494,7 +494,7 @@ def test_an_end_of_many_values_and_keys_is_written(link: Link, redis_client: red
     values = [str(number) for number in range(9_001)]
     pairs = [word for value in values for word in (value, value)]
 
-    in_flight.write(
+    settle_script.write(
         link,
         [
             Once("marks", "done", (("RPUSH", "list", *values), ("SADD", "set", *values))),
@@ -512,7 +512,7 @@ def test_every_placeholder_is_filled_and_a_foreign_field_counts_nothing(link: Li
     """A text that holds the placeholder itself stays as it is."""
     redis_client.hset("whole", mapping={"0": b"<" + PLACEHOLDER + b">", "more": "x"})
 
-    in_flight.write(
+    settle_script.write(
         link, [Join("whole", "done", 1, PLACEHOLDER, (("LPUSH", "body", PLACEHOLDER + b"|" + PLACEHOLDER),))]
     )
 

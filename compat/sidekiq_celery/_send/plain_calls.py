@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sidekiq_celery import signals
 from sidekiq_celery._config.routes import MapRoute
 from sidekiq_celery._send import flow_store
+from sidekiq_celery._send.call import NO_WORKFLOW, Call, WorkflowPosition
 from sidekiq_celery._send.clients import pushing_client
 from sidekiq_celery._send.items import item_of_call
 from sidekiq_celery._send.push_templates import Template, task_headers_json, template_of
@@ -35,7 +36,7 @@ from sidekiq_py.payloads import dumps_known
 if TYPE_CHECKING:
     from sidekiq_py import Client
 
-__all__ = ("CallOptions", "WorkflowPosition", "result_of", "send")
+__all__ = ("result_of", "send")
 
 # Options of a task from which what is sent follows for all its calls.
 _CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_limit")
@@ -43,37 +44,6 @@ _CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_li
 _MOST_OPTIONS = 8
 _SCALARS = (str, int, float)
 _TEXT = frozenset({str})
-
-
-class WorkflowPosition(NamedTuple):
-    """What a call is told of the workflow that it is part of; nothing, for most."""
-
-    task_id: str | None
-    group_id: str | None
-    group_index: int | None
-    root_id: str | None
-    parent_id: str | None
-    chord: Any
-    chain: Any
-    reply_to: str | None
-
-
-_NO_WORKFLOW = WorkflowPosition(None, None, None, None, None, None, None, None)
-
-
-class CallOptions(NamedTuple):
-    """
-    What of a call concerns its caller alone.
-
-    Args:
-        result_cls: Of what is returned.
-        producer: Told to the backend.
-        add_to_parent: The task that makes the call is to have it among its children.
-    """
-
-    result_cls: Any
-    producer: Any
-    add_to_parent: bool
 
 
 class _Settings(NamedTuple):
@@ -126,20 +96,9 @@ class _Job(NamedTuple):
     kept: list[Command]
 
 
-def send(
-    app: App,
-    task: Any,
-    args: Any,
-    kwargs: Any,
-    position: WorkflowPosition,
-    options: dict[str, Any],
-    call_options: CallOptions,
-) -> Any:
+def send(app: App, call: Call) -> Any:
     """
     Send a call for which nobody has given options.
-
-    Args:
-        options: The task's own.
 
     Returns:
         Its result's handle; None if it has to go the long way, and nothing was sent.
@@ -149,6 +108,7 @@ def send(
     """
     if signals.are_publishes_heard() or not program.is_plain:
         return None
+    task, position = call.task, call.position
     parent = app.current_worker_task
     conf = app.conf
     # That one is set as a rule, and would have the others looked for one by one.
@@ -167,20 +127,20 @@ def send(
         root_id = position.root_id or request.root_id or request.id
         position = position._replace(root_id=root_id, parent_id=position.parent_id or request.id)
     try:
-        call = _call_of(app, client, task, options, settings)
-        job = None if call is None else _job_of(call, args, kwargs, position)
+        plain = _plain_call_of(app, client, task, call.options, settings)
+        job = None if plain is None else _job_of(plain, call.args, call.kwargs, position)
         ready = None if job is None else job.template.job(job.task_id, job.arguments, job.task_headers)
     except (TypeError, AttributeError, ArgumentTypeError, ArgumentValueError):
         # The long way says what is wrong with them.
         return None
     if job is None or ready is None:
         return None
-    is_ignored = options.get("ignore_result")
+    is_ignored = call.options.get("ignore_result")
     if not is_ignored:
-        app.backend.on_task_call(call_options.producer, job.task_id)
+        app.backend.on_task_call(call.producer, job.task_id)
     push_ready(app, client, ready, task.__sidekiq_job__, job.kept, lambda: policy_of(app))
-    result = result_of(app, job.task_id, call_options.result_cls, is_ignored)
-    if parent is not None and call_options.add_to_parent:
+    result = result_of(app, job.task_id, call.result_cls, is_ignored)
+    if parent is not None and call.add_to_parent:
         parent.add_trail(result)
     return result
 
@@ -193,15 +153,15 @@ def result_of(app: App, task_id: str, result_cls: Any, is_ignored: Any) -> Any:
     return result
 
 
-def _job_of(call: _PlainCall, args: Any, kwargs: Any, position: WorkflowPosition) -> _Job | None:
+def _job_of(plain: _PlainCall, args: Any, kwargs: Any, position: WorkflowPosition) -> _Job | None:
     """The job of a call; None if its arguments or its position are none."""
     args, kwargs = args or (), kwargs or {}
     if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
         return None
     arguments, _ = encoded_arguments(args, kwargs, "json", None)
-    if position == _NO_WORKFLOW:
+    if position == NO_WORKFLOW:
         return _Job(
-            call.template, uuid(), arguments, call.task_headers_with_kwargs if kwargs else call.task_headers, []
+            plain.template, uuid(), arguments, plain.task_headers_with_kwargs if kwargs else plain.task_headers, []
         )
     task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to = position
     ids = [one for one in (task_id, group_id, root_id, parent_id, reply_to) if one is not None]
@@ -217,12 +177,12 @@ def _job_of(call: _PlainCall, args: Any, kwargs: Any, position: WorkflowPosition
         task_headers["group_index"] = group_index
     if parent_id:
         task_headers["parent_id"] = parent_id
-    task_headers["origin"] = call.constant["origin"]
+    task_headers["origin"] = plain.constant["origin"]
     if group_index == 0:
         task_headers["group_index"] = 0
     if root_id and root_id != task_id:
         task_headers["root_id"] = root_id
-    task_headers |= call.constant
+    task_headers |= plain.constant
     if chord:
         task_headers["chord"] = to_plain(chord)
     if reply_to and reply_to != task_id:
@@ -230,11 +190,13 @@ def _job_of(call: _PlainCall, args: Any, kwargs: Any, position: WorkflowPosition
     kept: list[Command] = []
     if chain:
         task_headers["flow"], kept = flow_store.keep_steps(root_id or task_id, chain)
-    text = dumps_known(task_headers) if call.is_text and not chord else task_headers_json(task_headers, call.template)
-    return _Job(call.template, task_id, arguments, text, kept)
+    text = dumps_known(task_headers) if plain.is_text and not chord else task_headers_json(task_headers, plain.template)
+    return _Job(plain.template, task_id, arguments, text, kept)
 
 
-def _call_of(app: App, client: "Client", task: Any, options: dict[str, Any], settings: _Settings) -> _PlainCall | None:
+def _plain_call_of(
+    app: App, client: "Client", task: Any, options: Mapping[str, Any], settings: _Settings
+) -> _PlainCall | None:
     """What is common to the plain calls of *task*, as things are now; None if they cannot be told from that."""
     serializer = options.get("serializer") or settings.task_serializer
     if serializer != "json" or settings.task_compression or settings.task_send_sent_event:
@@ -259,7 +221,7 @@ def _call_of(app: App, client: "Client", task: Any, options: dict[str, Any], set
 
 
 def _made(
-    app: App, client: "Client", task: Any, options: dict[str, Any], made_from: tuple[Any, ...]
+    app: App, client: "Client", task: Any, options: Mapping[str, Any], made_from: tuple[Any, ...]
 ) -> _PlainCall | None:
     given = {key: value for key, value in options.items() if value is not None}
     if not given.keys() <= set(_CONSTANT) or not all(isinstance(value, _SCALARS) for value in given.values()):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidekiq_celery._send import plain_calls
+from sidekiq_celery._send.call import Call, WorkflowPosition
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._workflow.links import lineage
 from sidekiq_celery._workflow.signature import Signature, maybe_signature
@@ -51,7 +52,7 @@ def _is_sent_plainly(app: App, signature: Any, result: Any, request: Context, ch
     args = tuple(signature["args"]) if signature.get("immutable") else (result, *signature["args"])
     kwargs = signature["kwargs"]
     task._check_call(args, kwargs)
-    position = plain_calls.WorkflowPosition(
+    position = WorkflowPosition(
         options.get("task_id"),
         options.get("group_id"),
         options.get("group_index"),
@@ -62,8 +63,7 @@ def _is_sent_plainly(app: App, signature: Any, result: Any, request: Context, ch
         options.get("reply_to"),
     )
     own = {**task._get_exec_options(), "ignore_result": task.ignore_result}
-    call_options = plain_calls.CallOptions(task.AsyncResult, None, add_to_parent=True)
-    return plain_calls.send(app, task, args, kwargs, position, own, call_options) is not None
+    return plain_calls.send(app, Call(task.name, args, kwargs, task, position, own, {}, task.AsyncResult)) is not None
 
 
 def _options_of_a_plain_call(app: App, signature: Any) -> Mapping[str, Any] | None:

@@ -23,7 +23,7 @@ from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.loaders import get_loader_cls
 from sidekiq_celery.local import PromiseProxy, maybe_evaluate
 from sidekiq_celery.utils.dispatch import Signal
-from sidekiq_celery.utils.functional import first
+from sidekiq_celery.utils.functional import first, maybe_list
 from sidekiq_celery.utils.imports import gen_task_name, instantiate, symbol_by_name
 from sidekiq_celery.utils.objects import mro_lookup
 from sidekiq_celery.utils.time import timezone
@@ -588,49 +588,44 @@ class Celery(_state.AppType):
             TypeError: *name* is no text.
         """
         from sidekiq_celery._send import plain_calls, publish
+        from sidekiq_celery._send.call import Call, WorkflowPosition
 
         omitted = {"expires": expires, "time_limit": time_limit, "soft_time_limit": soft_time_limit}
         options |= {key: value for key, value in omitted.items() if value is not _OMITTED}
-        is_special = countdown or eta or link or link_error or shadow or retries or replaced_task_nesting
-        if task_type is not None and not (is_special or router or route_name):
-            position = plain_calls.WorkflowPosition(
-                task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to
-            )
-            call_options = plain_calls.CallOptions(result_cls, producer or publisher, add_to_parent)
-            sent = plain_calls.send(self, task_type, args, kwargs, position, options, call_options)
+        message: dict[str, Any] = {}
+        if countdown or eta or link or link_error or shadow or retries or replaced_task_nesting:
+            message = {
+                "countdown": countdown,
+                "eta": eta,
+                "callbacks": maybe_list(link),
+                "errbacks": maybe_list(link_error),
+                "shadow": shadow,
+                "retries": retries,
+                "replaced_task_nesting": replaced_task_nesting,
+            }
+        position = WorkflowPosition(task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to)
+        producer = producer or publisher
+        call = Call(
+            name,
+            args,
+            kwargs,
+            task_type,
+            position,
+            options,
+            message,
+            result_cls,
+            producer,
+            add_to_parent,
+            route_name,
+            router,
+        )
+        if task_type is not None and not (message or router or route_name):
+            sent = plain_calls.send(self, call)
             if sent is not None:
                 return sent
         if not isinstance(name, str):
             raise TypeError(f"send_task takes the name of a task, as in 'shop.tasks.pay', and was given {name!r}")
-        return publish.send_task(
-            self,
-            name,
-            args,
-            kwargs,
-            countdown=countdown,
-            eta=eta,
-            task_id=task_id,
-            producer=producer or publisher,
-            connection=connection,
-            router=router,
-            result_cls=result_cls,
-            link=link,
-            link_error=link_error,
-            add_to_parent=add_to_parent,
-            group_id=group_id,
-            group_index=group_index,
-            retries=retries,
-            chord=chord,
-            reply_to=reply_to,
-            root_id=root_id,
-            parent_id=parent_id,
-            route_name=route_name,
-            shadow=shadow,
-            chain=chain,
-            task_type=task_type,
-            replaced_task_nesting=replaced_task_nesting,
-            **options,
-        )
+        return publish.send_task(self, call)
 
     # By which `steps` sees whether a program or package has put something in its place.
     _own_send_task = send_task

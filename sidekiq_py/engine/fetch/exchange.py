@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetch.direct_handoff import succession
+from sidekiq_py.engine.fetch.direct_handoff import direct_handoff_of
 from sidekiq_py.engine.fetch.fetcher import claimed
 from sidekiq_py.engine.fetch.settle import Acknowledgements, Ends, Settler, forget
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
@@ -131,7 +131,7 @@ class Exchange:
         question = unit.question
         batch = owner.open_batch()
         try:
-            found = succession(unit, owner, batch, self._by_key)
+            found = direct_handoff_of(unit, owner, batch, self._by_key)
             if found is None:
                 return None
             reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
@@ -215,7 +215,7 @@ class Exchange:
                     units.append(unit)
             return units
         except BaseException:
-            # Nobody will run them: as strangers they go back.
+            # Nobody will run them: as orphans they go back.
             forget(owner, [unit.field for unit in units])
             raise
         finally:
@@ -317,7 +317,7 @@ class Exchange:
             name = None if marked else names.get(field.partition(b":")[2])
             name = name or in_flight.split_field(field)[2]
             units.append(UnitOfWork(reply[at + 1], name, owner, field, marked, now))
-        # All in one step: of a reply that could not be read to its end, every job is a stranger and goes back.
+        # All in one step: of a reply that could not be read to its end, every job is an orphan and goes back.
         table.update(zip(reply[2::2], units, strict=True))
         return units
 

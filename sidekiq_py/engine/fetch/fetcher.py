@@ -13,7 +13,7 @@ from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.registry import OnNotices
 from sidekiq_py.telemetry import FETCH
 
@@ -45,7 +45,7 @@ def note_fetched(units: Collection[UnitOfWork]) -> None:
 def strike_off(units: Iterable[UnitOfWork]) -> None:
     """
     Nobody here has these jobs any more, as something went wrong on their way. What is in flight and not in its owner's
-    table is a stranger, and goes back to its queue at the next comparison.
+    table is an orphan, and goes back to its queue at the next comparison.
     """
     for unit in units:
         if unit.owner is not None:
@@ -56,7 +56,7 @@ class Fetcher(Protocol):
     """
     Where processors get their jobs and hand in the ends of them. All calls are safe from any thread.
 
-    A job has one keeper at a time: the fetcher, from `take` on the processor, from `submit` on the event loop, and the
+    A job has one holder at a time: the fetcher, from `take` on the processor, from `submit` on the event loop, and the
     fetcher again when one of the calls below has returned. Where a call raises, the job is still the caller's.
     """
 

@@ -36,10 +36,10 @@ class Leader:
     One capsule's. Safe from any thread.
 
     Args:
-        waiters: Used by the leader, or by the keeper while there is none.
+        waiters: Used by the leader, or by the flusher while there is none.
         buffer: Where jobs go.
         settler: Has what is handed in along the way.
-        alarm: Rung when the keeper is to look after open moves.
+        alarm: Rung when the flusher is to look after open moves.
         poll_seconds: So often queues are looked at that nobody waits for.
 
     Attributes:
@@ -139,7 +139,7 @@ class Leader:
         self._signal(_LOOK_UP)
 
     def quiet(self) -> None:
-        """Send the processors away; late arrivals are the keeper's from here on."""
+        """Send the processors away; late arrivals are the flusher's from here on."""
         with self._change:
             self.is_quiet = True
             self._change.wake_all()

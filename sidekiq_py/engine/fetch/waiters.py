@@ -113,7 +113,7 @@ class Waiter:
 
     def close_batch(self) -> None:
         """
-        Nothing is awaited any more; a job that may come all the same counts as a stranger, and what was acknowledged is
+        Nothing is awaited any more; a job that may come all the same counts as an orphan, and what was acknowledged is
         handed in once more.
         """
         if self.acknowledgements is not None:
@@ -126,7 +126,7 @@ class Waiter:
 
 class Waiters:
     """
-    The waiters of one capsule. Used by one thread at a time: the leader, or the keeper while there is none.
+    The waiters of one capsule. Used by one thread at a time: the leader, or the flusher while there is none.
 
     Args:
         queues: Each gets a connection, and up to two more while jobs come one by one.
@@ -255,7 +255,7 @@ class Waiters:
             The jobs that came, and whether *wake_fd* was woken.
 
         Raises:
-            RedisError: A connection broke; what it held will be found as a stranger.
+            RedisError: A connection broke; what it held will be found as an orphan.
         """
         by_fd = {waiter.link.fileno(): waiter for waiter in self._waiters if self._is_alive(waiter)}
         if by_fd:

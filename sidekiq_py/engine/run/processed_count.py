@@ -23,7 +23,7 @@ from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.in_flight import begin_count, count_processed_once
+from sidekiq_py.redis_access.job_path.job_counts import begin_count, count_processed_once
 from sidekiq_py.wire import keys
 
 WRITE_AFTER_SECONDS = 2.0

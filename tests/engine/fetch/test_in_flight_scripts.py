@@ -11,7 +11,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import in_flight, job_counts
 from sidekiq_py.redis_access.job_path.in_flight import FetchPlan
 from tests.engine.fetch.in_flight_jobs import ABOUT, OWNER, acknowledge, claim, digest, fetch, held, jobs_of, push
 from tests.support.redis_server import RedisServer
@@ -284,15 +284,15 @@ def test_of_two_equal_jobs_in_an_inbox_each_is_acknowledged_by_itself(link: Link
 
 def test_the_number_of_processed_jobs_is_kept_for_five_years(link: Link, redis_client: redis.Redis) -> None:
     """The day's counter, that is; and where one of them is of a foreign type, the other counts."""
-    in_flight.count_processed(link, DAY, 3)
-    in_flight.count_processed(link, DAY, 2)
+    job_counts.count_processed(link, DAY, 3)
+    job_counts.count_processed(link, DAY, 2)
 
     assert redis_client.mget("stat:processed", f"stat:processed:{DAY}") == [b"5", b"5"]
     assert redis_client.ttl(f"stat:processed:{DAY}") > 4 * 365 * 24 * 3600
 
     redis_client.delete("stat:processed")
     redis_client.lpush("stat:processed", "not a number")
-    in_flight.count_processed(link, DAY, 1)
+    job_counts.count_processed(link, DAY, 1)
     assert redis_client.get(f"stat:processed:{DAY}") == b"6"
 
 

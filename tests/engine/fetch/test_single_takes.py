@@ -292,7 +292,7 @@ def test_what_a_dead_process_had_in_its_inbox_comes_back_as_a_suspect(
     refill(dead, 2)
     recovery = Recovery(Config(), pool.new_link(), Ownership("me:2:abc", ["default"], 30), dialect=Dialect.unknown)
 
-    assert recovery.bury(dead._ownership.current.name) == 2
+    assert recovery.declare_dead(dead._ownership.current.name) == 2
 
     assert redis_client.rpop("queue:default", 2) == [b"a", b"b"]
     assert {key.decode() for key in redis_client.hkeys(keys.SUSPECTS)} == {digest(b"a"), digest(b"b")}

@@ -67,7 +67,7 @@ def test_two_moves_that_are_served_in_one_turn_do_not_swap_their_jobs(
 def test_a_move_whose_connection_broke_here_alone_costs_no_job(
     pool: Pool, ownership: Ownership, redis_client: redis.Redis
 ) -> None:
-    """Redis serves the old move and its claim all the same; what they took is a stranger and goes back."""
+    """Redis serves the old move and its claim all the same; what they took is an orphan and goes back."""
     old = Waiters(pool, ownership, ["default"], 0.05)
     new = Waiters(pool, ownership, ["default"], 0.05)
     old.open(())

@@ -116,7 +116,7 @@ class Exchange:
             self._settler.restore(gathered)
             raise
         if units:
-            self._longest = max([len(unit.raw) for unit in units])
+            self._longest = max(map(len, [unit.raw for unit in units]))
         return units
 
     # ---- the job that another's end pushes

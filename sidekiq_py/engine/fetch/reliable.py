@@ -212,7 +212,8 @@ class ReliableFetcher:
             self._settle_marked(unit)
             return
         self._settler.acknowledge(unit)
-        self._hand_in_after(seconds)
+        if seconds >= _SLOW_SECONDS:
+            self._hand_in_at_once()
 
     def finish(
         self,
@@ -230,7 +231,8 @@ class ReliableFetcher:
         unit.end = (vital, counters)
         unit.question = question
         self._settler.acknowledge(unit)
-        self._hand_in_after(seconds)
+        if seconds >= _SLOW_SECONDS:
+            self._hand_in_at_once()
 
     def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """The job is about to start and is to run at most once: acknowledge it."""
@@ -311,10 +313,8 @@ class ReliableFetcher:
         counters = job_counts.count_commands(utc_day(now_seconds()), failed=False)
         self._settler.settle(unit, (), [*counters, in_flight.clear_suspect_command(unit.raw)])
 
-    def _hand_in_after(self, seconds: float) -> None:
-        """After a slow job at once; by a processor that is about to fetch, with that."""
-        if seconds < _SLOW_SECONDS:
-            return
+    def _hand_in_at_once(self) -> None:
+        """After a slow job; by a processor that is about to fetch, with that."""
         if self._buffer.jobs or self._leader.is_quiet or threading.get_ident() not in self._takers:
             # What is gathered is kept, and the job that calls is among it.
             self._trouble.attempt(self._settler.flush, "acknowledging")

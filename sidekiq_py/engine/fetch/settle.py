@@ -284,8 +284,9 @@ class Settler:
     def note_done(self, owner: Owner, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
         """Successes were handed in by `done_commands`, and these are the replies."""
         removed = sum(replies)
+        gone = len(units) - removed
         # One that is gone was most likely removed by the first try, whose reply was lost; it is counted now.
-        self._count(removed + min(sum(unit.is_sent_again for unit in units), len(units) - removed))
+        self._count(removed + (min(sum(unit.is_sent_again for unit in units), gone) if gone else 0))
         forget(owner, [unit.field for unit in units])
 
     def note_tallied(self, link: Link, units: Sequence[UnitOfWork], reply: Any) -> None:
@@ -432,14 +433,10 @@ def tallied_calls(units: Sequence[UnitOfWork]) -> tuple[Command, Command]:
     return in_flight.settle_many_calls(owner.name, jobs)  # type: ignore[arg-type] # as the caller has looked
 
 
-def done_commands(owner: Owner, units: Iterable[UnitOfWork]) -> Sequence[Command]:
+def done_commands(owner: Owner, units: Sequence[UnitOfWork]) -> Sequence[Command]:
     """The commands that acknowledge successes of an owner."""
-    fields, listed = [], []
-    for unit in units:
-        if unit.is_listed:
-            listed.append((unit.queue, unit.raw))
-        else:
-            fields.append(unit.field)
+    fields = [unit.field for unit in units if not unit.is_listed]
+    listed = [(unit.queue, unit.raw) for unit in units if unit.is_listed]
     return in_flight.acknowledge_commands(owner.name, fields, listed)
 
 

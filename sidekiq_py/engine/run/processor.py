@@ -44,10 +44,6 @@ _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = 1.0
 
 
-def _nothing() -> None:
-    pass
-
-
 class AsyncExecutor(Protocol):
     """Where `async def` jobs run."""
 
@@ -94,7 +90,7 @@ class Processor:
         self._ended: UnitOfWork | None = None
         self._thread = background_thread(name, self._run)
         self._is_here = False
-        self._after_each: Callable[[], None] = _nothing
+        self._after_each: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Processor {self._thread.name} tid={self._tid}>"
@@ -156,7 +152,7 @@ class Processor:
                 threading.Event().wait(_PAUSE_SECONDS)
 
     def _work(self) -> None:
-        take = self._fetcher.take
+        take, after_each = self._fetcher.take, self._after_each
         while (unit := take()) is not None:
             self._unit = unit
             try:
@@ -166,7 +162,8 @@ class Processor:
             finally:
                 self._around.state.running.pop(self._tid, None)
             self._unit = None
-            self._after_each()
+            if after_each is not None:
+                after_each()
 
     def _give_back(self) -> None:
         """What this thread had in hand when it failed goes back to its queue, unless its end has been handed in."""
@@ -316,7 +313,12 @@ class Processor:
         if failure is None:
             is_plain = not is_minded and definition.decide_outcome is None
             if is_plain and (not self._extensions.minded_runs or not self._extensions.minds(payload)):
-                self._acknowledge(unit, payload, seconds)
+                # That it succeeded is all there is to write.
+                try:
+                    self._ending.acknowledge(unit, payload, seconds)
+                except RedisError as error:
+                    tell_left_behind(unit, error)
+                self._ended = unit
             else:
                 self._succeed(unit, payload, definition, seconds)
             if JOB_STOP.handlers:
@@ -327,14 +329,6 @@ class Processor:
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
         around.context.leave()
         del running[self._tid]
-
-    def _acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
-        """It succeeded, and that is all there is to write."""
-        try:
-            self._ending.acknowledge(unit, payload, seconds)
-        except RedisError as error:
-            tell_left_behind(unit, error)
-        self._ended = unit
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
         result, self._result = self._result, None

@@ -1,0 +1,3 @@
+"""page"""
+def write(path, rounds):
+    pass

@@ -44,7 +44,7 @@ def play(campaign: Campaign, seed: int, scale: float, keep: Path | None = None) 
         else:
             one.lost = len(verdict.lost)
             one.repeats = verdict.repeats
-            one.suspects_in_dead = verdict.suspects_in_dead
+            one.unended_in_dead = verdict.unended_in_dead
             one.recovery_ms = [round(1000 * seconds) for seconds in verdict.recovery_seconds]
             wrong = {"lost": verdict.lost, "two runs at a time": verdict.together}
             one.problem = "; ".join(f"{what}: {numbers[:20]}" for what, numbers in wrong.items() if numbers)

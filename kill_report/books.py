@@ -65,14 +65,14 @@ class Verdict:
     Attributes:
         lost: Neither ran to their end nor stand in Redis.
         repeats: Runs too many, by their reason.
-        suspects_in_dead: Never came to their end and stand in `dead`: four processes were killed under them.
+        unended_in_dead: Never came to their end and stand in Redis: past a time limit, or four processes were killed under them.
         recovery_seconds: For each kill that cut off jobs: until the last of them had started again.
         together: Jobs of which two runs overlapped without an excuse.
     """
 
     lost: tuple[int, ...]
     repeats: Counter[str]
-    suspects_in_dead: int
+    unended_in_dead: int
     recovery_seconds: tuple[float, ...]
     together: tuple[int, ...]
 
@@ -105,7 +105,7 @@ def judge(runs: Iterable[Run], expected: Set[int], standing: Set[int], troubles:
     return Verdict(
         lost=tuple(sorted(expected - ended - standing)),
         repeats=repeats,
-        suspects_in_dead=len((expected & standing) - ended),
+        unended_in_dead=len((expected & standing) - ended),
         recovery_seconds=tuple(max(0.0, seconds) for seconds in recoveries.values()),
         together=tuple(together),
     )

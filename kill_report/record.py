@@ -6,7 +6,7 @@ import platform
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ class Round:
         lost: Jobs; the numbers of some of them are in *problem*.
         dropped: Jobs that a Redis has forgotten, by the reason.
         repeats: Runs too many, by the reason.
-        suspects_in_dead: Jobs in `dead`, as four processes were killed under them.
+        unended_in_dead: Jobs in `dead` that never came to their end: past a time limit, or as four processes were killed under them.
         recovery_ms: For each kill that cut off jobs, until the last of them had started again.
         notes: Anything else that is counted.
         problem: What was not as it should be; empty where nothing was.
@@ -85,7 +85,7 @@ class Round:
     lost: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     repeats: Counter[str] = field(default_factory=Counter)
-    suspects_in_dead: int = 0
+    unended_in_dead: int = 0
     recovery_ms: list[int] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
     problem: str = ""
@@ -113,7 +113,7 @@ class Record:
     def add(self, one: Round) -> None:
         """Keep a round; at once, and whole."""
         with self._path.open("a") as file:
-            file.write(json.dumps(asdict(one)) + "\n")
+            file.write(json.dumps({name.name: getattr(one, name.name) for name in fields(one)}) + "\n")
             file.flush()
             os.fsync(file.fileno())
 

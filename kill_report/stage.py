@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
 PATIENCE_SECONDS = 240.0
+_NUMBER = re.compile(rb'"args":\[(\d+)')
 
 
 class Tail:
@@ -65,6 +67,7 @@ class Stage:
         notes: Whatever else is counted.
         dropped: Jobs that Redis has forgotten, by the reason.
         expected: The numbers of the jobs that were enqueued.
+        booms: Those of jobs that fail for good.
     """
 
     def __init__(self, folder: Path, draw: random.Random, scale: float, exits: ExitStack) -> None:
@@ -78,6 +81,7 @@ class Stage:
         self.dropped: Counter[str] = Counter()
         self.servers: list[str] = []
         self.expected: set[int] = set()
+        self.booms: set[int] = set()
         self.ledger = Ledger(folder / "ledger")
         self.tail = Tail(self.ledger.path)
         exits.callback(self.tail.close)
@@ -120,7 +124,10 @@ class Stage:
             kind = self.draw.choice(choices)
             queue = "low" if self.draw.random() < 0.2 else "default"
             # A failure is final here: the first retry would come due after 15 seconds.
-            more = {"retry": 0} if kind == "boom" else {}
+            more = {}
+            if kind == "boom":
+                more["retry"] = 0
+                self.booms.add(number)
             text = job_text(number, kind, [self.draw.choice([0, 0, 0.001, 0.003])], queue, **more)
             if self.draw.random() < 0.1:
                 scheduled[text] = time.time() + self.draw.uniform(0, 1)
@@ -171,6 +178,15 @@ class Stage:
         """The numbers of the jobs that Redis has."""
         return {number_of(raw) for jobs in stock(client).values() for raw in jobs}
 
+    def missing(self, standing: set[int]) -> set[int]:
+        """The numbers of the jobs that neither ran to their end nor stand in Redis."""
+        return self.expected - self.tail.look().ended - standing
+
+    def drop(self, numbers: set[int], why: str) -> None:
+        """Count jobs as forgotten by Redis: they are nobody else's loss."""
+        self.dropped[why] += len(numbers)
+        self.expected -= numbers
+
     def verdict(self, standing: set[int]) -> Verdict:
         """Close the books."""
         return judge(self.ledger.runs(), self.expected, standing, self.troubles)
@@ -190,6 +206,12 @@ def at_work(fleet: Fleet, workers: Iterable[KillWorker], draw: random.Random) ->
 
 def _is_idle(fleet: Fleet) -> bool:
     return not fleet.client.llen("queue:default")
+
+
+def numbers_in_log(folder: Path) -> set[int]:
+    """The number of every job that a server has ever written to its append-only log."""
+    logs = [path for path in folder.rglob("*.aof*") if path.is_file()]
+    return {int(number) for path in logs for number in _NUMBER.findall(path.read_bytes())}
 
 
 Play = Callable[[Stage], set[int]]

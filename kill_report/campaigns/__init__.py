@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kill_report.campaigns import process_kills
+from kill_report.campaigns import connections, named_steps, process_kills, servers, time_limits
 from kill_report.stage import Play
 
 
@@ -24,6 +24,6 @@ class Campaign:
     rounds: int
 
 
-_MODULES = (process_kills,)
+_MODULES = (process_kills, named_steps, connections, servers, time_limits)
 
 CAMPAIGNS = {name: Campaign(name, *rest) for module in _MODULES for name, *rest in module.CAMPAIGNS}

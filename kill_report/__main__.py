@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kill_report import page
+from kill_report.books import UNEXPLAINED
 from kill_report.campaigns import CAMPAIGNS, Campaign
 from kill_report.record import Record, Round, Subject
 from kill_report.stage import Stage
@@ -47,11 +48,12 @@ def play(campaign: Campaign, seed: int, scale: float, keep: Path | None = None) 
             one.unended_in_dead = verdict.unended_in_dead
             one.recovery_ms = [round(1000 * seconds) for seconds in verdict.recovery_seconds]
             wrong = {"lost": verdict.lost, "two runs at a time": verdict.together}
-            one.problem = "; ".join(f"{what}: {numbers[:20]}" for what, numbers in wrong.items() if numbers)
-            if one.repeats["unexplained"]:
-                one.problem += f"; {one.repeats['unexplained']} repeats are unexplained"
-        one.jobs = len(stage.expected)
-        one.faults, one.notes, one.dropped = stage.faults, stage.notes, stage.dropped
+            problems = [f"{what}: {numbers[:20]}" for what, numbers in wrong.items() if numbers] + stage.wrong
+            if one.repeats[UNEXPLAINED]:
+                problems.append(f"{one.repeats[UNEXPLAINED]} repeats are unexplained")
+            one.problem = "; ".join(problems)
+        one.jobs = len(stage.expected) + stage.jobs_in_batches + stage.dropped.total()
+        one.faults, one.notes, one.dropped = +stage.faults, +stage.notes, +stage.dropped
         one.servers = sorted(set(stage.servers))
         if one.problem and keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
@@ -106,6 +108,7 @@ def main(arguments: list[str]) -> int:
         spent[campaign.name] = spent.get(campaign.name, 0.0) + one.seconds
         faults = ", ".join(f"{count} {kind}" for kind, count in one.faults.items())
         print(f"{campaign.name}: {one.jobs:,} jobs, {faults}; {one.seconds:.0f} s {one.problem}", flush=True)
+        page.write(PAGE, list(record.rounds(subject.sources)))
     rounds = list(record.rounds(subject.sources))
     page.write(PAGE, rounds)
     return 1 if any(one.problem for one in rounds) else 0

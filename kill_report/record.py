@@ -45,9 +45,7 @@ class Subject:
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(
-        ["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    return subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @dataclass(slots=True)

@@ -68,6 +68,8 @@ class Stage:
         dropped: Jobs that Redis has forgotten, by the reason.
         expected: The numbers of the jobs that were enqueued.
         booms: Those of jobs that fail for good.
+        jobs_in_batches: Jobs that other books than the ledger are kept of.
+        wrong: What those books say that should not be.
     """
 
     def __init__(self, folder: Path, draw: random.Random, scale: float, exits: ExitStack) -> None:
@@ -82,6 +84,8 @@ class Stage:
         self.servers: list[str] = []
         self.expected: set[int] = set()
         self.booms: set[int] = set()
+        self.jobs_in_batches = 0
+        self.wrong: list[str] = []
         self.ledger = Ledger(folder / "ledger")
         self.tail = Tail(self.ledger.path)
         exits.callback(self.tail.close)
@@ -158,6 +162,13 @@ class Stage:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
 
+    @staticmethod
+    def end_tree(pid: int) -> None:
+        """At the end of a round nobody waits for jobs."""
+        for one in (*children_of(pid), pid):
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+
     def excuse(self, pid: int | None, begin: float, until: float, why: str) -> None:
         """Say why jobs may run twice."""
         self.troubles.excuses.append(Excuse(pid, begin, until, why))
@@ -169,7 +180,9 @@ class Stage:
         client = fleet.client
 
         def is_quiet() -> bool:
-            return not any(client.llen(f"queue:{queue}") for queue in ("default", "low")) and not client.zcard("schedule")
+            return not any(client.llen(f"queue:{queue}") for queue in ("default", "low")) and not client.zcard(
+                "schedule"
+            )
 
         eventually(is_quiet, PATIENCE_SECONDS, every_seconds=0.1)
         eventually(lambda: fleet.is_done, PATIENCE_SECONDS, every_seconds=0.1)
@@ -184,7 +197,8 @@ class Stage:
 
     def drop(self, numbers: set[int], why: str) -> None:
         """Count jobs as forgotten by Redis: they are nobody else's loss."""
-        self.dropped[why] += len(numbers)
+        if numbers:
+            self.dropped[why] += len(numbers)
         self.expected -= numbers
 
     def verdict(self, standing: set[int]) -> Verdict:

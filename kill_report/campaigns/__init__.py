@@ -2,7 +2,18 @@
 
 from dataclasses import dataclass
 
-from kill_report.campaigns import connections, named_steps, process_kills, servers, time_limits
+from kill_report.campaigns import (
+    clocks,
+    connections,
+    failovers,
+    machines,
+    mixed_fleets,
+    named_steps,
+    process_kills,
+    servers,
+    time_limits,
+    workflows,
+)
 from kill_report.stage import Play
 
 
@@ -24,6 +35,17 @@ class Campaign:
     rounds: int
 
 
-_MODULES = (process_kills, named_steps, connections, servers, time_limits)
+_MODULES = (
+    process_kills,
+    named_steps,
+    connections,
+    servers,
+    time_limits,
+    workflows,
+    clocks,
+    machines,
+    failovers,
+    mixed_fleets,
+)
 
 CAMPAIGNS = {name: Campaign(name, *rest) for module in _MODULES for name, *rest in module.CAMPAIGNS}

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from kill_report.stage import Stage, at_work
 from tests.kill.conftest import Fleet, KillWorker, children_of
@@ -122,11 +121,8 @@ def _sidecar(fleet: Fleet, worker: WorkerProcess) -> list[int] | None:
 
 def _end_tree(worker: WorkerProcess) -> None:
     if worker.is_running:
-        family = children_of(worker.pid)
-        worker.kill()
-        for pid in family:
-            with suppress(ProcessLookupError):
-                os.kill(pid, 9)
+        Stage.end_tree(worker.pid)
+        worker.wait()
 
 
 def enqueuers(stage: Stage) -> set[int]:

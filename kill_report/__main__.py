@@ -69,7 +69,7 @@ def _no_sockets(folder: str, names: list[str]) -> set[str]:
 
 def next_campaign(record: Record, subject: Subject, spent: dict[str, float], limit_seconds: float) -> Campaign | None:
     """The one with the smallest share of its rounds, of those that have time left; None when all are complete."""
-    done = {name: 0 for name in CAMPAIGNS}
+    done = dict.fromkeys(CAMPAIGNS, 0)
     for one in record.rounds(subject.sources):
         done[one.campaign] = done.get(one.campaign, 0) + 1
     unfinished = [

@@ -65,7 +65,8 @@ class Verdict:
     Attributes:
         lost: Neither ran to their end nor stand in Redis.
         repeats: Runs too many, by their reason.
-        unended_in_dead: Never came to their end and stand in Redis: past a time limit, or four processes were killed under them.
+        unended_in_dead: Never came to their end and stand in Redis: past a time limit, or as four processes were killed
+            under them.
         recovery_seconds: For each kill that cut off jobs: until the last of them had started again.
         together: Jobs of which two runs overlapped without an excuse.
     """

@@ -17,8 +17,9 @@ _PAGE = """# Reliability
 
 {headline}
 
-Written by `make kill-report` from {rounds:,} rounds on {dates}: commit `{commits}`, Python {pythons}, {servers}, on {cores} cores.
-The machine was shared (load averages of {loads} at the ends of the rounds), so the times to recovery are those of a machine that is short of CPU.
+Written by `make kill-report` from {rounds:,} rounds on {dates}: commit `{commits}`, Python {pythons},
+{servers}, on {cores} cores. The machine was shared (load averages of {loads} at the ends of the rounds), so the times
+to recovery are those of a machine that is short of CPU.
 
 | | |
 |---|---|
@@ -28,7 +29,8 @@ The machine was shared (load averages of {loads} at the ends of the rounds), so 
 
 ## Campaigns
 
-A campaign is complete with the number of rounds in the second column. Repeats are runs too many; each has a reason [below](#why-jobs-ran-twice).
+A campaign is complete with the number of rounds in the second column. Repeats are runs too many; each has a reason
+[below](#why-jobs-ran-twice).
 
 | Campaign | Rounds | Jobs | Faults | Lost | Repeats | Unexplained |
 |---|---|---|---|---|---|---|
@@ -48,8 +50,9 @@ A campaign is complete with the number of rounds in the second column. Repeats a
 |---|---|
 {repeats}
 
-A job that was running when its process was killed runs again, and so does one whose end had not reached Redis yet: see [delivery](delivery.md).
-What Redis or Ruby's own fetch forgot is not among the losses above; it was found by looking for the job in the server's log:
+A job that was running when its process was killed runs again, and so does one whose end had not reached Redis yet
+([delivery](delivery.md)). What Redis or Ruby's own fetch forgot is not among the losses above; it was found by looking
+for the job in the server's log:
 
 | Forgotten by | Jobs |
 |---|---|
@@ -57,7 +60,8 @@ What Redis or Ruby's own fetch forgot is not among the losses above; it was foun
 
 ## Time to recovery
 
-From a kill until the last of the jobs that it cut off had started again in another process, where it cut off any: {recovery}
+From a kill until the last of the jobs that it cut off had started again in another process, where it cut off any:
+{recovery}
 
 ## What else was counted
 
@@ -71,16 +75,21 @@ From a kill until the last of the jobs that it cut off had started again in anot
 
 ## How it is measured
 
-- A round starts a Redis and workers of its own. Each job writes a line into a file, outside Redis, when it starts and when it ends. In the end
-  every job that was enqueued must have ended, or stand in Redis (those that fail for good stand in `dead`).
-- A job is *lost* if it did neither. A repeat is *explained* if its first run was under way, or had ended less than a second ago, when its process was killed; when
-  its machine was cut off for longer than its lease; or when its server was killed under an `appendfsync` that does not keep each write. All other repeats are
-  *unexplained*, and so are two runs of a job that overlap without such a reason.
+- A round starts a Redis and workers of its own. Each job writes a line into a file, outside Redis, when it starts and
+  when it ends. In the end every job that was enqueued must have ended, or stand in Redis (those that fail for good
+  stand in `dead`). A job is *lost* if it did neither.
+- A repeat is *explained* if its first run was under way, or had ended less than a second ago, when its process was
+  killed; when its machine was cut off for longer than its lease; or when its server was killed under an `appendfsync`
+  that does not keep each write. All other repeats are *unexplained*, and so are two runs of a job that overlap without
+  such a reason.
 - Programs that enqueue are killed, too: what a push has returned for must run.
-- Chains and chords, batches and periodic jobs have books of their own: each task once, each callback once, each second one tick.
-- A round that did not come to its end is listed above with its reason. Its jobs count, its losses cannot be known.
-- `make kill-report` goes on where it stopped; `make kill-report ARGUMENTS="--campaign threads --minutes 10"` plays one campaign. The rounds are kept in
-  `.kill-report/`, and count for as long as the sources stay as they are. A small round of each campaign runs with the tests.
+- Chains and chords, batches and periodic jobs have books of their own: each task once, each callback once, each second
+  one tick.
+- A round that did not come to its end is listed above with its reason. Its jobs count; what it lost is not known.
+- A SIGKILL of a parent together with its children counts once.
+- `make kill-report` goes on where it stopped; `make kill-report ARGUMENTS="--campaign threads --minutes 10"` plays one
+  campaign. The rounds are kept in `.kill-report/`, and count for as long as the library's sources stay as they are. A
+  small round of each campaign runs with the tests.
 """
 
 
@@ -200,7 +209,8 @@ def _recovery(milliseconds: Sequence[int]) -> str:
     if not milliseconds:
         return "no kill cut off a job yet."
     median, ninth, longest = (milliseconds[int(share * (len(milliseconds) - 1))] / 1000 for share in (0.5, 0.9, 1))
-    return f"{len(milliseconds)} kills; median {median:.1f} s, nine of ten within {ninth:.1f} s, the longest {longest:.1f} s."
+    times = f"median {median:.1f} s, nine of ten within {ninth:.1f} s, the longest {longest:.1f} s"
+    return f"{len(milliseconds)} kills; {times}."
 
 
 def _problems(rounds: Sequence[Round]) -> str:

@@ -63,7 +63,7 @@ class Round:
         lost: Jobs; the numbers of some of them are in *problem*.
         dropped: Jobs that a Redis has forgotten, by the reason.
         repeats: Runs too many, by the reason.
-        unended_in_dead: Jobs in `dead` that never came to their end: past a time limit, or as four processes were killed under them.
+        unended_in_dead: Jobs that stand in `dead` and never came to their end.
         recovery_ms: For each kill that cut off jobs, until the last of them had started again.
         notes: Anything else that is counted.
         problem: What was not as it should be; empty where nothing was.

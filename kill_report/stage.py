@@ -215,7 +215,7 @@ def at_work(fleet: Fleet, workers: Iterable[KillWorker], draw: random.Random) ->
     def busy() -> list[KillWorker]:
         return [worker for worker in choices if fleet.in_flight_of(worker.pid)]
 
-    return draw.choice(eventually(lambda: busy() or _is_idle(fleet) and choices, 60, every_seconds=0.02))
+    return draw.choice(eventually(lambda: busy() or (_is_idle(fleet) and choices), 60, every_seconds=0.02))
 
 
 def _is_idle(fleet: Fleet) -> bool:

@@ -25,7 +25,7 @@ def jumps(stage: Stage) -> set[int]:
         set_clock(stage.folder / name, 0.0)
     workers = [_start(stage, fleet, name) for name in names]
     for number in range(stage.scaled(JUMPS)):
-        stage.push(fleet, JOBS_PER_KILL // 2)
+        stage.push(fleet, stage.scaled(JOBS_PER_KILL // 2))
         time.sleep(stage.draw.uniform(0, 0.5))
         at = stage.draw.randrange(WORKERS)
         set_clock(stage.folder / names[at], stage.draw.choice(JUMP_SECONDS))

@@ -1,9 +1,9 @@
 """
 A sentinel makes a replica the primary in the middle of jobs of both languages.
 
-Replication is asynchronous: what the old primary had answered and not handed on, Redis forgets, and no client can keep. The
-new primary's log tells which jobs it ever heard of, so what Redis dropped is counted apart from what a worker lost. The
-jobs of the Ruby worker that its own fetch (BRPOP) loses are counted apart, too.
+Replication is asynchronous: what the old primary had answered and not handed on, Redis forgets, and no client can keep.
+The new primary's log tells which jobs it ever heard of, so what Redis dropped is counted apart from what a worker lost.
+The jobs of the Ruby worker that its own fetch (BRPOP) loses are counted apart, too.
 """
 
 import os

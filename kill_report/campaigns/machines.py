@@ -1,9 +1,9 @@
 """
 Two machines, each a network, PID, host name and mount namespace with a boot id of its own; Redis stands on a third.
 
-Both have the same host name, and as each worker is the first process of its PID namespace, all have process id 1. The clock
-of the second one is wrong by an hour. The first is cut off from Redis, now and then for longer than the lease: then the
-other runs its jobs, too, as nobody can tell a machine that is cut off from one that has burnt down.
+Both have the same host name, and as each worker is the first process of its PID namespace, all have process id 1. The
+clock of the second one is wrong by an hour. The first is cut off from Redis, now and then for longer than the lease:
+then the other runs its jobs, too, as nobody can tell a machine that is cut off from one that has burnt down.
 """
 
 import itertools
@@ -31,7 +31,7 @@ DEEDS = 12
 LEASE_SECONDS = 3
 WORKERS = 2
 HOST_NAME = "web-1"
-# The ledger tells processes apart by their ids, which are all alike here: each gets a file, and then a number, of its own.
+# The ledger tells processes apart by their ids, which are all alike here: each has a file and a number of its own.
 _generations = itertools.count(1)
 
 
@@ -135,7 +135,7 @@ def machines(stage: Stage) -> set[int]:
             lambda guest=guest: guest.ledger.count("S") or not guest.is_running or _push_some(stage, fleet), 60, 0.2
         )
     for number in range(stage.scaled(DEEDS)):
-        stage.push(fleet, JOBS_PER_KILL)
+        stage.push(fleet, stage.scaled(JOBS_PER_KILL))
         if number % 3 == 0:
             _cut_off(stage, pair[0], known, LEASE_SECONDS * 4 if number % 2 else LEASE_SECONDS / 3)
         else:

@@ -1,4 +1,4 @@
-"""Workers of Ruby, of this release and of an older one (commit b23b8db) on the same queues; those of Python are killed."""
+"""Workers of Ruby, of this code and of an older commit (b23b8db) on the same queues; those of Python are killed."""
 
 import subprocess
 import time

@@ -1,4 +1,4 @@
-"""A worker dies at each named step of a job's way, by its own hand: before a request, once it is sent, when its reply is read."""
+"""A worker dies at each named step of a job's way: before a request, once it is sent, when its reply is read."""
 
 import signal
 import time
@@ -17,6 +17,7 @@ STEPS = (
     *(f"{request} {moment}" for request in REQUESTS for moment in MOMENTS),
 )
 STEPS_PER_ROUND = 15
+JOBS_PER_STEP = 400
 # A step that is not reached by then is left for another round.
 REACH_SECONDS = 40.0
 # Steps that the stop of a worker goes through.
@@ -36,7 +37,7 @@ def named_steps(stage: Stage) -> set[int]:
 
 def _lead_to(stage: Stage, fleet: Fleet, worker: KillWorker, fault: str) -> None:
     """Give it all kinds of work until it has died; it is also left to wait for jobs."""
-    stage.push(fleet, 400)
+    stage.push(fleet, stage.scaled(JOBS_PER_STEP))
     give_up_at = time.monotonic() + REACH_SECONDS
     is_stopping = False
     while worker.is_running and time.monotonic() < give_up_at:

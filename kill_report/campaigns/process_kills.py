@@ -40,7 +40,7 @@ def _workers(stage: Stage, kind: str, classes: list[str], **settings: object) ->
     fleet.defaults = {"queues": QUEUES, **settings}
     workers = [fleet.start(wait=False) for _ in range(WORKERS)]
     for _ in range(stage.scaled(KILLS)):
-        stage.push(fleet, JOBS_PER_KILL, classes)
+        stage.push(fleet, stage.scaled(JOBS_PER_KILL), classes)
         victim = at_work(fleet, workers, stage.draw)
         time.sleep(stage.draw.uniform(0, 0.1))
         stage.kill(victim.pid, kind)
@@ -54,7 +54,7 @@ def children(stage: Stage) -> set[int]:
     fleet = stage.fleet()
     parent = _parent(fleet)
     for _ in range(stage.scaled(KILLS)):
-        stage.push(fleet, JOBS_PER_KILL)
+        stage.push(fleet, stage.scaled(JOBS_PER_KILL))
         family = eventually(lambda: _busy_children(fleet, parent), 60, every_seconds=0.02)
         for victim in stage.draw.sample(family, min(len(family), 2 if stage.draw.random() < 0.2 else 1)):
             stage.kill(victim, "child of --processes")
@@ -70,7 +70,7 @@ def parents(stage: Stage) -> set[int]:
     other = _parent(fleet)
     parent = _parent(fleet)
     for number in range(stage.scaled(KILLS // 2)):
-        stage.push(fleet, 2 * JOBS_PER_KILL)
+        stage.push(fleet, stage.scaled(2 * JOBS_PER_KILL))
         eventually(lambda parent=parent: _busy_children(fleet, parent), 60, every_seconds=0.02)
         time.sleep(stage.draw.uniform(0, 0.1))
         if number % 2:
@@ -105,7 +105,7 @@ def sidecars(stage: Stage) -> set[int]:
     stage.exits.callback(_end_tree, worker)
     worker.wait_until_ready(processes=2)
     for _ in range(stage.scaled(KILLS // 2)):
-        stage.push(fleet, JOBS_PER_KILL, ["tick"])
+        stage.push(fleet, stage.scaled(JOBS_PER_KILL), ["tick"])
         [victim] = eventually(lambda: _sidecar(fleet, worker), 60, every_seconds=0.05)
         stage.kill(victim, "sidecar of --processes")
         eventually(lambda victim=victim: _sidecar(fleet, worker) not in (None, [victim]), 60, every_seconds=0.05)

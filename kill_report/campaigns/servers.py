@@ -1,9 +1,10 @@
 """
 Redis and Valkey are stopped or killed and start again, under each `appendfsync`, while workers are at work.
 
-The process is killed, not the machine. A log that is written and not yet synced outlives that; under `everysec` a server
-whose disk is slow holds writes back for up to two seconds and answers all the same, so it may forget a push or the end
-of a job. A lost job whose number stands nowhere in the server's log was forgotten by the server, and is counted as dropped.
+The process is killed, not the machine. A log that is written and not yet synced outlives that; under `everysec` a
+server whose disk is slow holds writes back for up to two seconds and answers all the same, so it may forget a push or
+the end of a job. A lost job whose number stands nowhere in the server's log was forgotten by the server, and counts
+as dropped.
 """
 
 import time

@@ -109,7 +109,7 @@ def _start_workflows(stage: Stage, app: Celery, count: int) -> None:
 
 
 def batches(stage: Stage) -> set[int]:
-    """The workers, the process that opens batches and Redis itself; each callback is enqueued once, and all counts agree."""
+    """The workers, the process that opens batches, and Redis; each callback is enqueued once, and all counts agree."""
     server = stage.start_redis(appendonly=True)
     program.reset()
     stage.exits.callback(program.reset)

@@ -3,8 +3,8 @@ A worker of `tests.support.kill_worker` whose system clock is wrong, and may jum
 
     python -m kill_report.programs.wrong_clock <file> '<settings as JSON>'
 
-The file holds a double: the seconds by which `time.time` is wrong. Whoever writes another value makes the clock jump. The
-monotonic clocks go on, as they do where a machine's clock is set. Used by two machines, too, one of which is wrong.
+The file holds a double: the seconds by which `time.time` is wrong. Whoever writes another value makes the clock jump.
+The monotonic clocks go on, as they do where a machine's clock is set.
 """
 
 import mmap

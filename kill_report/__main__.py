@@ -21,6 +21,7 @@ from tests.support.worker_process import REPOSITORY
 
 FOLDER = REPOSITORY / ".kill-report"
 PAGE = REPOSITORY / "docs" / "reliability.md"
+README = REPOSITORY / "README.md"
 MOST_OPEN_FILES = 4096
 
 
@@ -108,9 +109,9 @@ def main(arguments: list[str]) -> int:
         spent[campaign.name] = spent.get(campaign.name, 0.0) + one.seconds
         faults = ", ".join(f"{count} {kind}" for kind, count in one.faults.items())
         print(f"{campaign.name}: {one.jobs:,} jobs, {faults}; {one.seconds:.0f} s {one.problem}", flush=True)
-        page.write(PAGE, list(record.rounds(subject.sources)))
+        page.write(PAGE, README, list(record.rounds(subject.sources)))
     rounds = list(record.rounds(subject.sources))
-    page.write(PAGE, rounds)
+    page.write(PAGE, README, rounds)
     return 1 if any(one.problem for one in rounds) else 0
 
 

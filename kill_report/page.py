@@ -1,6 +1,7 @@
 """docs/reliability.md: what all rounds of one state of the sources come to, and nothing that was not played."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ GOAL_JOBS = 1_000_000
 GOAL_KILLS = 1_000
 KILL = "SIGKILL: "
 STEP = "SIGKILL: at a step: "
+
+_QUOTED = re.compile(r"^> .* without a reason\.$", re.MULTILINE)
 
 _PAGE = """# Reliability
 
@@ -93,10 +96,11 @@ From a kill until the last of the jobs that it cut off had started again in anot
 """
 
 
-def write(path: Path, rounds: Sequence[Round]) -> None:
-    """Write the page; nothing if there are no rounds."""
+def write(page: Path, readme: Path, rounds: Sequence[Round]) -> None:
+    """Write the page, and its first line where the README quotes it; nothing if there are no rounds."""
     if rounds:
-        path.write_text(text(rounds))
+        page.write_text(text(rounds))
+        readme.write_text(_QUOTED.sub(f"> {headline(rounds)}", readme.read_text(), count=1))
 
 
 def text(rounds: Sequence[Round]) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from kill_report.__main__ import play
-from kill_report.campaigns import CAMPAIGNS
+from kill_report.campaigns import CAMPAIGNS, Campaign
+from kill_report.campaigns.process_kills import finish
+from kill_report.stage import Stage
 from tests.support.missing_tools import skip_or_fail
 
 # Beside Ruby, and so in interop_tests.
@@ -29,3 +31,24 @@ def test_a_small_round_loses_nothing(name: str, report: Callable[[object], None]
     assert one.problem == ""
     assert one.jobs
     assert one.faults.total()
+
+
+def test_a_round_whose_jobs_vanish_or_run_twice_is_a_problem() -> None:
+    """One job is taken out of its queue by somebody, and one is put there twice: the books name both."""
+
+    def steal(stage: Stage) -> set[int]:
+        fleet = stage.fleet()
+        stage.push(fleet, 20, ["tick"])
+        fleet.client.delete("schedule", "queue:low")
+        stage.expected = stage.standing(fleet.client)
+        fleet.client.rpop("queue:default")
+        copied = fleet.client.lindex("queue:default", 0)
+        fleet.client.lpush("queue:default", copied)
+        fleet.start()
+        return finish(stage, fleet)
+
+    one = play(Campaign("thief", "A thief", steal, rounds=1), seed=1, scale=1)
+
+    assert one.lost == 1
+    assert one.repeats == {"unexplained": 1}
+    assert one.problem.startswith("lost: (")

@@ -5,9 +5,26 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import batches, beside_celery, drain, fleet, footprint, ground, latency, push, sleepers, telemetry, web
+from bench import (
+    batches,
+    beside_celery,
+    crowd,
+    drain,
+    fleet,
+    footprint,
+    ground,
+    large_payloads,
+    latency,
+    push,
+    sleepers,
+    telemetry,
+    web,
+)
 
-QUESTIONS = (drain, telemetry, push, batches, sleepers, latency, footprint, fleet, beside_celery, web)
+QUESTIONS = (
+    *(drain, telemetry, push, large_payloads, batches, sleepers, latency, footprint),
+    *(fleet, crowd, beside_celery, web),
+)
 
 PAGE = """# Benchmarks
 

@@ -15,7 +15,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.direct_handoff import succession
 from sidekiq_py.engine.fetch.fetcher import claimed
 from sidekiq_py.engine.fetch.settle import Acknowledgements, Ends, Settler, forget
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, listed_among
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
@@ -181,6 +181,7 @@ class Exchange:
         orders = [_drawn_order(queues) for _ in range(wanted)]
         batch = owner.open_batch()
         units: list[UnitOfWork] = []
+        paused: list[UnitOfWork] = []
         try:
             replies = self._handed_in(gathered, plan.take(orders))
             if isinstance(replies[0], RedisReplyError) and replies[0].code == "NOSCRIPT":
@@ -209,10 +210,14 @@ class Exchange:
                 else:
                     # A queue with one job that a script has to take has more of them, as a rule.
                     self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
-                    unit = claimed(self._link, owner, f"{batch}.{number}", queue, raw, self._on_notices)
+                    unit = claimed(
+                        self._link, owner, f"{batch}.{number}", queue, raw, self._on_notices, paused.append
+                    )
                 if unit is not None:
                     owner.units[unit.field] = unit
                     units.append(unit)
+            if paused:
+                in_flight.give_back(self._link, owner.name, [unit.field for unit in paused], listed_among(paused))
             return units
         except BaseException:
             # Nobody will run them: as strangers they go back.

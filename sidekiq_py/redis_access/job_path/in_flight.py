@@ -38,6 +38,8 @@ FENCE = Script("fence")
 
 # The error reply of `fetch.lua` to an owner that was recovered.
 FENCED = "FENCED"
+# The reply of `claim.lua` where the job's queue is paused.
+PAUSED = b"PAUSED"
 STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
 # Lua can hand about 8,000 values to one command.
 _SLICE = 1000
@@ -242,8 +244,9 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> A
         number: `<batch>.<n>`, with which its field is to begin.
 
     Returns:
-        Its field, its bytes and the notices; None: it went back to its queue, or is gone. A suspect that already bears
-        a death goes back: the fetch script takes it, which knows whether it may come.
+        Its field, its bytes and the notices; None: it went back to its queue, or is gone; `PAUSED`: its queue is, and
+        it still stands in the inbox. A suspect that already bears a death goes back: the fetch script takes it, which
+        knows whether it may come.
     """
     names = [
         keys.in_flight(owner),
@@ -730,6 +733,21 @@ def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[byte
         link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names])
     )
     return found
+
+
+def put_back(link: Link, owner: str, queue_name: str, jobs: Mapping[bytes, bytes]) -> int:
+    """
+    Put jobs of one inbox back to their queue, in the order in which they were moved from there.
+
+    Args:
+        jobs: Field to bytes.
+
+    Returns:
+        How many were still in flight.
+    """
+    [newest_first] = listed(link, owner, [queue_name])
+    places = {raw: place for place, raw in enumerate(newest_first)}
+    return give_back(link, owner, sorted(jobs, key=lambda field: places.get(jobs[field], 0), reverse=True), jobs)
 
 
 def public_field(field: bytes, listed: bytes | None) -> bytes:

@@ -84,7 +84,7 @@ def test_a_cell_is_named_by_processes_and_length() -> None:
 
 
 def test_a_tiny_fleet_is_measured() -> None:
-    """Its jobs cost Redis something, more commands inside scripts than sent, and the table names both loads."""
+    """Its jobs take Redis's time, no less with the rest left in than without; the table names both loads."""
     plan = Plan((Cell(1, 1),), sides=("ours",), pairs=1, rest_seconds=0.5, trickle_seconds=0.5, scale=0.02)
 
     found = list(findings(plan))
@@ -93,6 +93,8 @@ def test_a_tiny_fleet_is_measured() -> None:
         ("1x1ms", "backlog", "ours"),
         ("1x1ms", "trickle", "ours"),
     ]
-    assert all(one.cost.gross_us > 0 and one.cost.commands > one.cost.sent for one in found)
+    # No more is certain: what rest takes off is drawn from half a second, and may be more than all that was sent.
+    assert all(one.cost.gross_us >= one.cost.cpu_us and one.cost.gross_us > 0 for one in found)
+    assert all(one.rest_share > 0 and one.jobs_per_second > 0 for one in found)
     assert dict(table(found))["fleet 1x1ms, trickle: sent per job"] == f"ours {found[1].cost.sent:.2f}"
     assert dict(summary(found))["fleet 1x1ms, trickle: commands sent a job"] == f"ours {found[1].cost.sent:.1f}"

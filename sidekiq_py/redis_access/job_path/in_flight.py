@@ -164,7 +164,8 @@ def may_be_listed(raw: bytes) -> bool:
 
 class TakePlan:
     """
-    How single jobs go from queues into an owner's inboxes, by plain commands where there is one queue.
+    How single jobs go from queues into an owner's inboxes: by plain commands where it is known which queue has one, by
+    a script that asks several in order.
 
     Behind the moves stands one look at what rarely is there. `is_plain` reads its reply: if it is not plain, what was
     moved must be handed to `claim`, which knows about pauses, suspects, revocations and owners that were shut out. So
@@ -195,28 +196,26 @@ class TakePlan:
         """Move one job as soon as there is one, and look."""
         return [("BLMOVE", *self._moves[queue_name], "RIGHT", "LEFT", seconds), *self._look]
 
-    def take(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
+    def take_from(self, queue_names: Sequence[str]) -> list[Command]:
+        """Move one job from each of these queues, if there is one, and look."""
+        return [*[("LMOVE", *self._moves[name], "RIGHT", "LEFT") for name in queue_names], *self._look]
+
+    def take_in_order(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
         """
         Move one job for each order, if there is one, and look.
 
         Args:
-            orders: For each job the numbers of the queues in the order in which they are asked; all of them equal if
-                there is one queue.
-            has_script: Redis knows the script that several queues take.
+            orders: For each job the numbers of the queues in the order in which they are asked.
+            has_script: Redis knows the script.
         """
-        if len(self.queue_names) == 1:
-            move = self._moves[self.queue_names[0]]
-            return [*[("LMOVE", *move, "RIGHT", "LEFT")] * len(orders), *self._look]
         names = [key for pair in self._moves.values() for key in pair]
         numbers = [number for order in orders for number in order]
         call = TAKE_IN_ORDER.call if has_script else TAKE_IN_ORDER.full_call
         return [call(names, [len(self.queue_names), *numbers]), *self._look]
 
-    def taken(self, replies: Sequence[Any]) -> list[tuple[str, bytes]]:
-        """Queue and bytes of each job in the replies to the moves of `take`."""
-        if len(self.queue_names) == 1:
-            return [(self.queue_names[0], reply) for reply in replies if type(reply) is bytes]
-        flat = replies[0] if type(replies[0]) is list else ()
+    def taken_in_order(self, reply: Any) -> list[tuple[str, bytes]]:
+        """Queue and bytes of each job in the reply to the script of `take_in_order`."""
+        flat = reply if type(reply) is list else ()
         return [(self.queue_names[number], raw) for number, raw in zip(flat[::2], flat[1::2], strict=True)]
 
     @staticmethod

@@ -12,6 +12,7 @@ from sidekiq_py.engine.run.processed_count import ProcessedCount
 from sidekiq_py.errors import ReplyLostError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
+from tests.support.waiting import eventually
 
 
 def written(client: redis.Redis) -> tuple[int, int]:
@@ -31,6 +32,36 @@ def test_what_is_added_up_is_written_by_one_flush(pool: Pool, redis_client: redi
 
     assert written(redis_client) == (7, 7)
     assert redis_client.ttl(f"stat:processed:{utc_day(now_seconds())}") > 10**8  # type: ignore[operator]
+
+
+def test_a_busy_process_writes_seldom(pool: Pool, redis_client: redis.Redis) -> None:
+    """The first counts soon; what comes right after them waits until a period is over."""
+    counts = ProcessedCount(pool, after_seconds=0.0, period_seconds=60.0)
+    counts.start()
+    counts.add(1)
+    eventually(lambda: written(redis_client) == (1, 1))
+    redis_client.config_resetstat()
+
+    counts.add(2)
+    counts.stop()
+    counts._thread.join(10)
+
+    assert not counts._thread.is_alive()
+    assert "cmdstat_incrby" not in redis_client.info("commandstats")
+    counts.flush()
+    assert written(redis_client) == (3, 3)
+
+
+def test_a_process_with_few_jobs_writes_soon(pool: Pool, redis_client: redis.Redis) -> None:
+    """Where the last write was long ago, a count does not wait for a period."""
+    counts = ProcessedCount(pool, after_seconds=0.0, period_seconds=0.0)
+    counts.start()
+
+    for total in (1, 2, 3):
+        counts.add(1)
+        eventually(lambda total=total: written(redis_client) == (total, total))
+
+    counts.stop()
 
 
 @pytest.mark.parametrize("is_done", [True, False])

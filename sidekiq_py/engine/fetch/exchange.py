@@ -208,9 +208,7 @@ class Exchange:
                 else:
                     # A queue with one job that a script has to take has more of them, as a rule.
                     self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
-                    unit = claimed(
-                        self._link, owner, f"{batch}.{number}", queue, raw, self._on_notices, paused.append
-                    )
+                    unit = claimed(self._link, owner, f"{batch}.{number}", queue, raw, self._on_notices, paused.append)
                 if unit is not None:
                     owner.units[unit.field] = unit
                     units.append(unit)

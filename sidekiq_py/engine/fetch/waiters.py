@@ -72,8 +72,8 @@ class Waiter:
         self, cool_seconds: float, on_notices: OnNotices | None, on_paused: Callable[[UnitOfWork], object]
     ) -> UnitOfWork | None:
         """
-        The job that came, or None: the time ran out, or it went back to its queue, or was handed to *on_paused*; or only
-        the acknowledgements were answered, and the move is still open.
+        The job that came, or None: the time ran out, or it went back to its queue or to *on_paused*; or only the
+        acknowledgements were answered, and the move is still open.
         """
         owner, plan = self.owner, self.plan
         assert owner is not None

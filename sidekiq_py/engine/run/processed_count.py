@@ -3,8 +3,8 @@ How many jobs have succeeded in this process and are not in Redis's counters yet
 
 One INCRBY per job would cost Redis as much as the job itself. Ruby adds them up and writes them with each heartbeat;
 here they are written two seconds after the first of them, so that a page that shows them is never far behind, and then
-every five seconds: in a fleet of 20 processes with 100 jobs a second, writes every two seconds were one in twelve of all
-packets that Redis got. A process that is killed takes the last seconds' count with it, and no job.
+every five seconds: in a fleet of 20 processes with 100 jobs a second, writes every two seconds were one in twelve of
+all packets that Redis got. A process that is killed takes the last seconds' count with it, and no job.
 
 Each write bears a number that Redis remembers, so that one whose reply was lost is sent again and counts once: a
 restart of Redis at that moment cost the count of two seconds, 1,092 of 6,000 jobs in one run.

@@ -179,9 +179,7 @@ def test_several_queues_are_asked_in_one_step(make_fetcher: MakeFetcher, redis_c
     assert calls["evalsha"] + calls["eval"] <= 2
 
 
-def test_a_queue_that_had_a_job_is_asked_by_a_plain_move(
-    make_fetcher: MakeFetcher, redis_client: redis.Redis
-) -> None:
+def test_a_queue_that_had_a_job_is_asked_by_a_plain_move(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
     """The script asks the others only where it has none any more."""
     fetcher = make_fetcher({"high": 0, "low": 0})
     push(redis_client, *[f'{{"jid":"h{number}"}}' for number in range(4)], queue="high")

@@ -89,16 +89,21 @@ class ProcessedCount:
 
     def flush(self) -> None:
         """
-        Write them.
+        Write them. What is added meanwhile is left to the next time.
 
         Raises:
             RedisError: They come with the next flush.
         """
         with self._writing:
-            while (write := self._write or self._next_write()) is not None:
-                self._write = write
-                self._pool.run(partial(self._send, write=write))
-                self._write, self._is_begun = None, False
+            if self._write is not None:
+                self._finish(self._write)
+            self._write = self._next_write()
+            if self._write is not None:
+                self._finish(self._write)
+
+    def _finish(self, write: _Write) -> None:
+        self._pool.run(partial(self._send, write=write))
+        self._write, self._is_begun = None, False
 
     def _next_write(self) -> _Write | None:
         with self._lock:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from bench.__main__ import page
 from bench.fleet import Cell, Plan, findings, summary, table
 from bench.fleet_counters import Cost, Counters, interval, ratio
 from bench.fleet_monitor import Seen, parsed, sent_shares
@@ -81,6 +82,16 @@ def test_a_cell_is_named_by_processes_and_length() -> None:
     assert [str(Cell.named(name)) for name in ("20x5ms", "2xnoop")] == ["20x5ms", "2xnoop"]
     with pytest.raises(ValueError, match="20x5ms"):
         Cell.named("20 x five")
+
+
+def test_the_page_tells_of_fleets_in_a_section_of_its_own() -> None:
+    """With the load of the machine, on which their costs depend."""
+    text = page([("push", "5 µs")], [("fleet 2x5ms", "ours 1")], "3 before and 4 after")
+
+    before, after = text.split("## What a job costs Redis in a fleet")
+    assert "| push | 5 µs |" in before
+    assert "load average of the\nmachine was 3 before and 4 after" in after
+    assert "| fleet 2x5ms | ours 1 |" in after
 
 
 def test_a_tiny_fleet_is_measured() -> None:

@@ -5,7 +5,7 @@ What a fetcher is, and what it hands to a processor.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from sidekiq_py.clock import monotonic
@@ -19,15 +19,29 @@ from sidekiq_py.telemetry import FETCH
 
 
 def claimed(
-    link: Link, owner: Owner, number: str, queue: str, raw: bytes, on_notices: OnNotices | None
+    link: Link,
+    owner: Owner,
+    number: str,
+    queue: str,
+    raw: bytes,
+    on_notices: OnNotices | None,
+    on_paused: Callable[[UnitOfWork], object],
 ) -> UnitOfWork | None:
     """
     A job that a plain move has put into an inbox, where a script has to look whether it may start.
 
+    Args:
+        on_paused: Handed the job if its queue is paused: to put it back, in order with others from there.
+
     Returns:
-        None if it went back to its queue. One that must run alone does: the fetch script takes it.
+        None if it is not to start here, or went back to its queue. One that must run alone does: the fetch script takes
+        it.
     """
     reply = in_flight.claim(link, owner.name, number, queue, raw)
+    if reply == in_flight.PAUSED:
+        field = f"{number}@{queue}".encode()
+        on_paused(UnitOfWork(raw, queue, owner, field, False, monotonic(), is_listed=True))
+        return None
     if reply is None:
         return None
     field, raw, notices = reply

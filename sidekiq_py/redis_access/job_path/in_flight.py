@@ -35,6 +35,8 @@ FENCE = Script("fence")
 
 # The error reply of `fetch.lua` to an owner that was recovered.
 FENCED = "FENCED"
+# The reply of `claim.lua` where the job's queue is paused.
+PAUSED = b"PAUSED"
 # Lua can hand about 8,000 values to one command.
 _SLICE = 1000
 _KEPT = "@"
@@ -146,7 +148,8 @@ def may_be_listed(raw: bytes) -> bool:
 
 class TakePlan:
     """
-    How single jobs go from queues into an owner's inboxes, by plain commands where there is one queue.
+    How single jobs go from queues into an owner's inboxes: by plain commands where it is known which queue has one, by
+    a script that asks several in order.
 
     Behind the moves stands one look at what rarely is there. `is_plain` reads its reply: if it is not plain, what was
     moved must be handed to `claim`, which knows about pauses, suspects, revocations and owners that were shut out. So
@@ -177,28 +180,26 @@ class TakePlan:
         """Move one job as soon as there is one, and look."""
         return [("BLMOVE", *self._moves[queue_name], "RIGHT", "LEFT", seconds), *self._look]
 
-    def take(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
+    def take_from(self, queue_names: Sequence[str]) -> list[Command]:
+        """Move one job from each of these queues, if there is one, and look."""
+        return [*[("LMOVE", *self._moves[name], "RIGHT", "LEFT") for name in queue_names], *self._look]
+
+    def take_in_order(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
         """
         Move one job for each order, if there is one, and look.
 
         Args:
-            orders: For each job the numbers of the queues in the order in which they are asked; all of them equal if
-                there is one queue.
-            has_script: Redis knows the script that several queues take.
+            orders: For each job the numbers of the queues in the order in which they are asked.
+            has_script: Redis knows the script.
         """
-        if len(self.queue_names) == 1:
-            move = self._moves[self.queue_names[0]]
-            return [*[("LMOVE", *move, "RIGHT", "LEFT")] * len(orders), *self._look]
         names = [key for pair in self._moves.values() for key in pair]
         numbers = [number for order in orders for number in order]
         call = TAKE_IN_ORDER.call if has_script else TAKE_IN_ORDER.full_call
         return [call(names, [len(self.queue_names), *numbers]), *self._look]
 
-    def taken(self, replies: Sequence[Any]) -> list[tuple[str, bytes]]:
-        """Queue and bytes of each job in the replies to the moves of `take`."""
-        if len(self.queue_names) == 1:
-            return [(self.queue_names[0], reply) for reply in replies if type(reply) is bytes]
-        flat = replies[0] if type(replies[0]) is list else ()
+    def taken_in_order(self, reply: Any) -> list[tuple[str, bytes]]:
+        """Queue and bytes of each job in the reply to the script of `take_in_order`."""
+        flat = reply if type(reply) is list else ()
         return [(self.queue_names[number], raw) for number, raw in zip(flat[::2], flat[1::2], strict=True)]
 
     @staticmethod
@@ -226,8 +227,9 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> A
         number: `<batch>.<n>`, with which its field is to begin.
 
     Returns:
-        Its field, its bytes and the notices; None: it went back to its queue, or is gone. A suspect that already bears
-        a death goes back: the fetch script takes it, which knows whether it may come.
+        Its field, its bytes and the notices; None: it went back to its queue, or is gone; `PAUSED`: its queue is, and
+        it still stands in the inbox. A suspect that already bears a death goes back: the fetch script takes it, which
+        knows whether it may come.
     """
     names = [
         keys.in_flight(owner),
@@ -449,6 +451,21 @@ def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[byte
         link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names])
     )
     return found
+
+
+def put_back(link: Link, owner: str, queue_name: str, jobs: Mapping[bytes, bytes]) -> int:
+    """
+    Put jobs of one inbox back to their queue, in the order in which they were moved from there.
+
+    Args:
+        jobs: Field to bytes.
+
+    Returns:
+        How many were still in flight.
+    """
+    [newest_first] = listed(link, owner, [queue_name])
+    places = {raw: place for place, raw in enumerate(newest_first)}
+    return give_back(link, owner, sorted(jobs, key=lambda field: places.get(jobs[field], 0), reverse=True), jobs)
 
 
 def public_field(field: bytes, listed: bytes | None) -> bytes:

@@ -230,19 +230,33 @@ def test_a_claim_of_what_is_gone_is_none(link: Link, redis_client: redis.Redis) 
     assert held(redis_client) == {}
 
 
-@pytest.mark.parametrize("reason", ["fenced", "paused"])
-def test_a_claim_that_is_not_allowed_puts_the_job_back_in_front(
-    link: Link, redis_client: redis.Redis, reason: str
-) -> None:
-    """It is the next to run, for somebody else or later."""
+def test_a_claim_by_one_who_was_shut_out_puts_the_job_back_in_front(link: Link, redis_client: redis.Redis) -> None:
+    """It is the next to run, for somebody else."""
     fetch(link)
     push(redis_client, "next")
     redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "arrived")
-    redis_client.hdel("sidekiq_py:owners", OWNER) if reason == "fenced" else redis_client.sadd("paused", "default")
+    redis_client.hdel("sidekiq_py:owners", OWNER)
 
     assert claim(link, b"arrived") is None
     assert redis_client.rpop("queue:default", 2) == [b"arrived", b"next"]
     assert held(redis_client) == {}
+
+
+def test_jobs_of_a_paused_queue_go_back_together_in_the_order_in_which_they_came(
+    link: Link, redis_client: redis.Redis
+) -> None:
+    """A claim leaves each of them where it is; what was moved first is the next to run."""
+    fetch(link)
+    push(redis_client, "next")
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "runs", "first", "second")
+    redis_client.sadd("paused", "default")
+
+    replies = [in_flight.claim(link, OWNER, "7.0", "default", raw) for raw in (b"second", b"first")]
+    moved = in_flight.put_back(link, OWNER, "default", {b"7.0@default": b"second", b"6.0@default": b"first"})
+
+    assert (replies, moved) == ([in_flight.PAUSED] * 2, 2)
+    assert redis_client.rpop("queue:default", 3) == [b"first", b"second", b"next"]
+    assert redis_client.lrange(f"sidekiq_py:inbox:{OWNER}:default", 0, -1) == [b"runs"]
 
 
 def test_a_waiter_leaves_a_suspect_with_a_death_to_a_fetch(link: Link, redis_client: redis.Redis) -> None:

@@ -209,6 +209,25 @@ def test_several_queues_are_asked_in_one_step(make_fetcher: MakeFetcher, redis_c
     assert calls["evalsha"] + calls["eval"] <= 2
 
 
+def test_a_queue_that_had_a_job_is_asked_by_a_plain_move(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """The script asks the others only where it has none any more."""
+    fetcher = make_fetcher({"high": 0, "low": 0})
+    push(redis_client, *[f'{{"jid":"h{number}"}}' for number in range(4)], queue="high")
+    push(redis_client, A, queue="low")
+    refill(fetcher, 1)
+    redis_client.config_resetstat()
+
+    units = refill(fetcher, 1) + refill(fetcher, 2)
+    calls = calls_of(redis_client)
+    [last] = refill(fetcher, 1)
+
+    assert [unit.raw for unit in units] == [b'{"jid":"h1"}', b'{"jid":"h2"}', b'{"jid":"h3"}']
+    assert (calls["lmove"], calls["evalsha"]) == (3, 0)
+    assert (last.queue, last.raw) == ("low", A.encode())
+    push(redis_client, B, queue="high")
+    assert [unit.raw for unit in refill(fetcher, 1)] == [B.encode()]
+
+
 def test_long_jobs_come_as_many_as_a_batch_may_hold(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
     """A move asks for no size: eight jobs of 50 MB would come in one reply."""
     fetcher = make_fetcher()

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
@@ -53,6 +53,24 @@ class PageAction:
 
 
 @dataclass(frozen=True, slots=True)
+class JobLink:
+    """
+    What an extension's page adds to the page of a job: a link to what the job belongs to.
+
+    Args:
+        label: What it is, as `Batch`.
+        text: What the link shows, as the id of the batch.
+        path: Of the page, as `/batches/one`.
+        query: The page's parameters.
+    """
+
+    label: str
+    text: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """
     A page that an extension adds: `Extension.pages` returns them.
@@ -65,6 +83,8 @@ class Page:
             `live`, inside of an element whose id is `live`, changes by itself.
         actions: What its forms are sent to.
         is_listed: It stands in the navigation.
+        job_links: Takes the payload of a job that is shown, in which anything may stand, and gives `JobLink`s. It must
+            not ask Redis.
     """
 
     title: str
@@ -73,6 +93,7 @@ class Page:
     templates: Mapping[str, str] = field(default_factory=dict)
     actions: tuple[PageAction, ...] = ()
     is_listed: bool = True
+    job_links: Callable[[Mapping[str, Any]], Iterable[JobLink]] | None = None
 
     def __post_init__(self) -> None:
         for path in (self.path, *(action.path for action in self.actions)):
@@ -223,12 +244,26 @@ class Site:
         redaction: What is hidden.
         access: Who is let in.
         pages: Of extensions.
+        trace_url: Where a trace is shown, with `{trace_id}` for its id; empty if nowhere.
     """
 
     def __init__(
-        self, *, title: str, servers: Mapping[str, Any], redaction: Redaction, access: Access, pages: Sequence[Page]
+        self,
+        *,
+        title: str,
+        servers: Mapping[str, Any],
+        redaction: Redaction,
+        access: Access,
+        pages: Sequence[Page],
+        trace_url: str = "",
     ) -> None:
+        if trace_url and not (trace_url.startswith(("https://", "http://")) and "{trace_id}" in trace_url):
+            raise ConfigError(
+                f"trace_url is {trace_url!r}; give the address of a trace with {{trace_id}} for its id, as in "
+                "https://traces.example.com/trace/{trace_id}"
+            )
         self.title = title
+        self.trace_url = trace_url
         self.servers = {name: Server(name, pool) for name, pool in servers.items()}
         self.redaction = redaction
         self.access = access

@@ -350,6 +350,8 @@ def test_cookies_are_for_the_dashboard_alone(password_hash):
         {"tokens": lambda _h: {TOKEN: "admin"}},
         {"servers": lambda _h: {}},
         {"servers": lambda _h: {"a/b": "redis://localhost"}},
+        {"trace_url": lambda _h: "https://traces.example/"},
+        {"trace_url": lambda _h: "javascript:alert('{trace_id}')"},
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_an_error(settings, password_hash):

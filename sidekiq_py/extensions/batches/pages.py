@@ -5,6 +5,7 @@ only programs with the extra `web` have what they need.
 Both read a page at a time, so that a batch of 100,000 costs no more than one of ten.
 """
 
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from sidekiq_py.errors import SidekiqError
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.api import Batches
 from sidekiq_py.extensions.batches.errors import BatchGoneError
+from sidekiq_py.extensions.batches.member import membership_of
 from sidekiq_py.extensions.batches.rows import ROW_STATES
-from sidekiq_py.web import Page, PageAction, Visit
+from sidekiq_py.web import JobLink, Page, PageAction, Visit
 
 _SHOWN = 50
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -32,8 +34,13 @@ def pages() -> list[Page]:
     """The pages."""
     return [
         Page("Batches", "/batches", _list, _template("batches.html"), (PageAction("/batches/act", _act),)),
-        Page("Batch", "/batches/one", _show, _template("batch.html"), is_listed=False),
+        Page("Batch", "/batches/one", _show, _template("batch.html"), is_listed=False, job_links=_links),
     ]
+
+
+def _links(payload: Mapping[str, Any]) -> list[JobLink]:
+    member = membership_of(payload)
+    return [] if member is None else [JobLink("Batch", member.bid, "/batches/one", {"bid": member.bid})]
 
 
 def _template(name: str) -> dict[str, str]:

@@ -53,6 +53,7 @@ from sidekiq_py.engine.upkeep.declared_classes import Declared
 from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 from sidekiq_py.engine.upkeep.maintenance import MaintenanceThread
 from sidekiq_py.engine.upkeep.poller import Poller
+from sidekiq_py.engine.upkeep.queue_trends import NOTE_SIZES
 from sidekiq_py.engine.upkeep.shutdown_watchdog import ShutdownWatchdog
 from sidekiq_py.errors import ConfigError, ExtensionError, PayloadError, RedisError, RedisReplyError, TerminatedError
 from sidekiq_py.hooks import Hooks
@@ -158,7 +159,7 @@ class Launcher:
             extensions=self._extensions,
         )
         self._maintenance = MaintenanceThread(
-            [task for extension in self._extensions for task in extension.maintain()],
+            [NOTE_SIZES, *(task for extension in self._extensions for task in extension.maintain())],
             self._pool,
             is_ours=lambda: self._poller.is_quick,
             report=hooks.report,

@@ -416,11 +416,42 @@ def test_a_page_that_is_refreshed_asks_once_a_second(viewer, redis_client, paylo
     assert made.count == 1
 
 
+@pytest.mark.parametrize("path", ["/", "/queues", "/queue?name=low"])
+def test_the_trend_of_a_queue_reaches_back_to_before_anybody_looked(visitor, redis_client, payload, path):
+    """A dashboard that has just started shows it, for size and latency, with a gap where no worker was running."""
+    fill(redis_client, payload, 3, "low")
+    minute = int(now_seconds()) // 60 * 60
+    samples = [f"{minute - 60 * ago}:{ago}:{ago}.5" for ago in (90, 89, 88, 3, 2, 1)]
+    redis_client.rpush("sidekiq_py:trend:low", *samples)
+
+    text = visitor("viewer").get(path).text
+
+    for name in ("Size", "Latency"):
+        [chart] = re.findall(rf'<svg [^>]*aria-label="{name} in the last two hours">(.*?)</svg>', text)
+        assert [len(line.split()) for line in re.findall(r'points="([^"]*)"', chart)] == [3, 4]
+
+
+def test_trends_are_read_with_what_is_shown_and_not_at_each_look(visitor, redis_client, payload, round_trips):
+    """No round trip of their own; and once in ten seconds, as there is a new point once a minute."""
+    fill(redis_client, payload, 1, "low")
+    viewer = visitor("viewer")
+    viewer.get("/queues")
+    redis_client.config_resetstat()
+
+    with round_trips() as made:
+        viewer.get("/queues")
+        viewer.get("/queues")
+
+    assert made.count == 4
+    assert redis_client.info("commandstats").get("cmdstat_lrange", {"calls": 0})["calls"] == 0
+
+
 def test_a_key_of_a_foreign_type_breaks_no_page(viewer, redis_client):
     """It counts as empty where it is one of many, and is named where the page is about it."""
     for key in ("queue:low", "retry", "schedule", "dead", "processes", "stat:processed", "paused"):
         redis_client.hset(key, "a", "b")
     redis_client.sadd("queues", "low")
+    redis_client.set("sidekiq_py:trend:low", "x")
 
     for path in ("/", "/busy", "/queues"):
         assert viewer.get(path).status == 200

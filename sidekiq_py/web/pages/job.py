@@ -157,9 +157,7 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
         tags=shortened(json_text(shown.redacted.tags), 500),
         trace=_trace(shown.redacted),
         trace_address=_trace_address(shown.redacted, visit.site.trace_url),
-        links=[
-            link for page in visit.site.pages if page.job_links is not None for link in page.job_links(record.item)
-        ],
+        links=[link for page in visit.site.pages if page.job_links is not None for link in page.job_links(record.item)],
         backtrace=backtrace if isinstance(backtrace, list) else None,
         node=tree(item) if record.is_readable else None,
         text=shown.text,

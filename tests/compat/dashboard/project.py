@@ -11,26 +11,26 @@ app = Celery("shop", broker=URL, backend=URL)
 app.conf.result_extended = True
 
 
-@app.task(rate_limit="100/s")
+@app.task(name="shop.add", rate_limit="100/s")
 def add(a: int, b: int) -> int:
     """A sum."""
     return a + b
 
 
-@app.task
+@app.task(name="shop.refuse")
 def refuse(reason: str, **kwargs: str) -> None:
     """Fails."""
     raise ValueError(reason)
 
 
-@app.task
+@app.task(name="shop.fan_out")
 def fan_out(count: int) -> int:
     """Calls a group."""
     group(add.s(number, number) for number in range(count)).apply_async()
     return count
 
 
-@app.task
+@app.task(name="shop.hold")
 def hold(key: str, **kwargs: str) -> None:
     """Runs until the test says so."""
     client = redis.Redis.from_url(URL, socket_timeout=None)

@@ -12,7 +12,7 @@ from sidekiq_celery import Celery, chain, chord, group
 
 from sidekiq_py.api import AuditLog
 from sidekiq_py.web import Redaction
-from tests.compat.dashboard.conftest import NODE, PROJECT
+from tests.compat.dashboard.conftest import NODE
 from tests.support.celery_program import StartWorker
 from tests.support.waiting import eventually
 from tests.web.browsing import Visitor
@@ -36,12 +36,12 @@ def test_tasks_run_by_a_worker_are_shown_with_results_errors_and_workflows(
 ) -> None:
     """From the list to the error of one, and down a tree."""
     start_worker()
-    failed = app.send_task(f"{PROJECT}.refuse", ("no stock",), {"password": "hunter2"})
-    parent = app.send_task(f"{PROJECT}.fan_out", (60,))
-    eventually(lambda: len(operator.get(f"/celery?name={PROJECT}.add").text.split("<tr>")) >= 52, LONG)
+    failed = app.send_task("shop.refuse", ("no stock",), {"password": "hunter2"})
+    parent = app.send_task("shop.fan_out", (60,))
+    eventually(lambda: len(operator.get("/celery?name=shop.add").text.split("<tr>")) >= 52, LONG)
     eventually(failed.ready, LONG)
 
-    assert f"{failed.id} {PROJECT}.refuse FAILURE ValueError: no stock" in operator.get("/celery?state=FAILURE").shown
+    assert f"{failed.id} shop.refuse FAILURE ValueError: no stock" in operator.get("/celery?state=FAILURE").shown
     page = operator.get(f"/celery/task?id={failed.id}")
     assert "ValueError: no stock Traceback (most recent call last):" in page.shown
     assert '["no stock", {"password": "[redacted]"}]' in page.shown
@@ -50,7 +50,7 @@ def test_tasks_run_by_a_worker_are_shown_with_results_errors_and_workflows(
     assert "1 Group of 60" in tree.shown
     [link] = re.findall(r'href="(/celery/workflow\?[^"]*group=[^"]*)"', tree.text)
     second = operator.get(unescape(link) + "&from=50")
-    assert re.search(rf"60 {PROJECT}\.add [0-9a-f-]+ SUCCESS 118", second.shown)
+    assert re.search(r"60 shop\.add [0-9a-f-]+ SUCCESS 118", second.shown)
 
 
 def test_workers_are_asked_and_steered(operator: Visitor, start_worker: StartWorker) -> None:
@@ -60,12 +60,12 @@ def test_workers_are_asked_and_steered(operator: Visitor, start_worker: StartWor
 
     more = operator.post("/celery/worker/act", {"name": NODE, "action": "grow", "count": "1"}).shown
     queue = operator.post("/celery/worker/act", {"name": NODE, "action": "add", "queue": "parcels"}).shown
-    limit = operator.post("/celery/limit", {"task": f"{PROJECT}.add", "limit": "5/m"}).shown
+    limit = operator.post("/celery/limit", {"task": "shop.add", "limit": "5/m"}).shown
 
     assert f"{NODE}: pool will grow" in more
     assert f"{NODE}: add consumer parcels" in queue
-    assert f"{PROJECT}.add: new rate limit set successfully" in limit
-    eventually(lambda: f"{PROJECT}.add 5/m 1" in operator.get("/celery/limits").shown, LONG)
+    assert "shop.add: new rate limit set successfully" in limit
+    eventually(lambda: "shop.add 5/m 1" in operator.get("/celery/limits").shown, LONG)
     worker = operator.get(f"/celery/worker?name={NODE}").shown
     assert "Slots 3" in worker
     assert "celery, parcels" in worker
@@ -78,11 +78,11 @@ def test_a_revoked_task_does_not_run_and_one_that_runs_is_shown(
     operator: Visitor, app: Celery, start_worker: StartWorker, redis_client: redis.Redis
 ) -> None:
     """With its arguments, but for those that are hidden."""
-    revoked = app.send_task(f"{PROJECT}.add", (1, 2))
+    revoked = app.send_task("shop.add", (1, 2))
 
     told = operator.post("/celery/revoke", {"id": revoked.id, "action": "revoke"}).shown
     start_worker()
-    running = app.send_task(f"{PROJECT}.hold", ("k",), {"token": "hunter2"})
+    running = app.send_task("shop.hold", ("k",), {"token": "hunter2"})
 
     assert "The task is revoked: it will not start." in told
     eventually(lambda: "REVOKED" in operator.get(f"/celery/task?id={revoked.id}").shown, LONG)
@@ -116,9 +116,9 @@ def test_a_chain_shows_its_steps_and_a_chord_its_parts(
     operator: Visitor, app: Celery, redis_client: redis.Redis
 ) -> None:
     """Before anything has ended there is no result, and what is kept for later tells."""
-    add = app.signature(f"{PROJECT}.add")
-    chained = chain(add.clone((1, 2)), add.clone((3,)), app.signature(f"{PROJECT}.hold")).apply_async()
-    waiting = chord(group(add.clone((n, n)) for n in range(60)), app.signature(f"{PROJECT}.fan_out")).apply_async()
+    add = app.signature("shop.add")
+    chained = chain(add.clone((1, 2)), add.clone((3,)), app.signature("shop.hold")).apply_async()
+    waiting = chord(group(add.clone((n, n)) for n in range(60)), app.signature("shop.fan_out")).apply_async()
     redis_client.hset(f"sidekiq_py:chord:{waiting.parent.id}", mapping={"0": "0", "59": "118"})
 
     listed = operator.get("/celery/workflows").shown
@@ -127,7 +127,7 @@ def test_a_chain_shows_its_steps_and_a_chord_its_parts(
 
     assert "chain 2 steps to come" in listed
     assert "chord 2 of 60 have ended" in listed
-    assert f"Steps to come {PROJECT}.add {PROJECT}.hold" in steps
+    assert "Steps to come shop.add shop.hold" in steps
     assert "Header 2 of 60 have ended 60 below it" in parts
     assert "60 part of the header SUCCESS" in parts
     assert "59 part of the header PENDING" in parts
@@ -135,7 +135,7 @@ def test_a_chain_shows_its_steps_and_a_chord_its_parts(
 
 def test_a_task_s_job_links_to_its_result_and_workflow(operator: Visitor, app: Celery) -> None:
     """Members of a group to the group as well; jobs of Ruby's do not."""
-    sent = group(app.signature(f"{PROJECT}.add", (n, n)) for n in range(2)).apply_async(countdown=600)
+    sent = group(app.signature("shop.add", (n, n)) for n in range(2)).apply_async(countdown=600)
     single = sent.results[0]
 
     page = operator.get(f"/job?jid={single.id}").text
@@ -184,6 +184,28 @@ def test_rules_for_a_class_hide_its_results_and_all_that_do_not_say_whose_they_a
     assert "anna" not in texts["mail"] + listed
     assert "carl" not in texts["old"] + listed
     assert "sent to bert" in texts["other"]
+
+
+def test_each_of_several_servers_has_tasks_and_workflows_of_its_own(
+    visitor: Callable[..., Visitor], redis_client: redis.Redis, redis_url: str, new_redis_server: Callable[..., Any]
+) -> None:
+    """What is done on a page goes to the server that it shows."""
+    store(redis_client, "here", result="at home")
+    with new_redis_server() as other, other.client() as abroad:
+        store(abroad, "there", result="abroad")
+        abroad.hset("sidekiq_py:flow:f", mapping={"s": '{"s": {"task": "shop.ship"}, "n": null}'})
+        operator = visitor(servers={"home": redis_url, "abroad": other.url})
+
+        home, away = (operator.get(f"{base}/celery").shown for base in ("", "/at/abroad"))
+        tree = operator.get("/at/abroad/celery/workflow?id=f")
+        operator.post("/at/abroad/celery/revoke", {"id": "there", "action": "revoke"})
+
+        assert ('"at home"' in home, '"abroad"' in home) == (True, False)
+        assert ('"at home"' in away, '"abroad"' in away) == (False, True)
+        assert "Steps to come shop.ship" in tree.shown
+        assert 'href="/at/abroad/celery/workflows"' in tree.text
+        assert abroad.zscore("sidekiq_py:revoked", "there") is not None
+        assert not redis_client.exists("sidekiq_py:revoked")
 
 
 def test_a_dashboard_over_a_client_of_redis_py_says_what_to_give_instead(

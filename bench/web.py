@@ -117,12 +117,17 @@ def _fill(client: "redis.Redis[bytes]", jobs: int) -> None:
 
 def _enter_workflows(client: "redis.Redis[bytes]", members: int) -> None:
     """A task that has called a group, all of which have ended; and a chord of as many parts, of which half have."""
-    group = [["g", None], [[[f"t{number}", None], None] for number in range(members)]]
-    stored = {f"t{number}": {"status": "SUCCESS", "result": number} for number in range(members)}
+    group = [["g", None], [[[_task_id(number), None], None] for number in range(members)]]
+    stored = {_task_id(number): {"status": "SUCCESS", "result": number} for number in range(members)}
     stored["parent"] = {"status": "SUCCESS", "result": None, "children": [group]}
     client.mset({f"celery-task-meta-{task_id}": json.dumps(meta) for task_id, meta in stored.items()})
     ended = {str(number): "1" for number in range(members // 2)}
     client.hset("sidekiq_py:chord:chord", mapping={"parts": members, "body": "{}", **ended})
+
+
+def _task_id(number: int) -> str:
+    """As long as Celery's."""
+    return f"{number:036}"
 
 
 def _open_batch(url: str, members: int) -> str:

@@ -42,6 +42,7 @@ from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 from sidekiq_py.engine.upkeep.liveness import Liveness, Loop
 from sidekiq_py.engine.upkeep.maintenance import MaintenanceThread
 from sidekiq_py.engine.upkeep.poller import Poller
+from sidekiq_py.engine.upkeep.queue_trends import NOTE_SIZES
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
@@ -237,7 +238,7 @@ def assemble(
         heartbeat=heartbeat,
         poller=poller,
         maintenance=MaintenanceThread(
-            [task for extension in extensions for task in extension.maintain()],
+            [NOTE_SIZES, *(task for extension in extensions for task in extension.maintain())],
             pool,
             is_ours=lambda: poller.is_quick,
             report=hooks.report,

@@ -11,6 +11,7 @@ from sidekiq_celery.worker.plain_values import plain
 from sidekiq_py.api import JobSet, RetrySet, ScheduledSet
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import parse_job
+from sidekiq_py.redaction import current
 
 if TYPE_CHECKING:
     from sidekiq_celery.app.base import Celery
@@ -34,7 +35,7 @@ def job_info(
     is_acknowledged: bool = False,
 ) -> dict[str, Any]:
     """
-    A job in the shape of Celery's `inspect`, in types that JSON has.
+    A job in the shape of Celery's `inspect`, in types that JSON has, without what the program hides.
 
     Args:
         raw: Its payload.
@@ -47,7 +48,7 @@ def job_info(
     marks: Any = payload.get("celery")
     marks = marks if isinstance(marks, dict) else {}
     name = str(payload.get("wrapped") or payload["class"])
-    args, kwargs = _arguments(app, payload)
+    args, kwargs = (current().arguments(given, name) for given in _arguments(app, payload))
     return {
         "id": payload.get("jid"),
         "name": marks.get("shadow") or name,

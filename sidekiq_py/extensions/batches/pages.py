@@ -5,6 +5,7 @@ only programs with the extra `web` have what they need.
 Both read a page at a time, so that a batch of 100,000 costs no more than one of ten.
 """
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,9 @@ def _show(visit: Visit) -> Any:
     if rows is not None:
         chosen = next((name for name in ROW_STATES if name == wanted), None)
         after = _number(visit.query("after")) if visit.query("after") else None
-        page = rows.page(chosen, after=after, limit=_SHOWN)
+        page = rows.page(chosen, after=after, limit=_SHOWN, redaction=visit.site.redaction)
     members = [] if rows is not None else list(islice(state.members(pool, batch.bid), _SHOWN))
+    members = [replace(one, error=visit.site.redaction.apply(one.error)) for one in members]
     return visit.page(
         "batch.html",
         batch=batch,

@@ -312,6 +312,8 @@ class Launcher:
         if self._is_stopping:
             # It ends when the process takes no more jobs.
             del loops["poller"]
+        else:
+            loops |= {f"fetch ({manager.name})": manager.fetcher.pulse for manager in self._managers}
         return [name for name, pulse in loops.items() if pulse.overdue_seconds > patience]
 
     def why_not_fetching(self) -> str | None:

@@ -34,7 +34,7 @@ LIVE, READY, METRICS = "probe-live", "probe-ready", "probe-metrics"
 
 def role(port: int) -> Role:
     """What the process beside the children does, and what the parent answers to it."""
-    return Role(run=lambda parent: _serve(port, parent), obey=in_parent)
+    return Role(run=lambda parent: _serve(port, parent), handle=in_parent)
 
 
 def is_probe(text: str) -> bool:

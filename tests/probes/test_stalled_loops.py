@@ -58,11 +58,11 @@ def test_a_hook_that_never_returns_stalls_the_heartbeat(
 def test_loops_that_wait_for_their_time_are_not_stalled(launcher: Launcher) -> None:
     """The heartbeat's time is ten seconds, many times the patience of this worker."""
     launcher.start()
-    eventually(lambda: launcher.why_not_fetching() is None)
+    eventually(lambda: launcher.liveness.why_not_fetching() is None)
 
     until = monotonic() + 2.0
     while monotonic() < until:
-        assert launcher.stalled_loops() == []
+        assert launcher.liveness.stalled_loops() == []
         threading.Event().wait(0.1)
 
 
@@ -71,7 +71,7 @@ def test_a_worker_that_leaves_is_live_to_its_end(launcher: Launcher) -> None:
     launcher.start()
     launcher.stop()
 
-    assert launcher.stalled_loops() == []
+    assert launcher.liveness.stalled_loops() == []
 
 
 def test_a_worker_that_starts_is_live_and_not_ready() -> None:
@@ -87,7 +87,7 @@ def test_a_fetch_that_never_ends_is_a_stalled_loop(launcher: Launcher) -> None:
     launcher.start()
     probes = WorkerProbes(JobMetrics())
     probes.launcher = launcher
-    fetcher = launcher._managers[0].fetcher
+    fetcher = launcher.parts.managers[0].fetcher
     with fetcher._buffer.fetching:  # type: ignore[attr-defined]
         fetcher.wake()
 
@@ -122,7 +122,7 @@ def test_processors_that_all_run_long_jobs_stall_nothing(redis_url: str, hooks: 
             assert started.acquire(timeout=30)
         until = monotonic() + 1.0
         while monotonic() < until:
-            assert "fetch (default)" not in launcher.stalled_loops()
+            assert "fetch (default)" not in launcher.liveness.stalled_loops()
     finally:
         end.set()
         launcher.stop(timeout_seconds=5)

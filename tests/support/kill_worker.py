@@ -32,7 +32,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight, promote, recover
+from sidekiq_py.redis_access.job_path import in_flight, promote, recover, settle_script
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.support.ledger import CUT_OFF, DIED, ENDED, GOES_ON, STARTED, LedgerWriter
 
@@ -45,7 +45,7 @@ REQUESTS: dict[str, bytes] = {
     "claim": in_flight.CLAIM.digest,
     "acknowledge": b"\r\nHDEL\r\n",
     "acknowledge_listed": b"\r\nLREM\r\n",
-    "settle": in_flight.SETTLE.digest,
+    "settle": settle_script.SETTLE.digest,
     "give_back": in_flight.GIVE_BACK.digest,
     "renew": in_flight.RENEW.digest,
     "fence": in_flight.FENCE.digest,

@@ -214,7 +214,8 @@ def assemble(
         on_recovered=reports.recovered,
     )
     housekeeper = Housekeeper(link, ownership, recovery, config.lease_beat_seconds, reports.report)
-    loops: dict[str, Loop] = {"lease": lease, "housekeeper": housekeeper, "heartbeat": heartbeat, "poller": poller}
+    loops: dict[str, Loop] = {"lease": lease, "housekeeper": housekeeper, "heartbeat": heartbeat}
+    fetching: dict[str, Loop] = {f"fetch ({manager.name})": manager.fetcher for manager in managers}
     return WorkerParts(
         identity=identity,
         pool=pool,
@@ -253,7 +254,7 @@ def assemble(
             pool=pool,
             state=state,
         ),
-        liveness=Liveness(life, pool, downtime, loops, config.stall_seconds),
+        liveness=Liveness(life, pool, downtime, loops, {"poller": poller, **fetching}, config.stall_seconds),
         departure=Departure(pool, ownership if is_reliable else None, managers, flush_counts),
     )
 

@@ -17,7 +17,7 @@ from sidekiq_py.api import Overview, OverviewReader, TrendPoint
 from sidekiq_py.clock import monotonic
 from sidekiq_py.doctor import Report, examine
 from sidekiq_py.errors import ConfigError, SidekiqError
-from sidekiq_py.redaction import Redaction
+from sidekiq_py.redaction import Redaction, current
 from sidekiq_py.web import text
 from sidekiq_py.web.access import Access
 from sidekiq_py.web.throttle import Throttle
@@ -268,7 +268,7 @@ class Site:
     Args:
         title: Stands at the top of each page.
         servers: Name → which Redis, as `pool=` of the data API takes it. The first is the one that is shown first.
-        redaction: What is hidden.
+        redaction: What is hidden; None: what the program hides.
         access: Who is let in.
         pages: Of extensions.
         trace_url: Where a trace is shown, with `{trace_id}` for its id; empty if nowhere.
@@ -279,7 +279,7 @@ class Site:
         *,
         title: str,
         servers: Mapping[str, Any],
-        redaction: Redaction,
+        redaction: Redaction | None,
         access: Access,
         pages: Sequence[Page],
         trace_url: str = "",
@@ -292,7 +292,7 @@ class Site:
         self.title = title
         self.trace_url = trace_url
         self.servers = {name: Server(name, pool) for name, pool in servers.items()}
-        self.redaction = redaction
+        self._redaction = redaction
         self.access = access
         self.throttle = Throttle()
         self.pages = tuple(pages)
@@ -302,6 +302,11 @@ class Site:
 
     def __repr__(self) -> str:
         return f"<Site {self.title}>"
+
+    @property
+    def redaction(self) -> Redaction:
+        """What is hidden."""
+        return self._redaction or current()
 
     @property
     def first_server(self) -> Server:

@@ -14,7 +14,7 @@ from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.pretended import pretending
-from sidekiq_py.redaction import Redaction
+from sidekiq_py.redaction import Redaction, current
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire.dialect import FloatText
@@ -169,7 +169,7 @@ class Rows:
             state: Only those in it.
             after: The number of the last row seen.
             limit: How many at most, up to `MOST_ROWS`.
-            redaction: What to hide among the arguments; by default what looks like a secret.
+            redaction: What to hide among the arguments; by default what the program hides.
             with_counts: Have `Page.counts`, in the same round trip.
 
         Raises:
@@ -180,7 +180,7 @@ class Rows:
             raise BatchError(f"{state!r} is no state of a job; use one of {', '.join(ROW_STATES)}")
         if not 1 <= limit <= MOST_ROWS:
             raise BatchError(f"limit is {limit}; a page has 1 to {MOST_ROWS} rows")
-        policy = Redaction() if redaction is None else redaction
+        policy = current() if redaction is None else redaction
         if pretending() is not None:
             return Page((), None, self.counts() if with_counts else None)
         first = 0 if after is None else after + 1
@@ -289,7 +289,7 @@ def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any,
         at=_number(at),
         total=_number(total),
         message=message,
-        error=_object(error) if error else None,
+        error=policy.apply(_object(error)) if error else None,
     )
 
 

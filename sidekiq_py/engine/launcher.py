@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import Config
-from sidekiq_py.engine.assembly import WorkerParts, assemble
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.reconfiguration import Reconfiguration
@@ -67,7 +67,7 @@ class Launcher:
         on_epoch: Callable[[str], None] = lambda owner: None,
     ) -> None:
         self.config = config
-        self.parts: WorkerParts = assemble(
+        self.parts = WorkerParts(
             config,
             registry=registry,
             hooks=hooks,

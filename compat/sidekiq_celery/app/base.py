@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, Self, cas
 from sidekiq_celery import _state, platforms, signals
 from sidekiq_celery._config import configuring, effects
 from sidekiq_celery._config.settings import KEY_CONVERTERS, PendingConfiguration, Settings
+from sidekiq_celery._send.call import Call, WorkflowPosition
 from sidekiq_celery._type_variables import P, T
 from sidekiq_celery.app import builtins as _builtins  # noqa: F401 - registers the tasks that every app has
 from sidekiq_celery.app import task_making
@@ -588,7 +589,6 @@ class Celery(_state.AppType):
             TypeError: *name* is no text.
         """
         from sidekiq_celery._send import plain_calls, publish
-        from sidekiq_celery._send.call import Call, WorkflowPosition
 
         omitted = {"expires": expires, "time_limit": time_limit, "soft_time_limit": soft_time_limit}
         options |= {key: value for key, value in omitted.items() if value is not _OMITTED}

@@ -151,7 +151,8 @@ def send(app: App, task: Any, args: Any, kwargs: Any, place: Place, options: dic
         or (parent is not None and settings.task_inherit_parent_priority)
     ):
         return None
-    client = pushing_client(app, task.__sidekiq_job__)
+    definition = task.__sidekiq_job__
+    client = pushing_client(app, definition)
     if client.middleware:
         return None
     if parent is not None and not (place.root_id and place.parent_id):
@@ -170,7 +171,7 @@ def send(app: App, task: Any, args: Any, kwargs: Any, place: Place, options: dic
     is_ignored = options.get("ignore_result")
     if not is_ignored:
         app.backend.on_task_call(how.producer, job.task_id)
-    push_ready(app, client, ready, task.__sidekiq_job__, job.kept, lambda: policy_of(app))
+    push_ready(app, client, ready, definition, job.kept, lambda: policy_of(app))
     result = result_of(app, job.task_id, how.result_cls, is_ignored)
     if parent is not None and how.add_to_parent:
         parent.add_trail(result)

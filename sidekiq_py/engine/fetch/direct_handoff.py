@@ -40,7 +40,7 @@ def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str,
     Returns:
         None if the end pushes none, or several, or to another queue.
     """
-    if ended.end is None:
+    if ended.end is None or isinstance(ended.end, in_flight.Tally):
         return None
     vital, counters = ended.end
     at = _only_push(vital)

@@ -227,7 +227,8 @@ class ReliableFetcher:
         if unit.owner is None or unit.is_marked:
             self.settle(unit, vital, counters)
             return
-        unit.end = (vital, counters)
+        # As few objects as can be: a drain keeps them by the thousand.
+        unit.end = vital[0] if len(vital) == 1 and type(vital[0]) is in_flight.Tally else (vital, counters)
         unit.question = question
         self._settler.acknowledge(unit)
         self._hand_in_after(seconds)

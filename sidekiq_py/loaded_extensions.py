@@ -107,14 +107,15 @@ class LoadedExtensions:
             except Exception as error:  # noqa: BLE001 — another package's mistake must not stop a worker
                 _log.error("the extension %s (%s) cannot be used: %s", point.name, point.value, error)
 
-    def wants_pushes(self, follows: "Payload | None" = None) -> bool:
+    def wants_pushes(self, options: "Mapping[str, Any] | None" = None, follows: "Payload | None" = None) -> bool:
         """
         Whether a push is to go through `push`.
 
         Args:
+            options: Of the declared job; None where they are not known.
             follows: The payload of the job whose end makes it, if one does.
         """
-        return bool(self._pushers) and any(_wants(extension, follows) for extension in self._pushers)
+        return bool(self._pushers) and any(_wants(extension, options, follows) for extension in self._pushers)
 
     def deferred(self) -> "list[AbstractContextManager[Any]]":
         """What to enter around a push that waits for a commit, once it is made."""
@@ -129,7 +130,7 @@ class LoadedExtensions:
             Exception: What a hook raises; nothing is pushed.
         """
         for extension in self._pushers:
-            if _wants(extension, jobs.follows):
+            if _wants(extension, jobs.options, jobs.follows):
                 extension.push(jobs)
         return jobs
 
@@ -313,8 +314,9 @@ class LoadedExtensions:
         self.keys = frozenset(self._by_key)
 
 
-def _wants(extension: "Extension", follows: "Payload | None") -> bool:
-    if extension.wants_pushes():
+def _wants(extension: "Extension", options: "Mapping[str, Any] | None", follows: "Payload | None") -> bool:
+    concerns = options is None or not extension.push_options or not options.keys().isdisjoint(extension.push_options)
+    if concerns and extension.wants_pushes():
         return True
     if follows is None or extension.payload_keys.keys().isdisjoint(follows):
         return False

@@ -126,7 +126,12 @@ class Surroundings:
         end = JobEnd(kind, payload, raw, queue, now, self.dialect(), error, seconds, outcome.member, outcome.score)
         try:
             own = self.extensions.followed(end, outcome.vital)
-            return outcome._replace(vital=(*self.extensions.end_effects(end), *own))
+            theirs = self.extensions.end_effects(end)
+            # What an extension has put in place of the definition's own is a verb of its own, which looks before anything
+            # is written, and it has to know of the next step before this end counts: a batch was a success after the first
+            # step of a chain.
+            vital = (*theirs, *own) if own == outcome.vital else (*own, *theirs)
+            return outcome._replace(vital=vital)
         except ExtensionError as failure:
             if outcome.kind == "done":
                 raise

@@ -439,8 +439,8 @@ class Launcher:
 
     def terminate(self, unit: UnitOfWork, signal_number: int) -> bool:
         """
-        End a job that runs here: a coroutine is cancelled; else the parent kills this process, which is asked to settle
-        the job first. It ends as by `TerminatedError`.
+        End a job that runs here: a coroutine is cancelled; else the parent has another process settle the job as ended
+        by `TerminatedError`, and then has the signal reach it. It may survive that; SIGKILL ends its process.
 
         Returns:
             False if it has ended, or cannot be ended: it runs in a thread, beside others or without a parent.
@@ -461,6 +461,11 @@ class Launcher:
             self._pool.batch(commands)
             unit.kept_by = name
         return processor.condemn(unit, signal_number)
+
+    def send_signal_to_job(self, number: int) -> None:
+        """The job that `terminate` was called for has been settled by another process: have the signal reach it."""
+        for manager in self._managers:
+            manager.send_signal(number, self.signals.send_to_job)
 
     def _obey(self, name: str | None) -> None:
         if name in ("TSTP", "USR1"):

@@ -67,6 +67,9 @@ class HardLimitWatch(Protocol):
     def terminate(self, unit: UnitOfWork, signal_number: int) -> None:
         """The job that runs is to be ended from outside."""
 
+    def replace(self) -> None:
+        """This process takes no more jobs, and another one is to take its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:

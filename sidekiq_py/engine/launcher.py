@@ -31,6 +31,7 @@ from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.ownership import identity as identities
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
+from sidekiq_py.engine.ownership.owed_deaths import OwedDeath, OwedDeaths
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.reconfiguration import Reconfiguration
@@ -143,6 +144,7 @@ class Launcher:
         self._pinned = config.pinned_dialect()
         queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
         self._ownership = Ownership(self.identity, queues, config.lease_seconds, on_epoch, self._warn_aside)
+        self._owed = OwedDeaths(self._pool, self._ownership, hooks, self.dialect, is_kept=config.fetcher == "reliable")
         self._metrics = ExecutionMetrics()
         self._processed = ProcessedCount(self._pool)
         self._surroundings = self._make_surroundings(server_middleware)
@@ -499,6 +501,7 @@ class Launcher:
             registry=self._registry,
             chain=server_middleware,
             hooks=self._hooks,
+            owed=self._owed,
             state=self._state,
             metrics=self._metrics,
             context=self._context,
@@ -524,7 +527,9 @@ class Launcher:
             self._ownership,
             dialect=self.dialect,
             extensions=self._extensions,
+            owed=self._owed,
             on_dead_lettered=self._announce_dead_lettered,
+            on_owed_death=lambda *death: self._aside.call(lambda: self._owed.announce(*death)),
             on_recovered=self._tell_recovered,
         )
         return Housekeeper(
@@ -644,7 +649,7 @@ class Launcher:
         if RECOVER.handlers:
             self._aside.call(lambda: RECOVER.emit({"owner": owner, "count": count, "dead": dead}))
 
-    def _announce_dead_lettered(self, raw: bytes, error: BaseException) -> None:
+    def _announce_dead_lettered(self, raw: bytes, error: BaseException, owed: OwedDeath) -> None:
         try:
             payload = parse_job(raw)
         except PayloadError:
@@ -657,7 +662,7 @@ class Launcher:
             with log_context(payload):
                 self._hooks.report(error, about)
                 if payload:
-                    self._hooks.announce_death(payload, error)
+                    self._owed.announce(owed, payload, error)
 
         self._aside.call(announce)
 

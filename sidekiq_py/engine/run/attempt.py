@@ -15,6 +15,7 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.fetch.settle import utc_day
+from sidekiq_py.engine.ownership.owed_deaths import NOTHING_OWED, OwedDeath, OwedDeaths
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.report.job_context import JobContext
@@ -79,6 +80,7 @@ class Surroundings:
     registry: Registry
     chain: Chain[ServerMiddleware]
     hooks: Hooks
+    owed: OwedDeaths
     state: WorkState
     metrics: ExecutionMetrics
     context: JobContext
@@ -156,6 +158,12 @@ class Surroundings:
         if JOB_EXCEPTION.handlers:
             is_failure = not (is_success(error) or retry.is_caused_by_shutdown(error))
             job_events.raised(payload, queue, self.identity, seconds, error, is_failure=is_failure)
+
+    def deaths_owed(self, outcome: Outcome, raw: bytes, error: BaseException | None) -> OwedDeath:
+        """What is to be written along with this outcome, so that the death handlers are called whatever happens."""
+        if not outcome.announce_death or error is None:
+            return NOTHING_OWED
+        return self.owed.owe(outcome.payload, raw, error)
 
     def after_failure(
         self, raw: bytes, queue: str, error: BaseException, definition: JobDefinition | None, now: float
@@ -394,7 +402,8 @@ class AttemptEnd:
             )
         has_failed = outcome.kind != "done"
         counters = in_flight.count_commands(utc_day(now), failed=has_failed)
-        was_ours = self._fetcher.settle(unit, outcome.vital, [*outcome.trims, *counters])
+        owed = around.deaths_owed(outcome, unit.raw, error)
+        was_ours = self._fetcher.settle(unit, outcome.vital, [*owed.commands, *outcome.trims, *counters])
         if not was_ours:
             _log.info("a job ended that was given to somebody else meanwhile; nothing was written: %s", unit)
             return
@@ -405,7 +414,7 @@ class AttemptEnd:
             tell = around.hooks.tell if outcome.is_logged else around.hooks.report
             tell(error, {"context": "Job raised exception", "job": payload, "jobstr": unit.raw})
         if outcome.announce_death and error is not None:
-            around.hooks.announce_death(outcome.payload, error)
+            around.owed.announce(owed, outcome.payload, error)
         if outcome.afterwards is not None:
             try:
                 outcome.afterwards()

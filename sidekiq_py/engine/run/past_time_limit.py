@@ -53,7 +53,8 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
         outcome = around.after_failure(raw, queue, error, definition, now)
         outcome = around.with_ends_of_extensions(outcome, payload, raw, queue, error=error, seconds=0.0, now=now)
     has_failed = outcome.kind != "done"
-    counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=has_failed)]
+    owed = around.deaths_owed(outcome, raw, error)
+    counters = [*owed.commands, *outcome.trims, *in_flight.count_commands(utc_day(now), failed=has_failed)]
 
     def settle(link: Link) -> bool:
         return in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters, listed=listed)
@@ -74,7 +75,7 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
         tell = around.hooks.tell if outcome.is_logged else around.hooks.report
         tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
         if outcome.announce_death:
-            around.hooks.announce_death(outcome.payload, error)
+            around.owed.announce(owed, outcome.payload, error)
     return True
 
 

@@ -14,7 +14,7 @@ import redis
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.engine.ownership.recovery import PoisonPillError
+from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.logs import LineFormatter, PlainFormatter

@@ -55,7 +55,7 @@ from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 from sidekiq_py.engine.upkeep.maintenance import MaintenanceThread
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.engine.upkeep.shutdown_watchdog import ShutdownWatchdog
-from sidekiq_py.errors import ConfigError, ExtensionError, PayloadError, RedisError, RedisReplyError, TerminatedError
+from sidekiq_py.errors import ConfigError, ExtensionError, RedisError, RedisReplyError, TerminatedError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
@@ -66,7 +66,7 @@ from sidekiq_py.redis_access.processes import extension_keys
 from sidekiq_py.registry import Registry
 from sidekiq_py.telemetry import RECOVER
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.payload import parse_job
+from sidekiq_py.wire.payload import parse_job_or_empty
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
 
 if TYPE_CHECKING:
@@ -650,10 +650,7 @@ class Launcher:
             self._aside.call(lambda: RECOVER.emit({"owner": owner, "count": count, "dead": dead}))
 
     def _announce_dead_lettered(self, raw: bytes, error: BaseException, owed: OwedDeath) -> None:
-        try:
-            payload = parse_job(raw)
-        except PayloadError:
-            payload = {}
+        payload = parse_job_or_empty(raw)
         about: dict[str, Any] = {"context": "Poison pill", "jobstr": raw}
         if payload:
             about["job"] = payload

@@ -34,7 +34,6 @@ from sidekiq_py.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     ExtensionError,
-    PayloadError,
     PoisonPillError,
     RedisError,
     RedisReplyError,
@@ -47,7 +46,7 @@ from sidekiq_py.redis_access.job_path import in_flight, recover
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
-from sidekiq_py.wire.payload import dump, parse_job
+from sidekiq_py.wire.payload import dump, parse_job_or_empty
 
 _log = logging.getLogger("sidekiq")
 
@@ -320,7 +319,7 @@ class Recovery:
         Returns:
             False if it is not there any more, or Redis refuses that.
         """
-        now, error, payload = now_seconds(), PoisonPillError(), _readable(entry.raw)
+        now, error, payload = now_seconds(), PoisonPillError(), parse_job_or_empty(entry.raw)
         member = self._dead_member(entry.raw)
         effects: Sequence[in_flight.Effect] = ()
         if self._extensions.minds_bytes(entry.raw):
@@ -360,7 +359,7 @@ class Recovery:
         if (name, entry.field) in self._stuck:
             return
         self._stuck.add((name, entry.field))
-        with log_context(_readable(entry.raw)):
+        with log_context(parse_job_or_empty(entry.raw)):
             _log.error(
                 "a job that has killed its process too often cannot be put into dead, and stays in flight at %s: %s. "
                 "Repair what Redis names (`sidekiq-py doctor` shows keys of a wrong type): then the job goes there by "
@@ -381,7 +380,7 @@ class Recovery:
 
     def _dead_member(self, raw: bytes) -> bytes:
         """The job with the reason why it is dead, for the Web UI; what cannot be read, or written again, stays raw."""
-        payload = _readable(raw)
+        payload = parse_job_or_empty(raw)
         if not payload:
             return raw
         error = PoisonPillError()
@@ -401,10 +400,3 @@ def _from_behind(name: str, names: Sequence[str]) -> list[str]:
     """*names*, which are sorted, from the first behind *name* on, and then those before it."""
     at = bisect_right(names, name)
     return [*names[at:], *names[:at]]
-
-
-def _readable(raw: bytes) -> dict[str, Any]:
-    try:
-        return parse_job(raw)
-    except PayloadError:
-        return {}

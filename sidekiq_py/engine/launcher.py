@@ -63,6 +63,7 @@ from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.processes import extension_keys
+from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import Registry
 from sidekiq_py.telemetry import RECOVER
 from sidekiq_py.wire.dialect import Dialect
@@ -124,6 +125,7 @@ class Launcher:
         self._extensions = program.extensions if extensions is None else extensions
         self._extensions.load_installed()
         self._pool = Pool(config.redis)
+        client.detection.look_by(lambda: versions.shared_infos(self._pool))
         self._state = WorkState()
         self._limits = SoftLimits()
         self._context = JobContext()

@@ -208,7 +208,7 @@ def _start(facts: Facts, name: str, marked: list[str]) -> str:
             facts.redis_cli("SREM", keys.QUEUES, name, keys=1),
         ]
         return (
-            "No worker can be told a name that is no UTF-8. Mend what pushes there, then call the queue NAME, which is to "
-            f"be new, in bash, with redis-cli's options for this Redis: {' && '.join(steps)}"
+            "No worker can be told a name that is no UTF-8. Mend what pushes there, then call the queue NAME, which is "
+            f"to be new, in bash, with redis-cli's options for this Redis: {' && '.join(steps)}"
         )
     return f"Start a worker for it (-q {for_shell(name)}), or give the queue to one that runs."

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.clock import now_seconds, utc_day
 from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.fetcher import Fetcher
-from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.ownership.owed_deaths import NOTHING_OWED, OwedDeath, OwedDeaths
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.report import job_events

@@ -6,8 +6,7 @@ The killed job counts as failed and goes its way from there: retry, or dead, or 
 not recovered as the job of a dead owner, which would run it again at once.
 """
 
-from sidekiq_py.clock import now_seconds
-from sidekiq_py.engine.fetch.settle import utc_day
+from sidekiq_py.clock import now_seconds, utc_day
 from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError, SidekiqError, TerminatedError

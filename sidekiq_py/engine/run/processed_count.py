@@ -17,9 +17,8 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple
 
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.clock import now_seconds, utc_day
 from sidekiq_py.engine.background import background_thread
-from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool

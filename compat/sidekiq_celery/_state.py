@@ -16,6 +16,7 @@ from sidekiq_celery.local import Proxy
 from sidekiq_celery.utils.threads import LocalStack
 
 __all__ = (
+    "AppType",
     "connect_on_app_finalize",
     "current_app",
     "current_task",
@@ -27,6 +28,10 @@ __all__ = (
 
 Finalizer = Callable[[App], Any]
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AppType:
+    """What `Celery` derives from, so that those who must not import it know an app when they see one."""
 
 
 class _OfThread(threading.local):

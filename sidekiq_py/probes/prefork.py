@@ -32,7 +32,7 @@ LIVE, READY, METRICS = "probe-live", "probe-ready", "probe-metrics"
 
 def role(port: int) -> Role:
     """What the process beside the children does, and what the parent answers to it."""
-    return Role(run=lambda parent: _serve(port, parent), obey=lambda text: _GOOD)
+    return Role(run=lambda parent: _serve(port, parent), handle=lambda text: _GOOD)
 
 
 def in_child(parent: Parent) -> Callable[[Launcher, str], str]:

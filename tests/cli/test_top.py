@@ -234,7 +234,8 @@ def test_it_shows_what_comes_and_quits(redis_url, fleet):
 def test_a_picture_that_does_not_change_sends_nothing(redis_url, fleet):
     """So it does not flicker: only the clock and what has changed are sent."""
     with on_screen(redis_url) as top:
-        top.until("QUEUE (2)")
+        top.until("? keys")
+        top.until("q quit")
         top.press("")
         eventually(lambda: len(top.read()) > 20)
 

@@ -57,11 +57,11 @@ def test_a_hook_that_never_returns_stalls_the_heartbeat(
 def test_loops_that_wait_for_their_time_are_not_stalled(launcher: Launcher) -> None:
     """The heartbeat's time is ten seconds, many times the patience of this worker."""
     launcher.start()
-    eventually(lambda: launcher.why_not_fetching() is None)
+    eventually(lambda: launcher.liveness.why_not_fetching() is None)
 
     until = monotonic() + 2.0
     while monotonic() < until:
-        assert launcher.stalled_loops() == []
+        assert launcher.liveness.stalled_loops() == []
         threading.Event().wait(0.1)
 
 
@@ -70,7 +70,7 @@ def test_a_worker_that_leaves_is_live_to_its_end(launcher: Launcher) -> None:
     launcher.start()
     launcher.stop()
 
-    assert launcher.stalled_loops() == []
+    assert launcher.liveness.stalled_loops() == []
 
 
 def test_a_worker_that_starts_is_live_and_not_ready() -> None:

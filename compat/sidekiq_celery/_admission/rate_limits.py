@@ -62,10 +62,10 @@ class RateLimits:
         pool, key = client_of(self._app).pool, rate_key(task.name)
 
         def admit(payload: Payload, dialect: Dialect) -> tuple[bytes, float] | None:
-            marks = payload.get(KEY, {})
-            if self._is_revoked(str(payload.get("jid"))) or not isinstance(marks, dict):
+            task_headers = payload.get(KEY, {})
+            if self._is_revoked(str(payload.get("jid"))) or not isinstance(task_headers, dict):
                 return None
-            is_expected = bool(marks.get(SLOT))
+            is_expected = bool(task_headers.get(SLOT))
             try:
                 slot = slots.take(pool, key, per_second, patience_seconds=_PATIENCE_SECONDS, is_expected=is_expected)
             except RedisReplyError as error:
@@ -74,7 +74,7 @@ class RateLimits:
             if slot.at is None:
                 time.sleep(slot.wait_seconds)
                 return None
-            return dump({**payload, KEY: {**marks, SLOT: True}}, dialect=dialect), slot.at
+            return dump({**payload, KEY: {**task_headers, SLOT: True}}, dialect=dialect), slot.at
 
         return admit
 
@@ -132,10 +132,10 @@ def limit_all(limits: RateLimits, definitions: Iterable[Any], orders: Mapping[st
 
 def _unmark(payload: Payload) -> bool:
     """Take the mark of an appointment out of a payload; False if it has none."""
-    marks = payload.get(KEY)
-    if not isinstance(marks, dict) or SLOT not in marks:
+    task_headers = payload.get(KEY)
+    if not isinstance(task_headers, dict) or SLOT not in task_headers:
         return False
-    rest = {name: value for name, value in marks.items() if name != SLOT}
+    rest = {name: value for name, value in task_headers.items() if name != SLOT}
     if rest:
         payload[KEY] = rest
     else:

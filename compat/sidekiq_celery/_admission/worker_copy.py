@@ -22,7 +22,7 @@ from sidekiq_py.worker import Notices
 if TYPE_CHECKING:
     from sidekiq_celery._wire.context import Context
 
-__all__ = ("RATES_KEY", "RateOrder", "StandingOrders", "countable_rate")
+__all__ = ("RATES_KEY", "RateOrder", "WorkerNotices", "countable_rate")
 
 logger = logging.getLogger("celery.worker.strategy")
 
@@ -37,7 +37,7 @@ _FASTEST_PER_SECOND = 1_000_000.0
 _SLOWEST_PER_SECOND = 1 / (366 * 24 * 3600)
 
 
-class StandingOrders:
+class WorkerNotices:
     """
     The copy of one process.
 

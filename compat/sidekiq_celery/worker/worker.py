@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidekiq_celery import bootsteps, signals
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.log import mlevel
 from sidekiq_celery.utils.nodenames import default_nodename, worker_direct
@@ -20,7 +21,6 @@ from sidekiq_celery.worker.timer import Timer
 from sidekiq_py.errors import SidekiqError
 
 if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
     from sidekiq_celery.events.task_events import TaskEvents
     from sidekiq_py.worker import ScalingPolicy
 
@@ -79,7 +79,7 @@ class WorkController:
 
     app: ClassVar[Any] = None
 
-    def __init__(self, app: "Celery | None" = None, hostname: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, app: App | None = None, hostname: str | None = None, **kwargs: Any) -> None:
         self.app: Any = app or type(self).app  # type: ignore[misc]
         self.hostname = default_nodename(hostname)
         self.exitcode: int | None = None

@@ -36,10 +36,10 @@ class Leader:
     One capsule's. Safe from any thread.
 
     Args:
-        waiters: Used by the leader, or by the keeper while there is none.
+        waiters: Used by the leader, or by the flusher while there is none.
         buffer: Where jobs go.
         settler: Has what is handed in along the way.
-        alarm: Rung when the keeper is to look after open moves.
+        alarm: Rung when the flusher is to look after open moves.
         poll_seconds: So often queues are looked at that nobody waits for.
 
     Attributes:
@@ -139,20 +139,23 @@ class Leader:
         self._signal(_LOOK_UP)
 
     def quiet(self) -> None:
-        """Send the processors away; late arrivals are the keeper's from here on."""
+        """Send the processors away; late arrivals are the flusher's from here on."""
         with self._change:
             self.is_quiet = True
             self._change.wake_all()
         self._quiet.set()
         self.wake()
         give_up_at = monotonic() + _LEADER_EXIT_SECONDS
-        while not self._take_the_lead() and monotonic() < give_up_at:
+        while self._is_led and monotonic() < give_up_at:
             threading.Event().wait(0.001)
 
     @property
     def has_untended_moves(self) -> bool:
-        """Moves are open, and nobody leads who would look after them."""
-        return (not self._is_led or self.is_quiet) and self._waiters.any_open
+        """
+        Moves are open, and nobody leads who would look after them. A leader that was told to go may still be opening
+        one: who reads that connection beside it takes its replies away, and it waits for them until a timeout.
+        """
+        return not self._is_led and self._waiters.any_open
 
     def read_late_arrivals(self) -> None:
         """While nobody leads: what the waiters bring now has no processor free."""
@@ -168,13 +171,6 @@ class Leader:
                 self._change.wake(has_come)
 
     # ---- leading
-
-    def _take_the_lead(self) -> bool:
-        with self._change:
-            if self._is_led:
-                return False
-            self._is_led = True
-            return True
 
     def _lead(self) -> None:
         """

@@ -66,18 +66,18 @@ class OwedDeaths:
         """What to write along with the end of a job that will not be tried again."""
         is_minded = self._must_keep or self._hooks.minds_death(error)
         if not self._is_kept or not is_minded or "class" not in payload:
-            return NOTHING_OWED
+            return OwedDeath(self, None, ())
         text = owed_deaths.record_of(payload, raw, error_class_name(error), error_text(error), self._dialect())
         field = self._new_field()
-        return OwedDeath(field, tuple(owed_deaths.owe(field, text)))
+        return OwedDeath(self, field, tuple(owed_deaths.owe(field, text)))
 
-    def announce(self, owed: "OwedDeath", payload: dict[str, Any], error: BaseException) -> None:
-        """Call the handlers of a death that stands in Redis."""
+    def announce(self, field: bytes | None, payload: dict[str, Any], error: BaseException) -> None:
+        """Call the handlers, and strike off *field*, if the death is written down."""
         self._hooks.announce_death(payload, error)
-        if owed.field is None:
+        if field is None:
             return
         try:
-            owed_deaths.strike_off(self._pool, owed.field)
+            owed_deaths.strike_off(self._pool, field)
         except RedisError as failure:
             _log.warning("death handlers were called, which Redis was not told: they may be called again: %s", failure)
 
@@ -126,7 +126,7 @@ class OwedDeaths:
             if self._hooks.minds_death(error) and owed_deaths.take_over(link, field, new, text):
                 with log_context(death.payload):
                     _log.info("%s was gone before it had called the death handlers", owed_deaths.owner_in(field))
-                yield OwedDeath(new, ()), death.payload, error
+                yield OwedDeath(self, new, ()), death.payload, error
 
     def _new_field(self) -> bytes:
         return owed_deaths.field_of(self._ownership.current.name, next(self._numbers))
@@ -137,18 +137,20 @@ class OwedDeath:
     Handlers that are to be called.
 
     Args:
-        field: Names it in Redis; None: it is not written down.
+        field: Names the death in Redis; None: it is not written down.
         commands: To be sent with the end of the job, where they may fail.
     """
 
-    __slots__ = ("commands", "field")
+    __slots__ = ("_deaths", "_field", "commands")
 
-    def __init__(self, field: bytes | None, commands: tuple[Command, ...]) -> None:
-        self.field = field
+    def __init__(self, deaths: OwedDeaths, field: bytes | None, commands: tuple[Command, ...]) -> None:
+        self._deaths = deaths
+        self._field = field
         self.commands = commands
 
-
-NOTHING_OWED = OwedDeath(None, ())
+    def announce(self, payload: dict[str, Any], error: BaseException) -> None:
+        """Call the handlers."""
+        self._deaths.announce(self._field, payload, error)
 
 
 def _error_of(death: owed_deaths.Death) -> BaseException:

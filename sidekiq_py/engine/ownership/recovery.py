@@ -28,7 +28,7 @@ from typing import Any
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.ownership.host import ProcessPlace, parse_registration
-from sidekiq_py.engine.ownership.owed_deaths import NOTHING_OWED, OwedDeath, OwedDeaths
+from sidekiq_py.engine.ownership.owed_deaths import OwedDeath, OwedDeaths
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.errors import (
     ArgumentTypeError,
@@ -42,7 +42,7 @@ from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.job_path import in_flight, recover
+from sidekiq_py.redis_access.job_path import in_flight, recover, settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
@@ -119,7 +119,7 @@ class Recovery:
         dialect: Callable[[], Dialect],
         extensions: LoadedExtensions | None = None,
         owed: OwedDeaths | None = None,
-        on_dead_lettered: Callable[[bytes, BaseException, OwedDeath], Any] = lambda raw, error, owed: None,
+        on_dead_lettered: Callable[[bytes, BaseException, OwedDeath | None], Any] = lambda raw, error, owed: None,
         on_owed_death: Callable[[OwedDeath, dict[str, Any], BaseException], Any] = lambda owed, payload, error: None,
         on_recovered: Callable[[str, int, int], Any] = lambda owner, count, dead: None,
     ) -> None:
@@ -203,7 +203,7 @@ class Recovery:
         """Let go of the connection."""
         self._link.close()
 
-    def bury(self, *names: str, within_seconds: float = math.inf) -> int:
+    def declare_dead(self, *names: str, within_seconds: float = math.inf) -> int:
         """Owners are known to be dead: bring their jobs back at once, before those of others."""
         until = monotonic() + within_seconds
         for page in _pages(names):
@@ -321,14 +321,14 @@ class Recovery:
         """
         now, error, payload = now_seconds(), PoisonPillError(), parse_job_or_empty(entry.raw)
         member = self._dead_member(entry.raw)
-        effects: Sequence[in_flight.Effect] = ()
+        effects: Sequence[settle_script.Effect] = ()
         if self._extensions.minds_bytes(entry.raw):
             end = JobEnd("dead", payload, entry.raw, entry.queue, now, self._dialect(), error, member=member, score=now)
             try:
                 effects = self._extensions.end_effects(end)
             except ExtensionError as failure:
                 _log.error("%s; the job is kept in dead", failure)
-        owed = NOTHING_OWED if self._owed is None else self._owed.owe(payload, entry.raw, error)
+        owed = self._owed.owe(payload, entry.raw, error) if self._owed is not None else None
         try:
             was_there = in_flight.settle(
                 self._link,
@@ -337,7 +337,7 @@ class Recovery:
                 # Theirs first: where a verb fails as it writes, the job must not be in both places.
                 vital=[*effects, add_to_dead(member, now)],
                 counters=[
-                    *owed.commands,
+                    *(owed.commands if owed is not None else ()),
                     in_flight.clear_suspect_command(entry.raw),
                     *trim_dead(now, DeadLimits(self._config.dead_max_jobs, self._config.dead_timeout_seconds)),
                 ],

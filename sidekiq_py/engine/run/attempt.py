@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from sidekiq_py.clock import now_seconds, utc_day
 from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.fetcher import Fetcher
-from sidekiq_py.engine.ownership.owed_deaths import NOTHING_OWED, OwedDeath, OwedDeaths
+from sidekiq_py.engine.ownership.owed_deaths import OwedDeath, OwedDeaths
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.report.job_context import JobContext
@@ -29,7 +29,7 @@ from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.outcome import Attempt, EndKind, Outcome, Question
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import job_counts, settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.registry import JobDefinition, Registry
@@ -158,10 +158,10 @@ class Surroundings:
             is_failure = not (is_success(error) or retry.is_caused_by_shutdown(error))
             job_events.raised(payload, queue, self.identity, seconds, error, is_failure=is_failure)
 
-    def deaths_owed(self, outcome: Outcome, raw: bytes, error: BaseException | None) -> OwedDeath:
+    def death_owed(self, outcome: Outcome, raw: bytes, error: BaseException | None) -> OwedDeath | None:
         """What is to be written along with this outcome, so that the death handlers are called whatever happens."""
         if not outcome.announce_death or error is None:
-            return NOTHING_OWED
+            return None
         return self.owed.owe(outcome.payload, raw, error)
 
     def after_failure(
@@ -204,7 +204,7 @@ class AttemptEnd:
         around = self._around
         now = now_seconds()
         text = f"the job has {len(unit.raw):,} bytes, and max_job_bytes is {around.config.max_job_bytes:,}"
-        effects: Sequence[in_flight.Effect] = ()
+        effects: Sequence[settle_script.Effect] = ()
         if around.registry.on_too_large is not None:
             text, effects = around.registry.on_too_large(unit.raw)
         context = {"context": "A job is kept in dead, unread", "jobstr": unit.raw[:_SHOWN_BYTES]}
@@ -268,10 +268,10 @@ class AttemptEnd:
         around = self._around
         now = now_seconds()
         outcome = None
-        if definition.conclude is not None:
+        if definition.decide_outcome is not None:
             attempt = Attempt(unit.raw, payload, unit.queue, result, None, around.config, around.dialect(), now)
             try:
-                outcome = definition.conclude(attempt)
+                outcome = definition.decide_outcome(attempt)
             except Exception as error:  # noqa: BLE001 — a job whose end cannot be decided has not ended
                 self._fail(unit, payload, None, error, seconds)
                 return
@@ -289,7 +289,7 @@ class AttemptEnd:
     ) -> None:
         around = self._around
         now = now_seconds()
-        effects: Sequence[in_flight.Effect] = ()
+        effects: Sequence[settle_script.Effect] = ()
         # Of any other outcome `_carry_out` tells them.
         if (outcome is None or outcome.kind == "done") and around.extensions.minds(payload):
             try:
@@ -316,12 +316,12 @@ class AttemptEnd:
         if may_wait:
             seconds = 0.0
         if outcome is None and effects:
-            self._finish(unit, payload, effects, in_flight.count_commands(utc_day(now), failed=False), seconds)
+            self._finish(unit, payload, effects, job_counts.count_commands(utc_day(now), failed=False), seconds)
         elif outcome is None:
             self.acknowledge(unit, payload, seconds)
         elif outcome.kind == "done" and outcome.afterwards is None:
             # Like any success it may wait a moment for others, as nobody waits for word of it.
-            counters: Sequence[in_flight.Effect] = in_flight.count_commands(utc_day(now), failed=False)
+            counters: Sequence[settle_script.Effect] = job_counts.count_commands(utc_day(now), failed=False)
             if outcome.trims:
                 counters = [*outcome.trims, *counters]
             self._finish(unit, payload, outcome.vital, counters, seconds, outcome.question)
@@ -332,8 +332,8 @@ class AttemptEnd:
         self,
         unit: UnitOfWork,
         payload: Payload,
-        vital: Sequence[in_flight.Effect],
-        counters: Sequence[in_flight.Effect],
+        vital: Sequence[settle_script.Effect],
+        counters: Sequence[settle_script.Effect],
         seconds: float,
         question: Question | None = None,
     ) -> None:
@@ -356,14 +356,14 @@ class AttemptEnd:
             self._around.hooks.report(failure, context)
             now = now_seconds()
             vital = [*self._ends_of_dead(unit, failure, now), add_to_dead(unit.raw, now)]
-            counters = in_flight.count_commands(utc_day(now), failed=True)
+            counters = job_counts.count_commands(utc_day(now), failed=True)
             settle_or_leave(lambda: self._fetcher.settle(unit, vital, counters), unit)
 
     def _minded(self, unit: UnitOfWork) -> Payload:
         """The payload where extensions mind it, for a job that was not read on its way."""
         return parse_job_or_empty(unit.raw) if self._around.extensions.minds_bytes(unit.raw) else {}
 
-    def _ends_of_dead(self, unit: UnitOfWork, error: BaseException, now: float) -> Sequence[in_flight.Effect]:
+    def _ends_of_dead(self, unit: UnitOfWork, error: BaseException, now: float) -> Sequence[settle_script.Effect]:
         """What extensions write where a job's bytes go to `dead`; nothing where they fail once more."""
         around, payload = self._around, self._minded(unit)
         if not around.extensions.minds(payload):
@@ -421,9 +421,10 @@ class AttemptEnd:
                 outcome, payload, unit.raw, unit.queue, error=error, seconds=seconds, now=now
             )
         has_failed = outcome.kind != "done"
-        counters = in_flight.count_commands(utc_day(now), failed=has_failed)
-        owed = around.deaths_owed(outcome, unit.raw, error)
-        was_ours = self._fetcher.settle(unit, outcome.vital, [*owed.commands, *outcome.trims, *counters])
+        counters = job_counts.count_commands(utc_day(now), failed=has_failed)
+        owed = around.death_owed(outcome, unit.raw, error)
+        others = [*outcome.trims, *counters] if owed is None else [*owed.commands, *outcome.trims, *counters]
+        was_ours = self._fetcher.settle(unit, outcome.vital, others)
         if not was_ours:
             _log.info("a job ended that was given to somebody else meanwhile; nothing was written: %s", unit)
             return
@@ -433,15 +434,15 @@ class AttemptEnd:
             # What is no job at all has been reported as such on the way here.
             tell = around.hooks.tell if outcome.is_logged else around.hooks.report
             tell(error, {"context": "Job raised exception", "job": payload, "jobstr": unit.raw})
-        if outcome.announce_death and error is not None:
-            around.owed.announce(owed, outcome.payload, error)
+        if owed is not None and error is not None:
+            owed.announce(outcome.payload, error)
         if outcome.afterwards is not None:
             try:
                 outcome.afterwards()
             except RedisError as failure:
                 _log.warning("a job has ended, and what was to follow its end was not done: %s", failure)
 
-    def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[in_flight.Effect, ...]) -> None:
+    def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[settle_script.Effect, ...]) -> None:
         """
         Back to its queue, or *other*, what the job itself has in its place.
 
@@ -464,19 +465,19 @@ class AttemptEnd:
         except Exception as error:  # noqa: BLE001 — a client middleware that raises must not keep the job in flight
             self._fail(unit, payload, definition, error)
             return
-        vital: list[in_flight.Effect] = []
+        vital: list[settle_script.Effect] = []
         if again is not None:
             vital = [("SADD", keys.QUEUES, again.queue), ("LPUSH", keys.queue(again.queue), again.payload)]
             if again.score is not None:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
         # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
-        self._fetcher.settle(unit, [*ends, *vital], in_flight.count_commands(utc_day(now_seconds()), failed=True))
+        self._fetcher.settle(unit, [*ends, *vital], job_counts.count_commands(utc_day(now_seconds()), failed=True))
         if SETTLE.handlers:
             job_events.settled("interrupted", payload, unit.raw, unit.queue)
 
     def _ends_of_interrupted(
         self, unit: UnitOfWork, payload: Payload, seconds: float, kind: EndKind
-    ) -> Sequence[in_flight.Effect]:
+    ) -> Sequence[settle_script.Effect]:
         around = self._around
         if not around.extensions.minds(payload):
             return ()
@@ -485,7 +486,7 @@ class AttemptEnd:
         return around.extensions.end_effects(end)
 
 
-def _push_back(unit: UnitOfWork) -> list[in_flight.Effect]:
+def _push_back(unit: UnitOfWork) -> list[settle_script.Effect]:
     return [("SADD", keys.QUEUES, unit.queue), ("RPUSH", keys.queue(unit.queue), unit.raw)]
 
 

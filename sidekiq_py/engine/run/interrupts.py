@@ -51,7 +51,7 @@ class Guard:
     """
 
     __slots__ = (
-        *("_condemned", "_is_main_thread", "_lock", "_thread_id", "_sent_signal", "_is_terminated"),
+        *("_terminated", "_is_main_thread", "_lock", "_thread_id", "_sent_signal", "_has_raised"),
         *("is_requested", "performing"),
     )
 
@@ -61,15 +61,15 @@ class Guard:
         self._is_main_thread = threading.current_thread() is threading.main_thread()
         self.performing: UnitOfWork | None = None
         self.is_requested = False
-        self._condemned: UnitOfWork | None = None
-        # Of the condemned job: what it was sent after another process had settled it; and Terminated was raised in it.
+        self._terminated: UnitOfWork | None = None
+        # Of the terminated job: what it was sent after another process had settled it; and Terminated was raised in it.
         self._sent_signal: int | None = None
-        self._is_terminated = False
+        self._has_raised = False
 
     @property
-    def is_condemned(self) -> bool:
+    def is_terminated(self) -> bool:
         """The job that runs, or has just ended, is to be ended from outside."""
-        return self._condemned is not None
+        return self._terminated is not None
 
     def interrupt(self, unit: UnitOfWork, kind: type[BaseException]) -> bool:
         """Raise *kind* in the thread if it performs *unit*. From any other thread."""
@@ -90,46 +90,46 @@ class Guard:
             signal.pthread_kill(self._thread_id, WAKE)
             threading.Event().wait(pause)
 
-    def condemn(self, unit: UnitOfWork, tell: Callable[[], None]) -> bool:
+    def terminate(self, unit: UnitOfWork, tell: Callable[[], None]) -> bool:
         """
-        Call *tell* if the thread performs *unit*, which cannot end meanwhile. When it ends it finds `is_condemned`, and
-        calls `pardon`. From any other thread.
+        Call *tell* if the thread performs *unit*, which cannot end meanwhile. When it ends it finds `is_terminated`,
+        and calls `pardon`. From any other thread.
         """
         with self._lock:
             self.is_requested = True
             if self.performing is not unit:
                 return False
             tell()
-            self._condemned = unit
+            self._terminated = unit
             return True
 
     def pardon(self) -> tuple[int | None, bool]:
         """
-        The condemned job has ended. From the thread itself, after `absorb`.
+        The terminated job has ended. From the thread itself, after `absorb`.
 
         Returns:
             The signal that it was sent, if another process has settled it; whether Terminated was raised in it.
         """
-        said = self._sent_signal, self._is_terminated
-        self._condemned = self._sent_signal = None
-        self._is_terminated = False
+        said = self._sent_signal, self._has_raised
+        self._terminated = self._sent_signal = None
+        self._has_raised = False
         return said
 
     def send_signal(self, number: int, send: Callable[[int], None]) -> None:
         """
-        Have a signal reach the condemned job, which another process has settled; it may survive that.
+        Have a signal reach the terminated job, which another process has settled; it may survive that.
 
         What ends a process of Celery's raises Terminated, unless the program has a handler of its own. Everything else
         is sent, and does what the program or the system has for it; but for what a worker of ours would take for an
         order to itself: the job goes on, as Celery's does at SIGINT. From any other thread.
         """
         with self._lock:
-            unit = self._condemned
+            unit = self._terminated
             if unit is None or self.performing is not unit:
                 return
             self._sent_signal = number
             is_exit = number in _ENDS_THE_JOB and not has_handler_of_program(number)
-            self._is_terminated = self._is_terminated or is_exit
+            self._has_raised = self._has_raised or is_exit
             if not is_exit and not is_watched(number):
                 send(number)
         if is_exit:

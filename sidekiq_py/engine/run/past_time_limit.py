@@ -13,7 +13,7 @@ from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError, 
 from sidekiq_py.logs import log_context
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import in_flight, job_counts
 from sidekiq_py.telemetry import SETTLE
 from sidekiq_py.wire.payload import parse_job
 
@@ -52,8 +52,10 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
         outcome = around.after_failure(raw, queue, error, definition, now)
         outcome = around.with_ends_of_extensions(outcome, payload, raw, queue, error=error, seconds=0.0, now=now)
     has_failed = outcome.kind != "done"
-    owed = around.deaths_owed(outcome, raw, error)
-    counters = [*owed.commands, *outcome.trims, *in_flight.count_commands(utc_day(now), failed=has_failed)]
+    owed = around.death_owed(outcome, raw, error)
+    counters = [*outcome.trims, *job_counts.count_commands(utc_day(now), failed=has_failed)]
+    if owed is not None:
+        counters = [*owed.commands, *counters]
 
     def settle(link: Link) -> bool:
         return in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters, listed=listed)
@@ -73,8 +75,8 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
     with log_context(payload):
         tell = around.hooks.tell if outcome.is_logged else around.hooks.report
         tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
-        if outcome.announce_death:
-            around.owed.announce(owed, outcome.payload, error)
+        if owed is not None:
+            owed.announce(outcome.payload, error)
     return True
 
 

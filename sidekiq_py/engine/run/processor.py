@@ -51,10 +51,6 @@ _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = 1.0
 
 
-def _nothing() -> None:
-    pass
-
-
 class AsyncExecutor(Protocol):
     """Where `async def` jobs run."""
 
@@ -103,7 +99,7 @@ class Processor:
         self._ended: UnitOfWork | None = None
         self._thread = background_thread(name, self._run)
         self._is_here = False
-        self._after_each: Callable[[], None] = _nothing
+        self._after_each: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Processor {self._thread.name} tid={self._tid}>"
@@ -144,15 +140,15 @@ class Processor:
         unit = only or self.running
         return unit is not None and self._guard is not None and self._guard.interrupt(unit, kind)
 
-    def condemn(self, unit: UnitOfWork, signal_number: int) -> bool:
+    def terminate(self, unit: UnitOfWork, signal_number: int) -> bool:
         """Have *unit* settled as ended from outside, and then `send_signal`. False: it has ended, or nobody can."""
         guard, watch = self._guard, self._watch
         if guard is None or watch is None:
             return False
-        return guard.condemn(unit, lambda: watch.terminate(unit, signal_number))
+        return guard.terminate(unit, lambda: watch.terminate(unit, signal_number))
 
     def send_signal(self, number: int, send: Callable[[int], None]) -> None:
-        """The condemned job has been settled by another process: have the signal reach it."""
+        """The terminated job has been settled by another process: have the signal reach it."""
         if self._guard is not None:
             self._guard.send_signal(number, send)
 
@@ -170,7 +166,7 @@ class Processor:
                 threading.Event().wait(_PAUSE_SECONDS)
 
     def _work(self) -> None:
-        take = self._fetcher.take
+        take, after_each = self._fetcher.take, self._after_each
         while (unit := take()) is not None:
             self._unit = unit
             try:
@@ -180,7 +176,8 @@ class Processor:
             finally:
                 self._around.state.running.pop(self._tid, None)
             self._unit = None
-            self._after_each()
+            if after_each is not None:
+                after_each()
 
     def _give_back(self) -> None:
         """What this thread had in hand when it failed goes back to its queue, unless its end has been handed in."""
@@ -245,10 +242,10 @@ class Processor:
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
         """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""
-        verdict = self._foreign.verdict(unit, payload)
-        if verdict is None:
+        decision = self._foreign.decide(unit, payload)
+        if decision is None:
             return False
-        policy, error = verdict
+        policy, error = decision
         if policy == "bury":
             self._settle(unit, lambda: self._ending.buried(unit, payload, error))
         else:
@@ -263,23 +260,23 @@ class Processor:
         around = self._around
         now = now_seconds()
         try:
-            verdict = self._extensions.admission(FetchedJob(payload, unit.raw, unit.queue, now, around.dialect()))
+            decision = self._extensions.admission(FetchedJob(payload, unit.raw, unit.queue, now, around.dialect()))
         except ExtensionError as error:
             at = now + self._held_up.pause_seconds(payload)
             around.hooks.report(error, {"context": "The job waits and is tried again", "job": payload})
-            verdict = Postpone(at, str(error))
-        if verdict is None:
+            decision = Postpone(at, str(error))
+        if decision is None:
             self._held_up.forget(payload)
             return False
-        if isinstance(verdict, Postpone):
-            at = verdict.at
-            self._held_up.note(payload, verdict.reason)
+        if isinstance(decision, Postpone):
+            at = decision.at
+            self._held_up.note(payload, decision.reason)
             self._settle(unit, lambda: self._ending.postponed(unit, at))
-        elif isinstance(verdict, Drop):
-            reason = verdict.reason
+        elif isinstance(decision, Drop):
+            reason = decision.reason
             self._settle(unit, lambda: self._ending.invalidated(unit, payload, reason))
         else:
-            reason = verdict.reason
+            reason = decision.reason
             self._settle(unit, lambda: self._ending.buried(unit, payload, DeadLetteredError(reason)))
         return True
 
@@ -328,9 +325,14 @@ class Processor:
             watch.end()
         seconds = monotonic() - started
         if failure is None:
-            is_plain = not is_minded and definition.conclude is None
+            is_plain = not is_minded and definition.decide_outcome is None
             if is_plain and (not self._extensions.minded_runs or not self._extensions.minds(payload)):
-                self._acknowledge(unit, payload, seconds)
+                # That it succeeded is all there is to write.
+                try:
+                    self._ending.acknowledge(unit, payload, seconds)
+                except RedisError as error:
+                    tell_left_behind(unit, error)
+                self._ended = unit
             else:
                 self._succeed(unit, payload, definition, seconds)
             if JOB_STOP.handlers:
@@ -344,14 +346,6 @@ class Processor:
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
         around.context.leave()
         del running[self._tid]
-
-    def _acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
-        """It succeeded, and that is all there is to write."""
-        try:
-            self._ending.acknowledge(unit, payload, seconds)
-        except RedisError as error:
-            tell_left_behind(unit, error)
-        self._ended = unit
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
         result, self._result = self._result, None
@@ -386,11 +380,11 @@ class Processor:
         leave_if_forked(self._pid, failure)
         if guard.is_requested:
             guard.absorb()
-        if guard.is_condemned:
-            failure = self._after_condemned(guard, failure)
+        if guard.is_terminated:
+            failure = self._after_terminated(guard, failure)
         return failure
 
-    def _after_condemned(self, guard: Guard, failure: BaseException | None) -> BaseException | None:
+    def _after_terminated(self, guard: Guard, failure: BaseException | None) -> BaseException | None:
         """A job has ended that was to be ended from outside; what it has failed by."""
         signal_number, is_terminated = guard.pardon()
         watch = self._watch

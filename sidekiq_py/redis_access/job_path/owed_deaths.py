@@ -14,7 +14,7 @@ from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadErro
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.in_flight import SETTLE
+from sidekiq_py.redis_access.job_path.settle_script import SETTLE
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import dump, parse_job

@@ -130,7 +130,7 @@ def test_commands_of_the_program_are_answered(worker: Asked) -> None:
 
     odd = worker.broadcast("dump_odd")
     assert (odd["object"], odd["bytes"], odd["5"]) == ("<Odd>", "b'\\xff'", [1, "<Odd>"])
-    assert "state.steward" in worker.broadcast("wants_a_consumer")["error"]
+    assert "state.remote_control" in worker.broadcast("wants_a_consumer")["error"]
 
 
 def test_what_cannot_be_done_is_said(worker: Asked) -> None:

@@ -58,8 +58,8 @@ def test_what_a_process_that_has_gone_owed_is_called_once(
     redis_client.hset("sidekiq_py:owners", "me:1:b:1", "{}")
 
     assert [*other.take_over(link)] == []
-    for death in taken:
-        one.announce(*death)
+    for owed, *death in taken:
+        owed.announce(*death)
     [(payload, error)] = told
     assert payload == JOB
     assert isinstance(error, LateDeathError)

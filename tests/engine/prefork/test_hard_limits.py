@@ -128,7 +128,7 @@ def test_a_job_that_survives_its_signal_is_ended_by_its_hard_limit(family: Famil
 
     assert family.hears(child) == ["SIGNAL 15"]
     assert (child.state, child.limit.seconds, child.limit.is_settled) == (State.READY, "60.0", True)
-    assert family.state(child) == "S"
+    eventually(lambda: family.state(child) == "S")
     child.limit.due = monotonic()
     family.limits.step()
     assert family.is_killed(child)

@@ -17,11 +17,6 @@ def now_seconds() -> float:
     return time.time()
 
 
-def now_ms() -> int:
-    """Whole milliseconds since the epoch, as Sidekiq 8 stores times."""
-    return time.time_ns() // 1_000_000
-
-
 def utc_day(now: float) -> str:
     """The UTC date of an epoch time, as in the names of the daily counters."""
     return _day(int(now // _DAY_SECONDS))

@@ -77,7 +77,10 @@ def run_here(worker: Any, config: Config) -> int:
     if worker.pool_name == "solo":
         be_process_of_tasks(worker, program_hooks)
     program_hooks.on("exit")(worker.on_stopped)
+    probes = remote_control_host.answer_probes(worker)
     launcher = make_launcher(worker, config)
+    if probes is not None:
+        probes.launcher = launcher
     start_remote_control = remote_control_host.beside(worker, launcher)
     worker.thread_policy = scaling_policy(worker)
 

@@ -12,6 +12,7 @@ from sidekiq_celery.worker.plain_values import plain
 from sidekiq_py.api import JobSet, RetrySet, ScheduledSet
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import parse_job
+from sidekiq_py.redaction import current
 
 __all__ = ("job_info", "waiting_jobs")
 
@@ -32,7 +33,7 @@ def job_info(
     is_acknowledged: bool = False,
 ) -> dict[str, Any]:
     """
-    A job in the shape of Celery's `inspect`, in types that JSON has.
+    A job in the shape of Celery's `inspect`, in types that JSON has, without what the program hides.
 
     Args:
         raw: Its payload.
@@ -45,7 +46,7 @@ def job_info(
     task_headers: Any = payload.get("celery")
     task_headers = task_headers if isinstance(task_headers, dict) else {}
     name = str(payload.get("wrapped") or payload["class"])
-    args, kwargs = _arguments(app, payload)
+    args, kwargs = (current().arguments(given, name) for given in _arguments(app, payload))
     return {
         "id": payload.get("jid"),
         "name": task_headers.get("shadow") or name,

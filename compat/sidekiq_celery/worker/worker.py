@@ -63,6 +63,7 @@ class WorkController:
         beat: Run beat beside it.
         schedule_filename, scheduler: Of that beat.
         autoscale: The most and the least processes, or threads; also as a text with a comma.
+        probe_port: Answer `/live`, `/ready` and `/metrics` by HTTP there; not in Celery.
         task_events: Tell monitors what becomes of tasks.
         without_heartbeat: Tell them nothing of the worker.
         heartbeat_interval: Seconds, between what they are told of it.
@@ -116,9 +117,11 @@ class WorkController:
         without_heartbeat: bool = False,
         heartbeat_interval: float | None = None,
         autoscale: Any = None,
+        probe_port: int | None = None,
         **kwargs: Any,
     ) -> None:
         """Take options, else settings."""
+        self.probe_port = probe_port
         either = self.app.either
         self.loglevel: Any = mlevel(loglevel)
         self.logfile = logfile

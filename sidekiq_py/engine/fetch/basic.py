@@ -17,6 +17,7 @@ from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.fetch.fetcher import note_fetched
 from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.logs import counted
 from sidekiq_py.outcome import Question
@@ -84,6 +85,11 @@ class BasicFetcher:
             if unit is not None:
                 return unit
         return None
+
+    @property
+    def pulse(self) -> Pulse:
+        """Rests: each processor asks for itself, for two seconds at a time, and none waits for another."""
+        return Pulse()
 
     @property
     def reserved(self) -> list[UnitOfWork]:

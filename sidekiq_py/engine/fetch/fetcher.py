@@ -10,6 +10,7 @@ from typing import Protocol
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight
@@ -79,6 +80,10 @@ class Fetcher(Protocol):
 
     def take(self) -> UnitOfWork | None:
         """The next job to run; waits for one. None: stop."""
+
+    @property
+    def pulse(self) -> Pulse:
+        """Of fetching, while a processor is idle."""
 
     @property
     def reserved(self) -> list[UnitOfWork]:

@@ -33,6 +33,7 @@ from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.fetch.trouble import Trouble
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -196,6 +197,11 @@ class ReliableFetcher:
                 jobs.appendleft(unit)
                 self._alarm.arm()
                 raise
+
+    @property
+    def pulse(self) -> Pulse:
+        """See `Fetcher`."""
+        return self._leader.pulse
 
     @property
     def reserved(self) -> list[UnitOfWork]:

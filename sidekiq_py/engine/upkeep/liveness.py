@@ -15,7 +15,9 @@ _TIMEOUTS_IN_A_TURN = 3
 class Loop(Protocol):
     """A part with a thread that turns."""
 
-    pulse: Pulse
+    @property
+    def pulse(self) -> Pulse:
+        """When it turns next."""
 
 
 class Liveness:
@@ -27,16 +29,24 @@ class Liveness:
         pool: To its Redis.
         downtime: Of that Redis.
         loops: Its own, by name.
+        fetching: Those of its own that end when the process takes no more jobs.
         stall_seconds: How long one may take for a turn.
     """
 
     def __init__(
-        self, life: LifeCycle, pool: Pool, downtime: Downtime, loops: Mapping[str, Loop], stall_seconds: float
+        self,
+        life: LifeCycle,
+        pool: Pool,
+        downtime: Downtime,
+        loops: Mapping[str, Loop],
+        fetching: Mapping[str, Loop],
+        stall_seconds: float,
     ) -> None:
         self._life = life
         self._pool = pool
         self._downtime = downtime
         self._loops = loops
+        self._fetching = fetching
         # A Redis that hangs holds a loop up for so long.
         self._patience_seconds = stall_seconds + _TIMEOUTS_IN_A_TURN * pool.settings.socket_timeout_seconds
 
@@ -49,13 +59,8 @@ class Liveness:
         """
         if self._life.is_stopping:
             return []
-        # The poller ends when the process takes no more jobs.
-        ended = {"poller"} if self._life.is_quieting else set()
-        return [
-            name
-            for name, loop in self._loops.items()
-            if name not in ended and loop.pulse.overdue_seconds > self._patience_seconds
-        ]
+        loops = self._loops if self._life.is_quieting else {**self._loops, **self._fetching}
+        return [name for name, loop in loops.items() if loop.pulse.overdue_seconds > self._patience_seconds]
 
     def why_not_fetching(self) -> str | None:
         """Why this process takes no jobs now, or None. Asks nobody."""

@@ -9,7 +9,7 @@ REDIS ?=
 ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test test-all lint structure interop celery-tests celery-tools pictures demo bench clean
+.PHONY: help setup packages test test-all lint structure interop celery-tests celery-tools kill-report pictures demo bench clean
 
 help: ## Show this list
 	@echo "make <target>:"
@@ -27,7 +27,7 @@ packages:
 test: setup ## Every check: the wheel, style, types, imports, all tests, beside Sidekiq 6.4 and 8.1 (CI=true: nothing may be skipped)
 	@.ci/test $(TESTS)
 
-test-all: setup ## That, the other releases, lowest dependencies, none of the extras, the sdist, Celery's own tests: over an hour
+test-all: setup ## That, the other releases, lowest dependencies, Python 3.13 and 3.14, none of the extras, the sdist, Celery's own tests: over an hour
 	@.ci/all
 
 lint: .venv/installed ## Style, types and the directions of imports
@@ -44,6 +44,9 @@ celery-tests: setup ## Celery's own tests under the import alias, some twenty mi
 
 celery-tools: setup ## ddtrace, New Relic, django-structlog and Airflow, each with Celery and under the alias, side by side
 	@$(PYTHON_HERE) -m interop_tests.celery_tools $(ARGUMENTS)
+
+kill-report: setup ## Campaigns of kills and other faults, which go on where they stopped; writes docs/reliability.md. ARGUMENTS="--campaign NAME --minutes 10"
+	@$(PYTHON_HERE) -m kill_report $(ARGUMENTS)
 
 pictures: setup ## Ruby's Web UI over Python and Ruby at work, photographed for docs/images
 	@.ci/roots && $(PYTHON_HERE) -m interop_tests.screenshots

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import redis
 
@@ -16,8 +15,8 @@ from bench import ground
 from interop_tests import roots
 
 SIDES = ("ours", "ruby")
-SERVER_CORE, OTHER_CORE = 0, 1
 _START_SECONDS = 180
+SETTLE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +41,9 @@ class Server:
 @contextmanager
 def pinned_server() -> Iterator[Server]:
     """A server on one core; this process, and so all it starts from now on, is kept on the other one."""
-    mine = os.sched_getaffinity(0)
     # Beside a fleet at work on the same core an answer may be waited for longer than redis-py's 5 s.
-    with ground.redis_server() as url, redis.Redis.from_url(url, socket_timeout=60) as client:
-        info: dict[str, Any] = client.info("server")
-        try:
-            if {SERVER_CORE, OTHER_CORE} <= mine:
-                os.sched_setaffinity(info["process_id"], {SERVER_CORE})
-                os.sched_setaffinity(0, {OTHER_CORE})
-            yield Server(info["tcp_port"], client)
-        finally:
-            os.sched_setaffinity(0, mine)
+    with ground.pinned_redis_server() as url, redis.Redis.from_url(url, socket_timeout=60) as client:
+        yield Server(int(client.info("server")["tcp_port"]), client)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +139,7 @@ def fleet(side: str, shape: Shape, server: Server) -> Iterator[None]:
                 log.seek(0)
                 raise RuntimeError(f"the fleet of {side} ended: {log.read().decode(errors='replace')[-2000:]}")
             # The last one has said that it is there, and starts its threads.
-            time.sleep(2)
+            time.sleep(SETTLE_SECONDS)
             yield
         finally:
             ground.end(process)

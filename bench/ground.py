@@ -16,6 +16,7 @@ import redis
 
 ROOT = Path(__file__).resolve().parent.parent
 QUEUE = "queue:default"
+SERVER_CORE, OTHER_CORE = 0, 1
 
 
 def free_port() -> int:
@@ -40,6 +41,25 @@ def redis_server() -> Iterator[str]:
         client.close()
         server.kill()
         server.wait()
+
+
+@contextmanager
+def pinned_redis_server() -> Iterator[str]:
+    """
+    The same on a core of its own; this process, and so all it starts from now on, is kept on the other one.
+
+    Unpinned, a round trip takes half as long or twice as long, as server and client happen to share a core or not.
+    `perform_async` came out anywhere between 32 % and 110 % of a bare loop's rate, and pinned between 92 % and 94 %.
+    """
+    mine = os.sched_getaffinity(0)
+    with redis_server() as url, redis.Redis.from_url(url) as client:
+        try:
+            if {SERVER_CORE, OTHER_CORE} <= mine:
+                os.sched_setaffinity(client.info("server")["process_id"], {SERVER_CORE})
+                os.sched_setaffinity(0, {OTHER_CORE})
+            yield url
+        finally:
+            os.sched_setaffinity(0, mine)
 
 
 def _answers(client: "redis.Redis[bytes]") -> bool:

@@ -18,6 +18,11 @@ def no_op(number: int, text: str) -> None:
     """Nothing."""
 
 
+@sidekiq.job(name="Large")
+def large(text: str) -> None:
+    """Nothing with much."""
+
+
 @sidekiq.job(name="Sleeper")
 def sleeper(number: int, text: str) -> None:
     """A tenth of a second in which nothing is done."""

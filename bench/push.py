@@ -1,9 +1,9 @@
 """
 How fast do jobs go in?
 
-Makers in turn on one Redis, a thousand calls each: a bare loop over a redis-py `Connection` that sends the same bytes
-    and reads the replies, `perform_async`, and Ruby's; then `perform_bulk` of 100,000 and Ruby's `push_bulk`. Round
-    trips have a fast and a slow state, so each ratio is the median of neighbours.
+Makers in turn on one core, and one Redis on another, a thousand calls each: a bare loop over a redis-py `Connection`
+that sends the same bytes and reads the replies, `perform_async`, and Ruby's; then `perform_bulk` of 100,000 and Ruby's
+`push_bulk`. Each ratio is the median of neighbours.
 """
 
 import json
@@ -163,7 +163,7 @@ def in_bulk(client: Any, ruby: Callable[[str, int], Times] | None) -> list[tuple
 
 def run() -> list[tuple[str, str]]:
     """The rows of the table."""
-    with ground.redis_server() as url, redis.Redis.from_url(url) as client, ruby_maker(url) as ruby:
+    with ground.pinned_redis_server() as url, redis.Redis.from_url(url) as client, ruby_maker(url) as ruby:
         sidekiq.configure(redis_url=url, sidekiq_version="6.4.1")
         if ruby is not None:
             ruby("async", CALLS)

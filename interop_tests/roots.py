@@ -1,7 +1,8 @@
 """
-Debian's releases as folders, each with the Ruby, Sidekiq, Rails and Redis that it ships, and one with a browser.
+Debian's releases as folders, each with the Ruby, Sidekiq, Rails and Redis that it ships; one with a browser, and two
+with a Python, on which `.ci/pythons` runs the tests.
 
-    python -m interop_tests.roots [SUITE …] [browser] [--again]
+    python -m interop_tests.roots [SUITE …] [browser] [python-trixie] [python-forky] [--again]
 
 unpacks what is missing (some 10 s and 120 MB a suite, 20 s and 780 MB for the browser) and prints what came. The
 folders are kept in `$SIDEKIQ_PY_ROOTS`, by default `~/.cache/sidekiq_py/roots`. Nothing is installed on the machine
@@ -48,6 +49,10 @@ print JSON.generate(sidekiq: Sidekiq::VERSION, ruby: RUBY_VERSION, json: JSON::V
 _BROWSER = ("base-files", "coreutils", "dash", "libc-bin", "chromium", "chromium-driver", "fonts-liberation")
 _ASK_BROWSER = """printf '{"chromium": "%s"}' "$(chromedriver --version | cut -d ' ' -f 2)\""""
 
+# A Python, and what tests start beside it.
+_PYTHON = ("base-files", "coreutils", "dash", "libc-bin", "tzdata", "python3", "redis-server", "procps", "util-linux")
+_ASK_PYTHON = ("python3", "-c", """import platform; print('{"python": "%s"}' % platform.python_version())""")
+
 
 class RootError(Exception):
     """A root that cannot be had here; the message says why and what would help."""
@@ -77,7 +82,11 @@ SUITES = {
     "trixie": Suite("trixie", _NEWER),
     "forky": Suite("forky", _NEWER),
     "browser": Suite("trixie", _BROWSER, ("sh", "-c", _ASK_BROWSER)),
+    "python-trixie": Suite("trixie", _PYTHON, _ASK_PYTHON),
+    "python-forky": Suite("forky", _PYTHON, _ASK_PYTHON),
 }
+# Unpacked only when they are named.
+_ON_DEMAND = ("python-trixie", "python-forky")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,15 +226,17 @@ def mirror() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make the named roots, or all; prints a line on each. Returns 1 if one cannot be had."""
-    names = [argument for argument in arguments if not argument.startswith("-")] or list(SUITES)
+    """Make the named roots, or all but those with a Python; prints a line on each. Returns 1 if one cannot be had."""
+    names = [argument for argument in arguments if not argument.startswith("-")] or [
+        name for name in SUITES if name not in _ON_DEMAND
+    ]
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         print(f"unknown: {' '.join(unknown)}; known suites: {' '.join(SUITES)}", file=sys.stderr)
         return 2
     missing = 0
     for name in names:
-        print(f"Debian {name:9}", end=" ", flush=True)
+        print(f"Debian {name:13}", end=" ", flush=True)
         started_at = time.monotonic()
         try:
             came = build(name, again="--again" in arguments).came

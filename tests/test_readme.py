@@ -69,3 +69,26 @@ def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#]+)", prose)
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_figures_on_speed_are_those_of_the_benchmarks() -> None:
+    """Nobody copies a number by hand that `make bench` no longer finds."""
+    [table] = re.findall(r"^## How fast is it\?\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
+    measured = (REPOSITORY / "docs" / "benchmarks.md").read_text()
+    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+
+    # The first column says what was done: 100,000 jobs.
+    figures = [
+        figure for row in rows for figure in re.findall(r"\d[\d,.]*\d|\d", row.partition("|")[2].partition("|")[2])
+    ]
+
+    assert len(figures) > len(rows)
+    assert [figure for figure in figures if figure not in measured] == []
+
+
+def test_the_line_on_reliability_is_that_of_the_report() -> None:
+    """The README quotes what `make kill-report` has written."""
+    report = (REPOSITORY / "docs" / "reliability.md").read_text()
+    [quoted] = re.findall(r"^> (.* without a reason\.)$", README, re.MULTILINE)
+
+    assert quoted == report.splitlines()[2]

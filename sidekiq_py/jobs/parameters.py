@@ -117,8 +117,8 @@ def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 
-        # Annotations may name what is imported for type checkers only.
-        return inspect.signature(function, follow_wrapped=False, annotation_format=Format.STRING)
+        # Annotations may name what is imported for type checkers only: those stay names, the others are types.
+        return inspect.signature(function, follow_wrapped=False, annotation_format=Format.FORWARDREF)
     return inspect.signature(function, follow_wrapped=False)
 
 

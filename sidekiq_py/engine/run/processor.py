@@ -131,12 +131,12 @@ class Processor:
         unit = only or self.running
         return unit is not None and self._guard is not None and self._guard.interrupt(unit, kind)
 
-    def condemn(self, unit: UnitOfWork, signal_number: int) -> bool:
+    def terminate(self, unit: UnitOfWork, signal_number: int) -> bool:
         """Have this process killed, and *unit* settled as ended from outside. False: it has ended, or nobody can."""
         guard, watch = self._guard, self._watch
         if guard is None or watch is None:
             return False
-        return guard.condemn(unit, lambda: watch.terminate(unit, signal_number))
+        return guard.terminate(unit, lambda: watch.terminate(unit, signal_number))
 
     def _run(self) -> None:
         self._guard = self._guard or Guard()
@@ -228,10 +228,10 @@ class Processor:
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
         """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""
-        verdict = self._foreign.verdict(unit, payload)
-        if verdict is None:
+        decision = self._foreign.decide(unit, payload)
+        if decision is None:
             return False
-        policy, error = verdict
+        policy, error = decision
         if policy == "bury":
             self._settle(unit, lambda: self._ending.buried(unit, payload, error))
         else:
@@ -246,23 +246,23 @@ class Processor:
         around = self._around
         now = now_seconds()
         try:
-            verdict = self._extensions.admission(FetchedJob(payload, unit.raw, unit.queue, now, around.dialect()))
+            decision = self._extensions.admission(FetchedJob(payload, unit.raw, unit.queue, now, around.dialect()))
         except ExtensionError as error:
             at = now + self._held_up.pause_seconds(payload)
             around.hooks.report(error, {"context": "The job waits and is tried again", "job": payload})
-            verdict = Postpone(at, str(error))
-        if verdict is None:
+            decision = Postpone(at, str(error))
+        if decision is None:
             self._held_up.forget(payload)
             return False
-        if isinstance(verdict, Postpone):
-            at = verdict.at
-            self._held_up.note(payload, verdict.reason)
+        if isinstance(decision, Postpone):
+            at = decision.at
+            self._held_up.note(payload, decision.reason)
             self._settle(unit, lambda: self._ending.postponed(unit, at))
-        elif isinstance(verdict, Drop):
-            reason = verdict.reason
+        elif isinstance(decision, Drop):
+            reason = decision.reason
             self._settle(unit, lambda: self._ending.invalidated(unit, payload, reason))
         else:
-            reason = verdict.reason
+            reason = decision.reason
             self._settle(unit, lambda: self._ending.buried(unit, payload, DeadLetteredError(reason)))
         return True
 
@@ -311,7 +311,7 @@ class Processor:
             watch.end()
         seconds = monotonic() - started
         if failure is None:
-            is_plain = not is_minded and definition.conclude is None
+            is_plain = not is_minded and definition.decide_outcome is None
             if is_plain and (not self._extensions.minded_runs or not self._extensions.minds(payload)):
                 # That it succeeded is all there is to write.
                 try:
@@ -359,11 +359,18 @@ class Processor:
             guard.performing = None
             if not is_done and failure is None:
                 failure = error
-        leave_if_forked(self._pid, failure)
-        if guard.is_requested:
-            guard.absorb()
-        if guard.is_condemned:
-            guard.is_condemned = False
+        # From Python 3.13 on an exception can strike one look later than in the bytecode where the job lost the
+        # interpreter lock to the interrupter. If the job ends in between, that is at the start of the next function.
+        while True:
+            try:
+                leave_if_forked(self._pid, failure)
+                if guard.is_requested:
+                    guard.absorb()
+                break
+            except INTERRUPTS:
+                continue
+        if guard.is_terminated:
+            guard.is_terminated = False
             if self._watch is not None:
                 self._watch.end()
         return failure

@@ -1,0 +1,48 @@
+"""
+Do two hundred processes that start, idle and stop together disturb Redis or each other?
+
+Workers of five threads, ours and the real Sidekiq's in turns, forked from one that has imported all they need, so that
+what is measured is what they do at Redis and not how an interpreter starts. Redis has a core of its own, all of them
+share the other one. `start`: until the last one is registered. `idle`: Redis's CPU. `stop`: from TERM to all until the
+last has ended; after it no worker may be left in Redis.
+"""
+
+import sys
+import time
+
+import redis
+
+from bench.fleet_loads import at_rest
+from bench.fleet_sides import SETTLE_SECONDS, Shape, fleet, has_ruby, pinned_server
+
+PROCESSES = 200
+# Longer than Ruby's pause of 10 s between beats.
+IDLE_SECONDS = 22.0
+
+
+def run(processes: int = PROCESSES, idle_seconds: float = IDLE_SECONDS) -> list[tuple[str, str]]:
+    """The rows of the table."""
+    rows: list[tuple[str, str]] = []
+    for side in ("ours", *(["ruby"] if has_ruby() else [])):
+        with pinned_server() as server:
+            began = time.monotonic()
+            with fleet(side, Shape(processes), server):
+                started = time.monotonic() - began - SETTLE_SECONDS
+                idle = at_rest(server, idle_seconds)
+                began = time.monotonic()
+            stopped = time.monotonic() - began
+            name = f"{processes} processes together, {'ours' if side == 'ours' else 'Ruby'}"
+            rows.append((f"{name}: start, stop", f"{started:.1f} s, {stopped:.1f} s"))
+            rows.append(("… Redis's CPU while they idle", f"{idle.cpu_us / idle.seconds / 1e6:.2%} of a core"))
+            rows.append(("… left in Redis after the stop", _left(server.client)))
+    return rows
+
+
+def _left(client: "redis.Redis[bytes]") -> str:
+    leases = sum(1 for _ in client.scan_iter("sidekiq_py:lease:*", count=1000))
+    return f"{client.scard('processes')} processes, {client.hlen('sidekiq_py:owners')} owners, {leases} leases"
+
+
+if __name__ == "__main__":
+    for name, value in run(*[int(word) for word in sys.argv[1:]]):
+        print(f"{name:60} {value}")

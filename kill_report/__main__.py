@@ -1,0 +1,120 @@
+"""Play rounds until campaigns are complete or the time is up, and write the page."""
+
+import argparse
+import os
+import random
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import ExitStack
+from pathlib import Path
+
+from kill_report import page
+from kill_report.books import UNEXPLAINED
+from kill_report.campaigns import CAMPAIGNS, Campaign
+from kill_report.record import Record, Round, Subject
+from kill_report.stage import Stage
+from tests.support.worker_process import REPOSITORY
+
+FOLDER = REPOSITORY / ".kill-report"
+PAGE = REPOSITORY / "docs" / "reliability.md"
+README = REPOSITORY / "README.md"
+MOST_OPEN_FILES = 4096
+
+
+def play(campaign: Campaign, seed: int, scale: float, keep: Path | None = None) -> Round:
+    """
+    One round, with a Redis and processes of its own.
+
+    Args:
+        keep: Where the ledger and what went wrong are kept if something did.
+    """
+    one = Round(campaign.name, seed)
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="sidekiq-py-kill-report-"))
+    with ExitStack() as exits:
+        exits.callback(shutil.rmtree, folder, ignore_errors=True)
+        stage = Stage(folder, random.Random(seed), scale, exits)
+        try:
+            verdict = stage.verdict(campaign.play(stage))
+        # A round that does not come to its end proves nothing, and is told of.
+        except Exception:  # noqa: BLE001
+            one.problem = traceback.format_exc()
+        else:
+            one.lost = len(verdict.lost)
+            one.repeats = verdict.repeats
+            one.unended_in_dead = verdict.unended_in_dead
+            for pid, seconds in verdict.recovery_seconds.items():
+                one.recovery_ms.setdefault(stage.kinds.get(pid, "others"), []).append(round(1000 * seconds))
+            wrong = {"lost": verdict.lost, "two runs at a time": verdict.together}
+            problems = [f"{what}: {numbers[:20]}" for what, numbers in wrong.items() if numbers] + stage.wrong
+            if one.repeats[UNEXPLAINED]:
+                problems.append(f"{one.repeats[UNEXPLAINED]} repeats are unexplained")
+            one.problem = "; ".join(problems)
+        one.jobs = len(stage.expected) + stage.jobs_in_batches + stage.dropped.total()
+        one.faults, one.notes, one.dropped = +stage.faults, +stage.notes, +stage.dropped
+        one.servers = sorted(set(stage.servers))
+        if one.problem and keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(folder, keep / f"{campaign.name}-{seed}", dirs_exist_ok=True, ignore=_no_sockets)
+    one.seconds = round(time.monotonic() - began, 1)
+    one.load = round(os.getloadavg()[0], 1)
+    return one
+
+
+def _no_sockets(folder: str, names: list[str]) -> set[str]:
+    return {name for name in names if not (Path(folder) / name).is_file() and not (Path(folder) / name).is_dir()}
+
+
+def next_campaign(record: Record, subject: Subject, spent: dict[str, float], limit_seconds: float) -> Campaign | None:
+    """The one with the smallest share of its rounds, of those that have time left; None when all are complete."""
+    done = dict.fromkeys(CAMPAIGNS, 0)
+    for one in record.rounds(subject.sources):
+        done[one.campaign] = done.get(one.campaign, 0) + one.is_closed
+    unfinished = [
+        campaign
+        for campaign in CAMPAIGNS.values()
+        if done[campaign.name] < campaign.rounds and spent.get(campaign.name, 0.0) < limit_seconds
+    ]
+    return min(unfinished, key=lambda campaign: done[campaign.name] / campaign.rounds, default=None)
+
+
+def main(arguments: list[str]) -> int:
+    """Returns 1 if something was lost, or ran twice without a reason."""
+    parser = argparse.ArgumentParser(prog="python -m kill_report", description=__doc__)
+    parser.add_argument("--campaign", choices=[*CAMPAIGNS], help="this one alone, complete or not")
+    parser.add_argument("--minutes", type=float, default=15, help="for each campaign (15)")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the jobs and faults of a round (1)")
+    parser.add_argument("--page-only", action="store_true", help="write the page from what was played before")
+    chosen = parser.parse_args(arguments)
+    # A server of thousands of connections, and a proxy before it.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(MOST_OPEN_FILES, hard), hard))
+    subject = Subject.here()
+    record = Record(FOLDER)
+    spent: dict[str, float] = {}
+    while not chosen.page_only:
+        campaign: Campaign | None = None
+        if chosen.campaign is None:
+            campaign = next_campaign(record, subject, spent, 60 * chosen.minutes)
+        elif spent.get(chosen.campaign, 0.0) < 60 * chosen.minutes:
+            campaign = CAMPAIGNS[chosen.campaign]
+        if campaign is None:
+            break
+        one = play(campaign, random.randrange(2**32), chosen.scale, FOLDER / "problems")
+        one.sources, one.commit = subject.sources, subject.commit
+        record.add(one)
+        spent[campaign.name] = spent.get(campaign.name, 0.0) + one.seconds
+        faults = ", ".join(f"{count} {kind}" for kind, count in one.faults.items())
+        print(f"{campaign.name}: {one.jobs:,} jobs, {faults}; {one.seconds:.0f} s {one.problem}", flush=True)
+        page.write(PAGE, README, list(record.rounds(subject.sources)))
+    rounds = list(record.rounds(subject.sources))
+    page.write(PAGE, README, rounds)
+    return 1 if any(one.problem for one in rounds) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

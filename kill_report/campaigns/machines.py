@@ -1,0 +1,190 @@
+"""
+Two machines, each a network, PID, host name and mount namespace with a boot id of its own; Redis stands on a third.
+
+Both have the same host name, and as each worker is the first process of its PID namespace, all have process id 1. The
+clock of the second one is wrong by an hour. The first is cut off from Redis, now and then for longer than the lease:
+then the other runs its jobs, too, as nobody can tell a machine that is cut off from one that has burnt down.
+"""
+
+import itertools
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kill_report.campaigns.process_kills import JOBS_PER_KILL, QUEUES, finish
+from kill_report.programs.wrong_clock import set_clock
+from kill_report.stage import Stage
+from tests.kill.conftest import Fleet, children_of
+from tests.support.ledger import Ledger
+from tests.support.waiting import eventually
+from tests.support.worker_process import REPOSITORY, SidekiqProcess
+
+DEEDS = 12
+LEASE_SECONDS = 3
+WORKERS = 2
+HOST_NAME = "web-1"
+# The ledger tells processes apart by their ids, which are all alike here: each has a file and a number of its own.
+_generations = itertools.count(1)
+
+
+@dataclass(slots=True)
+class Machine:
+    """
+    One of the two.
+
+    Args:
+        name: Of its network namespace, at most 12 letters.
+        subnet: The third number of its network 10.77.x.0/24: `.1` is this machine, `.2` that one.
+        wrong_by: Seconds of its clock.
+    """
+
+    name: str
+    subnet: int
+    wrong_by: float
+    boot_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    @property
+    def gateway(self) -> str:
+        """Where it finds Redis."""
+        return f"10.77.{self.subnet}.1"
+
+    def build(self, stage: Stage) -> None:
+        """Make the namespace and a cable to it."""
+        outer, inner = f"{self.name}-o", f"{self.name}-i"
+        _ip(f"netns add {self.name}")
+        stage.exits.callback(_ip, f"netns delete {self.name}")
+        _ip(f"link add {outer} type veth peer name {inner} netns {self.name}")
+        _ip(f"address add {self.gateway}/24 dev {outer}")
+        _ip(f"link set {outer} up")
+        _ip(f"-n {self.name} address add 10.77.{self.subnet}.2/24 dev {inner}")
+        _ip(f"-n {self.name} link set {inner} up")
+        _ip(f"-n {self.name} link set lo up")
+        (stage.folder / f"{self.name}.boot").write_text(f"{self.boot_id}\n")
+        set_clock(stage.folder / f"{self.name}.clock", self.wrong_by)
+
+    def plug(self, is_in: bool) -> None:
+        """Plug the cable in or out: packets are lost without a word."""
+        _ip(f"link set {self.name}-o {'up' if is_in else 'down'}")
+
+    def start(self, stage: Stage, port: int) -> "Guest":
+        """A worker on it."""
+        generation = next(_generations)
+        ledger = stage.folder / f"ledger-{generation}"
+        settings: dict[str, Any] = {
+            "redis_url": f"redis://{self.gateway}:{port}/0",
+            "ledger": str(ledger),
+            "lease_seconds": LEASE_SECONDS,
+            "socket_timeout_seconds": 1,
+            "queues": QUEUES,
+        }
+        clock, boot = stage.folder / f"{self.name}.clock", stage.folder / f"{self.name}.boot"
+        worker = [sys.executable, "-m", "kill_report.programs.wrong_clock", str(clock), json.dumps(settings)]
+        inside = f"hostname {HOST_NAME}; mount --bind {boot} /proc/sys/kernel/random/boot_id; exec {shlex.join(worker)}"
+        namespaces = ["unshare", "--uts", "--pid", "--mount-proc", "--fork", "--kill-child", "sh", "-c", inside]
+        guest = Guest(self, generation, Ledger(ledger), ["ip", "netns", "exec", self.name, *namespaces], port)
+        guest.start()
+        stage.exits.callback(guest.stop_at_once)
+        return guest
+
+
+class Guest(SidekiqProcess):
+    """A worker on a machine; its number in the ledger of the round is *generation*."""
+
+    def __init__(self, machine: Machine, generation: int, ledger: Ledger, command: list[str], port: int) -> None:
+        super().__init__(command, redis_url=f"redis://127.0.0.1:{port}/0", environment={"PYTHONPATH": str(REPOSITORY)})
+        self.machine = machine
+        self.generation = generation
+        self.ledger = ledger
+
+    def stop_at_once(self) -> None:
+        """At the end of a round."""
+        if self.is_running:
+            Stage.end_tree(self.pid)
+            self.wait()
+
+    def inner_pid(self) -> int:
+        """The worker itself, seen from outside."""
+        [pid] = eventually(lambda: children_of(self.pid), 30)
+        return pid
+
+
+def _ip(words: str) -> None:
+    subprocess.run(["ip", *words.split()], check=True)
+
+
+def machines(stage: Stage) -> set[int]:
+    """Cut off, killed and started again at random."""
+    server = stage.start_redis(config={"bind": "0.0.0.0", "protected-mode": "no"})
+    mark = os.getpid() % 100_000
+    pair = [Machine(f"a{mark}", 1 + mark % 100, 0.0), Machine(f"b{mark}", 101 + mark % 100, 3600.0)]
+    for machine in pair:
+        machine.build(stage)
+    fleet = stage.fleet(server)
+    guests = [machine.start(stage, server.port) for machine in pair for _ in range(WORKERS)]
+    known = list(guests)
+    for guest in guests:
+        eventually(
+            lambda guest=guest: guest.ledger.count("S") or not guest.is_running or _push_some(stage, fleet), 60, 0.2
+        )
+    for number in range(stage.scaled(DEEDS)):
+        stage.push(fleet, stage.scaled(JOBS_PER_KILL))
+        if number % 3 == 0:
+            _cut_off(stage, pair[0], known, LEASE_SECONDS * 4 if number % 2 else LEASE_SECONDS / 3)
+        else:
+            at = stage.draw.randrange(len(guests))
+            guest = guests[at]
+            stage.troubles.deaths[guest.generation] = time.monotonic()
+            os.kill(guest.inner_pid(), 9)
+            guest.wait()
+            stage.faults["SIGKILL: worker on one of two machines"] += 1
+            guests[at] = guest.machine.start(stage, server.port)
+            known.append(guests[at])
+        time.sleep(stage.draw.uniform(0, 1))
+    found = finish(stage, fleet)
+    _merge(stage, known)
+    return found
+
+
+def _push_some(stage: Stage, fleet: Fleet) -> bool:
+    if not fleet.waiting:
+        stage.push(fleet, 100)
+    return False
+
+
+def _cut_off(stage: Stage, machine: Machine, guests: list[Guest], seconds: float) -> None:
+    """What its workers run meanwhile the others may run, too."""
+    began = time.monotonic()
+    machine.plug(False)
+    time.sleep(seconds)
+    machine.plug(True)
+    is_long = seconds > LEASE_SECONDS
+    stage.faults[f"machine cut off for {'longer' if is_long else 'less'} than the lease"] += 1
+    if is_long:
+        # Until its workers have heard that they were taken for dead.
+        until = time.monotonic() + 2 * LEASE_SECONDS
+        for guest in guests:
+            if guest.machine is machine:
+                stage.excuse(guest.generation, began, until, "its machine was cut off for longer than the lease")
+
+
+def _merge(stage: Stage, guests: list[Guest]) -> None:
+    """One ledger of all, with the numbers of the workers instead of their process ids."""
+    lines: list[str] = []
+    for guest in guests:
+        for line in Path(guest.ledger.path).read_text().rpartition("\n")[0].splitlines():
+            event, number, _, thread, at = line.split()
+            lines.append(f"{event} {number} {guest.generation} {thread} {at}\n")
+    stage.ledger.path.write_text("".join(lines))
+
+
+CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
+    ("machines", "Two machines with equal host names and process ids, one clock wrong, and a partition", machines, 5),
+]

@@ -1,0 +1,85 @@
+"""Workers of Ruby, of this code and of an older commit (b23b8db) on the same queues; those of Python are killed."""
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from interop_tests.support.ruby import RubySidekiq, release
+from kill_report.stage import PATIENCE_SECONDS, Stage, at_work
+from tests.kill.conftest import Fleet
+from tests.support.ledger import job_text, push_jobs
+from tests.support.worker_process import REPOSITORY, WorkerProcess
+
+OLDER = "b23b8db"
+KILLS = 12
+JOBS_PER_KILL = 2000
+SERIES = ("6.4", "8.1")
+
+
+def mixed_fleets(stage: Stage) -> set[int]:
+    """Each has its share of the jobs; what one leaves behind the others run."""
+    fleet = stage.fleet()
+    older = _older_code()
+    ruby = RubySidekiq(
+        release(stage.draw.choice(SERIES)),
+        redis_url=fleet.redis_url,
+        # One thread, or it would have run all before a Python process has started.
+        concurrency=1,
+        program="ledger_jobs.rb",
+        environment={"FIXTURE_LEDGER": str(stage.ledger.path)},
+    )
+    stage.exits.enter_context(ruby)
+    workers = [_python(stage, fleet, None), _python(stage, fleet, older), _python(stage, fleet, older)]
+    for worker in workers:
+        worker.wait_until_ready(within_seconds=PATIENCE_SECONDS)
+    for _ in range(stage.scaled(KILLS)):
+        _push(stage, fleet)
+        victim = at_work(fleet, workers, stage.draw)
+        time.sleep(stage.draw.uniform(0, 0.1))
+        at = workers.index(victim)
+        stage.kill(victim.pid, "worker of an older release" if at else "worker beside Ruby and an older release")
+        victim.wait()
+        workers[at] = _python(stage, fleet, older if at else None).wait_until_ready(within_seconds=PATIENCE_SECONDS)
+    stage.wait_until_done(fleet)
+    if not ruby.is_running:
+        raise AssertionError(f"Ruby's worker ended; its log:\n{ruby.log_tail()}")
+    stage.notes["jobs that Ruby ran"] += sum(1 for run in stage.ledger.runs() if run.pid == ruby.pid)
+    return stage.standing(fleet.client)
+
+
+def _push(stage: Stage, fleet: Fleet) -> None:
+    first = len(stage.expected)
+    push_jobs(fleet.client, [job_text(first + n, "TickJob") for n in range(JOBS_PER_KILL)])
+    stage.expected |= set(range(first, first + JOBS_PER_KILL))
+
+
+def _python(stage: Stage, fleet: Fleet, code: Path | None) -> WorkerProcess:
+    # Else the folder in which a worker is started would come before the older code.
+    own = {"PYTHONSAFEPATH": "1"} if code else {}
+    worker = WorkerProcess(
+        "interop_tests.support.tick_jobs",
+        redis_url=fleet.redis_url,
+        arguments=["-c", "5"],
+        environment={"FIXTURE_LEDGER": str(stage.ledger.path), **own},
+        python_path=[code, code / "compat"] if code else [],
+    ).start()
+    stage.exits.callback(worker.kill)
+    return worker
+
+
+def _older_code() -> Path:
+    """That commit's files, written out once."""
+    folder = REPOSITORY / ".kill-report" / OLDER
+    if not folder.exists():
+        fresh = folder.with_name(f"{OLDER}.new")
+        fresh.mkdir(parents=True, exist_ok=True)
+        archive = subprocess.run(["git", "archive", OLDER], cwd=REPOSITORY, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", str(fresh)], input=archive, check=True)
+        fresh.rename(folder)
+    return folder
+
+
+CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
+    ("mixed-fleets", f"Ruby and an older release ({OLDER}) in the fleet", mixed_fleets, 6),
+]

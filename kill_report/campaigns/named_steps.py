@@ -1,0 +1,76 @@
+"""A worker dies at each named step of a job's way: before a request, once it is sent, when its reply is read."""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from kill_report.campaigns.process_kills import QUEUES, finish
+from kill_report.stage import Stage
+from tests.kill.conftest import Fleet, KillWorker
+from tests.support.kill_worker import FAULTS, REQUESTS
+from tests.support.ledger import job_text, push_jobs
+
+MOMENTS = ("before", "sent", "read")
+STEPS = (
+    *("in middleware", "in perform", *FAULTS),
+    *(f"{request} {moment}" for request in REQUESTS for moment in MOMENTS),
+)
+STEPS_PER_ROUND = 15
+JOBS_PER_STEP = 400
+# A step that is not reached by then is left for another round.
+REACH_SECONDS = 40.0
+# Steps that the stop of a worker goes through.
+AT_A_STOP = "give_back"
+
+
+def named_steps(stage: Stage) -> set[int]:
+    """One worker after the other dies at a step, and the next one finds what it had."""
+    fleet = stage.fleet()
+    fleet.defaults = {"lease_seconds": 3, "queues": QUEUES}
+    for fault in stage.draw.sample(STEPS, stage.scaled(STEPS_PER_ROUND)):
+        worker = fleet.start(wait=False, fault=fault, nth=stage.draw.choice([1, 1, 2, 5]), shutdown_timeout_seconds=0.2)
+        _lead_to(stage, fleet, worker, fault)
+    fleet.start(wait=False)
+    return finish(stage, fleet)
+
+
+def _lead_to(stage: Stage, fleet: Fleet, worker: KillWorker, fault: str) -> None:
+    """Give it all kinds of work until it has died; it is also left to wait for jobs."""
+    stage.push(fleet, stage.scaled(JOBS_PER_STEP))
+    give_up_at = time.monotonic() + REACH_SECONDS
+    is_stopping = False
+    while worker.is_running and time.monotonic() < give_up_at:
+        _push_one(stage, fleet, seconds=stage.draw.choice([0, 0, 0.006]))
+        if fault.startswith(AT_A_STOP) and not is_stopping and fleet.in_flight_of(worker.pid):
+            for _ in range(10):
+                _push_one(stage, fleet, seconds=0.5)
+            with suppress(ProcessLookupError):
+                worker.send_signal(signal.SIGTERM)
+            is_stopping = True
+        time.sleep(0.02)
+    pid = worker.pid
+    if worker.is_running:
+        stage.kill(pid, "worker with threads")
+        worker.wait()
+    elif worker.wait() == -signal.SIGKILL:
+        stage.troubles.deaths[pid] = time.monotonic()
+        stage.faults[f"SIGKILL: at a step: {fault}"] += 1
+    else:
+        stage.notes["steps that were not reached"] += 1
+
+
+def _push_one(stage: Stage, fleet: Fleet, seconds: float) -> None:
+    number = len(stage.expected)
+    is_failure = stage.draw.random() < 0.1
+    text = job_text(number, "boom" if is_failure else "tick", [seconds], **({"retry": 0} if is_failure else {}))
+    if stage.draw.random() < 0.1:
+        fleet.client.zadd("schedule", {text: time.time() - 1})
+    else:
+        push_jobs(fleet.client, [text])
+    stage.expected.add(number)
+
+
+CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
+    ("named-steps", "Workers at each named step of a job's way", named_steps, 14),
+]

@@ -1,0 +1,205 @@
+"""Chains and chords of the Celery API, batches and periodic jobs, while workers and those who start them are killed."""
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from sidekiq_celery import Celery, chain, chord
+
+import sidekiq_py as sidekiq
+from kill_report.stage import PATIENCE_SECONDS, Stage
+from sidekiq_py import program
+from sidekiq_py.api import Batches, Queue
+from sidekiq_py.client import sync_client
+from sidekiq_py.errors import RedisError
+from sidekiq_py.extensions.periodic import store
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from tests.kill.conftest import Fleet, children_of
+from tests.kill.test_batches import Night, found_wrong, is_idle
+from tests.support.batch_program import CALLBACKS
+from tests.support.celery_program import command, environment
+from tests.support.waiting import eventually
+from tests.support.worker_process import SidekiqProcess, WorkerProcess
+
+KILLS = 10
+# Workflows for each kill: half are chains, half chords.
+WORKFLOWS = 60
+PARTS = 5
+WORKERS = 2
+
+BATCHES = 60
+JOBS_OF_A_BATCH = 200
+BATCH_KILLS = 24
+
+TICK_SECONDS = 60.0
+TICK_KEY = "cron_job:default:each second"
+
+
+def celery_threads(stage: Stage) -> set[int]:
+    """Workers of the Celery API with `-P threads`."""
+    return _celery(stage, "threads")
+
+
+def celery_prefork(stage: Stage) -> set[int]:
+    """With `-P prefork`: a child, or the parent with all its children."""
+    return _celery(stage, "prefork")
+
+
+def _celery(stage: Stage, pool: str) -> set[int]:
+    fleet = stage.fleet()
+    app = Celery("campaign", broker=fleet.redis_url, backend=fleet.redis_url, set_as_current=False, fixups=[])
+    stage.exits.callback(app.close)
+    workers = [_celery_worker(stage, fleet, pool) for _ in range(WORKERS)]
+    for number in range(stage.scaled(KILLS)):
+        _start_workflows(stage, app, stage.scaled(WORKFLOWS))
+        at = stage.draw.randrange(WORKERS)
+        worker = workers[at]
+        eventually(partial(_is_at_work, fleet, worker), PATIENCE_SECONDS, every_seconds=0.05)
+        if pool == "threads":
+            stage.kill(worker.pid, "Celery API, -P threads")
+        elif number % 3 and (family := children_of(worker.pid)):
+            stage.kill(stage.draw.choice(family), "Celery API, child of -P prefork")
+            continue
+        else:
+            stage.kill_tree(worker.pid, "Celery API, -P prefork, parent and children")
+        worker.wait()
+        workers[at] = _celery_worker(stage, fleet, pool)
+    eventually(lambda: stage.tail.look().ended >= stage.expected, PATIENCE_SECONDS, every_seconds=0.2)
+    eventually(
+        lambda: not fleet.client.llen("queue:celery") and not fleet.in_flight, PATIENCE_SECONDS, every_seconds=0.1
+    )
+    return set()
+
+
+def _is_at_work(fleet: Fleet, worker: SidekiqProcess) -> bool:
+    if not worker.is_running:
+        raise RuntimeError(f"the worker ended; its log:\n{worker.log_tail()}")
+    return not fleet.client.llen("queue:celery") or any(
+        fleet.in_flight_of(pid) for pid in (worker.pid, *children_of(worker.pid))
+    )
+
+
+def _celery_worker(stage: Stage, fleet: Fleet, pool: str) -> SidekiqProcess:
+    words = command("-A", "kill_report.programs.tasks", "worker", "-P", pool, "-c", "3", "-l", "WARNING")
+    known = environment(LEDGER=str(stage.ledger.path))
+    worker = SidekiqProcess(words, redis_url=fleet.redis_url, environment=known).start()
+    stage.exits.callback(_end, worker)
+    return worker
+
+
+def _end(worker: SidekiqProcess) -> None:
+    if worker.is_running:
+        Stage.end_tree(worker.pid)
+        worker.wait()
+
+
+def _start_workflows(stage: Stage, app: Celery, count: int) -> None:
+    def step() -> object:
+        number = len(stage.expected)
+        stage.expected.add(number)
+        return app.signature("step", (number, stage.draw.choice([0, 0.001, 0.003])), immutable=True)
+
+    for number in range(count):
+        if number % 2:
+            chain([step() for _ in range(PARTS)], app=app).apply_async()
+        else:
+            chord([step() for _ in range(PARTS)], step(), app=app).apply_async()
+
+
+def batches(stage: Stage) -> set[int]:
+    """The workers, the process that opens batches, and Redis; each callback is enqueued once, and all counts agree."""
+    server = stage.start_redis(appendonly=True)
+    program.reset()
+    stage.exits.callback(program.reset)
+    program.configure(redis_url=server.url, sidekiq_version="7")
+    stage.exits.callback(sync_client.current().close)
+    client = stage.client(server)
+    count, kills = stage.scaled(BATCHES), stage.scaled(BATCH_KILLS)
+    night = Night(server, stage.exits, stage.folder, count, JOBS_OF_A_BATCH, stage.draw.randrange(2**32))
+    while night.is_open or night.kills.total() < kills:
+        time.sleep(stage.draw.uniform(0.1, 0.6))
+        if night.kills.total() < kills:
+            night.kill_one(kills_redis=True)
+    stage.faults["SIGKILL: worker of batches"] += night.kills["worker"]
+    stage.faults["SIGKILL: process that opens batches"] += night.kills["opener"]
+    stage.faults["Redis killed, appendfsync always"] += night.kills["redis"]
+
+    def is_over() -> bool:
+        try:
+            return is_idle(client)
+        except RedisError:
+            return False
+
+    eventually(is_over, PATIENCE_SECONDS, every_seconds=0.2)
+    for status in list(Batches().in_state("open")):
+        sidekiq.Batch.find(status.bid).close()
+        stage.notes["batches left open by a killed process, closed by hand"] += 1
+    eventually(is_over, PATIENCE_SECONDS, every_seconds=0.2)
+    books = {status.bid: status for status in Batches()}
+    callbacks = Counter((job.args[0], job.args[1]) for job in Queue(CALLBACKS))
+    unhappy = {status.bid for status in books.values() if status.pending}
+    unhappy |= {one.parent_bid for one in books.values() if one.bid in unhappy and one.parent_bid}
+    for status in books.values():
+        stage.wrong += found_wrong(status, client, callbacks, ended=status.bid not in unhappy)
+    stage.jobs_in_batches += sum(status.total for status in books.values())
+    stage.notes["batches"] += len(books)
+    stage.notes["callbacks"] += callbacks.total()
+    return set()
+
+
+def periodic(stage: Stage) -> set[int]:
+    """Workers that fire a tick each second; mostly the one that has just fired is killed. Each tick fires once."""
+    fleet = stage.fleet()
+    ticks = stage.folder / "ticks"
+    ticks.touch()
+    pool = Pool(RedisSettings(fleet.redis_url))
+
+    def start() -> WorkerProcess:
+        known = {"TICKS": str(ticks)}
+        worker = WorkerProcess(
+            "kill_report.programs.timetable", redis_url=fleet.redis_url, arguments=["-q", "ticks"], environment=known
+        ).start()
+        stage.exits.callback(worker.stop)
+        return worker
+
+    workers = [start() for _ in range(3)]
+    eventually(lambda: store.runs(pool, TICK_KEY))
+    until = time.monotonic() + max(5.0, TICK_SECONDS * stage.scale)
+    while time.monotonic() < until:
+        time.sleep(stage.draw.uniform(0.3, 2))
+        holder = fleet.client.get("sidekiq_py:poller") or b""
+        firing = [worker for worker in workers if f":{worker.pid}:".encode() in holder]
+        victim = stage.draw.choice(firing or workers)
+        stage.kill(victim.pid, "worker that fires periodic jobs" if firing else "worker with threads")
+        victim.wait()
+        workers[workers.index(victim)] = start()
+    stopped_at = int(time.time())
+    eventually(lambda: store.runs(pool, TICK_KEY)[0].tick >= stopped_at + 1)
+    runs = store.runs(pool, TICK_KEY)
+    eventually(lambda: _all_ran({run.jid for run in runs if run.jid and run.tick <= stopped_at}, ticks))
+    fired = sorted(run.tick for run in runs)
+    stage.jobs_in_batches += len(fired)
+    stage.notes["ticks"] += len(fired)
+    stage.notes["ticks whose run a kill cut off, and which ran again"] += sum(
+        count - 1 for count in Counter(ticks.read_text().split()).values()
+    )
+    stage.wrong += [
+        f"ticks {one} and {two} follow each other" for one, two in itertools.pairwise(fired) if two != one + 1
+    ]
+    return set()
+
+
+def _all_ran(jids: set[str], ticks: Path) -> bool:
+    return jids <= set(ticks.read_text().split())
+
+
+CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
+    ("celery-threads", "Chains and chords of the Celery API, `-P threads`", celery_threads, 4),
+    ("celery-prefork", "Chains and chords of the Celery API, `-P prefork`", celery_prefork, 4),
+    ("batches", "Batches", batches, 4),
+    ("periodic", "Periodic jobs", periodic, 3),
+]

@@ -1,0 +1,1 @@
+"""Programs that campaigns start, and kill."""

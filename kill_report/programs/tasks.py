@@ -1,0 +1,21 @@
+"""The task of chains and chords, as `-A kill_report.programs.tasks`; notes its runs in the file LEDGER."""
+
+import os
+import time
+from typing import Any
+
+from sidekiq_celery import Celery
+
+from tests.support.ledger import ENDED, STARTED, LedgerWriter
+
+app = Celery("campaign", broker=os.environ["REDIS_URL"], backend=os.environ["REDIS_URL"], fixups=[])
+_ledger = LedgerWriter(os.environ["LEDGER"])
+
+
+@app.task(name="step")
+def step(number: int, seconds: float = 0.0) -> Any:
+    """Takes *seconds*; the number is its result."""
+    _ledger.note(STARTED, number)
+    time.sleep(seconds)
+    _ledger.note(ENDED, number)
+    return number

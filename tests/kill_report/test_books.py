@@ -1,0 +1,48 @@
+"""The books of the reliability report: they find losses and repeats that nothing explains."""
+
+from kill_report.books import JUST_ENDED, RAN, UNEXPLAINED, Excuse, Troubles, judge
+from tests.support.ledger import Run
+
+
+def ran(number: int, pid: int, start: float, end: float | None = None) -> Run:
+    """A run in thread 1."""
+    return Run(number, pid, 1, start, end if end is not None else start, end)
+
+
+def test_a_job_that_never_ended_and_stands_nowhere_is_lost() -> None:
+    """Neither a start alone nor silence is enough; what Redis still has is not lost."""
+    verdict = judge([ran(0, 7, 1.0, 2.0), ran(1, 7, 1.0)], {0, 1, 2, 3}, {3}, Troubles())
+
+    assert verdict.lost == (1, 2)
+    assert verdict.unended_in_dead == 1
+
+
+def test_a_repeat_is_explained_by_the_death_of_its_process() -> None:
+    """It ran when its process died, or had ended within a second before; the time until it ran again is counted."""
+    runs = [ran(0, 7, 9.0), ran(1, 7, 9.0, 9.5), ran(0, 8, 12.0, 12.1), ran(1, 8, 13.0, 13.1)]
+
+    verdict = judge(runs, {0, 1}, set(), Troubles({7: 10.0}))
+
+    assert verdict.repeats == {RAN: 1, JUST_ENDED: 1}
+    assert verdict.recovery_seconds == {7: 2.0}
+    assert verdict.lost == verdict.together == ()
+
+
+def test_a_repeat_without_a_death_is_unexplained() -> None:
+    """Also one whose process died long after its end, and one that another process ran at the same time."""
+    runs = [ran(0, 7, 1.0, 2.0), ran(0, 8, 5.0, 6.0), ran(1, 8, 1.0, 9.0), ran(1, 9, 2.0, 3.0)]
+
+    verdict = judge(runs, {0, 1}, set(), Troubles({7: 10.0}))
+
+    assert verdict.repeats == {UNEXPLAINED: 2}
+    assert verdict.together == (1,)
+
+
+def test_an_excuse_covers_its_process_and_its_time_alone() -> None:
+    """A machine that was cut off explains what its workers ran then, and nothing that ran before."""
+    troubles = Troubles(excuses=[Excuse(7, 10.0, 20.0, "cut off")])
+    runs = [ran(0, 7, 11.0, 12.0), ran(0, 8, 15.0, 16.0), ran(1, 7, 1.0, 2.0), ran(1, 8, 15.0, 16.0)]
+
+    verdict = judge(runs, {0, 1}, set(), troubles)
+
+    assert verdict.repeats == {"cut off": 1, UNEXPLAINED: 1}

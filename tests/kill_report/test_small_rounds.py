@@ -1,0 +1,54 @@
+"""A small round of each campaign of the reliability report: it comes to its end, and its books balance."""
+
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from kill_report.__main__ import play
+from kill_report.campaigns import CAMPAIGNS, Campaign
+from kill_report.campaigns.process_kills import finish
+from kill_report.stage import Stage
+from tests.support.missing_tools import skip_or_fail
+
+# Beside Ruby, and so in interop_tests.
+BESIDE_RUBY = ("failovers", "mixed-fleets")
+SCALE = 0.05
+
+pytestmark = pytest.mark.kill
+
+
+@pytest.mark.parametrize("name", [name for name in CAMPAIGNS if name not in BESIDE_RUBY])
+def test_a_small_round_loses_nothing(name: str, report: Callable[[object], None]) -> None:
+    """Jobs ran, harm was done, nothing is lost and nothing ran twice without a reason."""
+    if name == "machines" and (shutil.which("ip") is None or os.geteuid() != 0):
+        skip_or_fail("network namespaces need root and iproute2; on Debian: apt-get install iproute2", switch="CI")
+
+    one = play(CAMPAIGNS[name], seed=20_261_122, scale=SCALE)
+
+    report(f"{name}: {one.jobs} jobs, {dict(one.faults)}")
+    assert one.problem == ""
+    assert one.jobs
+    assert one.faults.total()
+
+
+def test_a_round_whose_jobs_vanish_or_run_twice_is_a_problem() -> None:
+    """One job is taken out of its queue by somebody, and one is put there twice: the books name both."""
+
+    def steal(stage: Stage) -> set[int]:
+        fleet = stage.fleet()
+        stage.push(fleet, 20, ["tick"])
+        fleet.client.delete("schedule", "queue:low")
+        stage.expected = stage.standing(fleet.client)
+        fleet.client.rpop("queue:default")
+        copied = fleet.client.lindex("queue:default", 0)
+        fleet.client.lpush("queue:default", copied)
+        fleet.start()
+        return finish(stage, fleet)
+
+    one = play(Campaign("thief", "A thief", steal, rounds=1), seed=1, scale=1)
+
+    assert one.lost == 1
+    assert one.repeats == {"unexplained": 1}
+    assert one.problem.startswith("lost: (")

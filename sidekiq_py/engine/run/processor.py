@@ -359,8 +359,8 @@ class Processor:
             guard.performing = None
             if not is_done and failure is None:
                 failure = error
-        # From Python 3.13 on an exception can strike one look later than in the bytecode where the job lost the interpreter
-        # lock to the interrupter. If the job ends in between, that is at the start of the next function that is called.
+        # From Python 3.13 on an exception can strike one look later than in the bytecode where the job lost the
+        # interpreter lock to the interrupter. If the job ends in between, that is at the start of the next function.
         while True:
             try:
                 leave_if_forked(self._pid, failure)

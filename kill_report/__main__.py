@@ -47,7 +47,8 @@ def play(campaign: Campaign, seed: int, scale: float, keep: Path | None = None) 
             one.lost = len(verdict.lost)
             one.repeats = verdict.repeats
             one.unended_in_dead = verdict.unended_in_dead
-            one.recovery_ms = [round(1000 * seconds) for seconds in verdict.recovery_seconds]
+            for pid, seconds in verdict.recovery_seconds.items():
+                one.recovery_ms.setdefault(stage.kinds.get(pid, "others"), []).append(round(1000 * seconds))
             wrong = {"lost": verdict.lost, "two runs at a time": verdict.together}
             problems = [f"{what}: {numbers[:20]}" for what, numbers in wrong.items() if numbers] + stage.wrong
             if one.repeats[UNEXPLAINED]:
@@ -72,7 +73,7 @@ def next_campaign(record: Record, subject: Subject, spent: dict[str, float], lim
     """The one with the smallest share of its rounds, of those that have time left; None when all are complete."""
     done = dict.fromkeys(CAMPAIGNS, 0)
     for one in record.rounds(subject.sources):
-        done[one.campaign] = done.get(one.campaign, 0) + 1
+        done[one.campaign] = done.get(one.campaign, 0) + one.is_closed
     unfinished = [
         campaign
         for campaign in CAMPAIGNS.values()

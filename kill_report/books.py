@@ -67,14 +67,15 @@ class Verdict:
         repeats: Runs too many, by their reason.
         unended_in_dead: Never came to their end and stand in Redis: past a time limit, or as four processes were killed
             under them.
-        recovery_seconds: For each kill that cut off jobs: until the last of them had started again.
+        recovery_seconds: For each process whose death cut off jobs: until the last of them had started again. Left out
+            where another process was killed meanwhile: that one may have had the same job.
         together: Jobs of which two runs overlapped without an excuse.
     """
 
     lost: tuple[int, ...]
     repeats: Counter[str]
     unended_in_dead: int
-    recovery_seconds: tuple[float, ...]
+    recovery_seconds: dict[int, float]
     together: tuple[int, ...]
 
 
@@ -91,15 +92,14 @@ def judge(runs: Iterable[Run], expected: Set[int], standing: Set[int], troubles:
     for run in runs:
         by_number[run.number].append(run)
     repeats: Counter[str] = Counter()
-    recoveries: dict[int, float] = {}
+    again_at: dict[int, float] = {}
     together = []
     for number, found in by_number.items():
         for first, second in itertools.pairwise(found):
             why = reason(first, second, troubles)
             repeats[why] += 1
             if why == RAN:
-                death = troubles.deaths[first.pid]
-                recoveries[first.pid] = max(recoveries.get(first.pid, 0.0), second.start - death)
+                again_at[first.pid] = max(again_at.get(first.pid, 0.0), second.start)
             if _overlap(first, second, troubles):
                 together.append(number)
     ended = {number for number, found in by_number.items() if any(run.end is not None for run in found)}
@@ -107,7 +107,11 @@ def judge(runs: Iterable[Run], expected: Set[int], standing: Set[int], troubles:
         lost=tuple(sorted(expected - ended - standing)),
         repeats=repeats,
         unended_in_dead=len((expected & standing) - ended),
-        recovery_seconds=tuple(max(0.0, seconds) for seconds in recoveries.values()),
+        recovery_seconds={
+            pid: max(0.0, at - troubles.deaths[pid])
+            for pid, at in again_at.items()
+            if not any(troubles.deaths[pid] < death < at for death in troubles.deaths.values())
+        },
         together=tuple(together),
     )
 

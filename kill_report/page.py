@@ -63,7 +63,12 @@ for the job in the server's log:
 
 ## Time to recovery
 
-From a kill until the last of the jobs that it cut off had started again in another process, where it cut off any:
+From a kill until the last of the jobs that it cut off had started again in another process. Counted are kills that cut
+off jobs, and after which no other process was killed meanwhile. With *others at work* that is the recovery itself;
+elsewhere the next worker often has to start first, which on a busy machine takes longer than all else.
+
+| Process | Kills | Median | Nine of ten within | Longest |
+|---|---|---|---|---|
 {recovery}
 
 ## What else was counted
@@ -88,7 +93,7 @@ From a kill until the last of the jobs that it cut off had started again in anot
 - Programs that enqueue are killed, too: what a push has returned for must run.
 - Chains and chords, batches and periodic jobs have books of their own: each task once, each callback once, each second
   one tick.
-- A round that did not come to its end is listed above with its reason. Its jobs count; what it lost is not known.
+- A round that did not come to its end is listed above with its reason, and counts for nothing.
 - A SIGKILL of a parent together with its children counts once.
 - `make kill-report` goes on where it stopped; `make kill-report ARGUMENTS="--campaign threads --minutes 10"` plays one
   campaign. The rounds are kept in `.kill-report/`, and count for as long as the library's sources stay as they are. A
@@ -97,14 +102,15 @@ From a kill until the last of the jobs that it cut off had started again in anot
 
 
 def write(page: Path, readme: Path, rounds: Sequence[Round]) -> None:
-    """Write the page, and its first line where the README quotes it; nothing if there are no rounds."""
-    if rounds:
+    """Write the page, and its first line where the README quotes it; nothing while no round has ended."""
+    if closed := [one for one in rounds if one.is_closed]:
         page.write_text(text(rounds))
-        readme.write_text(_QUOTED.sub(f"> {headline(rounds)}", readme.read_text(), count=1))
+        readme.write_text(_QUOTED.sub(f"> {headline(closed)}", readme.read_text(), count=1))
 
 
-def text(rounds: Sequence[Round]) -> str:
+def text(played: Sequence[Round]) -> str:
     """The page."""
+    rounds = [one for one in played if one.is_closed]
     faults = _sum(rounds, "faults")
     repeats = _sum(rounds, "repeats")
     kills = kills_in(faults)
@@ -112,7 +118,6 @@ def text(rounds: Sequence[Round]) -> str:
     others = Counter({name: count for name, count in faults.items() if not name.startswith(STEP)})
     if steps:
         others["SIGKILL: at a named step of a job's way"] = sum(steps.values())
-    recoveries = sorted(ms for one in rounds for ms in one.recovery_ms)
     loads = sorted(one.load for one in rounds)
     totals = {
         "Jobs": f"{sum(one.jobs for one in rounds):,}",
@@ -140,9 +145,9 @@ def text(rounds: Sequence[Round]) -> str:
         steps=_steps(steps),
         repeats=_counted(repeats),
         dropped=_counted(_sum(rounds, "dropped")),
-        recovery=_recovery(recoveries),
+        recovery=_recovery(rounds),
         notes=_counted(_sum(rounds, "notes") + Counter({"jobs in `dead` before their end": _unended(rounds)})),
-        problems=_problems(rounds),
+        problems=_problems(played),
     )
 
 
@@ -209,17 +214,24 @@ def _steps(steps: Mapping[str, int]) -> str:
     return f"Steps of a job's way at which workers were killed, {len(steps)} in all: {found}."
 
 
-def _recovery(milliseconds: Sequence[int]) -> str:
-    if not milliseconds:
-        return "no kill cut off a job yet."
-    median, ninth, longest = (milliseconds[int(share * (len(milliseconds) - 1))] / 1000 for share in (0.5, 0.9, 1))
-    times = f"median {median:.1f} s, nine of ten within {ninth:.1f} s, the longest {longest:.1f} s"
-    return f"{len(milliseconds)} kills; {times}."
+def _recovery(rounds: Sequence[Round]) -> str:
+    by_kind: dict[str, list[int]] = {}
+    for one in rounds:
+        for kind, found in one.recovery_ms.items():
+            by_kind.setdefault(kind, []).extend(found)
+    rows = []
+    for kind, found in sorted(by_kind.items()):
+        times = sorted(found)
+        cells = [f"{times[int(share * (len(times) - 1))] / 1000:.1f} s" for share in (0.5, 0.9, 1)]
+        rows.append(f"| {kind} | {len(times)} | {' | '.join(cells)} |")
+    return "\n".join(rows or ["| none yet | 0 | | | |"])
 
 
 def _problems(rounds: Sequence[Round]) -> str:
     found = [
-        f"- {one.campaign}, seed {one.seed}: {one.problem.strip().splitlines()[-1]}" for one in rounds if one.problem
+        f"- {one.campaign}, seed {one.seed}, load average {one.load:.0f}: {one.problem.strip().splitlines()[-1]}"
+        for one in rounds
+        if one.problem
     ]
     return "\n".join(found) or "None."
 

@@ -64,7 +64,7 @@ class Round:
         dropped: Jobs that a Redis has forgotten, by the reason.
         repeats: Runs too many, by the reason.
         unended_in_dead: Jobs that stand in `dead` and never came to their end.
-        recovery_ms: For each kill that cut off jobs, until the last of them had started again.
+        recovery_ms: For each kill that cut off jobs, until the last of them had started again; by the kind of process.
         notes: Anything else that is counted.
         problem: What was not as it should be; empty where nothing was.
     """
@@ -84,9 +84,14 @@ class Round:
     dropped: Counter[str] = field(default_factory=Counter)
     repeats: Counter[str] = field(default_factory=Counter)
     unended_in_dead: int = 0
-    recovery_ms: list[int] = field(default_factory=list)
+    recovery_ms: dict[str, list[int]] = field(default_factory=dict)
     notes: Counter[str] = field(default_factory=Counter)
     problem: str = ""
+
+    @property
+    def is_closed(self) -> bool:
+        """It came to its end, so that its books are worth something."""
+        return not self.problem.startswith("Traceback")
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Round":

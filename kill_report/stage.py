@@ -64,6 +64,7 @@ class Stage:
 
     Attributes:
         faults: Done so far, by kind.
+        kinds: What kind of process each of the killed was.
         notes: Whatever else is counted.
         dropped: Jobs that Redis has forgotten, by the reason.
         expected: The numbers of the jobs that were enqueued.
@@ -79,6 +80,7 @@ class Stage:
         self.exits = exits
         self.troubles = Troubles()
         self.faults: Counter[str] = Counter()
+        self.kinds: dict[int, str] = {}
         self.notes: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.servers: list[str] = []
@@ -144,11 +146,18 @@ class Stage:
                 push_jobs(fleet.client, found, queue)
         self.expected |= set(range(first, first + count))
 
+    def push_long(self, fleet: Fleet, count: int, seconds: float) -> None:
+        """Jobs that are cut off by a kill rather than just before or after it."""
+        first = len(self.expected)
+        push_jobs(fleet.client, [job_text(number, "tick", [seconds]) for number in range(first, first + count)])
+        self.expected |= set(range(first, first + count))
+
     # ---- harm
 
     def kill(self, pid: int, kind: str) -> None:
         """SIGKILL."""
         self.troubles.deaths[pid] = time.monotonic()
+        self.kinds[pid] = kind
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         self.faults[f"SIGKILL: {kind}"] += 1
@@ -158,7 +167,9 @@ class Stage:
         children = children_of(pid)
         self.kill(pid, kind)
         for child in children:
-            self.troubles.deaths[child] = time.monotonic()
+            self.kinds[child] = kind
+            # As one fault: at one time.
+            self.troubles.deaths[child] = self.troubles.deaths[pid]
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
 
@@ -176,16 +187,20 @@ class Stage:
     # ---- the end
 
     def wait_until_done(self, fleet: Fleet) -> None:
-        """No job is scheduled, queued or in flight."""
+        """
+        No job is scheduled, queued or in flight.
+
+        Raises:
+            AssertionError: For long no job has come to its end. However busy the machine is, some do.
+        """
         client = fleet.client
-
-        def is_quiet() -> bool:
-            return not any(client.llen(f"queue:{queue}") for queue in ("default", "low")) and not client.zcard(
-                "schedule"
-            )
-
-        eventually(is_quiet, PATIENCE_SECONDS, every_seconds=0.1)
-        eventually(lambda: fleet.is_done, PATIENCE_SECONDS, every_seconds=0.1)
+        ended, since = -1, time.monotonic()
+        while client.llen("queue:default") + client.llen("queue:low") + client.zcard("schedule") or not fleet.is_done:
+            if (now_ended := len(self.tail.look().ended)) != ended:
+                ended, since = now_ended, time.monotonic()
+            if time.monotonic() - since > PATIENCE_SECONDS:
+                raise AssertionError(f"no job has ended for {PATIENCE_SECONDS} s; {ended} of {len(self.expected)} have")
+            time.sleep(0.1)
 
     def standing(self, client: redis.Redis) -> set[int]:
         """The numbers of the jobs that Redis has."""
@@ -215,7 +230,9 @@ def at_work(fleet: Fleet, workers: Iterable[KillWorker], draw: random.Random) ->
     def busy() -> list[KillWorker]:
         return [worker for worker in choices if fleet.in_flight_of(worker.pid)]
 
-    return draw.choice(eventually(lambda: busy() or (_is_idle(fleet) and choices), 60, every_seconds=0.02))
+    return draw.choice(
+        eventually(lambda: busy() or (_is_idle(fleet) and choices), PATIENCE_SECONDS, every_seconds=0.05)
+    )
 
 
 def _is_idle(fleet: Fleet) -> bool:

@@ -96,9 +96,14 @@ def make_fallback() -> App:
     raise RuntimeError("there is no app; make one, as in sidekiq_celery.Celery('shop')")
 
 
+def known_app() -> App | None:
+    """The current app, or None where there is none."""
+    return _tls.current_app or default_app or (_latest_current() if _latest_current is not None else None)
+
+
 def get_current_app() -> App:
     """The current app; one without settings is made where there is none."""
-    current = _tls.current_app or default_app or (_latest_current() if _latest_current is not None else None)
+    current = known_app()
     if current is not None:
         return current
     fallback = make_fallback()

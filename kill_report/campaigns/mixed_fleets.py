@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from interop_tests.support.ruby import RubySidekiq, release
-from kill_report.stage import Stage, at_work
+from kill_report.stage import PATIENCE_SECONDS, Stage, at_work
 from tests.kill.conftest import Fleet
 from tests.support.ledger import job_text, push_jobs
 from tests.support.worker_process import REPOSITORY, WorkerProcess
@@ -32,7 +32,7 @@ def mixed_fleets(stage: Stage) -> set[int]:
     stage.exits.enter_context(ruby)
     workers = [_python(stage, fleet, None), _python(stage, fleet, older), _python(stage, fleet, older)]
     for worker in workers:
-        worker.wait_until_ready()
+        worker.wait_until_ready(within_seconds=PATIENCE_SECONDS)
     for _ in range(stage.scaled(KILLS)):
         _push(stage, fleet)
         victim = at_work(fleet, workers, stage.draw)
@@ -40,7 +40,7 @@ def mixed_fleets(stage: Stage) -> set[int]:
         at = workers.index(victim)
         stage.kill(victim.pid, "worker of an older release" if at else "worker beside Ruby and an older release")
         victim.wait()
-        workers[at] = _python(stage, fleet, older if at else None).wait_until_ready()
+        workers[at] = _python(stage, fleet, older if at else None).wait_until_ready(within_seconds=PATIENCE_SECONDS)
     stage.wait_until_done(fleet)
     if not ruby.is_running:
         raise AssertionError(f"Ruby's worker ended; its log:\n{ruby.log_tail()}")

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from kill_report.stage import Stage, at_work
+from kill_report.stage import PATIENCE_SECONDS, Stage, at_work
 from tests.kill.conftest import Fleet, KillWorker, children_of
 from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
@@ -55,7 +55,7 @@ def children(stage: Stage) -> set[int]:
     parent = _parent(fleet)
     for _ in range(stage.scaled(KILLS)):
         stage.push(fleet, stage.scaled(JOBS_PER_KILL))
-        family = eventually(lambda: _busy_children(fleet, parent), 60, every_seconds=0.02)
+        family = eventually(lambda: _busy_children(fleet, parent), PATIENCE_SECONDS, every_seconds=0.02)
         for victim in stage.draw.sample(family, min(len(family), 2 if stage.draw.random() < 0.2 else 1)):
             stage.kill(victim, "child of --processes")
     found = finish(stage, fleet)
@@ -71,7 +71,7 @@ def parents(stage: Stage) -> set[int]:
     parent = _parent(fleet)
     for number in range(stage.scaled(KILLS // 2)):
         stage.push(fleet, stage.scaled(2 * JOBS_PER_KILL))
-        eventually(lambda parent=parent: _busy_children(fleet, parent), 60, every_seconds=0.02)
+        eventually(lambda parent=parent: _busy_children(fleet, parent), PATIENCE_SECONDS, every_seconds=0.02)
         time.sleep(stage.draw.uniform(0, 0.1))
         if number % 2:
             stage.kill(parent.pid, "parent of --processes alone")
@@ -103,12 +103,14 @@ def sidecars(stage: Stage) -> set[int]:
         environment={"LEDGER": str(stage.ledger.path)},
     ).start()
     stage.exits.callback(_end_tree, worker)
-    worker.wait_until_ready(processes=2)
+    worker.wait_until_ready(processes=2, within_seconds=PATIENCE_SECONDS)
     for _ in range(stage.scaled(KILLS // 2)):
         stage.push(fleet, stage.scaled(JOBS_PER_KILL), ["tick"])
-        [victim] = eventually(lambda: _sidecar(fleet, worker), 60, every_seconds=0.05)
+        [victim] = eventually(lambda: _sidecar(fleet, worker), PATIENCE_SECONDS, every_seconds=0.05)
         stage.kill(victim, "sidecar of --processes")
-        eventually(lambda victim=victim: _sidecar(fleet, worker) not in (None, [victim]), 60, every_seconds=0.05)
+        eventually(
+            lambda victim=victim: _sidecar(fleet, worker) not in (None, [victim]), PATIENCE_SECONDS, every_seconds=0.05
+        )
     return finish(stage, fleet)
 
 
@@ -160,8 +162,45 @@ def _acknowledged(told: "os.PathLike[str]", first: int) -> set[int]:
     return {number for number in numbers if number >= first}
 
 
+def recovery(stage: Stage) -> set[int]:
+    """One process at a time is killed while others are at work; the next one when all that it ran has begun again."""
+    fleet = stage.fleet()
+    fleet.defaults = {"queues": QUEUES}
+    lone = [fleet.start(wait=False) for _ in range(2)]
+    parent = _parent(fleet)
+    for number in range(stage.scaled(KILLS)):
+        pids = [worker.pid for worker in lone]
+        eventually(lambda pids=pids: _are_at_work(stage, fleet, pids, parent), PATIENCE_SECONDS, every_seconds=0.1)
+        family = _busy_children(fleet, parent)
+        time.sleep(stage.draw.uniform(0.1, 0.4))
+        if number % 2:
+            victim = stage.draw.choice(family)
+            stage.kill(victim, "child of --processes, others at work")
+        else:
+            victim = lone[0].pid
+            stage.kill(victim, "worker with threads, others at work")
+            lone[0].wait()
+        eventually(lambda victim=victim: _began_again(stage, victim), PATIENCE_SECONDS, every_seconds=0.1)
+        if not number % 2:
+            lone = [lone[1], fleet.start()]
+    return finish(stage, fleet)
+
+
+def _are_at_work(stage: Stage, fleet: Fleet, pids: list[int], parent: KillWorker) -> bool:
+    """All of them; as one starts later than another, they are given jobs until then."""
+    if fleet.waiting < 20:
+        stage.push_long(fleet, 20, 0.5)
+    return all(fleet.in_flight_of(pid) for pid in pids) and bool(_busy_children(fleet, parent))
+
+
+def _began_again(stage: Stage, victim: int) -> bool:
+    runs = stage.ledger.runs_by_number().values()
+    return all(found[-1].pid != victim or found[-1].end is not None for found in runs)
+
+
 CAMPAIGNS: list[tuple[str, str, Callable[[Stage], set[int]], int]] = [
     ("threads", "Workers with threads", threads, 24),
+    ("recovery", "One process at a time, others at work", recovery, 6),
     ("event-loops", "Workers with an event loop", event_loops, 8),
     ("children", "Children of `--processes`", children, 14),
     ("parents", "Parents of `--processes`, alone and with all their children", parents, 8),

@@ -15,7 +15,7 @@ from interop_tests import servers
 from interop_tests.roots import RootError
 from interop_tests.servers import RedisProgram
 from kill_report.campaigns.process_kills import QUEUES, finish
-from kill_report.stage import Stage, numbers_in_log
+from kill_report.stage import PATIENCE_SECONDS, Stage, numbers_in_log
 
 WORKERS = 3
 JOBS = 6000
@@ -33,7 +33,9 @@ def restarts(stage: Stage) -> set[int]:
     server = stage.start_redis(appendonly=True, program=program, config={"appendfsync": fsync, **PLAIN_LOG})
     fleet = stage.fleet(server)
     fleet.defaults = {"queues": QUEUES}
-    workers = [fleet.start() for _ in range(WORKERS)]
+    workers = [fleet.start(wait=False) for _ in range(WORKERS)]
+    for worker in workers:
+        worker.wait_until_ready(within_seconds=PATIENCE_SECONDS)
     count = stage.scaled(RESTARTS)
     for _ in range(count):
         stage.push(fleet, stage.scaled(JOBS) // count)

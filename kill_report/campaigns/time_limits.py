@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from kill_report.campaigns.process_kills import QUEUES
-from kill_report.stage import Stage
+from kill_report.stage import PATIENCE_SECONDS, Stage
 from tests.kill.conftest import children_of
 from tests.support.ledger import job_text, push_jobs
 
@@ -17,7 +17,7 @@ def hard_limits(stage: Stage) -> set[int]:
     """The child of a job past its limit is killed by its parent; on top of that some are killed from outside."""
     fleet = stage.fleet()
     parent = fleet.start(wait=False, processes=3, concurrency=1, hard_timeout_seconds=HARD_SECONDS, queues=QUEUES)
-    parent.wait_until_ready(processes=3)
+    parent.wait_until_ready(processes=3, within_seconds=PATIENCE_SECONDS)
     jobs = stage.scaled(HARD_JOBS)
     for turn in range(stage.scaled(4)):
         first = len(stage.expected)

@@ -58,7 +58,7 @@ def _celery(stage: Stage, pool: str) -> set[int]:
         _start_workflows(stage, app, stage.scaled(WORKFLOWS))
         at = stage.draw.randrange(WORKERS)
         worker = workers[at]
-        eventually(partial(_is_at_work, fleet, worker), 60, every_seconds=0.05)
+        eventually(partial(_is_at_work, fleet, worker), PATIENCE_SECONDS, every_seconds=0.05)
         if pool == "threads":
             stage.kill(worker.pid, "Celery API, -P threads")
         elif number % 3 and (family := children_of(worker.pid)):
@@ -69,7 +69,9 @@ def _celery(stage: Stage, pool: str) -> set[int]:
         worker.wait()
         workers[at] = _celery_worker(stage, fleet, pool)
     eventually(lambda: stage.tail.look().ended >= stage.expected, PATIENCE_SECONDS, every_seconds=0.2)
-    eventually(lambda: not fleet.client.llen("queue:celery") and not fleet.in_flight, 60, every_seconds=0.1)
+    eventually(
+        lambda: not fleet.client.llen("queue:celery") and not fleet.in_flight, PATIENCE_SECONDS, every_seconds=0.1
+    )
     return set()
 
 

@@ -13,7 +13,7 @@ from sidekiq_py.errors import ConfigError
 from sidekiq_py.redaction import Redaction
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_SETTINGS = ("accounts", "tokens", "allowed_hosts", "origins", "servers", "redaction", "title")
+_SETTINGS = ("accounts", "tokens", "allowed_hosts", "origins", "servers", "redaction", "title", "trace_url")
 _LEAVE_SECONDS = 2
 
 
@@ -83,7 +83,11 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
     if servers is not None and not isinstance(servers, Mapping):
         raise ConfigError("servers in the configuration is a mapping from a name to a Redis URL")
     application = build(
-        access, servers=servers, redaction=_redaction(settings), title=str(settings.get("title", "Sidekiq"))
+        access,
+        servers=servers,
+        redaction=_redaction(settings),
+        title=str(settings.get("title", "Sidekiq")),
+        trace_url=str(settings.get("trace_url", "")),
     )
     server = uvicorn.Server(
         uvicorn.Config(

@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sidekiq_py import program
@@ -42,6 +41,7 @@ from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 from sidekiq_py.engine.upkeep.liveness import Liveness, Loop
 from sidekiq_py.engine.upkeep.maintenance import MaintenanceThread
 from sidekiq_py.engine.upkeep.poller import Poller
+from sidekiq_py.engine.upkeep.queue_trends import NOTE_SIZES
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
@@ -57,205 +57,159 @@ if TYPE_CHECKING:
 _log = logging.getLogger("sidekiq")
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerParts:
-    """What a worker process is made of; `Launcher` starts and stops it."""
-
-    identity: str
-    pool: Pool
-    hooks: Hooks
-    life: LifeCycle
-    signals: SignalInbox
-    state: WorkState
-    metrics: ExecutionMetrics
-    processed: ProcessedCount
-    limits: SoftLimits
-    callbacks: CallbackThread
-    job_logger: JobLogger
-    surroundings: Surroundings
-    managers: list[Manager]
-    loop: "EventLoop | None"
-    jobs: RunningJobs
-    termination: Termination
-    ownership: Ownership
-    lease: LeaseKeeper
-    housekeeper: Housekeeper
-    heartbeat: Heartbeat
-    poller: Poller
-    maintenance: MaintenanceThread
-    extension_start: ExtensionStart
-    reconfiguration: Reconfiguration
-    liveness: Liveness
-    departure: Departure
-
-
-def assemble(
-    config: Config,
-    *,
-    registry: Registry,
-    hooks: Hooks,
-    server_middleware: Chain[ServerMiddleware],
-    client: Client,
-    extensions: LoadedExtensions | None = None,
-    on_epoch: Callable[[str], None] = lambda owner: None,
-) -> WorkerParts:
     """
-    The parts of one worker process; `Launcher` says what the arguments are.
+    What a worker process is made of; `Launcher` says what the arguments are, and starts and stops the parts.
 
     Raises:
         ConfigError: A declared job needs what this process cannot give.
     """
-    _refuse_hard_limits(config, registry)
-    extensions = program.extensions if extensions is None else extensions
-    extensions.load_installed()
-    identity = identities.new_identity()
-    is_reliable = config.fetcher == "reliable"
-    pool = Pool(config.redis)
-    life, state, limits, downtime, metrics = LifeCycle(), WorkState(), SoftLimits(), Downtime(), ExecutionMetrics()
-    processed = ProcessedCount(pool)
-    callbacks = CallbackThread()
-    reports = OwnershipReports(callbacks, hooks)
-    context = JobContext()
-    signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
-    dialect = _dialect(config, client, life)
-    managers: list[Manager] = []
-    surroundings = Surroundings(
-        config=config,
-        registry=registry,
-        chain=server_middleware,
-        hooks=hooks,
-        state=state,
-        metrics=metrics,
-        context=context,
-        identity=identity,
-        dialect=dialect,
-        repush=client.repush,
-        foreign=ForeignFeatures(
-            config,
-            hooks,
-            fetchers=lambda: [manager.fetcher for manager in managers],
-            # It is made later, of what is made here.
-            on_unserved=lambda queue: heartbeat.leave_out(queue),  # noqa: PLW0108
-            is_stopping=lambda: life.is_quieting,
-        ),
-        extensions=extensions,
-        is_stopping=lambda: life.is_quieting,
-    )
-    loop = _loop(surroundings, managers)
-    queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
-    ownership = Ownership(identity, queues, config.lease_seconds, on_epoch, reports.warn)
 
-    def fetcher(capsule: CapsuleConfig) -> Fetcher:
-        room = loop.room if loop is not None else lambda: None
-        if not is_reliable:
-            return BasicFetcher(capsule, pool, report=hooks.report, room=room)
-        return ReliableFetcher(
-            capsule,
-            config,
-            pool,
-            ownership,
-            report=hooks.report,
-            room=room,
-            on_notices=registry.on_notices,
-            count=processed.add,
+    def __init__(
+        self,
+        config: Config,
+        *,
+        registry: Registry,
+        hooks: Hooks,
+        server_middleware: Chain[ServerMiddleware],
+        client: Client,
+        extensions: LoadedExtensions | None = None,
+        on_epoch: Callable[[str], None] = lambda owner: None,
+    ) -> None:
+        _refuse_hard_limits(config, registry)
+        extensions = program.extensions if extensions is None else extensions
+        extensions.load_installed()
+        is_reliable = config.fetcher == "reliable"
+        self.identity = identity = identities.new_identity()
+        self.hooks = hooks
+        self.pool = pool = Pool(config.redis)
+        self.life = life = LifeCycle()
+        self.signals = signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
+        self.state = state = WorkState()
+        self.metrics = metrics = ExecutionMetrics()
+        self.processed = processed = ProcessedCount(pool)
+        self.limits = SoftLimits()
+        self.callbacks = CallbackThread()
+        downtime = Downtime()
+        context = JobContext()
+        self.job_logger = JobLogger(context, identity)
+        reports = OwnershipReports(self.callbacks, hooks)
+        dialect = _dialect(config, client, life)
+        self.managers: list[Manager] = []
+        self.surroundings = Surroundings(
+            config=config,
+            registry=registry,
+            chain=server_middleware,
+            hooks=hooks,
+            state=state,
+            metrics=metrics,
+            context=context,
+            identity=identity,
+            dialect=dialect,
+            repush=client.repush,
+            foreign=ForeignFeatures(
+                config,
+                hooks,
+                fetchers=lambda: [manager.fetcher for manager in self.managers],
+                # It is made later.
+                on_unserved=lambda queue: self.heartbeat.leave_out(queue),  # noqa: PLW0108
+                is_stopping=lambda: life.is_quieting,
+            ),
+            extensions=extensions,
+            is_stopping=lambda: life.is_quieting,
+        )
+        self.loop = loop = _loop(self.surroundings, self.managers)
+        queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
+        self.ownership = ownership = Ownership(identity, queues, config.lease_seconds, on_epoch, reports.warn)
+
+        def fetcher(capsule: CapsuleConfig) -> Fetcher:
+            room = loop.room if loop is not None else lambda: None
+            if not is_reliable:
+                return BasicFetcher(capsule, pool, report=hooks.report, room=room)
+            return ReliableFetcher(
+                capsule,
+                config,
+                pool,
+                ownership,
+                report=hooks.report,
+                room=room,
+                on_notices=registry.on_notices,
+                count=processed.add,
+                downtime=downtime,
+            )
+
+        for capsule in config.capsules:
+            self.managers.append(Manager(capsule, fetcher(capsule), self.surroundings, self.limits, loop))
+        self.jobs = RunningJobs(state, self.managers, loop)
+        self.termination = Termination(self.surroundings, pool, self.managers, loop)
+        self.extension_start = ExtensionStart(extensions, self.surroundings.foreign, pool, hooks)
+        declared = Declared(pool, identity, registry)
+
+        def flush_counts() -> None:
+            processed.flush()
+            metrics.flush(pool, now=now_seconds(), dialect=dialect())
+
+        def after_beat() -> None:
+            flush_counts()
+            declared.keep()
+            self.extension_start.exchange_keys()
+
+        def take_remote_signal(name: str) -> None:
+            # Somebody else's program must not be stopped from a web page.
+            if config.embedded:
+                _log.info("%s was sent to an embedded process and is ignored", name)
+            else:
+                signals.put(name)
+
+        self.heartbeat = Heartbeat(
+            _facts(config, identity, dialect(), has_loop=loop is not None),
+            pool=pool,
+            dialect=dialect,
+            running=state.snapshot,
+            is_quiet=lambda: life.is_quiet,
+            hooks=hooks,
+            on_signal=take_remote_signal,
+            on_beat=after_beat,
             downtime=downtime,
         )
-
-    managers += [Manager(capsule, fetcher(capsule), surroundings, limits, loop) for capsule in config.capsules]
-    declared = Declared(pool, identity, registry)
-    extension_start = ExtensionStart(extensions, surroundings.foreign, pool, hooks)
-
-    def flush_counts() -> None:
-        processed.flush()
-        metrics.flush(pool, now=now_seconds(), dialect=dialect())
-
-    def after_beat() -> None:
-        flush_counts()
-        declared.keep()
-        extension_start.exchange_keys()
-
-    def take_remote_signal(name: str) -> None:
-        # Somebody else's program must not be stopped from a web page.
-        if config.embedded:
-            _log.info("%s was sent to an embedded process and is ignored", name)
-        else:
-            signals.put(name)
-
-    heartbeat = Heartbeat(
-        _facts(config, identity, dialect(), has_loop=loop is not None),
-        pool=pool,
-        dialect=dialect,
-        running=state.snapshot,
-        is_quiet=lambda: life.is_quiet,
-        hooks=hooks,
-        on_signal=take_remote_signal,
-        on_beat=after_beat,
-        downtime=downtime,
-    )
-    poller = Poller(
-        config,
-        pool=pool,
-        identity=identity,
-        repush=client.repush,
-        dialect=dialect,
-        report=hooks.report,
-        extensions=extensions,
-    )
-    lease = LeaseKeeper(pool, ownership, config.lease_beat_seconds, callbacks=callbacks, report=hooks.report)
-    link = pool.new_link()
-    recovery = Recovery(
-        config,
-        link,
-        ownership,
-        dialect=dialect,
-        extensions=extensions,
-        on_dead_lettered=reports.dead_lettered,
-        on_recovered=reports.recovered,
-    )
-    housekeeper = Housekeeper(link, ownership, recovery, config.lease_beat_seconds, reports.report)
-    loops: dict[str, Loop] = {"lease": lease, "housekeeper": housekeeper, "heartbeat": heartbeat}
-    fetching: dict[str, Loop] = {f"fetch ({manager.name})": manager.fetcher for manager in managers}
-    return WorkerParts(
-        identity=identity,
-        pool=pool,
-        hooks=hooks,
-        life=life,
-        signals=signals,
-        state=state,
-        metrics=metrics,
-        processed=processed,
-        limits=limits,
-        callbacks=callbacks,
-        job_logger=JobLogger(context, identity),
-        surroundings=surroundings,
-        managers=managers,
-        loop=loop,
-        jobs=RunningJobs(state, managers, loop),
-        termination=Termination(surroundings, pool, managers, loop),
-        ownership=ownership,
-        lease=lease,
-        housekeeper=housekeeper,
-        heartbeat=heartbeat,
-        poller=poller,
-        maintenance=MaintenanceThread(
-            [task for extension in extensions for task in extension.maintain()],
-            pool,
-            is_ours=lambda: poller.is_quick,
-            report=hooks.report,
-        ),
-        extension_start=extension_start,
-        reconfiguration=Reconfiguration(
+        self.poller = poller = Poller(
             config,
-            managers={manager.name: manager for manager in managers},
+            pool=pool,
+            identity=identity,
+            repush=client.repush,
+            dialect=dialect,
+            report=hooks.report,
+            extensions=extensions,
+        )
+        tasks = [NOTE_SIZES, *(task for extension in extensions for task in extension.maintain())]
+        self.maintenance = MaintenanceThread(tasks, pool, is_ours=lambda: poller.is_quick, report=hooks.report)
+        self.lease = LeaseKeeper(
+            pool, ownership, config.lease_beat_seconds, callbacks=self.callbacks, report=hooks.report
+        )
+        link = pool.new_link()
+        recovery = Recovery(
+            config,
+            link,
+            ownership,
+            dialect=dialect,
+            extensions=extensions,
+            on_dead_lettered=reports.dead_lettered,
+            on_recovered=reports.recovered,
+        )
+        self.housekeeper = Housekeeper(link, ownership, recovery, config.lease_beat_seconds, reports.report)
+        self.reconfiguration = Reconfiguration(
+            config,
+            managers={manager.name: manager for manager in self.managers},
             loop=loop,
-            foreign=surroundings.foreign,
-            heartbeat=heartbeat,
+            foreign=self.surroundings.foreign,
+            heartbeat=self.heartbeat,
             pool=pool,
             state=state,
-        ),
-        liveness=Liveness(life, pool, downtime, loops, {"poller": poller, **fetching}, config.stall_seconds),
-        departure=Departure(pool, ownership if is_reliable else None, managers, flush_counts),
-    )
+        )
+        loops: dict[str, Loop] = {"lease": self.lease, "housekeeper": self.housekeeper, "heartbeat": self.heartbeat}
+        fetching: dict[str, Loop] = {f"fetch ({manager.name})": manager.fetcher for manager in self.managers}
+        self.liveness = Liveness(life, pool, downtime, loops, {"poller": poller, **fetching}, config.stall_seconds)
+        self.departure = Departure(pool, ownership if is_reliable else None, self.managers, flush_counts)
 
 
 def _dialect(config: Config, client: Client, life: LifeCycle) -> Callable[[], Dialect]:

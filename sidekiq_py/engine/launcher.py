@@ -17,15 +17,9 @@ from collections.abc import Callable
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import Config
-from sidekiq_py.engine.assembly import WorkerParts, assemble
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.boot_checks import check_redis
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.reconfiguration import Reconfiguration
-from sidekiq_py.engine.run.metrics import ExecutionMetrics
-from sidekiq_py.engine.run.termination import Termination
-from sidekiq_py.engine.run.work_state import WorkState
-from sidekiq_py.engine.signals import SignalInbox
-from sidekiq_py.engine.upkeep.liveness import Liveness
 from sidekiq_py.engine.upkeep.shutdown_watchdog import ShutdownWatchdog
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
@@ -51,6 +45,15 @@ class Launcher:
         extensions: Their hooks; by default the program's.
         on_epoch: Told the name of each owner that this process becomes; for a parent that watches it.
 
+    Attributes:
+        identity: Under which it is registered in Redis.
+        signals: Those that it was sent, and has not handled.
+        state: What runs.
+        metrics: How often each class ran.
+        reconfiguration: Changes what it serves, and how many jobs it runs at once.
+        termination: Ends jobs from outside.
+        liveness: Whether it turns and fetches.
+
     Raises:
         ConfigError: A declared job needs what this process cannot give.
     """
@@ -67,7 +70,7 @@ class Launcher:
         on_epoch: Callable[[str], None] = lambda owner: None,
     ) -> None:
         self.config = config
-        self.parts: WorkerParts = assemble(
+        self.parts = parts = WorkerParts(
             config,
             registry=registry,
             hooks=hooks,
@@ -76,50 +79,22 @@ class Launcher:
             extensions=extensions,
             on_epoch=on_epoch,
         )
+        self.identity = parts.identity
+        self.signals = parts.signals
+        self.state = parts.state
+        self.metrics = parts.metrics
+        self.reconfiguration = parts.reconfiguration
+        self.termination = parts.termination
+        self.liveness = parts.liveness
         self._stop_once = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Launcher {self.identity} busy={self.state.busy}>"
 
     @property
-    def identity(self) -> str:
-        """Under which it is registered in Redis."""
-        return self.parts.identity
-
-    @property
-    def signals(self) -> SignalInbox:
-        """The signals that it was sent, and has not handled."""
-        return self.parts.signals
-
-    @property
-    def state(self) -> WorkState:
-        """What runs."""
-        return self.parts.state
-
-    @property
-    def metrics(self) -> ExecutionMetrics:
-        """How often each class ran."""
-        return self.parts.metrics
-
-    @property
     def reserved(self) -> list[UnitOfWork]:
         """Jobs that were taken out of their queues and have not started."""
         return self.parts.jobs.reserved
-
-    @property
-    def reconfiguration(self) -> Reconfiguration:
-        """Changes what it serves, and how many jobs it runs at once."""
-        return self.parts.reconfiguration
-
-    @property
-    def termination(self) -> Termination:
-        """Ends jobs from outside."""
-        return self.parts.termination
-
-    @property
-    def liveness(self) -> Liveness:
-        """Whether it turns and fetches."""
-        return self.parts.liveness
 
     @property
     def is_quiet(self) -> bool:

@@ -24,7 +24,7 @@ def test_a_repeat_is_explained_by_the_death_of_its_process() -> None:
     verdict = judge(runs, {0, 1}, set(), Troubles({7: 10.0}))
 
     assert verdict.repeats == {RAN: 1, JUST_ENDED: 1}
-    assert verdict.recovery_seconds == (2.0,)
+    assert verdict.recovery_seconds == {7: 2.0}
     assert verdict.lost == verdict.together == ()
 
 

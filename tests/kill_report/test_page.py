@@ -60,4 +60,16 @@ def test_the_page_says_what_was_lost_and_which_rounds_failed() -> None:
     text = page.text([bad])
 
     assert page.headline([bad]).endswith("2 lost, 3 run twice without a reason.")
-    assert "- threads, seed 1: lost: (4, 5)" in text
+    assert "- threads, seed 1, load average 0: lost: (4, 5)" in text
+
+
+def test_a_round_that_did_not_come_to_its_end_counts_for_nothing() -> None:
+    """It is listed with its last line; its jobs are in no sum, and another one has to be played."""
+    broken = played(
+        "threads", jobs=500, problem="Traceback (most recent call last):\n  …\nAssertionError: no job ended\n"
+    )
+
+    text = page.text([broken, played("clocks", jobs=1)])
+
+    assert "| Jobs | 1 |" in text
+    assert "- threads, seed 1, load average 0: AssertionError: no job ended" in text

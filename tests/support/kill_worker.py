@@ -23,6 +23,7 @@ from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.main_thread import run_worker
 from sidekiq_py.engine.ownership.owner import Owner
 from sidekiq_py.engine.prefork.child import run_child
 from sidekiq_py.engine.prefork.pipes import Parent
@@ -334,7 +335,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(threadName)s %(levelname)s %(message)s")
     arm(settings)
     if settings.processes is None:
-        return make_launcher(settings).run()
+        return run_worker(make_launcher(settings))
 
     def child(parent: Parent) -> int:
         return run_child(parent, lambda on_epoch: make_launcher(settings, on_epoch))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sidekiq_celery._admission import slots, waiting
-from sidekiq_celery._admission.worker_copy import RATES_KEY, RateOrder, countable_rate
+from sidekiq_celery._admission.worker_copy import RATES_KEY, RateOrder, countable_rate, rates_of
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._wire.payload import KEY, SLOT
 from sidekiq_celery.contract import App
@@ -22,7 +22,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Admit, Payload
 from sidekiq_py.payloads import Dialect, dump, keys
 
-__all__ = ("RateLimits", "limit_all", "rate_key", "set_rate_limit")
+__all__ = ("RateLimits", "limit_all", "limits_set", "rate_key", "set_rate_limit")
 
 logger = logging.getLogger("celery.worker.strategy")
 
@@ -121,6 +121,21 @@ def set_rate_limit(app: App, task_name: str, limit: Any) -> bool:
     members = waiting.find(client.pool, keys.SCHEDULE, "class", [task_name])
     waiting.call_up(client.pool, keys.SCHEDULE, members, dialect=client.detection.dialect(now), now=now, change=_unmark)
     return True
+
+
+def limits_set(app: App) -> dict[str, Any]:
+    """
+    Task → its limit, of those that were given another one at run time than the program declares.
+
+    Raises:
+        RedisError: As `Pool.run` does.
+    """
+    orders = rates_of(client_of(app).pool.command("HGETALL", RATES_KEY))
+    return {
+        name: limit
+        for name, (limit, declared) in orders.items()
+        if name in app.tasks and app.tasks[name].rate_limit == declared
+    }
 
 
 def limit_all(limits: RateLimits, definitions: Iterable[Any], orders: Mapping[str, RateOrder]) -> None:

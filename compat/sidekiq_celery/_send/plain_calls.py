@@ -119,7 +119,8 @@ def send(app: App, call: Call) -> Any:
         or (parent is not None and settings.task_inherit_parent_priority)
     ):
         return None
-    client = pushing_client(app, task.__sidekiq_job__)
+    definition = task.__sidekiq_job__
+    client = pushing_client(app, definition)
     if client.middleware:
         return None
     if parent is not None and not (position.root_id and position.parent_id):
@@ -138,7 +139,7 @@ def send(app: App, call: Call) -> Any:
     is_ignored = call.options.get("ignore_result")
     if not is_ignored:
         app.backend.on_task_call(call.producer, job.task_id)
-    push_ready(app, client, ready, task.__sidekiq_job__, job.kept, lambda: policy_of(app))
+    push_ready(app, client, ready, definition, job.kept, lambda: policy_of(app))
     result = result_of(app, job.task_id, call.result_cls, is_ignored)
     if parent is not None and call.add_to_parent:
         parent.add_trail(result)

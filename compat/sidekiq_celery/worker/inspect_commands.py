@@ -1,8 +1,10 @@
 """Commands that tell of a worker and change nothing, and the one that stops it."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
+from sidekiq_celery._admission import rate_limits
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.serialization import jsonify, safe_repr, strtobool
 from sidekiq_celery.worker.commands import control_command, inspect_command, nok, ok
@@ -150,11 +152,15 @@ def registered(state: Any, taskinfoitems: Any = None, builtins: bool = False, **
         item for item in maybe_list(taskinfoitems) or _TASK_INFO if isinstance(item, str) and not item.startswith("_")
     ]
     names = sorted(name for name in state.app.tasks if builtins or not name.startswith("celery."))
-    return [_described(state.app.tasks[name], items) for name in names]
+    # As in Celery, where a command changes the task itself.
+    limits = rate_limits.limits_set(state.app) if "rate_limit" in items else {}
+    return [_described(state.app.tasks[name], items, limits) for name in names]
 
 
-def _described(task: Any, items: list[str]) -> str:
+def _described(task: Any, items: list[str], limits: Mapping[str, Any]) -> str:
     given = {item: getattr(task, item, None) for item in items}
+    if task.name in limits:
+        given["rate_limit"] = limits[task.name]
     shown = " ".join(f"{item}={value}" for item, value in given.items() if value is not None)
     return f"{task.name} [{shown}]" if shown else str(task.name)
 

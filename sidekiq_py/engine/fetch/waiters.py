@@ -307,7 +307,7 @@ class Waiters:
 
     def _hold(self, unit: UnitOfWork) -> None:
         assert unit.owner is not None
-        # Known here, so that it does not go back as a stranger.
+        # Known here, so that it does not go back as an orphan.
         unit.owner.units[unit.field] = unit
         self._held.append(unit)
 

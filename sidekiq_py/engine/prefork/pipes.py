@@ -157,7 +157,7 @@ class Parent:
                         hear(message)
                     except Exception:  # noqa: BLE001 — what a sidecar asks for may be code of the program
                         # This thread also hears of the parent's end.
-                        _log.exception("a message of the parent process could not be obeyed: %.200r", message)
+                        _log.exception("a message of the parent process could not be handled: %.200r", message)
 
         threading.Thread(target=run, name="sidekiq.parent", daemon=True).start()
 

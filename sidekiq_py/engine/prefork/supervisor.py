@@ -71,7 +71,7 @@ class Supervisor:
         memory_limit_kb: A child that is larger is replaced.
         before_fork: Called in the parent before each child is made.
         on_ready: Called in the parent once all children have been ready.
-        on_signal: Told of each signal to the parent, by a name such as `TERM`, before it is obeyed.
+        on_signal: Told of each signal to the parent, by a name such as `TERM`, before it is handled.
         more_signals: Names of signals to watch beside those of any worker: `HUP`, `QUIT`.
         sidecar: What a process beside the children does.
         scaling: Changes how many children there are by what they have to do.

@@ -83,7 +83,11 @@ class Guard:
             return True
 
     def absorb(self) -> None:
-        """Take back what was raised and has not struck yet. Afterwards nothing strikes until the next job."""
+        """
+        Take back what was raised and has not struck yet. Afterwards nothing strikes until the next job.
+
+        It may strike in the call of this method: whoever calls catches that and calls again.
+        """
         while True:
             try:
                 with self._lock:

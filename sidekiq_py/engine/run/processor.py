@@ -359,9 +359,16 @@ class Processor:
             guard.performing = None
             if not is_done and failure is None:
                 failure = error
-        leave_if_forked(self._pid, failure)
-        if guard.is_requested:
-            guard.absorb()
+        # From Python 3.13 on an exception can strike one look later than in the bytecode where the job lost the
+        # interpreter lock to the interrupter. If the job ends in between, that is at the start of the next function.
+        while True:
+            try:
+                leave_if_forked(self._pid, failure)
+                if guard.is_requested:
+                    guard.absorb()
+                break
+            except INTERRUPTS:
+                continue
         if guard.is_terminated:
             guard.is_terminated = False
             if self._watch is not None:

@@ -93,7 +93,7 @@ def testa_remote_control__ends_with_its_parent(start: Start) -> None:
     eventually(lambda: all(is_gone(pid) for pid in family), within_seconds=SECONDS)
 
 
-def test_a_frozen_steward_holds_nobody_up(start: Start) -> None:
+def test_frozen_remote_control_holds_nobody_up(start: Start) -> None:
     """Tasks run on, and the worker stops."""
     worker = start("prefork")
     frozen = remote_control_of(worker)

@@ -54,8 +54,11 @@ class Runner:
             guard.performing = None
             if not is_done and failure is None:
                 failure = error
-        if guard.is_requested:
-            guard.absorb()
+        while guard.is_requested:
+            try:
+                guard.absorb()
+            except INTERRUPTS:
+                continue
         try:
             settle()
         except BaseException as error:  # noqa: BLE001

@@ -49,8 +49,8 @@ LEAST_PART_SECONDS = 15.0
 # What a file takes that has not been measured, and the least that is worth a line in the file of durations.
 SHORT_SECONDS = 1.0
 NO_TESTS_COLLECTED = 5
-# Tests have limits of their own. What ends none of them (a thread that the interpreter waits for at its exit, a loop that
-# catches everything) would hold up all the rest: such a part tells what its threads do, and is over.
+# Tests have limits of their own. What ends none of them (a thread that the interpreter waits for at its exit, a loop
+# that catches everything) would hold up all the rest: such a part tells what its threads do, and is over.
 PART_LIMIT_SECONDS = 1800.0
 LOOK_SECONDS = 0.2
 

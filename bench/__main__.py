@@ -1,6 +1,7 @@
 """Ask every question and print one table; with a path, also write it there as a page."""
 
 import compileall
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from bench import (
 
 QUESTIONS = (
     *(drain, telemetry, push, large_payloads, batches, sleepers, latency, footprint),
-    *(fleet, crowd, beside_celery, web),
+    *(crowd, beside_celery, web, fleet),
 )
 
 PAGE = """# Benchmarks
@@ -32,9 +33,15 @@ Written by `make bench` on {date}: {machine}. Both sides of every ratio were mea
 run on the same Redis. The machine was shared and noisy, so compare ratios rather than absolute times. The head of each
 script in `bench/` explains its rows.
 
-| Question | Answer |
-|---|---|
-{rows}
+{table}
+
+## What a job costs Redis in a fleet
+
+Fleets of processes of five threads, the real Sidekiq's beside ours where Ruby is installed. The load average of the
+machine was {load}. A busy machine makes Redis find several requests at a time, which spares it much: compare the two
+sides of a row, and no two rows.
+
+{fleet}
 """
 
 
@@ -44,15 +51,33 @@ def main() -> None:
     for folder in ("sidekiq_py", "compat", "bench"):
         compileall.compile_dir(ground.ROOT / folder, quiet=1)
     rows: list[tuple[str, str]] = []
+    of_fleets: list[tuple[str, str]] = []
+    load_before = ""
     for question in QUESTIONS:
         print(f"\n{(question.__doc__ or '').strip().splitlines()[0]}", flush=True)
+        if question is fleet:
+            load_before = _load()
         for name, value in question.run():
-            rows.append((name, value))
+            (of_fleets if question is fleet else rows).append((name, value))
             print(f"  {name:55} {value}", flush=True)
     if len(sys.argv) > 1:
-        table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-        page = PAGE.format(date=datetime.now(UTC).date(), machine=ground.machine(), rows=table)
-        Path(sys.argv[1]).write_text(page)
+        load = f"{load_before} before and {_load()} after"
+        Path(sys.argv[1]).write_text(page(rows, of_fleets, load))
+
+
+def page(rows: list[tuple[str, str]], of_fleets: list[tuple[str, str]], load: str) -> str:
+    """What stands in `docs/benchmarks.md`."""
+    return PAGE.format(
+        date=datetime.now(UTC).date(), machine=ground.machine(), table=_table(rows), load=load, fleet=_table(of_fleets)
+    )
+
+
+def _table(rows: list[tuple[str, str]]) -> str:
+    return "\n".join(["| Question | Answer |", "|---|---|", *[f"| {name} | {value} |" for name, value in rows]])
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.0f}"
 
 
 if __name__ == "__main__":

@@ -255,9 +255,13 @@ def run() -> list[tuple[str, str]]:
     """The rows of the table."""
     sides = SIDES if has_ruby() else SIDES[:1]
     rows = summary(list(findings(Plan(sides=sides, pairs=2))))
+    middle = (Cell(20, 5),)
+    rows += summary(list(findings(Plan(middle, sides=sides, pairs=2, queues=THREE_QUEUES))), "fleet of three queues,")
+    rows += summary(list(findings(Plan(middle, sides=sides, pairs=2, per_parent=4))), "fleet of --processes 4,")
     if find_spec("celery"):
-        plan = Plan(CELLS[1:2], sides=("ours", "celery"), pairs=2, scale=0.2, task="nap_kept")
-        rows += summary(list(findings(plan)), "fleet of tasks with results,")
+        for task, what in (("nap", "without"), ("nap_kept", "with")):
+            plan = Plan((Cell(2, 5),), sides=("ours", "celery"), pairs=2, scale=0.2, task=task)
+            rows += summary(list(findings(plan)), f"fleet of tasks {what} results,")
     rows += counting(sides, 1, (20, 60), 50_000)
     return rows + fleet_simulation.rows(sides, (100, 1_000, 5_000))
 

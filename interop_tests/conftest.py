@@ -12,6 +12,7 @@ from interop_tests.support.ruby import RELEASES, RubyRelease, RubySidekiq, run_r
 from tests.conftest import new_redis_server, redis_client, redis_server, redis_url
 from tests.support.missing_tools import skip_or_fail
 from tests.support.no_skips import pytest_make_collect_report, pytest_runtest_makereport
+from tests.support.no_threads_left import pytest_unconfigure
 from tests.support.report import pytest_terminal_summary, report
 from tests.support.worker_process import WorkerProcess
 
@@ -20,6 +21,7 @@ __all__ = [
     "pytest_make_collect_report",
     "pytest_runtest_makereport",
     "pytest_terminal_summary",
+    "pytest_unconfigure",
     "redis_client",
     "redis_server",
     "redis_url",

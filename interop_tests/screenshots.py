@@ -4,8 +4,8 @@ Redis.
 
     python -m interop_tests.screenshots [FOLDER]
 
-Processes, jobs and failures are real. Only what the Metrics page shows of the past hour was not waited for: it was
-counted and written by the worker's own code, under the times of that hour.
+Processes, jobs, tasks and failures are real. Only what the Metrics page and the trends of queues show of the past hour
+was not waited for: it was counted and written by the worker's own code, under the times of that hour.
 """
 
 import json
@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import redis
+from sidekiq_celery import Celery
 
 import sidekiq_py as sidekiq
 from interop_tests.support import shop_jobs
@@ -28,7 +29,10 @@ from sidekiq_py import deploy
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.reads import queue_trends
+from sidekiq_py.redis_access.reads.queue_trends import Sample
 from sidekiq_py.wire.dialect import Dialect
+from tests.support.celery_program import command, environment
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.web_server import WebServer
@@ -44,7 +48,11 @@ DASHBOARD_PAGES = {
     "retries": "/retries",
     "job": "/job?jid={jid}",
     "metrics": "/metrics/job?class=FraudCheck",
+    "queue": "/queue?name=python",
+    "celery_workflow": "/celery/workflow?id={task}&group={group}",
+    "celery_workers": "/celery/workers",
 }
+CELERY_PROJECT = "tests.compat.dashboard.project"
 _SHORTEN = """
 for (const one of document.querySelectorAll("pre")) one.textContent = one.textContent.replaceAll(arguments[0], "");
 """
@@ -63,6 +71,9 @@ _PAST = {
     "CountStock": (0.02, 40),
 }
 
+# Of queues: how many waited at the end of the hour, and for how many seconds each.
+_WAITED = (("images", 12, 0.9), ("mailers", 3, 2.0), ("python", 22, 0.4))
+
 
 def photograph(shown: RubyRelease, browser: Browser, folder: Path) -> list[Path]:
     """Play the scene for one release; returns the pictures taken."""
@@ -77,6 +88,7 @@ def photograph(shown: RubyRelease, browser: Browser, folder: Path) -> list[Path]
         _open_the_shop(client)
         _write_the_past_hour(server.url, shown)
         if shown.series == DASHBOARD_OVER:
+            stack.enter_context(_celery_worker(server.url))
             taken = _photograph_dashboard(server.url, client, browser, folder)
         web_ui = stack.enter_context(WebUiServer(shown, server.url))
         return taken + [
@@ -91,14 +103,34 @@ def _photograph_dashboard(redis_url: str, client: redis.Redis, browser: Browser,
         # The doctor looks in the background, and a rate needs two looks.
         eventually(lambda: "is looking" not in browser.text and "Jobs a second\n\N{EN DASH}" not in browser.text)
         [raw, *_] = client.zrange("retry", 0, 0)
+        task, group = _run_a_workflow(redis_url)
+        browser.visit(dashboard.url("/celery/workers"))
+        # Workers are asked in the background.
+        eventually(lambda: "Asking" not in browser.text)
         taken = []
         for name, page in DASHBOARD_PAGES.items():
-            browser.visit(dashboard.url(page.format(jid=json.loads(raw)["jid"])))
+            browser.visit(dashboard.url(page.format(jid=json.loads(raw)["jid"], task=task, group=group)))
             # A backtrace has this machine's paths.
             browser.driver.execute_script(_SHORTEN, f"{REPOSITORY}/")
             taken.append(folder / f"dashboard_{name}.png")
             browser.photograph(taken[-1])
         return taken
+
+
+def _celery_worker(redis_url: str) -> SidekiqProcess:
+    arguments = ["-A", CELERY_PROJECT, "worker", "-P", "threads", "-c", "2", "-n", f"shop@{PYTHON_HOST}"]
+    return SidekiqProcess(command(*arguments), redis_url=redis_url, environment=environment(DYNO=PYTHON_HOST))
+
+
+def _run_a_workflow(redis_url: str) -> tuple[str, str]:
+    """A task that calls a group of twelve; returns the ids of both, once all have ended."""
+    app = Celery("shop", broker=redis_url, backend=redis_url, set_as_current=False, fixups=[])
+    called = app.send_task("shop.fan_out", (12,))
+    called.get(timeout=60)
+    [group] = called.children
+    group.get(timeout=60)
+    app.close()
+    return called.id, group.id
 
 
 def _ruby_worker(shown: RubyRelease, redis_url: str) -> SidekiqProcess:
@@ -146,7 +178,16 @@ def _write_the_past_hour(redis_url: str, shown: RubyRelease) -> None:
         for job_class, (seconds, times) in _PAST.items():
             for _ in range(dice.randint(times // 2, times)):
                 metrics.record({"class": job_class}, dice.expovariate(1 / seconds), dice.random() > 0.03)
-        metrics.flush(pool, now=(now - timedelta(minutes=minutes_ago)).timestamp(), dialect=dialect)
+        at = (now - timedelta(minutes=minutes_ago)).timestamp()
+        metrics.flush(pool, now=at, dialect=dialect)
+        queue_trends.keep(
+            pool,
+            [
+                (queue, Sample(int(at) // 60 * 60, size, size * seconds))
+                for queue, least, seconds in _WAITED
+                for size in [max(0, least - minutes_ago // 3 + dice.randint(0, 4))]
+            ],
+        )
     pool.close()
 
 

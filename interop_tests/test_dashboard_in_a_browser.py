@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +17,7 @@ from sidekiq_py import program
 from sidekiq_py.api import CronJobs
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.wire import metrics_keys
+from tests.support.celery_program import starting
 from tests.support.missing_tools import skip_or_fail
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -78,11 +79,41 @@ def shop(redis_client: redis.Redis, redis_url: str) -> None:
         counts = {"HardJob|p": 5 + minute, "HardJob|f": minute % 3, "HardJob|ms": 4000}
         redis_client.hset(metrics_keys.minute(now - 60 * minute, 8), mapping=counts)
     sidekiq.configure(redis_url=redis_url)
+    with sidekiq.Batch(description="Import 42", track=True).jobs():
+        sidekiq.ruby_job("ImportRow").perform_bulk([[number] for number in range(60)])
     CronJobs().add("*/5 * * * * Europe/Berlin", "Report", name="report", args=[1], description="For the boss")
     program.reset()
+    minutes = [int(now) // 60 * 60 - 60 * ago for ago in (50, 49, 48, 3, 2, 1)]
+    redis_client.rpush("sidekiq_py:trend:default", *(f"{minute}:{minute % 7}:{minute % 5}.5" for minute in minutes))
+    _enter_celery_tasks(redis_client)
     redis_client.execute_command("BITFIELD", metrics_keys.histogram("HardJob", now, 8), "SET", "u16", "#14", 2)
 
 
+def _enter_celery_tasks(client: redis.Redis) -> None:
+    """A task that has called a group of 120, one that has failed, a chord and a chain under way."""
+
+    def store(task_id: str, **about: object) -> None:
+        client.set(f"celery-task-meta-{task_id}", json.dumps({"status": "SUCCESS", "result": None, **about}))
+
+    store(PARENT, children=[[["g", None], [[[f"t{number}", None], None] for number in range(120)]]], name="shop.import")
+    for number in range(60):
+        store(f"t{number}", result=number, parent_id=PARENT, group_id="g", date_done="2026-02-14T09:30:12+00:00")
+    error = {"exc_type": "Boom", "exc_message": ["it broke"], "exc_module": "shop"}
+    store(
+        "failed", status="FAILURE", result=error, traceback="Traceback:\n  here", name="shop.add", args=[1], kwargs={}
+    )
+    client.hset("sidekiq_py:chord:c", mapping={"parts": 80, "body": "{}", "0": "1", "7": "1"})
+    steps = {"s1": {"s": {"task": "shop.ship"}, "n": {"id": "f", "next": "s2"}}, "s2": {"s": {"task": "shop.bill"}}}
+    client.hset("sidekiq_py:flow:f", mapping={name: json.dumps(step) for name, step in steps.items()})
+
+
+PARENT = "5f0c2a7e-7f6c-4a3b-8a57-0d1f3a9b2c11"
+CELERY_PAGES = (
+    *("/celery", "/celery?state=FAILURE", "/celery?name=nothing", "/celery/task?id=failed", "/celery/task?id=nowhere"),
+    *("/celery/workflows", f"/celery/workflow?id={PARENT}", f"/celery/workflow?id={PARENT}&group=g&from=50"),
+    *("/celery/workflow?id=c", "/celery/workflow?id=f", "/celery/workflow?id=nowhere"),
+    *("/celery/workers", "/celery/worker?name=gone", "/celery/limits"),
+)
 PAGES = (
     *("/", "/?period=day", "/?period=week", "/busy", "/queues", "/queue?name=default", "/queue/clear?name=default"),
     *(
@@ -94,22 +125,24 @@ PAGES = (
         "/dead",
     ),
     *(f"/job?jid={JID}", "/job?jid=nowhere", "/job?jid=w", "/metrics", "/metrics/job?class=HardJob", "/bulk", "/audit"),
-    *("/cron", "/cron/job?name=report"),
+    *("/cron", "/cron/job?name=report", "/batches", "/batches/one?bid=nowhere"),
     "/nowhere",
 )
+ALL_PAGES = (*CELERY_PAGES, *PAGES)
 
 
+@pytest.mark.parametrize("pages", [PAGES, CELERY_PAGES], ids=["jobs", "celery"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_axe_reports_nothing_about_any_page(
-    browser: Browser, visit: Callable[[str], str], shop: None, theme: str, width: int
+    browser: Browser, visit: Callable[[str], str], shop: None, theme: str, width: int, pages: Sequence[str]
 ) -> None:
     """With its default rules; dark and light, wide and narrow."""
     browser.driver.execute_script(f"localStorage.setItem('sidekiq-py-theme', '{theme}')")
     browser.driver.set_window_size(width, 1200)
     found = {}
     try:
-        for path in PAGES:
+        for path in pages:
             visit(path)
             found[path] = axe.complaints(browser)
     finally:
@@ -120,9 +153,45 @@ def test_axe_reports_nothing_about_any_page(
 
 def test_axe_reports_nothing_about_an_empty_dashboard(browser: Browser, visit: Callable[[str], str]) -> None:
     """Nor where there is nothing to see."""
-    for path in PAGES:
+    for path in ALL_PAGES:
         visit(path)
         assert axe.complaints(browser) == [], path
+
+
+def test_axe_reports_nothing_where_redis_is_away(browser: Browser) -> None:
+    """Each page says so."""
+    command = [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}"]
+    with WebServer(command, environment={"REDIS_URL": "redis://127.0.0.1:1/0"}) as dashboard:
+        for path in ("/", "/queues", "/celery", "/celery/workflow?id=a", "/batches"):
+            assert "Redis cannot be reached" in browser.visit(dashboard.url(path)), path
+            assert axe.complaints(browser) == [], path
+        browser.visit(dashboard.url("/celery/workers"))
+        assert eventually(lambda: "The workers could not be asked" in browser.text, within_seconds=60)
+        assert axe.complaints(browser) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_reports_nothing_about_a_batch_and_celery_s_workers(
+    browser: Browser, visit: Callable[[str], str], shop: None, redis_client: redis.Redis, redis_url: str, theme: str
+) -> None:
+    """The pages of one of each, with a worker that answers."""
+    browser.driver.execute_script(f"localStorage.setItem('sidekiq-py-theme', '{theme}')")
+    [bid] = [name.decode() for name in redis_client.zrange("sidekiq_py:batches", 0, -1)]
+    visit(f"/batches/one?bid={bid}")
+    assert axe.complaints(browser) == []
+
+    with starting("tests.compat.dashboard.project", redis_url) as start:
+        start("-P", "threads", "-c", "1", "-n", "w1@here", "-Q", "nothing")
+        for path, told in (
+            ("/celery/workers", "w1@here"),
+            ("/celery/worker?name=w1@here", "Run since its start"),
+            ("/celery/limits", "shop.add"),
+        ):
+            visit(path)
+            assert eventually(lambda told=told: told in browser.text, within_seconds=60), path
+            visit(path)
+            assert axe.complaints(browser) == [], path
+            assert browser.driver.execute_script(_TOO_WIDE) == [], path
 
 
 # What stands out to the right of the window, though nothing that scrolls holds it.
@@ -139,7 +208,7 @@ def test_no_page_is_wider_than_a_narrow_screen(browser: Browser, visit: Callable
     """Wide tables scroll inside; the page does not."""
     browser.driver.set_window_size(360, 1200)
     try:
-        wide = {path: browser.driver.execute_script(_TOO_WIDE) for path in PAGES if visit(path)}
+        wide = {path: browser.driver.execute_script(_TOO_WIDE) for path in ALL_PAGES if visit(path)}
     finally:
         browser.driver.set_window_size(1280, 1200)
 
@@ -148,7 +217,7 @@ def test_no_page_is_wider_than_a_narrow_screen(browser: Browser, visit: Callable
 
 def test_a_page_asks_nobody_else(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
     """All that it loads comes from the dashboard, and all of it comes."""
-    for path in PAGES[:-1]:
+    for path in ALL_PAGES[:-1]:
         visit(path)
         loaded = browser.driver.execute_script(_LOADED)
         assert len(loaded) >= 2
@@ -195,6 +264,24 @@ def test_keys_alone_retry_a_job(
 
     assert eventually(lambda: "1 job was sent back to their queues." in browser.text, within_seconds=30)
     assert redis_client.zcard("retry") == 60
+
+
+def test_keys_alone_revoke_a_task(
+    browser: Browser, visit: Callable[[str], str], shop: None, redis_client: redis.Redis
+) -> None:
+    """From the list of results to the button, and through its question."""
+    visit("/celery?state=FAILURE")
+    browser.find("body").send_keys(Keys.TAB)
+    for text in ("failed", "Revoke"):
+        for _ in range(100):
+            if browser.driver.switch_to.active_element.text == text:
+                break
+            browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+        browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    browser.driver.switch_to.alert.accept()
+
+    assert eventually(lambda: "The task is revoked" in browser.text, within_seconds=30)
+    assert redis_client.zscore("sidekiq_py:revoked", "failed") is not None
 
 
 def test_what_has_the_focus_can_be_seen(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
@@ -303,7 +390,12 @@ def test_scripts_of_a_payload_do_not_run(
     redis_client.sadd("queues", attack)
     redis_client.lpush(f"queue:{attack}", json.dumps(job))
 
-    for path in ("/", "/queues", "/retries", f"/job?jid={JID}", "/retries?argument=onerror", "/busy"):
+    meta = {"status": "FAILURE", "name": attack, "traceback": attack, "children": [[[attack, None], None]]}
+    redis_client.set("celery-task-meta-a", json.dumps({**meta, "result": {"exc_type": attack, "exc_message": attack}}))
+    redis_client.hset(f"sidekiq_py:chord:{attack}", mapping={"parts": 1, "body": attack})
+
+    celery = ("/celery", "/celery/task?id=a", "/celery/workflow?id=a", "/celery/workflows")
+    for path in (*celery, "/", "/queues", "/retries", f"/job?jid={JID}", "/retries?argument=onerror", "/busy"):
         visit(path)
         redis_client.sadd("queues", f"{path}{attack}")
         assert browser.driver.find_elements(By.CSS_SELECTOR, "main img") == []

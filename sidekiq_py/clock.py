@@ -15,11 +15,6 @@ def now_seconds() -> float:
     return time.time()
 
 
-def now_ms() -> int:
-    """Whole milliseconds since the epoch, as Sidekiq 8 stores times."""
-    return time.time_ns() // 1_000_000
-
-
 # Asked several times a job: a function around it would cost more than the question.
 monotonic: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 """Seconds that go on while the process is stopped or the machine sleeps: what a lease is measured by."""

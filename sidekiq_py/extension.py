@@ -38,8 +38,8 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place, redact
 from sidekiq_py.redis_access.job_path.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Held, Join, Once, Tally, Unless, write
-from sidekiq_py.redis_access.job_path.push import Outgoing, Portion, portions_of
+from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, push_batches_of
+from sidekiq_py.redis_access.job_path.settle_script import Effect, Held, Join, Once, Tally, Unless, write
 from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
 from sidekiq_py.registry import Admit, JobDefinition, Payload
 from sidekiq_py.wire.dialect import Dialect
@@ -52,7 +52,7 @@ __all__ = (  # noqa: RUF022 — by what they are for
     # What a script writes.
     "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Tally", "Unless", "Verb", "add_to_dead", "add_to_retry",
     "trim_dead", "verbs", "write",
-    # Declared jobs that decide about their own ends (`JobDefinition.conclude`).
+    # Declared jobs that decide about their own ends (`JobDefinition.decide_outcome`).
     "Admit", "Attempt", "DeadLimits", "JobDefinition", "Kind", "Outcome", "Payload", "Question",
     # Redis, and the time.
     "Link", "Pool", "RedisSettings", "Script", "monotonic", "now_seconds", "place", "redact",
@@ -122,18 +122,18 @@ class PushSlice:
         once: The hash and the mark by which it is pushed only once.
     """
 
-    __slots__ = ("_jobs", "_portions", "class_name", "dialect", "effects", "follows", "once", "options", "pool")
+    __slots__ = ("_jobs", "_push_batches", "class_name", "dialect", "effects", "follows", "once", "options", "pool")
 
     def __init__(
         self,
-        portions: Sequence[Portion],
+        push_batches: Sequence[PushBatch],
         class_name: str,
         options: Mapping[str, Any],
         pool: Pool,
         dialect: Dialect,
         follows: Payload | None = None,
     ) -> None:
-        self._portions = portions
+        self._push_batches = push_batches
         self._jobs: list[PushedJob] | None = None
         self.class_name = class_name
         self.options = options
@@ -147,24 +147,24 @@ class PushSlice:
         return iter(self.jobs)
 
     def __len__(self) -> int:
-        return sum(len(portion.payloads) for portion in self._portions) if self._jobs is None else len(self._jobs)
+        return sum(len(batch.payloads) for batch in self._push_batches) if self._jobs is None else len(self._jobs)
 
     @property
     def jobs(self) -> list[PushedJob]:
         """The jobs, each as an object of its own; made when somebody asks."""
         if self._jobs is None:
-            self._jobs = [PushedJob(*job) for portion in self._portions for job in portion.jobs()]
+            self._jobs = [PushedJob(*job) for batch in self._push_batches for job in batch.jobs()]
         return self._jobs
 
     @property
     def raws(self) -> list[bytes]:
         """The bytes of the jobs that nobody has stopped."""
-        return [raw for portion in self.portions for raw in portion.payloads]
+        return [raw for batch in self.push_batches for raw in batch.payloads]
 
     @property
     def scores(self) -> list[str]:
         """Those of the jobs that are scheduled and that nobody has stopped."""
-        return [score for portion in self.portions for score in portion.scores or ()]
+        return [score for batch in self.push_batches for score in batch.scores or ()]
 
     def rewrite(self, raws: Sequence[bytes]) -> None:
         """
@@ -173,12 +173,12 @@ class PushSlice:
         """
         following = iter(raws)
         if self._jobs is None:
-            self._portions = [
-                portion._replace(payloads=[*islice(following, len(portion.payloads))]) for portion in self._portions
+            self._push_batches = [
+                batch._replace(payloads=[*islice(following, len(batch.payloads))]) for batch in self._push_batches
             ]
             return
         by_place = {
-            job.jid: raw for portion in self.portions for job, raw in zip(portion.jobs(), following, strict=False)
+            job.jid: raw for batch in self.push_batches for job, raw in zip(batch.jobs(), following, strict=False)
         }
         for job in self._jobs:
             job.raw = by_place.get(job.jid, job.raw)
@@ -208,24 +208,24 @@ class PushSlice:
     @property
     def jids(self) -> list[str]:
         """Of what is left to push."""
-        return [jid for portion in self.portions for jid in portion.jids]
+        return [jid for batch in self.push_batches for jid in batch.jids]
 
     @property
     def is_empty(self) -> bool:
         """Nothing is left to push."""
-        return not any(portion.payloads for portion in self.portions)
+        return not any(batch.payloads for batch in self.push_batches)
 
     @property
     def outgoing(self) -> list[Outgoing]:
         """What is left to push."""
-        return [job for portion in self.portions for job in portion.jobs()]
+        return [job for batch in self.push_batches for job in batch.jobs()]
 
     @property
-    def portions(self) -> Sequence[Portion]:
+    def push_batches(self) -> Sequence[PushBatch]:
         """The same, by where it goes."""
         if self._jobs is None:
-            return self._portions
-        return portions_of(
+            return self._push_batches
+        return push_batches_of(
             [Outgoing(job.jid, job.queue, job.score, job.raw) for job in self._jobs if not job.is_stopped]
         )
 

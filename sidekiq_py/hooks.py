@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.logs import error_fields
+from sidekiq_py.redaction import current
 
 EVENTS = ("startup", "heartbeat", "beat", "quiet", "shutdown", "exit")
 _REVERSED = ("quiet", "shutdown", "exit")
@@ -84,7 +85,8 @@ class Hooks:
         Ruby logs it as well, whatever handlers a program adds. Source: Sidekiq 8.1.7, config.rb, `ERROR_HANDLER`.
         """
         is_a_jobs = "job" in context or "jobstr" in context
-        shown = (type(error), error, _traceback_in_the_program(error)) if is_a_jobs else None
+        told = current().error(error, context.get("job"))
+        shown = (type(told), told, _traceback_in_the_program(error)) if is_a_jobs else None
         fields = error_fields(error, context.get("job"))
         _log.warning(
             "%s: %s: %s",

@@ -138,7 +138,7 @@ class LoadedExtensions:
         return next((found for one in self._all if (found := one.explain(refusal)) is not None), None)
 
     def may_hold_up(self, payload: "Payload") -> bool:
-        """Whether `admission` may have a verdict; also where that cannot be told, which it then says."""
+        """Whether `admission` may decide anything; also where that cannot be told, which it then says."""
         try:
             return any(extension.may_hold_up(payload) for extension in self._minding(payload))
         except Exception:  # noqa: BLE001 — as above
@@ -146,18 +146,18 @@ class LoadedExtensions:
 
     def admission(self, job: "FetchedJob") -> "Postpone | Drop | DeadLetter | None":
         """
-        The first verdict that does not let the job start, in the order of phases.
+        The first decision that does not let the job start, in the order of phases.
 
         Raises:
             ExtensionError: A hook has raised.
         """
         for extension in self._minding(job.payload):
             try:
-                verdict = extension.admit(job)
+                decision = extension.admit(job)
             except Exception as error:
                 raise ExtensionError(extension.name, "admit", error) from error
-            if verdict is not None:
-                return verdict
+            if decision is not None:
+                return decision
         return None
 
     def around(self, payload: "Payload") -> "list[ServerMiddleware]":

@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from sidekiq_py import tid
+from sidekiq_py import redaction, tid
 from sidekiq_py.wire.failure import error_class_name, error_text
 from sidekiq_py.wire.json_writer import display_text, write_for_display
 
@@ -106,18 +106,19 @@ def job_fields(
         fields = {"class": get("display_class") or get("wrapped") or get("class"), "jid": get("jid")}
     for attribute in attributes:
         if attribute in payload:
-            fields[attribute] = get(attribute)
+            fields[attribute] = redaction.current().part(payload, attribute)
     return fields
 
 
 def error_fields(error: BaseException, payload: Mapping[str, Any] | None) -> dict[str, str]:
     """
-    What is said of an error, by `ERROR_FIELDS`; for the `extra` of a log call.
+    What may be said of an error, by `ERROR_FIELDS`; for the `extra` of a log call.
 
     Args:
         payload: Of the job that it is about; None if it is about none, or about one that could not be read.
     """
-    fields = {"error_class": error_class_name(error), "error_message": error_text(error)}
+    told = redaction.current().error(error, payload)
+    fields = {"error_class": error_class_name(error), "error_message": error_text(told)}
     job = payload or {}
     job_class = job.get("display_class") or job.get("wrapped") or job.get("class")
     if job_class is not None:
@@ -151,7 +152,7 @@ class LineFormatter(logging.Formatter):
             _LEVEL_NAMES.get(record.levelno, record.levelname),
             record.created,
             "" if job is None else self.context(job, elapsed),
-            self._with_traceback(message, record),
+            self._with_traceback(message, record, job),
         )
 
     def context(self, payload: Mapping[str, Any], elapsed: float | None) -> str:
@@ -171,7 +172,7 @@ class LineFormatter(logging.Formatter):
                 text += f" jid={display_text(jid)}"
         for attribute in self.attributes:
             if attribute in payload and (self.generation >= 8 or payload[attribute] is not None):
-                text += f" {attribute}={_text(payload[attribute])}"
+                text += f" {attribute}={_text(redaction.current().part(payload, attribute))}"
         return text if elapsed is None else f"{text} elapsed={elapsed}"
 
     def line(self, level: str, created: float, context: str, message: str) -> str:
@@ -185,11 +186,21 @@ class LineFormatter(logging.Formatter):
         """
         raise NotImplementedError(f"{type(self).__name__} must say how a line is written")
 
-    def _with_traceback(self, message: str, record: logging.LogRecord) -> str:
-        if record.exc_info and not record.exc_text:
-            record.exc_text = self.formatException(record.exc_info)
-        extra = [text for text in (record.exc_text, record.stack_info) if text]
+    def _with_traceback(self, message: str, record: logging.LogRecord, job: Mapping[str, Any] | None) -> str:
+        extra = [text for text in (self._traceback(record, job), record.stack_info) if text]
         return "\n".join([message, *extra]) if extra else message
+
+    def _traceback(self, record: logging.LogRecord, job: Mapping[str, Any] | None) -> str | None:
+        """That of the record's error, without a text that is hidden in *job*."""
+        if not record.exc_info or record.exc_info[1] is None:
+            return record.exc_text
+        error = record.exc_info[1]
+        told = redaction.current().error(error, job)
+        if told is not error:
+            return self.formatException((type(told), told, record.exc_info[2]))
+        if not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        return record.exc_text
 
 
 class PrettyFormatter(LineFormatter):
@@ -245,10 +256,10 @@ class JsonFormatter(LineFormatter):
         fields = {} if error is None else error_fields(error, job)
         fields |= {name: record.__dict__[name] for name in ERROR_FIELDS if record.__dict__.get(name)}
         if record.exc_info:
-            fields["error_backtrace"] = record.exc_text or self.formatException(record.exc_info)
+            fields["error_backtrace"] = self._traceback(record, job) or ""
         return fields
 
-    def _with_traceback(self, message: str, record: logging.LogRecord) -> str:
+    def _with_traceback(self, message: str, record: logging.LogRecord, job: Mapping[str, Any] | None) -> str:
         return message if record.stack_info is None else f"{message}\n{record.stack_info}"
 
     def context(self, payload: Mapping[str, Any], elapsed: float | None) -> str:

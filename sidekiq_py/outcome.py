@@ -1,15 +1,16 @@
 """
 What becomes of a job after an attempt at it, as a value.
 
-The engine decides by Sidekiq's rules. A declared job may decide for itself (`JobDefinition.conclude`): what it wants
-written rides in the script that ends the job, so that it is written once, or not at all and the job is still in flight.
+The engine decides by Sidekiq's rules. A declared job may decide for itself (`JobDefinition.decide_outcome`): what it
+wants written rides in the script that ends the job, so that it is written once, or not at all and the job is still in
+flight.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire.dialect import Dialect
 
 if TYPE_CHECKING:
@@ -109,5 +110,5 @@ class Outcome(NamedTuple):
     end: EndKind | None = None
 
 
-Conclude = Callable[[Attempt], Outcome | None]
+DecideOutcome = Callable[[Attempt], Outcome | None]
 """Decides how an attempt ends; None leaves it to Sidekiq's rules. Also asked where a hard limit has killed the run."""

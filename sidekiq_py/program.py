@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from sidekiq_py import redaction as redaction_policy
 from sidekiq_py import telemetry
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware, ServerMiddleware
 from sidekiq_py.options import OF_JOBS, warn_of_unknown, with_custom
+from sidekiq_py.redaction import Redaction
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire.dialect import Dialect, FloatText
@@ -110,6 +112,7 @@ def configure(
     extension_keys: Mapping[str, "ExtensionPolicy"] | None = None,
     extensions: "Iterable[Extension]" = (),
     namespace: str | None = None,
+    redaction: Redaction | None = None,
 ) -> None:
     """
     Change the settings that are given; the others stay.
@@ -127,6 +130,8 @@ def configure(
         extensions: Extensions to use besides those that are used already, as by `use`.
         namespace: Puts `<namespace>:` before every key, as the redis-namespace gem does for Sidekiq up to 6.5; "" for
             none. Without it `SIDEKIQ_NAMESPACE` decides.
+        redaction: Which values of jobs are hidden in logs, by the command line and the dashboard, from Sentry and in
+            traces. Without it the file that `SIDEKIQ_REDACTION` names decides, else what looks like a secret is hidden.
 
     Raises:
         ConfigError: A setting is unusable.
@@ -159,6 +164,8 @@ def configure(
     changed.pinned_dialect()
     for extension in extensions:
         use(extension)
+    if redaction is not None:
+        redaction_policy.use(redaction)
     _settings = changed
     _tell()
 
@@ -167,6 +174,7 @@ def reset() -> None:
     """Forget every setting, handler (those of telemetry, too) and middleware, as at the start of the program."""
     global _settings, interceptor, after_commit
     _settings = interceptor = after_commit = None
+    redaction_policy.use(None)
     client_middleware.clear()
     server_middleware.clear()
     hooks.clear()

@@ -13,14 +13,14 @@ from sidekiq_py.wire.payload import DEFAULT_OPTIONS
 from sidekiq_py.wire.push_template import PushTemplate
 
 if TYPE_CHECKING:
-    from sidekiq_py.outcome import Conclude  # a program that only pushes settles nothing
-    from sidekiq_py.redis_access.job_path.in_flight import Effect
+    from sidekiq_py.outcome import DecideOutcome  # a program that only pushes settles nothing
+    from sidekiq_py.redis_access.job_path.settle_script import Effect
 
 Payload = dict[str, Any]
 RetryInBlock = Callable[[int, BaseException, Payload], Any]
 ExhaustedBlock = Callable[[Payload, BaseException], Any]
 OnNotices = Callable[[Sequence[bytes]], None]
-"""Handed what Redis tells along with jobs: the number of the standing orders, and ids of theirs that are revoked."""
+"""Handed what Redis tells along with jobs: the number of the notices, and ids of theirs that are revoked."""
 OnTooLarge = Callable[[bytes], tuple[str, Sequence["Effect"]]]
 """Handed the bytes of a job that is too large to be read: what is to be said of it, and written with its end."""
 Admit = Callable[[Payload, Dialect], tuple[bytes, float] | None]
@@ -35,7 +35,7 @@ def never_stopping() -> bool:
     return False
 
 
-class Stencil:
+class DefinitionTemplate:
     """A push template, the queue it pushes to, and what it was made for."""
 
     __slots__ = ("default_options", "dialect", "millisecond_times", "queue", "render", "template")
@@ -68,8 +68,8 @@ class JobDefinition:
         hard_timeout_seconds: The limit at which the child that runs it is killed.
         retry_in_block: `(count, exception, payload) -> seconds | "kill" | "discard" | None`.
         exhausted_block: `(payload, exception)`, called when no retry is left.
-        stencil: What its pushes share, made for the dialect of the last one; None before the first.
-        conclude: Decides how an attempt ends, in place of Sidekiq's rules; None for those.
+        push_template: What its pushes share, made for the dialect of the last one; None before the first.
+        decide_outcome: Decides how an attempt ends, in place of Sidekiq's rules; None for those.
         is_acknowledged_early: It runs at most once: it leaves Redis before it starts.
         timeout_error: What the soft limit raises.
         admit: Asked whether a job may start now; None where it always may.
@@ -79,7 +79,7 @@ class JobDefinition:
 
     __slots__ = (
         "admit",
-        "conclude",
+        "decide_outcome",
         "exhausted_block",
         "hard_timeout_seconds",
         "is_acknowledged_early",
@@ -90,9 +90,9 @@ class JobDefinition:
         "options",
         "origin",
         "pool",
+        "push_template",
         "resolve",
         "retry_in_block",
-        "stencil",
         "timeout_error",
         "timeout_seconds",
     )
@@ -120,10 +120,10 @@ class JobDefinition:
         self.hard_timeout_seconds: float | None = None
         self.retry_in_block: RetryInBlock | None = None
         self.exhausted_block: ExhaustedBlock | None = None
-        self.conclude: Conclude | None = None
+        self.decide_outcome: DecideOutcome | None = None
         self.admit: Admit | None = None
         self.resolve: Callable[[Payload], JobDefinition | None] | None = None
-        self.stencil: Stencil | None = None
+        self.push_template: DefinitionTemplate | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.options}>"
@@ -146,10 +146,10 @@ class JobDefinition:
         """What server middleware is shown of a run: the declared job, or the instance that runs it, as in Ruby."""
         return self.job
 
-    def make_stencil(self, dialect: Dialect, default_options: Mapping[str, Any]) -> Stencil:
-        """Make the bytes of a push, but for what differs from one to the next, and keep them in `stencil`."""
-        self.stencil = stencil = Stencil(self, dialect, default_options)
-        return stencil
+    def make_push_template(self, dialect: Dialect, default_options: Mapping[str, Any]) -> DefinitionTemplate:
+        """Make the bytes of a push, but for what differs from one to the next, and keep them in `push_template`."""
+        self.push_template = push_template = DefinitionTemplate(self, dialect, default_options)
+        return push_template
 
 
 class FunctionDefinition(JobDefinition):

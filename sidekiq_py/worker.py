@@ -9,6 +9,7 @@ from sidekiq_py.clock import Wakeable
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.main_thread import run_worker
 from sidekiq_py.engine.notices import Notices
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.ownership.recovery import PoisonPillError
@@ -26,6 +27,6 @@ from sidekiq_py.registry import Registry, registry
 __all__ = (
     "ALL", "CHILDREN", "PARENT", "CapsuleConfig", "Config", "Hooks", "Launcher", "Load", "Message", "Notices",
     "Parent", "PoisonPillError", "QueueConfig", "Registry", "Role", "ScalingPolicy", "Supervisor", "UnitOfWork",
-    "Wakeable", "hooks", "registry", "rss_kb_of", "run_child", "server_middleware", "settings", "settle_memory",
-    "wake_pipe",
+    "Wakeable", "hooks", "registry", "rss_kb_of", "run_child", "run_worker", "server_middleware", "settings",
+    "settle_memory", "wake_pipe",
 )  # fmt: skip

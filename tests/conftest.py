@@ -11,10 +11,11 @@ import redis
 from interop_tests import servers
 from tests.support.missing_tools import skip_or_fail
 from tests.support.no_skips import pytest_make_collect_report, pytest_runtest_makereport
+from tests.support.no_threads_left import pytest_unconfigure
 from tests.support.redis_server import RedisServer
 from tests.support.worker_process import WorkerProcess
 
-__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
+__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport", "pytest_unconfigure"]
 
 REDIS_SWITCH = "SIDEKIQ_PY_REQUIRE_REDIS"
 

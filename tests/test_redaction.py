@@ -1,10 +1,13 @@
 """What the redaction policy hides, and what it leaves."""
 
 import json
+import traceback
 
 import pytest
 
-from sidekiq_py.redaction import REDACTED, Redaction
+from sidekiq_py import program
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.redaction import REDACTED, Redaction, current, names_of, use
 
 
 def job(*args, klass="Mail", **more):
@@ -29,7 +32,7 @@ def test_arguments_are_hidden_by_their_place_in_jobs_of_a_class():
     policy = Redaction(jobs={"Mail*": ["args[1]"]})
 
     assert policy.apply(job("a", "b"), "MailJob")["args"] == ["a", REDACTED]
-    assert policy.apply(job("a", "b"), "Other")["args"] == ["a", "b"]
+    assert policy.apply(job("a", "b", klass="Other"), "Other")["args"] == ["a", "b"]
 
 
 def test_all_arguments_of_a_class_are_hidden():
@@ -79,6 +82,9 @@ def test_nothing_is_hidden_by_a_policy_without_rules():
         '[{"password": {"a": 1, "b": "hunter2"}}',
         json.dumps(json.dumps({"args": [{"password": 'a"hunter2'}]})),
         json.dumps(json.dumps({"password": "hunter2", "a": [1]})),
+        repr({"a": 1, "password": "hunter2"}),
+        repr({"password": "it's hunter2"}),
+        repr({"password": ("a", "hunter2")}),
     ],
 )
 def test_text_that_is_no_json_is_masked_as_well_as_it_can_be(text):
@@ -92,3 +98,57 @@ def test_text_that_is_no_json_is_masked_as_well_as_it_can_be(text):
 def test_text_that_is_no_json_is_not_shown_where_rules_for_single_jobs_may_be_about_it():
     """Nobody knows which job it is."""
     assert Redaction(jobs={"Mail": ["args"]}).mask_text("junk") is None
+
+
+def test_a_mail_is_known_by_its_mailer():
+    """As pages show it, and by the mailer's name alone; whatever stands there instead is no name."""
+    inner = {
+        "job_class": "ActionMailer::MailDeliveryJob",
+        "arguments": ["UserMailer", "welcome", "now", {"to": "anna"}],
+    }
+
+    assert {"UserMailer", "UserMailer#welcome"} < set(names_of(job(inner, klass="Wrapper")))
+    assert names_of({"class": 7, "args": [{"job_class": inner["job_class"], "arguments": [7]}]}) == (
+        inner["job_class"],
+    )
+
+
+def test_the_file_of_the_environment_is_the_policy_until_a_program_sets_one(tmp_path, monkeypatch):
+    """Of workers, commands and dashboards alike."""
+    (tmp_path / "redaction.yml").write_text("keys: [iban]\njobs: {Mail: ['args[0]']}\n")
+    monkeypatch.setenv("SIDEKIQ_REDACTION", str(tmp_path / "redaction.yml"))
+    program.reset()
+
+    assert current().apply(job("a", {"iban": 1, "password": 2}))["args"] == [
+        REDACTED,
+        {"iban": REDACTED, "password": 2},
+    ]
+
+    program.configure(redaction=Redaction.none())
+    assert current().is_empty
+    program.reset()
+
+
+@pytest.mark.parametrize("text", ["[a]", "keys: password", "jobs: {Mail: email}", "secret: [a]", "a: b: c", None])
+def test_a_file_that_cannot_be_used_is_an_error_that_names_it(tmp_path, monkeypatch, text):
+    """Rather than a policy that hides nothing."""
+    if text is not None:
+        (tmp_path / "redaction.yml").write_text(text)
+    monkeypatch.setenv("SIDEKIQ_REDACTION", str(tmp_path / "redaction.yml"))
+    use(None)
+
+    with pytest.raises(ConfigError, match=r"redaction\.yml"):
+        current()
+
+
+def test_an_error_keeps_its_name_and_place_where_its_text_is_hidden():
+    """In jobs of that class alone."""
+    policy = Redaction(jobs={"Mail": ["error_message"]})
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 - whatever it says
+        json.loads("anna")
+
+    told = policy.error(raised.value, job())
+
+    assert policy.error(raised.value, job(klass="Other")) is raised.value
+    assert told.__traceback__ is raised.value.__traceback__
+    assert "".join(traceback.format_exception_only(told)) == "json.decoder.JSONDecodeError: [redacted]\n"

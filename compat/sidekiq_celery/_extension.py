@@ -5,7 +5,7 @@ Found by its entry point wherever the package is installed, by each worker and c
 Tasks themselves are declared jobs (`_run.definition`), which decide about their own ends; they need no hook.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ __all__ = ("CeleryExtension",)
 
 
 class CeleryExtension(Extension):
-    """Ruby jobs as steps of workflows, what Ruby needs for it, and the entries of beats."""
+    """Ruby jobs as steps of workflows, what Ruby needs for it, the entries of beats, and pages of the dashboard."""
 
     name = "celery"
     ruby_job_attributes: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
@@ -32,6 +32,12 @@ class CeleryExtension(Extension):
         from sidekiq_py import Client
 
         return entries(Client().pool)
+
+    def pages(self) -> Sequence[Any]:
+        """Tasks, workers, rate limits and workflows, in the dashboard."""
+        from sidekiq_celery._dashboard.pages import pages  # needs the extra `web`
+
+        return pages()
 
     def ruby_code(self) -> str:
         """What `sidekiq-celery ruby-steps` prints."""

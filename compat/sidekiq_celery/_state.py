@@ -16,6 +16,7 @@ from sidekiq_celery.local import Proxy
 from sidekiq_celery.utils.threads import LocalStack
 
 __all__ = (
+    "AppType",
     "connect_on_app_finalize",
     "current_app",
     "current_task",
@@ -27,6 +28,10 @@ __all__ = (
 
 Finalizer = Callable[[App], Any]
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AppType:
+    """What `Celery` derives from, so that those who must not import it know an app when they see one."""
 
 
 class _OfThread(threading.local):
@@ -91,9 +96,14 @@ def make_fallback() -> App:
     raise RuntimeError("there is no app; make one, as in sidekiq_celery.Celery('shop')")
 
 
+def known_app() -> App | None:
+    """The current app, or None where there is none."""
+    return _tls.current_app or default_app or (_latest_current() if _latest_current is not None else None)
+
+
 def get_current_app() -> App:
     """The current app; one without settings is made where there is none."""
-    current = _tls.current_app or default_app or (_latest_current() if _latest_current is not None else None)
+    current = known_app()
     if current is not None:
         return current
     fallback = make_fallback()

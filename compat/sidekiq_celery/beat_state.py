@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from sidekiq_celery._beat import as_data, turns
-from sidekiq_celery._beat.persistent import PersistentScheduler, Runs, place_of, read_runs
+from sidekiq_celery._beat.persistent import PersistentScheduler, Runs, read_runs, turn_keys_of
 from sidekiq_celery._beat.scheduler import Scheduler
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contract import App
@@ -46,7 +46,7 @@ def entries(app: App) -> list[EntryState]:
     Raises:
         RedisError: As `Pool.run` does.
     """
-    values, held, _ = turns.read(client_of(app).pool, place_of(app))
+    values, held, _ = turns.read(client_of(app).pool, turn_keys_of(app))
     found = []
     for name, entry in sorted(_scheduler(app).schedule.items()):
         count, last_run_at = read_runs(app, values[name])[1:] if name in values else (0, None)
@@ -79,7 +79,7 @@ def add(
     if name in app.conf.beat_schedule:
         raise ValueError(f"{name!r} is in the setting beat_schedule; change it there, or choose another name")
     text = as_data.entry_text(task, when, args, kwargs, options)
-    turns.add(client_of(app).pool, place_of(app), name, text, Runs(app.now()).text())
+    turns.add(client_of(app).pool, turn_keys_of(app), name, text, Runs(app.now()).text())
 
 
 def remove(app: App, name: str) -> None:
@@ -89,9 +89,9 @@ def remove(app: App, name: str) -> None:
     Raises:
         ValueError: There is none of that name, or it is in the settings.
     """
-    pool, place = client_of(app).pool, place_of(app)
-    if name in turns.read(pool, place)[2]:
-        turns.remove(pool, place, [name])
+    pool, turn_keys = client_of(app).pool, turn_keys_of(app)
+    if name in turns.read(pool, turn_keys)[2]:
+        turns.remove(pool, turn_keys, [name])
         return
     _entry(app, name)
     raise ValueError(f"{name!r} is in the settings of the app; remove it there, or pause it")
@@ -105,7 +105,7 @@ def pause(app: App, name: str) -> None:
         ValueError: There is none of that name.
     """
     _entry(app, name)
-    turns.hold(client_of(app).pool, place_of(app), name)
+    turns.hold(client_of(app).pool, turn_keys_of(app), name)
 
 
 def resume(app: App, name: str) -> None:
@@ -116,10 +116,10 @@ def resume(app: App, name: str) -> None:
         ValueError: There is none of that name.
     """
     _entry(app, name)
-    pool, place = client_of(app).pool, place_of(app)
-    value, _ = turns.read_one(pool, place, name)
+    pool, turn_keys = client_of(app).pool, turn_keys_of(app)
+    value, _ = turns.read_one(pool, turn_keys, name)
     before = read_runs(app, value) if value else Runs(app.now())
-    turns.release(pool, place, name, before._replace(counted_from=app.now()).text())
+    turns.release(pool, turn_keys, name, before._replace(counted_from=app.now()).text())
 
 
 def run(app: App, name: str) -> Any:
@@ -141,7 +141,7 @@ def run(app: App, name: str) -> Any:
 def _scheduler(app: App) -> PersistentScheduler:
     app.finalize()
     scheduler = PersistentScheduler(app, lazy=True)
-    scheduler.describe(turns.read(client_of(app).pool, place_of(app))[2])
+    scheduler.describe(turns.read(client_of(app).pool, turn_keys_of(app))[2])
     return scheduler
 
 

@@ -32,6 +32,7 @@ from sidekiq_py.engine.run.processed_count import ProcessedCount
 from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.hooks import Hooks
+from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.registry import registry
 from sidekiq_py.wire.dialect import FloatText
@@ -113,9 +114,10 @@ class Engine:
             identity="history",
             dialect=self._dialect,
             repush=self._client.repush,
-            extensions=ForeignFeatures(
+            foreign=ForeignFeatures(
                 config, hooks, fetchers=list, on_unserved=lambda queue: None, is_stopping=lambda: False
             ),
+            extensions=LoadedExtensions(),
             is_stopping=lambda: False,
         )
 

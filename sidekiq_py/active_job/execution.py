@@ -16,7 +16,7 @@ from sidekiq_py.active_job.current import CurrentActiveJob, running
 from sidekiq_py.active_job.enqueue import rails_beside
 from sidekiq_py.active_job.job_object import JobObject, Placement, enqueued_again, push_item
 from sidekiq_py.active_job.rails import Rails
-from sidekiq_py.active_job.rescue import RetryRule, Rule, Verdict, verdict_on
+from sidekiq_py.active_job.rescue import Decision, RetryRule, Rule, decide
 from sidekiq_py.active_job.values import Keywords
 from sidekiq_py.client import async_client, sync_client
 from sidekiq_py.errors import DeserializationError
@@ -55,13 +55,13 @@ class Execution:
             arguments, keywords = arguments_of(job)
             return self.function(*arguments, **keywords)
         except Exception as error:
-            verdict = verdict_on(self.rules, error, job)
-            if verdict is None or verdict.is_raised:
+            decision = decide(self.rules, error, job)
+            if decision is None or decision.is_raised:
                 raise
-            if verdict.is_retry:
+            if decision.is_retry:
                 here = sync_client.current()
-                here.push(self._next_try(verdict, job, here.detection.dialect(time())))
-            _close(verdict, job)
+                here.push(self._next_try(decision, job, here.detection.dialect(time())))
+            _close(decision, job)
             return None
         finally:
             running.reset(token)
@@ -74,23 +74,23 @@ class Execution:
             arguments, keywords = arguments_of(job)
             return await self.function(*arguments, **keywords)
         except Exception as error:
-            verdict = verdict_on(self.rules, error, job)
-            if verdict is None or verdict.is_raised:
+            decision = decide(self.rules, error, job)
+            if decision is None or decision.is_raised:
                 raise
-            if verdict.is_retry:
+            if decision.is_retry:
                 here = async_client.current()
-                await here.push(self._next_try(verdict, job, await here.dialect()))
-            _close(verdict, job)
+                await here.push(self._next_try(decision, job, await here.dialect()))
+            _close(decision, job)
             return None
         finally:
             running.reset(token)
 
-    def _next_try(self, verdict: Verdict, job: JobObject, dialect: Dialect) -> dict[str, Any]:
+    def _next_try(self, decision: Decision, job: JobObject, dialect: Dialect) -> dict[str, Any]:
         """What to push for a retry."""
-        rule = verdict.rule
+        rule = decision.rule
         assert isinstance(rule, RetryRule)
         now_ns = time_ns()
-        delay_seconds = rule.delay_seconds(verdict.count, verdict.cause, random.random())
+        delay_seconds = rule.delay_seconds(decision.count, decision.cause, random.random())
         # The job itself shows that Rails 7.1 or later is about.
         rails = Rails((7, 1)) if "scheduled_at" in job and not self.rails_version else None
         rails = rails or rails_beside(dialect, self.rails_version)
@@ -142,10 +142,10 @@ def arguments_of(job: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     return values, {}
 
 
-def _close(verdict: Verdict, job: JobObject) -> None:
+def _close(decision: Decision, job: JobObject) -> None:
     """Say what became of a job that did not fail for Sidekiq, and call what its rule wants called."""
-    done = "retrying" if verdict.is_retry else "discarded"
-    cause = verdict.cause
+    done = "retrying" if decision.is_retry else "discarded"
+    cause = decision.cause
     _log.info("%s %s (job_id %s): %s: %s", done, job["job_class"], job.get("job_id"), type(cause).__name__, cause)
-    if isinstance(verdict.rule, RetryRule) and verdict.rule.exhausted is not None and not verdict.is_retry:
-        verdict.rule.exhausted(job, cause)
+    if isinstance(decision.rule, RetryRule) and decision.rule.exhausted is not None and not decision.is_retry:
+        decision.rule.exhausted(job, cause)

@@ -115,7 +115,7 @@ def find_rule(rules: Iterable[Rule], error: BaseException) -> tuple[Rule, Except
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """
     What is to be done about an error.
 
@@ -140,7 +140,7 @@ class Verdict:
         return isinstance(self.rule, RetryRule) and self.rule.exhausted is None and not self.is_retry
 
 
-def verdict_on(rules: Iterable[Rule], error: Exception, job: dict[str, Any]) -> Verdict | None:
+def decide(rules: Iterable[Rule], error: Exception, job: dict[str, Any]) -> Decision | None:
     """
     What the rules say to *error*; None if none is for it.
 
@@ -151,7 +151,7 @@ def verdict_on(rules: Iterable[Rule], error: Exception, job: dict[str, Any]) -> 
     if found is None:
         return None
     rule, cause = found
-    return Verdict(rule, cause, _count(rule, job) if isinstance(rule, RetryRule) else 0)
+    return Decision(rule, cause, _count(rule, job) if isinstance(rule, RetryRule) else 0)
 
 
 def _count(rule: RetryRule, job: dict[str, Any]) -> int:

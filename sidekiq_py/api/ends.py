@@ -4,7 +4,7 @@ from sidekiq_py import program
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.extension import EndKind, JobEnd
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire.dialect import Dialect
 
 

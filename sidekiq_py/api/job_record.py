@@ -12,6 +12,7 @@ from typing import Any
 
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import PayloadError
+from sidekiq_py.redaction import Redaction
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
 from sidekiq_py.wire.failure import expand_backtrace
 from sidekiq_py.wire.json_dialect import loads
@@ -42,6 +43,12 @@ class JobRecord:
         record = JobRecord(b"{}", queue)
         record.__dict__["item"] = payload
         return record
+
+    def redacted(self, policy: Redaction) -> "JobRecord":
+        """The job without what *policy* hides."""
+        if policy.is_empty or not self.item:
+            return self
+        return self.of_payload(policy.apply(self.item, self.klass, self.display_class), self.queue)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.display_class} jid={self.jid} queue={self.queue}>"

@@ -615,7 +615,7 @@ class DeadSet(JobSet):
                 "of an entry that was found, call its own kill()",
                 "member",
             )
-        job_sets.bury(self._pool, member, now=now_seconds(), limits=self._limits if trim else None)
+        job_sets.kill(self._pool, member, now=now_seconds(), limits=self._limits if trim else None)
         if notify_failure:
             _announce_death(JobRecord(member))
 

@@ -1,7 +1,9 @@
 """The whole system at one instant, and how much it does: what a live view shows."""
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from sidekiq_py.api.job_record import JobRecord, latency
@@ -16,6 +18,8 @@ from sidekiq_py.redis_access.reads.overview import Names
 
 # Ruby's processes write what they have done every 10 s, Python's every 2 s: over less than this a rate would jump.
 RATE_WINDOW_SECONDS = 15.0
+
+TrendsOf = Callable[[Sequence[str]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,21 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """
+    A queue at one minute.
+
+    Args:
+        size: Jobs waiting.
+        latency: Seconds since the job that ran next was enqueued.
+    """
+
+    at: datetime
+    size: int
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """
     The system at one instant.
@@ -49,6 +68,8 @@ class Overview:
         works: What runs, the longest first.
         in_flight: Jobs that Python workers have taken and not settled, by owner and queue.
         rates: None at the first read of an `OverviewReader`.
+        trends: Of the queues that were asked for: how it was each minute of the last two hours, the oldest first. A
+            Python worker of the fleet notes it; where none was running, minutes are missing.
     """
 
     at: float
@@ -62,6 +83,7 @@ class Overview:
     works: tuple[Work, ...]
     in_flight: tuple[InFlightCount, ...]
     rates: Rates | None
+    trends: Mapping[str, tuple[TrendPoint, ...]] = field(default_factory=dict)
 
     @property
     def enqueued(self) -> int:
@@ -102,21 +124,22 @@ class OverviewReader:
     def __repr__(self) -> str:
         return f"<OverviewReader of {self._pool!r}>"
 
-    def read_anew(self, now: float | None = None) -> Overview:
+    def read_anew(self, now: float | None = None, *, trends_of: TrendsOf | None = None) -> Overview:
         """As `read`, but with the names that stand in Redis now instead of those of the last read: two round trips."""
         self._names = None
-        return self.read(now)
+        return self.read(now, trends_of=trends_of)
 
-    def read(self, now: float | None = None) -> Overview:
+    def read(self, now: float | None = None, *, trends_of: TrendsOf | None = None) -> Overview:
         """
         Everything, now.
 
         Args:
             now: Epoch s; the clock's time if it is left out.
+            trends_of: Takes the names of all queues and gives those whose trends are wanted; none without it.
         """
-        found = overview.read(self._pool, self._names)
-        self._names = found.names
         at = now_seconds() if now is None else now
+        found = overview.read(self._pool, self._names, now=at, trends_of=trends_of)
+        self._names = found.names
         taken: dict[str, int] = {}
         for entry in found.in_flight:
             taken[entry.queue] = taken.get(entry.queue, 0) + entry.count
@@ -143,6 +166,10 @@ class OverviewReader:
             tuple(works_of(found.running)),
             found.in_flight,
             self._rates(at, found.processed, found.failed),
+            {
+                name: tuple(TrendPoint(datetime.fromtimestamp(one.minute, UTC), one.size, one.latency) for one in trend)
+                for name, trend in found.trends.items()
+            },
         )
 
     def _rates(self, at: float, processed: int, failed: int) -> Rates | None:

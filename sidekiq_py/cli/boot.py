@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import click
 
-from sidekiq_py import program
+from sidekiq_py import program, redaction
 from sidekiq_py.cli.log_setup import log_generation, set_up_logging
 from sidekiq_py.cli.program_files import import_all, set_up_django
 from sidekiq_py.cli.settings import Options, make_config, unknown_keys
@@ -53,6 +53,8 @@ def load_program(options: Options) -> Config:
     _configure(options, only_flags=True)
     if not len(registry):
         raise click.ClickException("\n".join([NO_JOBS, *_unfinished_jobs()]))
+    # A file that cannot be read is found here, and not at the first log line.
+    redaction.current()
     settings = program.settings()
     config = make_config(
         options,

@@ -138,7 +138,7 @@ def _show(report: Report, *, verbose: bool) -> None:
     click.echo()
     if not verbose:
         click.echo(_wrapped(_in_order(report), width))
-    click.echo(_verdict(report))
+    click.echo(_summary(report))
 
 
 def _firsts(report: Report, levels: Iterable[Level]) -> Iterator[tuple[Check, Finding]]:
@@ -196,7 +196,7 @@ def _in_order(report: Report) -> str:
     return f"In order: {', '.join(quiet)}." if quiet else "In order: nothing of what was looked at."
 
 
-def _verdict(report: Report) -> str:
+def _summary(report: Report) -> str:
     counts = [(level, report.count(level)) for level in (Level.PROBLEM, Level.WARNING, Level.UNSEEN, Level.NOTE)]
     words = {Level.UNSEEN: ("thing unseen", "things unseen")}
     parts = []

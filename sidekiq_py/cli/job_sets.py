@@ -21,7 +21,7 @@ from sidekiq_py.cli.choosing import (
     warn_of_queue,
 )
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
-from sidekiq_py.cli.output import echo_json_array, echo_table, progress, relative, shortened
+from sidekiq_py.cli.output import DefaultsToList, echo_json_array, echo_table, progress, relative, shortened, shown
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.wire.json_loose import json_text
 
@@ -80,7 +80,7 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
     """The commands of one set; *when* heads the column of times."""
     time = "died" if made_of is DeadSet else "are due"
 
-    @click.group(name=name, help=help_text)
+    @click.group(name=name, cls=DefaultsToList, help=f"{help_text}\n\nWithout a command they are listed.")
     def group() -> None:
         pass
 
@@ -94,11 +94,11 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
         wanted = take_filter(options)
         warn_of_queue(wanted)
         found = job_set.find(wanted, latest_first=made_of is DeadSet)
-        shown = islice(found, limit) if limit > 0 else found
+        first = islice(found, limit) if limit > 0 else found
         if as_json:
-            echo_json_array(map(_as_json, shown))
+            echo_json_array(map(_as_json, first))
         else:
-            _echo_entries(job_set, list(shown), when, limit)
+            _echo_entries(job_set, list(first), when, limit)
 
     def action(command: str, summary: str, done: str, act: Action, *, asks: bool) -> None:
         @group.command(
@@ -249,10 +249,10 @@ def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, li
             relative(entry.at, now),
             entry.queue or "-",
             shortened(entry.display_class or "-", 40),
-            shortened(json_text(entry.display_args), _ARGS_WIDTH),
-            shortened(f"{entry.error_class}: {entry.error_message}" if entry.has_error else "", _ERROR_WIDTH),
+            shortened(json_text(job.display_args), _ARGS_WIDTH),
+            shortened(f"{job.error_class}: {job.error_message}" if entry.has_error else "", _ERROR_WIDTH),
         )
-        for entry in entries
+        for entry, job in ((entry, shown(entry)) for entry in entries)
     ]
     echo_table(("JID", when, "QUEUE", "CLASS", "ARGS", "ERROR"), rows, elastic=("CLASS", "ARGS", "ERROR"))
     size = job_set.size
@@ -261,17 +261,18 @@ def _echo_entries(job_set: JobSet, entries: Sequence[SortedEntry], when: str, li
 
 
 def _as_json(entry: SortedEntry) -> dict[str, Any]:
+    job = shown(entry)
     return {
         "jid": entry.jid,
         "at": entry.at.isoformat(),
         "score": entry.score,
         "queue": entry.queue,
-        "class": entry.display_class,
-        "args": entry.display_args,
-        "retry_count": entry.retry_count,
-        "error_class": entry.error_class,
-        "error_message": entry.error_message,
-        "payload": entry.item or None,
+        "class": job.display_class,
+        "args": job.display_args,
+        "retry_count": job.retry_count,
+        "error_class": job.error_class,
+        "error_message": job.error_message,
+        "payload": job.item or None,
     }
 
 

@@ -9,12 +9,23 @@ from typing import Any
 
 import click
 
+from sidekiq_py.api import JobRecord
+from sidekiq_py.redaction import current
 from sidekiq_py.wire.json_loose import json_text
 
 # A column is not cut shorter to fit the terminal.
 _NARROWEST = 8
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+class DefaultsToList(click.Group):
+    """Without a command, what the group is about is listed; options are those of `list`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's."""
+        is_bare = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
+        return super().parse_args(ctx, ["list", *args] if is_bare else args)
 
 
 def echo_json(value: Any) -> None:
@@ -51,6 +62,11 @@ def echo_table(
             for heading, cell, width in zip(headings, row, widths, strict=True)
         ]
         click.echo("  ".join(parts).rstrip())
+
+
+def shown(job: JobRecord) -> JobRecord:
+    """*job* as it may be printed: without what this process hides."""
+    return job.redacted(current())
 
 
 def shortened(text: str, width: int) -> str:

@@ -22,7 +22,7 @@ from sidekiq_py.cli.choosing import (
     yes_option,
 )
 from sidekiq_py.cli.connection import complete_queue, reads_redis
-from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, progress, relative, shortened
+from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, progress, relative, shortened, shown
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.options import unseen_in
 from sidekiq_py.wire.json_loose import json_text
@@ -99,11 +99,11 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
     wanted = take_filter(options)
     with progress("Look through", queue.size, hidden=as_json or wanted.is_empty) as report:
         found = queue.find(wanted, looked_at=report)
-        shown = islice(found, limit) if limit > 0 else found
+        first = islice(found, limit) if limit > 0 else found
         if as_json:
-            echo_json_array(map(_job_as_json, shown))
+            echo_json_array(map(_job_as_json, first))
             return
-        jobs = list(shown)
+        jobs = list(first)
     if not jobs:
         click.echo("There are none." if not wanted.is_empty else f"{name} is empty.")
     else:
@@ -113,7 +113,7 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
                 job.jid or "-",
                 relative(job.enqueued_at, now),
                 shortened(job.display_class or "-", 40),
-                shortened(json_text(job.display_args), _ARGS_WIDTH),
+                shortened(json_text(shown(job).display_args), _ARGS_WIDTH),
             )
             for job in jobs
         ]
@@ -346,15 +346,16 @@ def _check_target(name: str, create: bool) -> None:
 
 
 def _job_as_json(job: QueuedJob) -> dict[str, Any]:
+    hidden = shown(job)
     return {
         "jid": job.jid,
         "queue": job.queue,
-        "class": job.display_class,
-        "args": job.display_args,
+        "class": hidden.display_class,
+        "args": hidden.display_args,
         "enqueued_at": None if job.enqueued_at is None else job.enqueued_at.isoformat(),
         "latency": round(job.latency, 3),
         "retry_count": job.retry_count,
-        "error_class": job.error_class,
-        "error_message": job.error_message,
-        "payload": job.item or None,
+        "error_class": hidden.error_class,
+        "error_message": hidden.error_message,
+        "payload": hidden.item or None,
     }

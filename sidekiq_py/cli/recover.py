@@ -52,7 +52,7 @@ def recover(everything: bool, as_json: bool) -> None:
     )
     _enter_lost_owners(link, with_lease=everything)
     if everything:
-        moved = recovery.bury(*left_behind.owners(link))
+        moved = recovery.declare_dead(*left_behind.owners(link))
     else:
         moved = recovery.look()
         if _has_silent_owners(link):

@@ -7,7 +7,7 @@ import click
 from sidekiq_py.api import Process, ProcessSet, Work, WorkSet
 from sidekiq_py.cli.choosing import filter_options, take_filter, warn_of_queue
 from sidekiq_py.cli.connection import reads_redis
-from sidekiq_py.cli.output import echo_json_array, echo_table, shortened, span
+from sidekiq_py.cli.output import echo_json_array, echo_table, shortened, shown, span
 from sidekiq_py.cli.processes import chosen, complete_process
 from sidekiq_py.wire.json_loose import json_text
 
@@ -50,7 +50,7 @@ def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
             "-" if work.elapsed_seconds is None else span(work.elapsed_seconds),
             work.queue,
             shortened(work.job.display_class or "-", 40),
-            shortened(json_text(work.job.display_args), _ARGS_WIDTH),
+            shortened(json_text(shown(work.job).display_args), _ARGS_WIDTH),
             work.job.jid or "-",
             work.process_id,
             language(processes.get(work.process_id)),
@@ -70,16 +70,16 @@ def language(process: Process | None) -> str:
 
 def work_as_json(work: Work, process: Process | None) -> dict[str, Any]:
     """One running job, as `jobs --json` and `top --once --json` show it."""
-    elapsed = work.elapsed_seconds
+    elapsed, job = work.elapsed_seconds, shown(work.job)
     return {
-        "jid": work.job.jid,
-        "class": work.job.display_class,
-        "args": work.job.display_args,
+        "jid": job.jid,
+        "class": job.display_class,
+        "args": job.display_args,
         "queue": work.queue,
         "process": work.process_id,
         "thread": work.thread_id,
         "language": language(process) or None,
         "run_at": None if work.run_at is None else work.run_at.isoformat(),
         "elapsed": None if elapsed is None else round(elapsed, 3),
-        "payload": work.job.item or None,
+        "payload": job.item or None,
     }

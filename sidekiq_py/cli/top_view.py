@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sidekiq_py.api import Overview, Process, QueueSummary, Work
-from sidekiq_py.cli.output import plain, shortened, span
+from sidekiq_py.cli.output import plain, shortened, shown, span
 from sidekiq_py.cli.running import language
 from sidekiq_py.wire.json_loose import json_text
 
@@ -266,7 +266,7 @@ def _columns(overview: Overview, section: str) -> tuple[Sequence[Any], list[_Col
         _Column("CLASS", lambda one: one.job.display_class or "-", 8, is_elastic=True),
         _Column("", lambda one: language(processes.get(one.process_id)), 4),
         _Column("QUEUE", lambda one: one.queue, 7, is_elastic=True),
-        _Column("ARGS", lambda one: json_text(one.job.display_args), 6, is_elastic=True),
+        _Column("ARGS", lambda one: json_text(shown(one.job).display_args), 6, is_elastic=True),
         _Column("JID", lambda one: one.job.jid or "-", 2),
         _Column("PROCESS", lambda one: one.process_id, 5, is_elastic=True),
     ]

@@ -10,9 +10,10 @@ import yaml
 
 from sidekiq_py.cli.connection import finds_redis, pushes_jobs
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.redaction import Redaction
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_SETTINGS = ("accounts", "tokens", "allowed_hosts", "origins", "servers", "redaction", "title")
+_SETTINGS = ("accounts", "tokens", "allowed_hosts", "origins", "servers", "redaction", "title", "trace_url")
 _LEAVE_SECONDS = 2
 
 
@@ -82,7 +83,11 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
     if servers is not None and not isinstance(servers, Mapping):
         raise ConfigError("servers in the configuration is a mapping from a name to a Redis URL")
     application = build(
-        access, servers=servers, redaction=_redaction(settings), title=str(settings.get("title", "Sidekiq"))
+        access,
+        servers=servers,
+        redaction=_redaction(settings),
+        title=str(settings.get("title", "Sidekiq")),
+        trace_url=str(settings.get("trace_url", "")),
     )
     server = uvicorn.Server(
         uvicorn.Config(
@@ -159,20 +164,10 @@ def _tokens(given: Any) -> dict[str, Any]:
     return tokens
 
 
-def _redaction(settings: Mapping[str, Any]) -> Any:
-    from sidekiq_py.redaction import SECRET_KEYS, Redaction
-
-    given = _mapping(settings.get("redaction"), "redaction")
-    if set(given) - {"keys", "jobs"}:
-        raise ConfigError("redaction has keys (a list of names) and jobs (a class name and a list each)")
-    keys, jobs = given.get("keys", list(SECRET_KEYS)), _mapping(given.get("jobs"), "redaction.jobs")
-    if not isinstance(keys, list) or not all(isinstance(names, list) for names in jobs.values()):
-        raise ConfigError(
-            "redaction.keys is a list of names, and so is what stands behind each class in redaction.jobs"
-        )
-    return Redaction(
-        [str(key) for key in keys], {str(name): [str(part) for part in parts] for name, parts in jobs.items()}
-    )
+def _redaction(settings: Mapping[str, Any]) -> Redaction | None:
+    if settings.get("redaction") is None:
+        return None
+    return Redaction.of_settings(settings["redaction"], "redaction")
 
 
 def _mapping(given: Any, name: str) -> dict[Any, Any]:

@@ -136,6 +136,7 @@ def run(options: Options) -> int:
 
 def _work(options: Options, config: Config) -> NoReturn:
     from sidekiq_py.cli.boot import make_launcher
+    from sidekiq_py.engine.main_thread import run_worker
     from sidekiq_py.engine.prefork.memory import settle_memory
     from sidekiq_py.engine.prefork.process_end import end_process
 
@@ -144,7 +145,7 @@ def _work(options: Options, config: Config) -> NoReturn:
     if probes is not None:
         probes.launcher = launcher
     settle_memory()
-    end_process(launcher.run())
+    end_process(run_worker(launcher))
 
 
 def _start_probes(port: int) -> "WorkerProbes":
@@ -166,13 +167,13 @@ def _supervise(options: Options, config: Config) -> int:
     from sidekiq_py.engine.prefork.supervisor import Supervisor
 
     is_first = _first_of_forked()
-    companion = None
+    sidecar = None
     if config.probe_port is not None:
         from sidekiq_py.probes import prefork
         from sidekiq_py.probes.server import check_port
 
         check_port(config.probe_port)
-        companion = prefork.role(config.probe_port)
+        sidecar = prefork.role(config.probe_port)
 
     def be_child(parent: Parent) -> int:
         # The program may set up logging itself, as in a worker without a parent.
@@ -181,7 +182,7 @@ def _supervise(options: Options, config: Config) -> int:
             from sidekiq_py.cli.boot import make_launcher
 
             make = partial(make_launcher, options, is_first=is_first)
-            return run_child(parent, make) if companion is None else run_child(parent, make, prefork.in_child(parent))
+            return run_child(parent, make) if sidecar is None else run_child(parent, make, prefork.in_child(parent))
         except click.ClickException as error:
             error.show()
             return error.exit_code
@@ -196,7 +197,7 @@ def _supervise(options: Options, config: Config) -> int:
         environment=options.variables,
     )
     limit_kb = None if config.max_memory_mb is None else config.max_memory_mb * 1024
-    return Supervisor(config, config.processes or 1, be_child, limit_kb, companion=companion).run()
+    return Supervisor(config, config.processes or 1, be_child, limit_kb, sidecar=sidecar).run()
 
 
 def _first_of_forked() -> Callable[[], bool]:

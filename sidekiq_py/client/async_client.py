@@ -18,7 +18,7 @@ from sidekiq_py.client.sync_client import Client, Jids
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, ReplyLostError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
-from sidekiq_py.redis_access.job_path.push import Portion, portion_of
+from sidekiq_py.redis_access.job_path.push import PushBatch, push_batch_of
 from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.wire.dialect import Dialect
@@ -152,19 +152,21 @@ class AsyncClient:
         if ready is None:
             return None
         if program.extensions.wants_pushes():
-            stopped = await self._push_extended([portion_of(ready)], order.fields["class"], order.definition, dialect)
+            stopped = await self._push_extended(
+                [push_batch_of(ready)], order.fields["class"], order.definition, dialect
+            )
             return None if stopped else ready.jid
-        await self._send(portion_of(ready))
+        await self._send(push_batch_of(ready))
         return ready.jid
 
     async def _push_extended(
-        self, portions: Sequence[Portion], class_name: str, definition: JobDefinition | None, dialect: Dialect
+        self, push_batches: Sequence[PushBatch], class_name: str, definition: JobDefinition | None, dialect: Dialect
     ) -> set[str]:
         """Push what extensions have a say in; the jids of those that they stopped."""
         from sidekiq_py.client import extended_push  # a program without extensions has no use for it
 
         options = outgoing.options_of(definition)
-        pushed = extended_push.shown_to_extensions(portions, class_name, options, self._twin.pool, dialect)
+        pushed = extended_push.shown_to_extensions(push_batches, class_name, options, self._twin.pool, dialect)
         if not extended_push.is_left_to_others(pushed):
             await extended_push.asend(self._pool, pushed)
         return pushed.stopped_jids
@@ -173,22 +175,22 @@ class AsyncClient:
         jids: Jids = []
         for one in bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit):
             if program.extensions.wants_pushes():
-                stopped = await self._push_extended(one.portions, order.fields["class"], order.definition, dialect)
+                stopped = await self._push_extended(one.push_batches, order.fields["class"], order.definition, dialect)
                 jids += [None if jid in stopped else jid for jid in one.jids]
                 continue
             jids += one.jids
-            for portion in one.portions:
-                await self._send(portion)
+            for batch in one.push_batches:
+                await self._send(batch)
         return jids
 
-    async def _send(self, portion: Portion) -> None:
-        if program.interceptor is not None and program.interceptor(portion.jobs()):
+    async def _send(self, batch: PushBatch) -> None:
+        if program.interceptor is not None and program.interceptor(batch.jobs()):
             return
         try:
-            await self._pool.push(portion.commands(self._twin.pool.key_prefix))
+            await self._pool.push(batch.commands(self._twin.pool.key_prefix))
         except ReplyLostError as error:
-            raise PushOutcomeUnknownError(portion.jids, error) from error
-        bulk.tell_pushed_portion(portion)
+            raise PushOutcomeUnknownError(batch.jids, error) from error
+        bulk.tell_pushed_batch(batch)
 
     async def _infos(self) -> list[bytes]:
         [identities] = await self._pool.batch([versions.IDENTITIES])

@@ -26,7 +26,7 @@ from sidekiq_py.client.outgoing import (
     through,
 )
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.redis_access.job_path.push import Outgoing, Portion, portions_of
+from sidekiq_py.redis_access.job_path.push import Outgoing, PushBatch, push_batches_of
 from sidekiq_py.registry import JobDefinition
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire import payload as payloads
@@ -48,17 +48,17 @@ class Slice(NamedTuple):
 
     Args:
         jids: Of each job, None where a client middleware stopped it.
-        portions: What is to be sent; more than one only if middleware has sent jobs to other queues.
+        push_batches: What is to be sent; more than one only if middleware has sent jobs to other queues.
     """
 
     jids: list[str | None]
-    portions: list[Portion]
+    push_batches: list[PushBatch]
 
 
-def tell_pushed_portion(portion: Portion) -> None:
+def tell_pushed_batch(batch: PushBatch) -> None:
     """Its jobs stand in Redis."""
     if PUSH.handlers:
-        tell_pushed(portion.queue, portion.jids, portion.payloads, is_scheduled=portion.scores is not None)
+        tell_pushed(batch.queue, batch.jids, batch.payloads, is_scheduled=batch.scores is not None)
 
 
 class BulkOrder(NamedTuple):
@@ -191,9 +191,9 @@ def _plain_maker(order: BulkOrder, dialect: Dialect) -> Make:
         texts = dump_args_many(args, dialect.float_text)
         if moments is None:
             raws = template.render_bulk(texts, jids, created, dialect.stamp(time()))
-            return Slice([*jids], [Portion(queue, None, jids, raws)])
+            return Slice([*jids], [PushBatch(queue, None, jids, raws)])
         raws = template.render_bulk_scheduled(texts, jids, created)
-        return Slice([*jids], [Portion(queue, [payloads.score_text(at) for at in moments], jids, raws)])
+        return Slice([*jids], [PushBatch(queue, [payloads.score_text(at) for at in moments], jids, raws)])
 
     return make
 
@@ -218,7 +218,7 @@ def _careful_maker(order: BulkOrder, dialect: Dialect, chain: ClientChain) -> Ma
             jids.append(None if kept is None else kept["jid"])
             if kept is not None:
                 ready.append(as_outgoing(kept, dialect, now))
-        return Slice(jids, portions_of(ready))
+        return Slice(jids, push_batches_of(ready))
 
     return make
 

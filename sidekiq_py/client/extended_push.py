@@ -7,23 +7,23 @@ from types import TracebackType
 from typing import Any, Self
 
 from sidekiq_py import program
-from sidekiq_py.client.bulk import tell_pushed_portion
+from sidekiq_py.client.bulk import tell_pushed_batch
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import PushSlice
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Once
-from sidekiq_py.redis_access.job_path.push import Portion
+from sidekiq_py.redis_access.job_path.push import PushBatch
+from sidekiq_py.redis_access.job_path.settle_script import Effect, Once
 from sidekiq_py.registry import Payload
 from sidekiq_py.telemetry import PUSH
 from sidekiq_py.wire.dialect import Dialect
 
 
 def shown_to_extensions(
-    portions: Sequence[Portion],
+    push_batches: Sequence[PushBatch],
     class_name: str,
     options: Mapping[str, Any],
     pool: Pool,
@@ -39,7 +39,7 @@ def shown_to_extensions(
     Raises:
         Exception: What a hook raises; nothing is to be pushed.
     """
-    return program.extensions.push(PushSlice(portions, class_name, options, pool, dialect, follows))
+    return program.extensions.push(PushSlice(push_batches, class_name, options, pool, dialect, follows))
 
 
 def is_left_to_others(pushed: PushSlice) -> bool:
@@ -61,7 +61,7 @@ def send(pool: Pool, pushed: PushSlice) -> None:
     def write(link: Link) -> None:
         nonlocal lost
         try:
-            in_flight.write(link, effects)
+            settle_script.write(link, effects)
         except ReplyLostError as error:
             lost = error
             raise
@@ -114,7 +114,7 @@ class Slices:
         """Read what the last slice came to, then send this one."""
         self.settle()
         link = self._link = self._link or self._pool.acquire()
-        call, _ = in_flight.write_calls(effects_of(pushed))
+        call, _ = settle_script.write_calls(effects_of(pushed))
         link.send(link.pack([call]))
         self._pending = pushed
 
@@ -147,7 +147,7 @@ class Slices:
 async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
     """The awaited twin of `send`."""
     try:
-        await pool.run_script(*in_flight.write_calls(effects_of(pushed)), idempotent=pushed.once is not None)
+        await pool.run_script(*settle_script.write_calls(effects_of(pushed)), idempotent=pushed.once is not None)
     except ReplyLostError as error:
         raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
@@ -157,11 +157,11 @@ async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
 
 def _tell_pushed(pushed: PushSlice) -> None:
     if PUSH.handlers:
-        for portion in pushed.portions:
-            tell_pushed_portion(portion)
+        for batch in pushed.push_batches:
+            tell_pushed_batch(batch)
 
 
 def effects_of(pushed: PushSlice) -> list[Effect]:
     """What the script writes."""
-    commands = [*pushed.effects, *(word for portion in pushed.portions for word in portion.script_commands())]
+    commands = [*pushed.effects, *(word for batch in pushed.push_batches for word in batch.script_commands())]
     return [*commands] if pushed.once is None else [Once(*pushed.once, tuple(commands))]

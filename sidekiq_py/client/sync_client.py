@@ -112,23 +112,23 @@ class Client:
         dialect = detection.last if detection.valid_from <= now < detection.valid_until else detection.dialect(now)
         if self.middleware or not program.is_plain or program.extensions.wants_pushes():
             return self.push_call(definition, args)
-        stencil = definition.stencil
+        push_template = definition.push_template
         if (
-            stencil is None
-            or stencil.dialect is not dialect
-            or stencil.default_options is not program.default_job_options
+            push_template is None
+            or push_template.dialect is not dialect
+            or push_template.default_options is not program.default_job_options
         ):
-            stencil = definition.make_stencil(dialect, program.default_job_options)
+            push_template = definition.make_push_template(dialect, program.default_job_options)
         args_json = dump_args(args, dialect.float_text)
         jid = new_jid()
-        stamp = int(now * 1000) if stencil.millisecond_times else now
-        raw = stencil.render(args_json, jid, stamp, stamp)
+        stamp = int(now * 1000) if push_template.millisecond_times else now
+        raw = push_template.render(args_json, jid, stamp, stamp)
         try:
-            redis_push.push_one(self.pool, stencil.queue, raw)
+            redis_push.push_one(self.pool, push_template.queue, raw)
         except ReplyLostError as error:
             raise PushOutcomeUnknownError([jid], error) from error
         if PUSH.handlers:
-            outgoing.tell_pushed(stencil.queue, [jid], [raw], is_scheduled=False)
+            outgoing.tell_pushed(push_template.queue, [jid], [raw], is_scheduled=False)
         return jid
 
     def push_call(
@@ -211,20 +211,20 @@ class Client:
             return self._push_extended_slices(order, made, dialect)
         jids: Jids = []
         in_doubt: list[str] = []
-        sent: redis_push.Portion | None = None
+        sent: redis_push.PushBatch | None = None
         try:
             with redis_push.Stream(self.pool) as stream:
                 for one in made:
                     jids += one.jids
-                    for portion in one.portions:
-                        if program.interceptor is not None and program.interceptor(portion.jobs()):
+                    for batch in one.push_batches:
+                        if program.interceptor is not None and program.interceptor(batch.jobs()):
                             continue
-                        commands = portion.commands(self.pool.key_prefix)
+                        commands = batch.commands(self.pool.key_prefix)
                         stream.settle()
                         if sent is not None:
-                            bulk.tell_pushed_portion(sent)
-                        sent = portion
-                        in_doubt = portion.jids
+                            bulk.tell_pushed_batch(sent)
+                        sent = batch
+                        in_doubt = batch.jids
                         stream.send(commands)
         except PushOutcomeUnknownError:
             # Of a slice that extensions had a say in: it names its own jobs.
@@ -232,7 +232,7 @@ class Client:
         except ReplyLostError as error:
             raise PushOutcomeUnknownError(in_doubt, error) from error
         if sent is not None:
-            bulk.tell_pushed_portion(sent)
+            bulk.tell_pushed_batch(sent)
         return jids
 
     def repush(self, payload: Mapping[str, Any], *, job: Any = None) -> Outgoing | None:
@@ -313,8 +313,8 @@ class Client:
 
         options = outgoing.options_of(definition)
         dialect = self.detection.dialect(time())
-        portions = [redis_push.portion_of(job) for job in jobs]
-        return extended_push.shown_to_extensions(portions, class_name, options, self.pool, dialect, follows)
+        push_batches = [redis_push.push_batch_of(job) for job in jobs]
+        return extended_push.shown_to_extensions(push_batches, class_name, options, self.pool, dialect, follows)
 
     def _push_extended_slices(self, order: "bulk.BulkOrder", slices: "Iterable[bulk.Slice]", dialect: Dialect) -> Jids:
         """Slices of a bulk push that extensions have a say in."""
@@ -325,7 +325,7 @@ class Client:
         with extended_push.Slices(self.pool) as sending:
             for one in slices:
                 pushed = extended_push.shown_to_extensions(
-                    one.portions, order.fields["class"], options, self.pool, dialect
+                    one.push_batches, order.fields["class"], options, self.pool, dialect
                 )
                 if not extended_push.is_left_to_others(pushed):
                     sending.send(pushed)

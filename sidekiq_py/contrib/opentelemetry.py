@@ -38,6 +38,7 @@ except ImportError as error:
 from sidekiq_py import program, telemetry
 from sidekiq_py.contrib._tasks import is_celerys_task
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.redaction import current
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements
 
 SpanNaming = Literal["queue", "job_class"]
@@ -162,7 +163,9 @@ class _Tracing:
     def stop(self, name: str, measurements: Measurements) -> None:
         """It has ended."""
         if self._running.get() is not None:
-            self._end(measurements.get("error"), is_failure=measurements.get("is_failure", False))
+            error = measurements.get("error")
+            told = None if error is None else current().error(error, measurements["payload"])
+            self._end(told, is_failure=measurements.get("is_failure", False))
 
     def _span_of_run(
         self, payload: Payload, queue: str, extracted: Context, pushed: SpanContext, *, is_child: bool

@@ -32,6 +32,7 @@ except ImportError as error:
 
 from sidekiq_py import program, telemetry
 from sidekiq_py.contrib._tasks import is_celerys_task
+from sidekiq_py.redaction import REDACTED, Redaction, current, names_of
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements, latency_seconds
 
 Payload = dict[str, Any]
@@ -156,7 +157,10 @@ class _Reporting:
             sentry_sdk.capture_exception(error)
 
     def _describe(self, scope: "sentry_sdk.Scope", payload: Payload, queue: str) -> None:
-        """What the gem tells of a job."""
+        """What the gem tells of a job, without what the program hides."""
+        policy = current()
+        scope.add_event_processor(lambda event, hint: _redacted(event, policy, payload))
+        payload = policy.apply(payload)
         user = payload.get(USER)
         if isinstance(user, dict):
             scope.set_user(user)
@@ -176,6 +180,19 @@ class _Reporting:
         opened, run = found
         run.set_status(status)
         opened.close()
+
+
+def _redacted(event: Any, policy: Redaction, payload: Payload) -> Any:
+    """*event* without what is hidden in this job: texts of errors, and the variables in stack frames."""
+    for error in (event.get("exception") or {}).get("values") or ():
+        if policy.hides_errors(payload):
+            error["value"] = REDACTED
+        for frame in (error.get("stacktrace") or {}).get("frames") or ():
+            if policy.hides_arguments(payload):
+                frame.pop("vars", None)
+            elif "vars" in frame:
+                frame["vars"] = policy.value(frame["vars"], *names_of(payload))
+    return event
 
 
 def _headers_of(payload: Payload) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from sidekiq_py.wire.json_writer import display_text
 
 _ID = "sidekiq_py.contrib.statsd"
 # What would end a value, a tag or a line.
+_MOST_CHARACTERS = 200
 _UNSAFE = re.compile(r"[\s|,#:@]")
 
 
@@ -90,6 +91,8 @@ class _Sender:
     def _tags_of(self, payload: Mapping[str, Any], queue: str) -> str:
         job_class = display_text(payload.get("wrapped") or payload["class"])
         # A class of Ruby's keeps its colons: a tag ends at the first one.
+        # A datagram has an end, and any program may push a class of a megabyte.
+        job_class, queue = job_class[:_MOST_CHARACTERS], queue[:_MOST_CHARACTERS]
         worker = _UNSAFE.sub("_", job_class.replace("::", "\0")).replace("\0", "::")
         return f"worker:{worker},queue:{_UNSAFE.sub('_', queue)}{self._tags}"
 

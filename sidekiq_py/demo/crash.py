@@ -6,7 +6,7 @@ from collections.abc import Callable
 from sidekiq_py.demo.programs import Program
 from sidekiq_py.demo.record import NotSeenError
 from sidekiq_py.demo.stage import Sent, Stage
-from sidekiq_py.engine.run.processed_count import WRITE_AFTER_SECONDS
+from sidekiq_py.engine.run.processed_count import PERIOD_SECONDS
 from sidekiq_py.wire import keys
 
 _MARGIN_SECONDS = 0.5
@@ -34,7 +34,7 @@ def kill_and_recover(
     screen.output(worker.label, worker.said(job.jid, begun))
     _show_in_flight(stage, job)
     # The worker writes the number of its successes a little later, and the books are to balance at the end.
-    time.sleep(WRITE_AFTER_SECONDS + _MARGIN_SECONDS)
+    time.sleep(PERIOD_SECONDS + _MARGIN_SECONDS)
     worker.kill()
     screen.command(f"kill -KILL {worker.pid}")
     screen.say(

@@ -1,8 +1,8 @@
 """
 Calls the program's handlers apart from threads that must not wait for them.
 
-The lease keeps this process's claim to its jobs, and the custodian brings back those of the dead: neither may wait for
-an error handler that talks to a slow service, or a death handler that sends a mail.
+The lease keeps this process's claim to its jobs, and the housekeeper brings back those of the dead: neither may wait
+for an error handler that talks to a slow service, or a death handler that sends a mail.
 """
 
 import logging

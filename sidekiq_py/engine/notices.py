@@ -1,5 +1,5 @@
 """
-What Redis tells a worker along with its jobs: which of them were revoked, and that the standing orders have changed.
+What Redis tells a worker along with its jobs: which of them were revoked, and that the notices have changed.
 
 A fetch and a claim look both up in the script that takes the jobs, so it costs no round trip, and a job that was
 revoked before it left its queue is never missed. What is heard here is a hint: an id may stand in an argument, and a
@@ -23,7 +23,7 @@ class Notices:
     What one process has heard.
 
     Args:
-        on_change: Called by the thread that fetches, when the standing orders are others than before. Whatever it
+        on_change: Called by the thread that fetches, when the notices are others than before. Whatever it
             raises is logged and goes no further: the jobs that came along have left their queue by then. After a
             `RedisError` it is called again at the next fetch, else when the orders change again.
     """
@@ -49,7 +49,7 @@ class Notices:
         Take in what a script has replied.
 
         Args:
-            told: The number of the standing orders, and the ids.
+            told: The number of the notices, and the ids.
         """
         if len(told) > 1:
             self._remember(told[1:])
@@ -69,9 +69,9 @@ class Notices:
                 self._on_change()
             except RedisError as error:
                 if number != self._refused:
-                    _log.warning("the standing orders could not be read; they are asked for again: %s", error)
+                    _log.warning("the notices could not be read; they are asked for again: %s", error)
                 self._refused = number
                 return
             except Exception:  # noqa: BLE001 - whatever it is, the jobs must not be dropped with it
-                _log.exception("the standing orders could not be followed; those from before stand")
+                _log.exception("the notices could not be applied; those from before stay in force")
             self._number = number

@@ -18,7 +18,11 @@ class Pulse:
         self._due_at = monotonic() + seconds
         return seconds
 
+    def rests(self) -> None:
+        """The loop turns again when there is a reason to, and nobody knows when."""
+        self._due_at = math.inf
+
     @property
     def overdue_seconds(self) -> float:
-        """How long ago the loop should have turned; below 0 while it waits, or before its thread has started."""
+        """How long ago the loop should have turned; below 0 while it waits, rests, or has not started."""
         return monotonic() - self._due_at

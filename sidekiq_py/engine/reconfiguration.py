@@ -54,7 +54,7 @@ class Reconfiguration:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<Shape {self._asked_for}>"
+        return f"<Reconfiguration {self._asked_for}>"
 
     @property
     def queues(self) -> list[str]:

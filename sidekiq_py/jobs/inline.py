@@ -41,7 +41,7 @@ def perform(definition: JobDefinition, args: list[Any], set_options: Mapping[str
     chain = witness.within(program.server_middleware, witness.see)
     with program.extensions.run_without_end(payload):
         running.run(definition, payload, payload["queue"], chain)
-    return witness.verdict
+    return witness.has_run
 
 
 async def aperform(
@@ -57,29 +57,29 @@ async def aperform(
     chain = witness.within(program.server_middleware, witness.asee)
     with program.extensions.run_without_end(payload):
         await running.arun(definition, payload, payload["queue"], chain)
-    return witness.verdict
+    return witness.has_run
 
 
 class _Witness:
     """The innermost middleware: knows whether the others let the job run, whatever they return."""
 
     def __init__(self) -> None:
-        self.verdict: bool | None = None
+        self.has_run: bool | None = None
 
     def within(self, chain: ServerChain, innermost: Callable[..., Any]) -> ServerChain:
         if not chain:
-            self.verdict = True
+            self.has_run = True
             return chain
         whole = chain.copy()
         whole.add(innermost)
         return whole
 
     def see(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
-        self.verdict = True
+        self.has_run = True
         return call_next()
 
     async def asee(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
-        self.verdict = True
+        self.has_run = True
         return await call_next()
 
 

@@ -13,10 +13,13 @@ from sidekiq_py.api.processes import Process
 from sidekiq_py.api.stats import QueueSummary
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.metrics.text import Family, Labels, Sample, render
+from sidekiq_py.metrics.text import Family, Labels, Sample, label, render
 
 MOST_QUEUES = 1000
 """Queues that are told apart, by name; those beyond are one, `other`: any program may push to any queue."""
+
+MOST_HOSTS = 1000
+"""As well: a process writes of itself what it likes."""
 
 OTHER = "other"
 
@@ -36,7 +39,7 @@ def fleet_text(*, pool: Any = None, client: Client | None = None, most_queues: i
     stats = Stats(pool=pool, client=client)
     processes = list(ProcessSet(clean=False, pool=pool, client=client))
     queues = stats.queue_summaries
-    names = {queue.name: queue.name if at < most_queues else OTHER for at, queue in enumerate(queues)}
+    names = {queue.name: label(queue.name) if at < most_queues else OTHER for at, queue in enumerate(queues)}
     return render(
         [
             _single(
@@ -53,13 +56,18 @@ def fleet_text(*, pool: Any = None, client: Client | None = None, most_queues: i
             _gauge("sidekiq_scheduled_jobs", "Jobs that wait for their time.", stats.scheduled_size),
             _gauge("sidekiq_retry_jobs", "Jobs that wait for their next try.", stats.retry_size),
             _gauge("sidekiq_dead_jobs", "Jobs that will not be tried again.", stats.dead_size),
-            *_of_queues(queues, processes, names, pool, client),
+            *_of_queues(queues, processes, names, most_queues, pool, client),
         ]
     )
 
 
 def _of_queues(
-    queues: list[QueueSummary], processes: list[Process], names: dict[str, str], pool: Any, client: Client | None
+    queues: list[QueueSummary],
+    processes: list[Process],
+    names: dict[str, str],
+    most: int,
+    pool: Any,
+    client: Client | None,
 ) -> list[Family]:
     workers = [(name, process.concurrency) for process in processes for name in process.queues]
     now = datetime.fromtimestamp(now_seconds(), UTC)
@@ -73,6 +81,7 @@ def _of_queues(
             "sidekiq_queue_latency_seconds",
             "How long the job that runs next has waited.",
             names,
+            most,
             [(queue.name, max(0.0, queue.latency)) for queue in queues],
             max,
         ),
@@ -80,6 +89,7 @@ def _of_queues(
             "sidekiq_queue_enqueued_jobs",
             "Jobs that wait in this queue.",
             names,
+            most,
             [(queue.name, queue.size) for queue in queues],
             lambda a, b: a + b,
         ),
@@ -87,6 +97,7 @@ def _of_queues(
             "sidekiq_queue_max_processing_time_seconds",
             "How long the oldest running job of this queue has been running.",
             names,
+            most,
             [*((queue.name, 0.0) for queue in queues), *ages],
             max,
         ),
@@ -94,6 +105,7 @@ def _of_queues(
             "sidekiq_queue_workers",
             "Jobs that the processes serving this queue can run at once.",
             names,
+            most,
             [*((queue.name, 0) for queue in queues), *workers],
             lambda a, b: a + b,
         ),
@@ -104,21 +116,27 @@ def _by_queue(
     name: str,
     about: str,
     names: dict[str, str],
+    most: int,
     values: Iterable[tuple[str, float]],
     merge: Callable[[float, float], float],
 ) -> Family:
     merged: dict[str, float] = {}
     for queue, value in values:
         # A queue that a process serves, and that nobody has ever pushed to, is not in the set of queues.
-        place = names.get(queue, queue if len(names) < MOST_QUEUES else OTHER)
+        place = names.get(queue) or label(queue)
+        if place not in merged and len(merged) >= most:
+            place = OTHER
         merged[place] = value if place not in merged else merge(merged[place], value)
     return Family(name, "gauge", about, [Sample({"name": queue}, value) for queue, value in merged.items()])
 
 
 def _host_processes(processes: list[Process]) -> Family:
     counts: dict[tuple[str, bool], int] = {}
+    hosts: set[str] = set()
     for process in processes:
-        place = (process.hostname, process.is_stopping)
+        host = label(process.hostname)
+        hosts.add(host)
+        place = (host if len(hosts) <= MOST_HOSTS else OTHER, process.is_stopping)
         counts[place] = counts.get(place, 0) + 1
     samples = [
         Sample({"host": host, "quiet": str(is_quiet).lower()}, count) for (host, is_quiet), count in counts.items()

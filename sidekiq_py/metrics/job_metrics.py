@@ -14,7 +14,8 @@ from typing import Any
 import orjson
 
 from sidekiq_py import telemetry
-from sidekiq_py.metrics.text import Family, Sample, histogram_samples
+from sidekiq_py.errors import JobNotFoundError
+from sidekiq_py.metrics.text import Family, Sample, histogram_samples, label
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_STOP, Measurements, latency_seconds
 from sidekiq_py.wire.json_writer import display_text
 
@@ -86,7 +87,7 @@ class JobMetrics:
             with self._lock:
                 self._tables.append(table)
         # A payload from elsewhere may name anything, a list too.
-        known = (given if isinstance(given, str) else display_text(given), queue)
+        known = (label(given if isinstance(given, str) else display_text(given)), label(queue))
         with self._lock:
             if known not in self._known:
                 if len(self._known) < self._most_series:
@@ -114,6 +115,9 @@ def _counter(mine: threading.local, new_row: Callable[[Any, str], Row], *, raise
         job_class = payload["class"]
         if "wrapped" in payload:
             job_class = payload["wrapped"] or job_class
+        if raises and isinstance(measurements["error"], JobNotFoundError):
+            # Whatever a program has pushed: names that nobody declared would take the places of those that run.
+            job_class = OTHER[0]
         try:
             row = mine.table[measurements["queue"]][job_class]
         except (AttributeError, KeyError, TypeError):

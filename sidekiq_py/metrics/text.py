@@ -9,6 +9,9 @@ from typing import Literal, NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+MOST_CHARACTERS = 200
+"""Of a label's value."""
+
 Labels = Mapping[str, str]
 
 
@@ -49,6 +52,11 @@ def histogram_samples(labels: Labels, bounds: Sequence[float], counts: Sequence[
         yield Sample({**labels, "le": "+Inf" if bound == float("inf") else _number(bound)}, seen, "_bucket")
     yield Sample(labels, total, "_sum")
     yield Sample(labels, seen, "_count")
+
+
+def label(text: str) -> str:
+    """*text* as the value of a label: cut, as any program may push a class of a megabyte, which stands in 40 lines."""
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def render(families: Iterable[Family]) -> str:

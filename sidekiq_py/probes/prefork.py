@@ -23,8 +23,10 @@ from sidekiq_py.metrics.text import render
 from sidekiq_py.probes.server import Answer, ProbeServer
 from sidekiq_py.probes.worker import WorkerProbes
 
+COLLECT_SECONDS = 5.0
+"""What the children have run is asked for so often."""
+
 _ANSWER_SECONDS = 3.0
-_COLLECT_SECONDS = 5.0
 _GOOD = "good"
 
 LIVE, READY, METRICS = "probe-live", "probe-ready", "probe-metrics"
@@ -32,7 +34,17 @@ LIVE, READY, METRICS = "probe-live", "probe-ready", "probe-metrics"
 
 def role(port: int) -> Role:
     """What the process beside the children does, and what the parent answers to it."""
-    return Role(run=lambda parent: _serve(port, parent), obey=lambda text: _GOOD)
+    return Role(run=lambda parent: _serve(port, parent), handle=in_parent)
+
+
+def is_probe(text: str) -> bool:
+    """Whether that is what probes say and ask, where a process beside the children has other things to do, too."""
+    return text.partition(" ")[0] in (LIVE, READY, METRICS)
+
+
+def in_parent(text: str) -> str:
+    """The parent's answer: that it gives one is all there is to know."""
+    return _GOOD
 
 
 def in_child(parent: Parent) -> Callable[[Launcher, str], str]:
@@ -154,7 +166,8 @@ class PreforkProbes:
             self._change.notify_all()
 
     def _ask(self, text: str) -> Question:
-        number, question = str(next(self._numbers)), Question(text)
+        # Others in this process may count their questions, too.
+        number, question = f"probe-{next(self._numbers)}", Question(text)
         with self._change:
             self._questions[number] = question
         self._parent.say("ASK", number, "all", text)
@@ -188,6 +201,6 @@ def _serve(port: int, parent: Parent) -> int:
     server = ProbeServer(port, probes)
     parent.listen(probes.hear, on_end=is_over.set)
     server.start()
-    while not is_over.wait(_COLLECT_SECONDS):
+    while not is_over.wait(COLLECT_SECONDS):
         probes.collect()
     return 0

@@ -41,7 +41,7 @@ class WorkerProbes:
     def live(self) -> Answer:
         """Its loops turn."""
         launcher = self.launcher
-        stalled = [] if launcher is None else launcher.stalled_loops()
+        stalled = [] if launcher is None else launcher.liveness.stalled_loops()
         if stalled:
             return Answer(False, f"these loops have not turned for too long: {', '.join(stalled)}\n")
         return Answer(True, "live\n")
@@ -51,7 +51,7 @@ class WorkerProbes:
         launcher = self.launcher
         if launcher is None:
             return Answer(False, STARTING)
-        problem = launcher.why_not_fetching() or self._ask_redis(launcher)
+        problem = launcher.liveness.why_not_fetching() or self._ask_redis(launcher)
         return Answer(True, "ready\n") if problem is None else Answer(False, f"{problem}\n")
 
     def metrics(self) -> str:
@@ -62,7 +62,7 @@ class WorkerProbes:
         with self._lock:
             if monotonic() - self._asked_at >= _REDIS_SECONDS:
                 try:
-                    launcher.ping(within_seconds=_REDIS_SECONDS)
+                    launcher.liveness.ping(within_seconds=_REDIS_SECONDS)
                 except RedisError as error:
                     self._redis_error = f"Redis does not answer: {error}"
                 else:

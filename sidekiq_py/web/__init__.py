@@ -15,11 +15,12 @@ from sidekiq_py.web.access import Account, Role, User
 from sidekiq_py.web.application import asgi_app
 from sidekiq_py.web.gateway import wsgi_app
 from sidekiq_py.web.passwords import hash_password
-from sidekiq_py.web.site import Page, PageAction
+from sidekiq_py.web.site import JobLink, Page, PageAction
 from sidekiq_py.web.visit import Visit
 
 __all__ = [
     "Account",
+    "JobLink",
     "Page",
     "PageAction",
     "Redaction",

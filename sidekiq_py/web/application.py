@@ -70,6 +70,7 @@ def asgi_app(
     servers: Mapping[str, Any] | None = None,
     redaction: Redaction | None = None,
     title: str = "Sidekiq",
+    trace_url: str = "",
     pages: Sequence[Page] = (),
 ) -> "Dashboard":
     """
@@ -88,8 +89,10 @@ def asgi_app(
         origins: Further origins that forms may come from, as `https://ops.example.com`; for a proxy that changes Host.
         pool: Which Redis: a redis-py client, or a URL. Without it and *servers*, the program's.
         servers: Several instead: name → URL or redis-py client.
-        redaction: What is hidden; by default what looks like a password or a token.
+        redaction: What is hidden; by default what the program hides (`sidekiq.configure(redaction=…)`).
         title: Stands at the top of each page.
+        trace_url: Where traces are shown: `https://traces.example.com/trace/{trace_id}`. A job whose payload has a
+            `traceparent` links there.
         pages: More pages, besides those of extensions.
 
     Raises:
@@ -107,6 +110,7 @@ def asgi_app(
         servers=servers,
         redaction=redaction,
         title=title,
+        trace_url=trace_url,
         pages=pages,
     )
 
@@ -118,6 +122,7 @@ def build(
     servers: Mapping[str, Any] | None = None,
     redaction: Redaction | None = None,
     title: str = "Sidekiq",
+    trace_url: str = "",
     pages: Sequence[Page] = (),
 ) -> "Dashboard":
     """As `asgi_app`, with rules of access that are made already."""
@@ -128,8 +133,9 @@ def build(
     site = Site(
         title=title,
         servers=servers or {DEFAULT_SERVER: pool},
-        redaction=redaction if redaction is not None else Redaction(),
+        redaction=redaction,
         access=access,
+        trace_url=trace_url,
         pages=(*_pages_of_extensions(), *pages),
     )
     return Dashboard(site)

@@ -10,6 +10,8 @@ from sidekiq_py.web.text import number
 
 _WIDTH, _HEIGHT, _BOTTOM = 720, 160, 22
 _LINE_WIDTH, _LINE_HEIGHT = 160, 32
+# Two minutes without a sample, when the fleet changes the process that takes them, leave the line whole.
+_MOST_APART_SECONDS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +69,33 @@ def bars(values: Sequence[Bar], *, title: str, marks: Sequence[Mark] = ()) -> Ma
 
 def line(values: Sequence[float], *, title: str) -> Markup:
     """A small line without axes, for a trend; empty for fewer than two values."""
-    if len(values) < 2:
+    return _line(list(enumerate(values)), title)
+
+
+def trend(points: Sequence[tuple[datetime, float]], *, title: str) -> Markup:
+    """The same over a time: where minutes are missing, the line is broken."""
+    return _line([(at.timestamp(), value) for at, value in points], title, most_apart=_MOST_APART_SECONDS)
+
+
+def _line(points: Sequence[tuple[float, float]], title: str, *, most_apart: float | None = None) -> Markup:
+    if len(points) < 2:
         return Markup("")
+    values = [value for _, value in points]
     low, high = min(values), max(values)
     spread = (high - low) or 1.0
-    step = _LINE_WIDTH / (len(values) - 1)
-    points = " ".join(
-        f"{index * step:.1f},{_LINE_HEIGHT - 2 - (value - low) / spread * (_LINE_HEIGHT - 4):.1f}"
-        for index, value in enumerate(values)
+    first, width = points[0][0], (points[-1][0] - points[0][0]) or 1.0
+    parts: list[list[str]] = [[]]
+    before = first
+    for at, value in points:
+        if most_apart is not None and at - before > most_apart:
+            parts.append([])
+        before = at
+        x = (at - first) / width * _LINE_WIDTH
+        parts[-1].append(f"{x:.1f},{_LINE_HEIGHT - 2 - (value - low) / spread * (_LINE_HEIGHT - 4):.1f}")
+    lines = Markup("").join(Markup('<polyline points="{}"/>').format(" ".join(part)) for part in parts)
+    return Markup('<svg class="line" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        _LINE_WIDTH, _LINE_HEIGHT, title, lines
     )
-    return Markup(
-        '<svg class="line" viewBox="0 0 {} {}" role="img" aria-label="{}"><polyline points="{}"/></svg>'
-    ).format(_LINE_WIDTH, _LINE_HEIGHT, title, points)
 
 
 def histogram(counts: Sequence[tuple[str, int]], *, title: str) -> Markup:

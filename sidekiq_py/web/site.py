@@ -4,24 +4,27 @@ import hashlib
 import logging
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, Literal, TypeVar
 
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
-from sidekiq_py.api import Overview, OverviewReader
+from sidekiq_py.api import Overview, OverviewReader, TrendPoint
 from sidekiq_py.clock import monotonic
 from sidekiq_py.doctor import Report, examine
 from sidekiq_py.errors import ConfigError, SidekiqError
-from sidekiq_py.redaction import Redaction
+from sidekiq_py.redaction import Redaction, current
 from sidekiq_py.web import text
 from sidekiq_py.web.access import Access
 from sidekiq_py.web.throttle import Throttle
 
 T = TypeVar("T")
+
+TrendsOf = Callable[[Sequence[str]], Sequence[str]]
 
 ASSETS = Path(__file__).parent / "assets"
 DEFAULT_SERVER = ""
@@ -53,6 +56,24 @@ class PageAction:
 
 
 @dataclass(frozen=True, slots=True)
+class JobLink:
+    """
+    What an extension's page adds to the page of a job: a link to what the job belongs to.
+
+    Args:
+        label: What it is, as `Batch`.
+        text: What the link shows, as the id of the batch.
+        path: Of the page, as `/batches/one`.
+        query: The page's parameters.
+    """
+
+    label: str
+    text: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """
     A page that an extension adds: `Extension.pages` returns them.
@@ -65,6 +86,8 @@ class Page:
             `live`, inside of an element whose id is `live`, changes by itself.
         actions: What its forms are sent to.
         is_listed: It stands in the navigation.
+        job_links: Takes the payload of a job that is shown, in which anything may stand, and gives `JobLink`s. It must
+            not ask Redis.
     """
 
     title: str
@@ -73,6 +96,7 @@ class Page:
     templates: Mapping[str, str] = field(default_factory=dict)
     actions: tuple[PageAction, ...] = ()
     is_listed: bool = True
+    job_links: Callable[[Mapping[str, Any]], Iterable[JobLink]] | None = None
 
     def __post_init__(self) -> None:
         for path in (self.path, *(action.path for action in self.actions)):
@@ -96,13 +120,15 @@ class Watch:
         self._rates: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
         self._sizes: OrderedDict[str, deque[int]] = OrderedDict()
         self._kept: dict[str, tuple[float, Any]] = {}
+        self._trends: OrderedDict[str, tuple[float, Sequence[TrendPoint]]] = OrderedDict()
 
-    def look(self, *, is_live: bool) -> Overview:
+    def look(self, *, is_live: bool, trends_of: TrendsOf | None = None) -> Overview:
         """
         What there is.
 
         Args:
             is_live: One of many looks: what was seen less than a second ago will do.
+            trends_of: Takes the names of all queues, and gives those whose `trend` will be asked for.
         """
         with self._lock:
             now = monotonic()
@@ -115,7 +141,13 @@ class Watch:
                 self._rates.clear()
                 self._sizes.clear()
             # The names that the reader knows are those of its last look; a page that follows an action has to be right.
-            seen = self._reader.read() if is_live else self._reader.read_anew()
+            wanted = partial(self._outdated, trends_of, now) if trends_of is not None else None
+            seen = self._reader.read(trends_of=wanted) if is_live else self._reader.read_anew(trends_of=wanted)
+            for name, points in seen.trends.items():
+                self._trends[name] = now, points
+                self._trends.move_to_end(name)
+            while len(self._trends) > _MOST_QUEUES:
+                self._trends.popitem(last=False)
             if age >= _LEAST_SECONDS:
                 self._remember(seen)
                 self._looked_at = now
@@ -149,6 +181,22 @@ class Watch:
         """The sizes of a queue at each look."""
         with self._lock:
             return list(self._sizes.get(queue, ()))
+
+    def trend(self, queue: str) -> Sequence[TrendPoint]:
+        """How a queue was at each minute of the last two hours, as far as Redis holds it."""
+        with self._lock:
+            _, points = self._trends.get(queue, (0.0, ()))
+            return points
+
+    def worst_queues(self, count: int) -> TrendsOf:
+        """Chooses the queues that had the longest latency at the last look."""
+        known = {queue.name: queue.latency for queue in self._last.queues} if self._last is not None else {}
+        return lambda names: sorted(names, key=lambda name: (-known.get(name, 0.0), name))[:count]
+
+    def _outdated(self, trends_of: TrendsOf, now: float, names: Sequence[str]) -> list[str]:
+        """Those whose trend was not read within the last ten seconds: there is a new point once a minute."""
+        never = now - _KEPT_SECONDS, ()
+        return [name for name in trends_of(names) if now - self._trends.get(name, never)[0] >= _KEPT_SECONDS]
 
     def _remember(self, seen: Overview) -> None:
         if seen.rates is not None:
@@ -220,17 +268,31 @@ class Site:
     Args:
         title: Stands at the top of each page.
         servers: Name → which Redis, as `pool=` of the data API takes it. The first is the one that is shown first.
-        redaction: What is hidden.
+        redaction: What is hidden; None: what the program hides.
         access: Who is let in.
         pages: Of extensions.
+        trace_url: Where a trace is shown, with `{trace_id}` for its id; empty if nowhere.
     """
 
     def __init__(
-        self, *, title: str, servers: Mapping[str, Any], redaction: Redaction, access: Access, pages: Sequence[Page]
+        self,
+        *,
+        title: str,
+        servers: Mapping[str, Any],
+        redaction: Redaction | None,
+        access: Access,
+        pages: Sequence[Page],
+        trace_url: str = "",
     ) -> None:
+        if trace_url and not (trace_url.startswith(("https://", "http://")) and "{trace_id}" in trace_url):
+            raise ConfigError(
+                f"trace_url is {trace_url!r}; give the address of a trace with {{trace_id}} for its id, as in "
+                "https://traces.example.com/trace/{trace_id}"
+            )
         self.title = title
+        self.trace_url = trace_url
         self.servers = {name: Server(name, pool) for name, pool in servers.items()}
-        self.redaction = redaction
+        self._redaction = redaction
         self.access = access
         self.throttle = Throttle()
         self.pages = tuple(pages)
@@ -240,6 +302,11 @@ class Site:
 
     def __repr__(self) -> str:
         return f"<Site {self.title}>"
+
+    @property
+    def redaction(self) -> Redaction:
+        """What is hidden."""
+        return self._redaction or current()
 
     @property
     def first_server(self) -> Server:

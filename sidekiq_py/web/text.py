@@ -130,11 +130,7 @@ class ShownJob:
     def redacted(self) -> JobRecord:
         """The job without what is hidden."""
         if self._hidden is None:
-            if self._redaction.is_empty or not self.record.item:
-                self._hidden = self.record
-            else:
-                payload = self._redaction.apply(self.record.item, self.record.klass, self.record.display_class)
-                self._hidden = JobRecord.of_payload(payload, self.record.queue)
+            self._hidden = self.record.redacted(self._redaction)
         return self._hidden
 
     @property

@@ -89,6 +89,11 @@ def declared(identity: str) -> str:
     return f"sidekiq_py:declared:{identity}"
 
 
+def trend(queue_name: str) -> str:
+    """Samples of a queue's size, one a minute: `<epoch s>:<size>:<latency s>`, the newest at the end."""
+    return f"sidekiq_py:trend:{queue_name}"
+
+
 def bulk_run(run_id: str) -> str:
     """What somebody does to many jobs: who, what, how far, and whether to stop."""
     return f"sidekiq_py:bulk_run:{run_id}"

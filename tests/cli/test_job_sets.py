@@ -293,3 +293,11 @@ def test_ctrl_c_ends_a_paced_run_between_two_jobs(redis_url, redis_client, put):
     assert "Stopped by Ctrl-C" in errors
     assert moved < 300
     assert redis_client.zcard("retry") == 300 - moved
+
+
+@pytest.mark.parametrize("name", ["retries", "scheduled", "dead", "cron", "batches"])
+def test_a_bare_group_lists_and_takes_the_options_of_list(run, name):
+    """As `queues` and `processes` do; a misspelled command is still told apart."""
+    assert run(name, "--json").output == run(name, "list", "--json").output == "[]\n"
+    assert "Commands:" in run(name, "--help").output
+    assert "No such command 'lst'" in run(name, "lst").output

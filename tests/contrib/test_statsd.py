@@ -116,3 +116,12 @@ def test_a_second_start_sends_elsewhere(agent: socket.socket) -> None:
     agent.setblocking(False)
     with pytest.raises(BlockingIOError):
         agent.recv(1000)
+
+
+def test_a_name_of_a_megabyte_fits_into_a_packet(agent: socket.socket) -> None:
+    """It is cut; the kernel would refuse the packet."""
+    start(agent)
+
+    begin({"class": "M" * 1_000_000}, "q" * 1_000_000)
+
+    assert agent.recv(1000).decode() == f"jobs.count:1|c|#worker:{'M' * 200},queue:{'q' * 200}"

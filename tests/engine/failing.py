@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidekiq_py.outcome import Conclude
+from sidekiq_py.outcome import DecideOutcome
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class FailingJob:
     options: Mapping[str, Any] = field(default_factory=dict)
     retry_in_block: Callable[[int, BaseException, dict[str, Any]], Any] | None = None
     exhausted_block: Callable[[dict[str, Any], BaseException], Any] | None = None
-    conclude: Conclude | None = None
+    decide_outcome: DecideOutcome | None = None
 
 
 class Boom(Exception):

@@ -47,11 +47,11 @@ def test_a_worker_tells_of_one_outage_in_one_line(
         eventually(lambda: beats)
 
         server.stop()
-        launcher._heartbeat.beat_soon()
+        launcher.parts.heartbeat.beat_soon()
         eventually(lambda: "heartbeat: RedisConnectionError" in caplog.text)
         server.start()
         beats.clear()
-        launcher._heartbeat.beat_soon()
+        launcher.parts.heartbeat.beat_soon()
         eventually(lambda: beats)
         eventually(lambda: online_lines(caplog))
     finally:

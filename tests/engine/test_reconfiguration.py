@@ -93,13 +93,13 @@ def test_a_worker_serves_other_queues(fetcher: str, start: Start, jobs: Jobs, re
     push_jobs(redis_client, [job_text(1, "run")], "one")
     eventually(lambda: jobs.ran == [1])
 
-    launcher.shape.serve([QueueConfig("two")])
+    launcher.reconfiguration.serve([QueueConfig("two")])
     # A blocking pop that is under way brings one more.
     eventually(lambda: info_of(redis_client, launcher).queues == ("two",))
     push_jobs(redis_client, [job_text(2, "run")], "two")
 
     eventually(lambda: jobs.ran == [1, 2])
-    assert launcher.shape.queues == ["two"]
+    assert launcher.reconfiguration.queues == ["two"]
 
 
 @pytest.mark.parametrize("fetcher", ["reliable", "basic"])
@@ -110,14 +110,14 @@ def test_a_worker_runs_more_jobs_at_once_and_fewer(
     launcher = start("one", fetcher=fetcher)
     push_jobs(redis_client, [job_text(number, "wait") for number in range(4)], "one")
 
-    launcher.shape.resize(3)
+    launcher.reconfiguration.resize(3)
     eventually(lambda: len(jobs.waiting) == 3)
     eventually(lambda: info_of(redis_client, launcher).capsules[0].concurrency == 3)
-    launcher.shape.resize(1)
+    launcher.reconfiguration.resize(1)
     jobs.gate.set()
 
     eventually(lambda: sorted(jobs.ran) == [0, 1, 2, 3])
-    [manager] = launcher._managers
+    [manager] = launcher.parts.managers
     eventually(lambda: sum(processor.is_alive for processor in manager._processors) == 1)
 
 
@@ -126,9 +126,9 @@ def test_a_quiet_worker_is_not_resized(start: Start, redis_client: redis.Redis) 
     launcher = start("one")
     launcher.quiet()
 
-    launcher.shape.resize(3)
+    launcher.reconfiguration.resize(3)
 
-    [manager] = launcher._managers
+    [manager] = launcher.parts.managers
     assert len(manager._processors) == 1
 
 
@@ -141,8 +141,8 @@ def test_a_worker_tells_what_it_runs_and_what_waits(start: Start, jobs: Jobs, re
     push_jobs(redis_client, [job_text(4, "run")], "held")
     eventually(lambda: jobs.waiting)
 
-    eventually(lambda: launcher.shape.load(asks_waiting=True) == [1, 2])
-    assert launcher.shape.load(asks_waiting=False) == [1]
+    eventually(lambda: launcher.reconfiguration.load(asks_waiting=True) == [1, 2])
+    assert launcher.reconfiguration.load(asks_waiting=False) == [1]
 
 
 def test_a_queue_that_was_refused_stays_so_until_it_is_asked_for_anew(
@@ -156,9 +156,9 @@ def test_a_queue_that_was_refused_stays_so_until_it_is_asked_for_anew(
     eventually(lambda: redis_client.delete("queue:mixed"))
     push_jobs(redis_client, [job_text(2, "run")], "mixed")
 
-    launcher.shape.serve([QueueConfig("one"), QueueConfig("mixed"), QueueConfig("two")])
+    launcher.reconfiguration.serve([QueueConfig("one"), QueueConfig("mixed"), QueueConfig("two")])
     eventually(lambda: info_of(redis_client, launcher).queues == ("one", "two"))
-    launcher.shape.serve([QueueConfig("one")])
-    launcher.shape.serve([QueueConfig("one"), QueueConfig("mixed")])
+    launcher.reconfiguration.serve([QueueConfig("one")])
+    launcher.reconfiguration.serve([QueueConfig("one"), QueueConfig("mixed")])
 
     eventually(lambda: jobs.ran == [2])

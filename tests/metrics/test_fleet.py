@@ -83,3 +83,28 @@ def test_queues_beyond_the_cap_are_other(redis_url: str, redis_client: "redis.Re
     assert found["sidekiq_queue_enqueued_jobs", "other"] == 3
     assert found["sidekiq_queue_latency_seconds", "other"] == pytest.approx(40, abs=10)
     assert ("sidekiq_queue_enqueued_jobs", "q2") not in found
+
+
+def test_queues_and_hosts_that_processes_make_up_are_bounded(
+    redis_url: str, redis_client: "redis.Redis[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process writes of itself what it likes."""
+    monkeypatch.setattr("sidekiq_py.metrics.fleet.MOST_HOSTS", 2)
+    for number in range(5):
+        identity = f"host{number}:1:aaaaaaaaaaaa"
+        info = {
+            "hostname": f"host{number}",
+            "pid": 1,
+            "queues": [f"q{number}-{at}" for at in range(20)],
+            "concurrency": 1,
+        }
+        redis_client.sadd("processes", identity)
+        redis_client.hset(
+            identity, mapping={"info": json.dumps(info), "busy": 0, "beat": time.time(), "quiet": "false"}
+        )
+
+    found = values(fleet_text(pool=redis_url, most_queues=3))
+
+    assert len([key for key in found if key[0] == "sidekiq_queue_workers"]) == 4
+    assert found["sidekiq_queue_workers", "other"] == 97
+    assert len([key for key in found if key[0] == "sidekiq_host_processes"]) == 3

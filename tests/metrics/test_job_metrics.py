@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from sidekiq_py.engine.report import job_events
+from sidekiq_py.errors import JobNotFoundError
 from sidekiq_py.metrics.job_metrics import BOUNDS_SECONDS, JobMetrics, as_text, families, from_text, summed
 from sidekiq_py.metrics.text import render
 from sidekiq_py.telemetry import JOB_STOP
@@ -138,3 +139,25 @@ def test_counting_ends_with_detach() -> None:
     counting.detach()
 
     assert JOB_STOP.handlers == ()
+
+
+def test_classes_that_nobody_declares_take_no_place_of_those_that_run(metrics: JobMetrics) -> None:
+    """Any program may push any class, and each such job fails once here."""
+    for number in range(10):
+        error = JobNotFoundError(f"Made::Up{number}")
+        job_events.raised({"class": f"Made::Up{number}"}, "default", "me:1:abc", 0.0, error, is_failure=True)
+    run("Mail")
+
+    found = values(metrics)
+    assert found["sidekiq_jobs_executed_total", "Mail", "default"] == 1
+    assert found["sidekiq_jobs_failed_total", "other", "default"] == 10
+
+
+def test_a_name_of_a_megabyte_is_cut(metrics: JobMetrics) -> None:
+    """It would stand in each of forty lines, in every scrape."""
+    run("M" * 1_000_000, "q" * 1_000_000)
+    run("M" * 1_000_001, "q" * 1_000_000)
+
+    text = render(families(metrics.counts()))
+    assert len(text) < 50_000
+    assert values(metrics)["sidekiq_jobs_executed_total", "M" * 200 + "…", "q" * 200 + "…"] == 2

@@ -223,7 +223,7 @@ def test_the_process_that_answers_is_replaced_when_it_dies(start: Start, probes:
 
     os.kill(other, signal.SIGKILL)
 
-    eventually(lambda: f"the companion process {other} ended" in worker.log)
+    eventually(lambda: f"the sidecar process {other} ended" in worker.log)
     eventually(lambda: probes.is_good("ready"))
 
 

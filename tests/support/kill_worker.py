@@ -23,6 +23,7 @@ from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.main_thread import run_worker
 from sidekiq_py.engine.ownership.owner import Owner
 from sidekiq_py.engine.prefork.child import run_child
 from sidekiq_py.engine.prefork.pipes import Parent
@@ -32,7 +33,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight, promote, recover
+from sidekiq_py.redis_access.job_path import in_flight, promote, recover, settle_script
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.support.ledger import CUT_OFF, DIED, ENDED, GOES_ON, STARTED, LedgerWriter
 
@@ -45,7 +46,7 @@ REQUESTS: dict[str, bytes] = {
     "claim": in_flight.CLAIM.digest,
     "acknowledge": b"\r\nHDEL\r\n",
     "acknowledge_listed": b"\r\nLREM\r\n",
-    "settle": in_flight.SETTLE.digest,
+    "settle": settle_script.SETTLE.digest,
     "give_back": in_flight.GIVE_BACK.digest,
     "renew": in_flight.RENEW.digest,
     "fence": in_flight.FENCE.digest,
@@ -334,7 +335,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(threadName)s %(levelname)s %(message)s")
     arm(settings)
     if settings.processes is None:
-        return make_launcher(settings).run()
+        return run_worker(make_launcher(settings))
 
     def child(parent: Parent) -> int:
         return run_child(parent, lambda on_epoch: make_launcher(settings, on_epoch))

@@ -228,14 +228,21 @@ ACTIONS = [
     ("/queue/all", {"action": "delete", "name": "low"}),
     ("/bulk/stop", {"id": "1"}),
     ("/job/copy", {"at": "/retries"}),
+    ("/cron/act", {"name": "report", "action": "remove"}),
+    ("/batches/act", {"bid": "b", "action": "delete"}),
+    ("/celery/revoke", {"id": "a", "action": "terminate"}),
+    ("/celery/worker/act", {"name": "w1@here", "action": "shutdown"}),
+    ("/celery/limit", {"task": "shop.add", "limit": "1/h"}),
 ]
 
 
 def test_every_action_is_in_the_table_above(operator):
-    """A new one is tried by the tests below as well."""
+    """A new one, of an extension that comes along as well, is tried by the tests below."""
     from sidekiq_py.web.pages import HANDLERS
 
+    site = asgi_app(authorize=lambda _request: "operator").site
     posts = {handler.path for handler in HANDLERS if handler.method == "POST"}
+    posts |= {action.path for page in site.pages for action in page.actions}
 
     assert posts - {"/sign-in", "/sign-out"} == {path for path, _ in ACTIONS}
 
@@ -350,6 +357,8 @@ def test_cookies_are_for_the_dashboard_alone(password_hash):
         {"tokens": lambda _h: {TOKEN: "admin"}},
         {"servers": lambda _h: {}},
         {"servers": lambda _h: {"a/b": "redis://localhost"}},
+        {"trace_url": lambda _h: "https://traces.example/"},
+        {"trace_url": lambda _h: "javascript:alert('{trace_id}')"},
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_an_error(settings, password_hash):

@@ -11,7 +11,7 @@ import pytest
 
 from sidekiq_py.api import Deploy
 from sidekiq_py.clock import now_seconds
-from sidekiq_py.web import Page, Redaction, asgi_app, places, site
+from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site
 from sidekiq_py.wire import metrics_keys
 from tests.support.waiting import eventually
 from tests.web.browsing import Visitor
@@ -300,6 +300,57 @@ def test_an_extension_adds_a_page(visitor):
     assert Visitor(asgi_app(pages=[page])).get("/tides").status == 403
 
 
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def test_a_job_links_to_its_trace(visitor, failed):
+    """Where the dashboard knows an address for traces."""
+    failed("j1", traceparent=f"00-{TRACE}-00f067aa0ba902b7-01")
+
+    page = visitor("viewer", trace_url="https://traces.example/t/{trace_id}?tab=1").get("/job?jid=j1")
+
+    assert f'href="https://traces.example/t/{TRACE}?tab=1" rel="noreferrer noopener"' in page.text
+    assert "traces.example" not in visitor("viewer").get("/job?jid=j1").text
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [f"00-{'0' * 32}-00f067aa0ba902b7-01", f"00-{TRACE.upper()}-00f067aa0ba902b7-01", "00-javascript:-1-01", ["x"], ""],
+)
+def test_a_trace_id_that_is_none_is_no_link(visitor, failed, traceparent):
+    """Anybody who pushes jobs may write it."""
+    failed("j1", traceparent=traceparent)
+
+    page = visitor("viewer", trace_url="https://traces.example/{trace_id}").get("/job?jid=j1")
+
+    assert page.status == 200
+    assert "traces.example" not in page.text
+
+
+def test_an_extension_s_page_adds_links_to_the_page_of_a_job(visitor, failed):
+    """With the prefix of the dashboard and of the Redis that is shown."""
+    failed("j1", order=7)
+    page = Page(
+        "Orders",
+        "/orders",
+        lambda visit: visit.page("orders.html"),
+        job_links=lambda payload: [JobLink("Order", f"no. {payload['order']}", "/orders", {"id": "<7>"})],
+    )
+
+    text = visitor("viewer", pages=[page], base="/ops").get("/job?jid=j1").text
+
+    assert '<dt>Order</dt><dd><a href="/ops/orders?id=%3C7%3E">no. 7</a></dd>' in text
+
+
+def test_a_member_of_a_batch_links_to_its_batch(viewer, failed):
+    """What is no membership is no link."""
+    failed("j1", sidekiq_py_batch=["B-1", 3])
+    failed("j2", sidekiq_py_batch=["<b>", 3])
+
+    assert '<dt>Batch</dt><dd><a href="/batches/one?bid=B-1">B-1</a></dd>' in viewer.get("/job?jid=j1").text
+    assert "/batches/one" not in viewer.get("/job?jid=j2").text
+
+
 def test_redacted_values_are_nowhere_on_a_page(visitor, failed):
     """Not in lists, the tree, the text or the error; nor can one search for them."""
     failed("j1", klass="Mail", args=["anna@example.com", {"password": "hunter2", "n": 1}], error_message="no anna!")
@@ -365,11 +416,42 @@ def test_a_page_that_is_refreshed_asks_once_a_second(viewer, redis_client, paylo
     assert made.count == 1
 
 
+@pytest.mark.parametrize("path", ["/", "/queues", "/queue?name=low"])
+def test_the_trend_of_a_queue_reaches_back_to_before_anybody_looked(visitor, redis_client, payload, path):
+    """A dashboard that has just started shows it, for size and latency, with a gap where no worker was running."""
+    fill(redis_client, payload, 3, "low")
+    minute = int(now_seconds()) // 60 * 60
+    samples = [f"{minute - 60 * ago}:{ago}:{ago}.5" for ago in (90, 89, 88, 3, 2, 1)]
+    redis_client.rpush("sidekiq_py:trend:low", *samples)
+
+    text = visitor("viewer").get(path).text
+
+    for name in ("Size", "Latency"):
+        [chart] = re.findall(rf'<svg [^>]*aria-label="{name} in the last two hours">(.*?)</svg>', text)
+        assert [len(line.split()) for line in re.findall(r'points="([^"]*)"', chart)] == [3, 4]
+
+
+def test_trends_are_read_with_what_is_shown_and_not_at_each_look(visitor, redis_client, payload, round_trips):
+    """No round trip of their own; and once in ten seconds, as there is a new point once a minute."""
+    fill(redis_client, payload, 1, "low")
+    viewer = visitor("viewer")
+    viewer.get("/queues")
+    redis_client.config_resetstat()
+
+    with round_trips() as made:
+        viewer.get("/queues")
+        viewer.get("/queues")
+
+    assert made.count == 4
+    assert redis_client.info("commandstats").get("cmdstat_lrange", {"calls": 0})["calls"] == 0
+
+
 def test_a_key_of_a_foreign_type_breaks_no_page(viewer, redis_client):
     """It counts as empty where it is one of many, and is named where the page is about it."""
     for key in ("queue:low", "retry", "schedule", "dead", "processes", "stat:processed", "paused"):
         redis_client.hset(key, "a", "b")
     redis_client.sadd("queues", "low")
+    redis_client.set("sidekiq_py:trend:low", "x")
 
     for path in ("/", "/busy", "/queues"):
         assert viewer.get(path).status == 200

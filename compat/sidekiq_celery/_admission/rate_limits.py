@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sidekiq_celery._admission import slots, waiting
-from sidekiq_celery._admission.worker_copy import RATES_KEY, RateOrder, countable_rate
+from sidekiq_celery._admission.worker_copy import RATES_KEY, RateOrder, countable_rate, rates_of
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._wire.payload import KEY, SLOT
 from sidekiq_celery.contract import App
@@ -22,7 +22,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Admit, Payload
 from sidekiq_py.payloads import Dialect, dump, keys
 
-__all__ = ("RateLimits", "limit_all", "rate_key", "set_rate_limit")
+__all__ = ("RateLimits", "limit_all", "limits_set", "rate_key", "set_rate_limit")
 
 logger = logging.getLogger("celery.worker.strategy")
 
@@ -62,10 +62,10 @@ class RateLimits:
         pool, key = client_of(self._app).pool, rate_key(task.name)
 
         def admit(payload: Payload, dialect: Dialect) -> tuple[bytes, float] | None:
-            marks = payload.get(KEY, {})
-            if self._is_revoked(str(payload.get("jid"))) or not isinstance(marks, dict):
+            task_headers = payload.get(KEY, {})
+            if self._is_revoked(str(payload.get("jid"))) or not isinstance(task_headers, dict):
                 return None
-            is_expected = bool(marks.get(SLOT))
+            is_expected = bool(task_headers.get(SLOT))
             try:
                 slot = slots.take(pool, key, per_second, patience_seconds=_PATIENCE_SECONDS, is_expected=is_expected)
             except RedisReplyError as error:
@@ -74,7 +74,7 @@ class RateLimits:
             if slot.at is None:
                 time.sleep(slot.wait_seconds)
                 return None
-            return dump({**payload, KEY: {**marks, SLOT: True}}, dialect=dialect), slot.at
+            return dump({**payload, KEY: {**task_headers, SLOT: True}}, dialect=dialect), slot.at
 
         return admit
 
@@ -123,6 +123,21 @@ def set_rate_limit(app: App, task_name: str, limit: Any) -> bool:
     return True
 
 
+def limits_set(app: App) -> dict[str, Any]:
+    """
+    Task → its limit, of those that were given another one at run time than the program declares.
+
+    Raises:
+        RedisError: As `Pool.run` does.
+    """
+    orders = rates_of(client_of(app).pool.command("HGETALL", RATES_KEY))
+    return {
+        name: limit
+        for name, (limit, declared) in orders.items()
+        if name in app.tasks and app.tasks[name].rate_limit == declared
+    }
+
+
 def limit_all(limits: RateLimits, definitions: Iterable[Any], orders: Mapping[str, RateOrder]) -> None:
     """Have the limits kept that hold now: the program's, and those that were set at run time."""
     limits.follow(orders)
@@ -132,10 +147,10 @@ def limit_all(limits: RateLimits, definitions: Iterable[Any], orders: Mapping[st
 
 def _unmark(payload: Payload) -> bool:
     """Take the mark of an appointment out of a payload; False if it has none."""
-    marks = payload.get(KEY)
-    if not isinstance(marks, dict) or SLOT not in marks:
+    task_headers = payload.get(KEY)
+    if not isinstance(task_headers, dict) or SLOT not in task_headers:
         return False
-    rest = {name: value for name, value in marks.items() if name != SLOT}
+    rest = {name: value for name, value in task_headers.items() if name != SLOT}
     if rest:
         payload[KEY] = rest
     else:

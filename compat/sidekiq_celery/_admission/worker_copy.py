@@ -22,7 +22,7 @@ from sidekiq_py.worker import Notices
 if TYPE_CHECKING:
     from sidekiq_celery._wire.context import Context
 
-__all__ = ("RATES_KEY", "RateOrder", "StandingOrders", "countable_rate")
+__all__ = ("RATES_KEY", "RateOrder", "WorkerNotices", "countable_rate", "rates_of")
 
 logger = logging.getLogger("celery.worker.strategy")
 
@@ -37,7 +37,7 @@ _FASTEST_PER_SECOND = 1_000_000.0
 _SLOWEST_PER_SECOND = 1 / (366 * 24 * 3600)
 
 
-class StandingOrders:
+class WorkerNotices:
     """
     The copy of one process.
 
@@ -73,8 +73,13 @@ class StandingOrders:
         self._stamps = {
             stamp.decode(errors="replace"): float(until) for stamp, until in zip(stamps[::2], stamps[1::2], strict=True)
         }
-        pairs = rates.items() if isinstance(rates, dict) else zip(rates[::2], rates[1::2], strict=True)
-        self._on_rates(dict(_readable(pairs)))
+        self._on_rates(rates_of(rates))
+
+
+def rates_of(reply: Any) -> dict[str, RateOrder]:
+    """The rates that were set at run time, from the reply to HGETALL of `RATES_KEY`."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return dict(_readable(pairs))
 
 
 def countable_rate(limit: Any) -> float:

@@ -19,7 +19,7 @@ from sidekiq_celery.utils.time import maybe_make_aware
 from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import Pool
 
-__all__ = ("PersistentScheduler", "Runs", "place_of", "read_runs")
+__all__ = ("PersistentScheduler", "Runs", "read_runs", "turn_keys_of")
 
 # How far the last run may be ahead of the clock: cron, too, lets jobs of a time of day wait when a clock is set back by
 # less than three hours, so that they do not run twice.
@@ -28,9 +28,9 @@ _LEAST_PATIENCE_SECONDS = 60
 _SHOW_EVERY_SECONDS = 3600
 
 
-def place_of(app: Any) -> turns.Place:
+def turn_keys_of(app: Any) -> turns.TurnKeys:
     """Where the state of an app's beats is kept."""
-    return turns.Place(f"sidekiq_py:beat:{app.main or 'default'}")
+    return turns.TurnKeys(f"sidekiq_py:beat:{app.main or 'default'}")
 
 
 class Runs(NamedTuple):
@@ -94,15 +94,15 @@ class PersistentScheduler(Scheduler):
     @property
     def info(self) -> str:
         """A line for beat's banner."""
-        return f"    . state -> {place_of(self.app).turns}"
+        return f"    . state -> {turn_keys_of(self.app).turns}"
 
     def setup_schedule(self) -> None:
         """Read the entries and their state; what nobody describes any more is forgotten."""
-        values, _, added = turns.read(self._pool, self._place)
+        values, _, added = turns.read(self._pool, self._turn_keys)
         self.refresh()
         gone = values.keys() - self._described - added.keys()
         if gone:
-            turns.remove(self._pool, self._place, sorted(gone))
+            turns.remove(self._pool, self._turn_keys, sorted(gone))
 
     def refresh(self) -> None:
         """
@@ -111,12 +111,12 @@ class PersistentScheduler(Scheduler):
         Raises:
             RedisError: As `Pool.run` does.
         """
-        values, self._paused, added = turns.read(self._pool, self._place)
+        values, self._paused, added = turns.read(self._pool, self._turn_keys)
         self.describe(added)
         new = {name: Runs(one.last_run_at).text() for name, one in self.schedule.items() if name not in values}
         if new:
-            turns.start(self._pool, self._place, new)
-            values, self._paused, _ = turns.read(self._pool, self._place)
+            turns.start(self._pool, self._turn_keys, new)
+            values, self._paused, _ = turns.read(self._pool, self._turn_keys)
         for name, entry in self.schedule.items():
             self._adopt(entry, values.get(name, b""))
             self._mind_the_clock(entry)
@@ -159,7 +159,7 @@ class PersistentScheduler(Scheduler):
         """
         following = self.reserve(entry) if advance else self.schedule[entry.name]
         try:
-            with pipeline_buffer.gathering(takes_locks=True) as wanted:
+            with pipeline_buffer.buffering(takes_locks=True) as wanted:
                 result = super().apply_async(entry, producer=producer, advance=False, **kwargs)
         except SchedulingError:
             # This run is left out, or it would be tried without end.
@@ -174,7 +174,7 @@ class PersistentScheduler(Scheduler):
 
     def _is_ours(self, entry: Any) -> bool:
         """Whether no other beat has sent it yet; asked first, so that signals and logs tell of a run once."""
-        current, is_paused = turns.read_one(self._pool, self._place, entry.name)
+        current, is_paused = turns.read_one(self._pool, self._turn_keys, entry.name)
         if current == self._seen.get(entry.name, b"") and not is_paused:
             return True
         logger.debug("beat: %s was sent by another beat, or is paused.", entry.name)
@@ -187,7 +187,7 @@ class PersistentScheduler(Scheduler):
         sent_at = following.last_run_at if is_sent else self._sent_at(name)
         value = Runs(following.last_run_at, following.total_run_count, sent_at).text()
         try:
-            if turns.take(self._pool, self._place, name, self._seen.get(name, b""), value, commands):
+            if turns.take(self._pool, self._turn_keys, name, self._seen.get(name, b""), value, commands):
                 self._seen[name] = value
                 return True
         finally:
@@ -215,7 +215,7 @@ class PersistentScheduler(Scheduler):
         logger.warning("beat: the last run of %s is ahead of the clock (%s); counting from now.", entry.name, now)
         entry.last_run_at = now
         value = Runs(now, entry.total_run_count, self._sent_at(entry.name)).text()
-        if turns.take(self._pool, self._place, entry.name, self._seen[entry.name], value, []):
+        if turns.take(self._pool, self._turn_keys, entry.name, self._seen[entry.name], value, []):
             self._seen[entry.name] = value
 
     def describe(self, added: dict[str, bytes]) -> None:
@@ -242,8 +242,8 @@ class PersistentScheduler(Scheduler):
         return float(self.max_interval)
 
     @property
-    def _place(self) -> turns.Place:
-        return place_of(self.app)
+    def _turn_keys(self) -> turns.TurnKeys:
+        return turn_keys_of(self.app)
 
     @property
     def _pool(self) -> Pool:

@@ -11,7 +11,7 @@ from sidekiq_celery._send.locks import IS_LOCKED
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extension import Effect, Pool, Verb, verbs, write
 
-__all__ = ("Place", "add", "hold", "read", "read_one", "release", "remove", "start", "take")
+__all__ = ("TurnKeys", "add", "hold", "read", "read_one", "release", "remove", "start", "take")
 
 _IS_ANOTHER = "SIDEKIQCELERYTURN"
 
@@ -29,7 +29,7 @@ _TURN = Verb(
 verbs.add([_TURN])
 
 
-class Place:
+class TurnKeys:
     """
     Where turns are kept.
 
@@ -46,7 +46,7 @@ class Place:
         self.added = f"{key}:added"
 
 
-def take(pool: Pool, place: Place, field: str, seen: bytes, value: bytes, effects: Sequence[Effect]) -> bool:
+def take(pool: Pool, keys: TurnKeys, field: str, seen: bytes, value: bytes, effects: Sequence[Effect]) -> bool:
     """
     Take a turn. Repeated after a lost reply: the second time it does nothing.
 
@@ -62,7 +62,7 @@ def take(pool: Pool, place: Place, field: str, seen: bytes, value: bytes, effect
     Raises:
         RedisError: As `Pool.run` does.
     """
-    turn = (_TURN.name, place.turns, field, seen, value)
+    turn = (_TURN.name, keys.turns, field, seen, value)
     try:
         pool.run(lambda link: write(link, [turn, *effects]))
     except RedisReplyError as refusal:
@@ -70,48 +70,48 @@ def take(pool: Pool, place: Place, field: str, seen: bytes, value: bytes, effect
             return False
         if refusal.is_about_server or not effects:
             raise
-        is_taken = take(pool, place, field, seen, value, [])
+        is_taken = take(pool, keys, field, seen, value, [])
         if refusal.code != IS_LOCKED:
             raise
         return is_taken
     return True
 
 
-def read(pool: Pool, place: Place) -> tuple[dict[str, bytes], set[str], dict[str, bytes]]:
+def read(pool: Pool, keys: TurnKeys) -> tuple[dict[str, bytes], set[str], dict[str, bytes]]:
     """The values of all turns, those that are held back, and what was added at run time."""
-    values, held, added = pool.batch([("HGETALL", place.turns), ("SMEMBERS", place.held), ("HGETALL", place.added)])
+    values, held, added = pool.batch([("HGETALL", keys.turns), ("SMEMBERS", keys.held), ("HGETALL", keys.added)])
     return _texts(values), {name.decode() for name in held}, _texts(added)
 
 
-def read_one(pool: Pool, place: Place, field: str) -> tuple[bytes, bool]:
+def read_one(pool: Pool, keys: TurnKeys, field: str) -> tuple[bytes, bool]:
     """The value of a turn, empty for none; and whether it is held back."""
-    value, held = pool.batch([("HGET", place.turns, field), ("SISMEMBER", place.held, field)])
+    value, held = pool.batch([("HGET", keys.turns, field), ("SISMEMBER", keys.held, field)])
     return value or b"", bool(held)
 
 
-def start(pool: Pool, place: Place, values: dict[str, bytes]) -> None:
+def start(pool: Pool, keys: TurnKeys, values: dict[str, bytes]) -> None:
     """Give turns that have no value their first one."""
-    pool.batch([("HSETNX", place.turns, field, value) for field, value in values.items()])
+    pool.batch([("HSETNX", keys.turns, field, value) for field, value in values.items()])
 
 
-def remove(pool: Pool, place: Place, fields: Sequence[str]) -> None:
+def remove(pool: Pool, keys: TurnKeys, fields: Sequence[str]) -> None:
     """Forget turns."""
-    pool.batch([("HDEL", place.turns, *fields), ("SREM", place.held, *fields), ("HDEL", place.added, *fields)])
+    pool.batch([("HDEL", keys.turns, *fields), ("SREM", keys.held, *fields), ("HDEL", keys.added, *fields)])
 
 
-def hold(pool: Pool, place: Place, field: str) -> None:
+def hold(pool: Pool, keys: TurnKeys, field: str) -> None:
     """Have nobody take a turn until `release`."""
-    pool.command("SADD", place.held, field)
+    pool.command("SADD", keys.held, field)
 
 
-def release(pool: Pool, place: Place, field: str, value: bytes) -> None:
+def release(pool: Pool, keys: TurnKeys, field: str, value: bytes) -> None:
     """Let turns be taken again, the next one as if *value* had been that of the last."""
-    pool.batch([("MULTI",), ("HSET", place.turns, field, value), ("SREM", place.held, field), ("EXEC",)])
+    pool.batch([("MULTI",), ("HSET", keys.turns, field, value), ("SREM", keys.held, field), ("EXEC",)])
 
 
-def add(pool: Pool, place: Place, field: str, text: bytes, value: bytes) -> None:
+def add(pool: Pool, keys: TurnKeys, field: str, text: bytes, value: bytes) -> None:
     """Add something at run time: its description, and its first value."""
-    pool.batch([("MULTI",), ("HSET", place.added, field, text), ("HSETNX", place.turns, field, value), ("EXEC",)])
+    pool.batch([("MULTI",), ("HSET", keys.added, field, text), ("HSETNX", keys.turns, field, value), ("EXEC",)])
 
 
 def _texts(reply: Sequence[bytes] | dict[bytes, bytes]) -> dict[str, bytes]:

@@ -258,11 +258,11 @@ def detect_settings(
     source, conf = (preconf, {}) if conf is None else (conf, conf)
     have = set(source.keys()) - (ignore_keys or set())
     new, old = have & (all_keys or SETTING_KEYS), have & (old_keys or _OLD_SETTING_KEYS)
-    naming, strangers = (_OLD, new) if len(old) > len(new) else (_NEW, old)
+    naming, foreign = (_OLD, new) if len(old) > len(new) else (_NEW, old)
     if prefix:
-        naming, strangers = _NEW, set()
+        naming, foreign = _NEW, set()
     # A setting that is there under both names bothers nobody.
-    misnamed = sorted(key for key in strangers if naming.convert[key] not in have)
+    misnamed = sorted(key for key in foreign if naming.convert[key] not in have)
     if misnamed:
         renames = "\n".join(f"{key:<36} -> {naming.convert[key]}" for key in misnamed)
         raise ImproperlyConfigured(naming.complaint.format(renames=renames))

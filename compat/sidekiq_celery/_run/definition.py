@@ -2,7 +2,7 @@
 A task as a job of the engine.
 
 `register_tasks` puts an app's tasks into the registry in which a worker looks up what a payload names. From then on the
-engine runs them like any job: `bind` makes the run of a payload, `conclude` decides what becomes of the job.
+engine runs them like any job: `bind` makes the run of a payload, `decide_outcome` decides what becomes of the job.
 """
 
 import logging
@@ -16,7 +16,7 @@ from sidekiq_celery import signals, states
 from sidekiq_celery._admission.revokes import keep_less_long
 from sidekiq_celery._run import task_log
 from sidekiq_celery._run.failed_tasks import FailedTasks
-from sidekiq_celery._run.outcome import verdict
+from sidekiq_celery._run.outcome import decide_outcome
 from sidekiq_celery._run.received import message_of, request_of
 from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._run.time_limits import seconds_of
@@ -28,7 +28,7 @@ from sidekiq_celery._send.header_checks import are_limits, sorted_out
 from sidekiq_celery._send.running_task import running
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.message import aware
-from sidekiq_celery._wire.payload import EMBEDS, KEY, arguments_of, marks_of, request_fields, with_embedded
+from sidekiq_celery._wire.payload import EMBEDS, KEY, arguments_of, request_fields, task_headers_of, with_embedded
 from sidekiq_celery._wire.priorities import base_queue
 from sidekiq_celery._workflow import flow
 from sidekiq_celery.contract import App
@@ -151,7 +151,7 @@ class JobRun(TaskRun):
             )
         task_log.log_revoked(task, self.request)
 
-    def gather_lock(self, now: float) -> None:
+    def buffer_lock(self, now: float) -> None:
         """
         What becomes of the lock of a unique task is written with the end, too.
 
@@ -169,32 +169,32 @@ class JobRun(TaskRun):
 
     def _request_of(self, raw_args: list[Any]) -> Context:
         definition, payload = self.definition, self.payload
-        marks: Mapping[str, Any] = {}
+        task_headers: Mapping[str, Any] = {}
         args: Any = raw_args
         kwargs: Any = {}
         try:
-            marks, self.refusal = sorted_out(marks_of(payload))
-            args, kwargs = arguments_of(definition.app, raw_args, marks)
-            if EMBEDS in marks:
-                marks, refusal = sorted_out(with_embedded(definition.app, marks))
+            task_headers, self.refusal = sorted_out(task_headers_of(payload))
+            args, kwargs = arguments_of(definition.app, raw_args, task_headers)
+            if EMBEDS in task_headers:
+                task_headers, refusal = sorted_out(with_embedded(definition.app, task_headers))
                 self.refusal = self.refusal or refusal
         except Exception as error:  # noqa: BLE001 - whatever a foreign writer has put there, it is not run
             self.refusal = error
-        self.sets_off = bool(marks) and flow.is_part(marks)
-        self.lock = unique.mark_of(marks) if marks else None
+        self.sets_off = bool(task_headers) and flow.is_part(task_headers)
+        self.lock = unique.mark_of(task_headers) if task_headers else None
         queue = payload.get("queue") or ""
         if definition.orders_priorities:
             queue = base_queue(definition.app, str(queue))
         request = Context.__new__(Context)
         request.__dict__ = request_fields(
-            definition.name, payload, marks, queue, args, kwargs, definition.plan.hostname
+            definition.name, payload, task_headers, queue, args, kwargs, definition.plan.hostname
         )
-        if definition.plan.task.ignore_result and "ignore_result" not in marks:
+        if definition.plan.task.ignore_result and "ignore_result" not in task_headers:
             # Said by the task, it is not said again by each of its calls.
             request.ignore_result = True
         if request.chain:
             request._next_step = flow_store.answered(payload)
-        if "timelimit" in marks and definition.has_outlived(request.timelimit):
+        if "timelimit" in task_headers and definition.has_outlived(request.timelimit):
             request.time_limit = request.soft_time_limit = None
         return request
 
@@ -274,7 +274,7 @@ class TaskDefinition(JobDefinition):
         self.orders_priorities = bool((self.app.conf.broker_transport_options or {}).get("queue_order_strategy"))
         self.is_acknowledged_early = task._is_acknowledged_early
         self.timeout_error = SoftTimeLimitExceeded
-        self.conclude = self._conclude
+        self.decide_outcome = self._decide_outcome
         self._limit(task.time_limit, task.soft_time_limit)
         self.resolve = self._of_payload
         self._limited = lru_cache(maxsize=256)(self._with_limits)
@@ -309,8 +309,8 @@ class TaskDefinition(JobDefinition):
 
     def _of_payload(self, payload: dict[str, Any]) -> JobDefinition:
         """This, or the same with the limits that the call asks for."""
-        marks = payload.get(KEY)
-        limits = marks.get("timelimit") if type(marks) is dict else None
+        task_headers = payload.get(KEY)
+        limits = task_headers.get("timelimit") if type(task_headers) is dict else None
         if not limits or not are_limits(limits) or self.has_outlived(limits):
             return self
         limited = self._limited(*limits)
@@ -330,7 +330,7 @@ class TaskDefinition(JobDefinition):
         limited._limit(hard or self.task.time_limit, soft or self.task.soft_time_limit)
         return limited
 
-    def _conclude(self, attempt: Attempt) -> Outcome | None:
+    def _decide_outcome(self, attempt: Attempt) -> Outcome | None:
         run = running.get()
         if not isinstance(run, JobRun) or run.task_id != attempt.payload.get("jid"):
             # The run was another process's, which has been killed.
@@ -342,5 +342,5 @@ class TaskDefinition(JobDefinition):
         running.set(None)
         if (events := self.told_events) is not None:
             events.ended(run, attempt.error)
-        run.gather_lock(attempt.now)
-        return verdict(run, attempt, self.failed_tasks)
+        run.buffer_lock(attempt.now)
+        return decide_outcome(run, attempt, self.failed_tasks)

@@ -35,7 +35,7 @@ class EagerRun(TaskRun):
 
     __slots__ = ()
 
-    def gather_success(self, retval: Any) -> None:
+    def buffer_success(self, retval: Any) -> None:
         """Callbacks, and the result if `task_store_eager_result` is set."""
         if self.is_part:
             self.effects += flow.after_success(self.plan.app, self.request, retval)

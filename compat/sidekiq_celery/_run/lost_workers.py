@@ -32,7 +32,7 @@ def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseExcepti
         run.end_from_outside(lost)
         if (events := definition.told_events) is not None:
             events.ended(run, lost)
-        run.gather_lock(time.time())
+        run.buffer_lock(time.time())
         if run.effects:
             pool = client_of(definition.app).pool
             pool.run(lambda link: write(link, run.effects), idempotent=False)

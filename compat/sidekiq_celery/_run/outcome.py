@@ -1,5 +1,5 @@
 """
-How a task's run ends as a job: what the engine is to do with it (`JobDefinition.conclude`).
+How a task's run ends as a job: what the engine is to do with it (`JobDefinition.decide_outcome`).
 
 | State | Becomes of the job |
 |---|---|
@@ -16,7 +16,7 @@ from sidekiq_celery._run.failed_tasks import FailedTasks, keep_limit
 from sidekiq_celery._run.task_log import is_expected
 from sidekiq_celery._run.task_run import TaskRun
 from sidekiq_celery._send import unique
-from sidekiq_celery._wire.payload import KEY, marks_of
+from sidekiq_celery._wire.payload import KEY, task_headers_of
 from sidekiq_celery.exceptions import NotRegistered, Reject
 from sidekiq_py.extension import (
     Attempt,
@@ -32,7 +32,7 @@ from sidekiq_py.extension import (
 )
 from sidekiq_py.payloads import UNPRINTABLE_ERROR, dump, for_queue, keys, parse_job, record_failure
 
-__all__ = ("verdict",)
+__all__ = ("decide_outcome",)
 
 # Neither counts as a failure in Sidekiq's figures, and neither is a success.
 _ENDS: dict[str | None, EndKind] = {states.REVOKED: "invalidated", states.REJECTED: "discarded"}
@@ -41,7 +41,7 @@ _ENDS: dict[str | None, EndKind] = {states.REVOKED: "invalidated", states.REJECT
 _OF_THE_FIRST_TRY = ("created_at", "enqueued_at")
 
 
-def verdict(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outcome | None:
+def decide_outcome(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outcome | None:
     """
     What is to be done with a job whose task has ended.
 
@@ -67,7 +67,7 @@ def verdict(run: TaskRun, attempt: Attempt, failed_tasks: FailedTasks) -> Outcom
 def _given_back(run: TaskRun, attempt: Attempt) -> Outcome:
     """At the end of its queue, with a mark by which the task can tell: `delivery_info["redelivered"]`."""
     payload = parse_job(attempt.raw)
-    payload[KEY] = {**marks_of(payload), "delivery_info": {**run.request.delivery_info, "redelivered": True}}
+    payload[KEY] = {**task_headers_of(payload), "delivery_info": {**run.request.delivery_info, "redelivered": True}}
     member = dump(payload, dialect=attempt.dialect)
     back = (("SADD", keys.QUEUES, attempt.queue), ("LPUSH", keys.queue(attempt.queue), member))
     return Outcome("requeue", payload, member, vital=back)
@@ -96,7 +96,7 @@ def _next_try(run: TaskRun, attempt: Attempt, job: Outgoing) -> tuple[dict[str, 
     before = parse_job(attempt.raw)
     payload = {**before, **parse_job(job.payload)}
     payload |= {key: before[key] for key in _OF_THE_FIRST_TRY if key in before}
-    kept = unique.carried(marks_of(before))
+    kept = unique.carried(task_headers_of(before))
     if kept:
         payload[KEY] = {**payload.get(KEY, {}), **kept}
     reason = run.reason

@@ -63,7 +63,7 @@ def retry(
                 signature.apply_async()
             else:
                 given = [signature.args, signature.kwargs]
-                run.gather_retry(lambda: handed_on(lambda carried: _called(signature, *carried), given), again)
+                run.buffer_retry(lambda: handed_on(lambda carried: _called(signature, *carried), given), again)
         except Exception as problem:
             raise Reject(problem, requeue=False) from problem
     if throw:

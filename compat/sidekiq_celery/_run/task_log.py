@@ -8,9 +8,11 @@ Source: Celery 5.7.0, `celery.app.trace`.
 import logging
 from typing import Any, NamedTuple
 
+from sidekiq_celery._wire.printed_call import printed_call
 from sidekiq_celery.exceptions import Ignore, Reject
 from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_celery.utils.serialization import safe_repr
+from sidekiq_py.redaction import current
 
 __all__ = ("LogPolicy", "get_log_policy", "log_end", "log_received", "log_retry", "log_revoked", "log_success")
 
@@ -65,21 +67,26 @@ def get_log_policy(task: Any, einfo: ExceptionInfo, exc: Any) -> LogPolicy:
 def log_received(task: Any, request: Any) -> None:
     """A worker has it, and is about to run it."""
     if incoming.isEnabledFor(logging.INFO):
-        data = {**_whose(task, request), **_called_with(request)}
+        data = {**_whose(task, request), **_called_with(task, request)}
         incoming.info(LOG_RECEIVED, data, extra={"data": data})
 
 
 def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:
     """The task returned."""
     if logger.isEnabledFor(logging.INFO):
-        shown = _shortened(retval, task.resultrepr_maxsize)
-        data = {**_whose(task, request), "return_value": shown, "runtime": seconds, **_called_with(request)}
+        shown = _shortened(current().value(retval, task.name), task.resultrepr_maxsize)
+        data = {
+            **_whose(task, request),
+            "return_value": shown,
+            "runtime": seconds,
+            **_called_with(task, request),
+        }
         logger.info(LOG_SUCCESS, data, extra={"data": data})
 
 
 def log_retry(task: Any, request: Any, reason: Any) -> None:
     """It is to run again."""
-    data = {**_whose(task, request), "exc": str(reason)}
+    data = {**_whose(task, request), "exc": str(_told(task, reason))}
     logger.info(LOG_RETRY, data, extra={"data": data})
 
 
@@ -94,14 +101,17 @@ def log_end(task: Any, request: Any, einfo: ExceptionInfo) -> None:
     policy = get_log_policy(task, einfo, einfo.exception)
     if not logger.isEnabledFor(policy.severity):
         return
+    error = _told(task, einfo.exception)
+    if error is not einfo.exception:
+        einfo = ExceptionInfo((type(error), error, einfo.tb), einfo.internal)
     data = {
         **_whose(task, request),
         "hostname": request.hostname,
-        "exc": safe_repr(einfo.exception),
+        "exc": safe_repr(error),
         "traceback": einfo.traceback if policy.traceback else "",
         "description": policy.description,
         "internal": einfo.internal,
-        **_called_with(request),
+        **_called_with(task, request),
     }
     exc_info = einfo.exc_info if policy.traceback else None
     logger.log(policy.severity, policy.format, data, exc_info=exc_info, extra={"data": data})
@@ -111,11 +121,14 @@ def _whose(task: Any, request: Any) -> dict[str, Any]:
     return {"id": request.id, "name": request.shadow or task.name}
 
 
-def _called_with(request: Any) -> dict[str, str]:
-    return {
-        "args": request.get("argsrepr") or safe_repr(request.args),
-        "kwargs": request.get("kwargsrepr") or safe_repr(request.kwargs),
-    }
+def _called_with(task: Any, request: Any) -> dict[str, str]:
+    args, kwargs = printed_call(task.name, request, request.args, request.kwargs)
+    return {"args": args, "kwargs": kwargs}
+
+
+def _told(task: Any, error: Any) -> Any:
+    """What may be said of an error of the task."""
+    return current().error(error, {"class": task.name}) if isinstance(error, BaseException) else error
 
 
 def _shortened(value: Any, characters: int) -> str:

@@ -175,7 +175,7 @@ class TaskRun:
     def succeeded(self, retval: Any) -> None:
         """The task returned."""
         try:
-            self.gather_success(retval)
+            self.buffer_success(retval)
         except Exception as error:
             # Its result cannot be written, or its callbacks cannot be sent: it has failed.
             self.failed(error)
@@ -220,7 +220,7 @@ class TaskRun:
         self.state, self.retval = states.FAILURE, error
         self.einfo = einfo = _info(error)
         self.effects = []
-        self._gather_failure(error, einfo)
+        self._buffer_failure(error, einfo)
         if calls_hook:
             self._guarded(lambda: task.on_failure(error, self.task_id, self.args, self.kwargs, einfo), "on_failure")
         run_signals.tell_failure(self, error, einfo)
@@ -279,21 +279,21 @@ class TaskRun:
         task = self.plan.task
         return bool(task.store_errors_even_if_ignored) if self.ignores_result else True
 
-    def gather(self, publish: Callable[[], Any]) -> None:
+    def buffer(self, publish: Callable[[], Any]) -> None:
         """Call *publish*; what it sends is written with the end."""
-        with pipeline_buffer.gathering() as jobs:
+        with pipeline_buffer.buffering() as jobs:
             publish()
         self.effects += pipeline_buffer.commands(self.plan.app, jobs, follows=payload_of(self.request))
 
-    def gather_retry(self, publish: Callable[[], Any], again: Retry) -> None:
+    def buffer_retry(self, publish: Callable[[], Any], again: Retry) -> None:
         """The same for the next try."""
-        with pipeline_buffer.gathering() as wanted:
+        with pipeline_buffer.buffering() as wanted:
             publish()
         self.again = [one for one in wanted if isinstance(one, Outgoing)]
         self.effects += [one for one in wanted if not isinstance(one, Outgoing)]
         self.reason = again
 
-    def gather_success(self, retval: Any) -> None:
+    def buffer_success(self, retval: Any) -> None:
         """Callbacks, the next step, the result."""
         if self.is_part:
             self.effects += flow.after_success(self.plan.app, self.request, retval)
@@ -322,20 +322,20 @@ class TaskRun:
         else:
             self.effects += effects
 
-    def _gather_failure(self, error: BaseException, einfo: ExceptionInfo) -> None:
+    def _buffer_failure(self, error: BaseException, einfo: ExceptionInfo) -> None:
         if self.plan.stores and self.stores_errors:
             if self.task_id and self.request.errbacks and links.calls_errbacks(self.plan.app, self.request):
                 # They may look for the result, or tell others of it, before the job has ended.
                 self._guarded(lambda: self._store_now(error, einfo), "storing the failure")
             self._guarded(lambda: self.store(error, states.FAILURE, einfo.traceback), "storing the failure")
         if self.is_part:
-            self._guarded(lambda: self._gather_errbacks(error, einfo), "errbacks")
+            self._guarded(lambda: self._buffer_errbacks(error, einfo), "errbacks")
 
     def _store_now(self, error: BaseException, einfo: ExceptionInfo) -> None:
         backend = self.plan.task.backend
         backend.store_result(self.task_id, error, states.FAILURE, traceback=einfo.traceback, request=self.request)
 
-    def _gather_errbacks(self, error: BaseException, einfo: ExceptionInfo) -> None:
+    def _buffer_errbacks(self, error: BaseException, einfo: ExceptionInfo) -> None:
         self.effects += flow.after_failure(self.plan.app, self.request, error, einfo.traceback)
 
     def _taken_away(self, error: Reject | Ignore) -> None:
@@ -344,7 +344,7 @@ class TaskRun:
         einfo = _info(error)
         if isinstance(error, Reject) and not error.requeue and not self.is_eager:
             # It will not run again: whoever waits for it is told so. Source: Celery 5.7.0, worker/request.py.
-            self._gather_failure(error, einfo)
+            self._buffer_failure(error, einfo)
             run_signals.tell_failure(self, error, einfo)
         task_log.log_end(self.plan.task, self.request, einfo)
 

@@ -1,7 +1,7 @@
 """
 Pushes that are made together: a workflow's jobs, and what is kept of it, in one atomic step.
 
-Inside of a task's end (`gathering`) they become part of what that writes.
+Inside of a task's end (`buffering()`) they become part of what that writes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,44 +10,44 @@ from typing import Any
 
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._send.clients import fail, operational, pushing_client
-from sidekiq_celery._send.pipeline_buffer import Gathered, Wanted
+from sidekiq_celery._send.pipeline_buffer import PipelineBuffer, Wanted
 from sidekiq_celery.contract import App
 from sidekiq_py import program
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.extension import Command, Outgoing, write
 
-__all__ = ("keep", "send", "together")
+__all__ = ("batch", "keep", "send")
 
 # So that Redis is not kept from its other work by a group of a hundred thousand.
 _MOST_WORDS = 10_000
 
 
 @contextmanager
-def together(app: App) -> Iterator[None]:
+def batch(app: App) -> Iterator[None]:
     """
     What is published within is sent at the end, and not at all if the block raises.
 
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or nobody knows.
     """
-    if pipeline_buffer.gathered() is not None:
+    if pipeline_buffer.current() is not None:
         yield
         return
-    with pipeline_buffer.gathering() as wanted:
+    with pipeline_buffer.buffering() as wanted:
         yield
     send(app, wanted)
 
 
 def keep(app: App, commands: list[Command]) -> None:
     """Run *commands* before what is published next."""
-    gathered = pipeline_buffer.gathered()
-    later = Gathered() if gathered is None else gathered
+    buffer = pipeline_buffer.current()
+    later = PipelineBuffer() if buffer is None else buffer
     later += commands
-    if gathered is None:
+    if buffer is None:
         send(app, later)
 
 
-def send(app: App, wanted: Gathered) -> None:
+def send(app: App, wanted: PipelineBuffer) -> None:
     """
     Send jobs and commands; after the commit where pushes wait for that.
 
@@ -62,7 +62,7 @@ def send(app: App, wanted: Gathered) -> None:
         _send_now(app, wanted)
 
 
-def _send_now(app: App, wanted: Gathered) -> None:
+def _send_now(app: App, wanted: PipelineBuffer) -> None:
     _write_all(app, pipeline_buffer.shown(app, wanted))
 
 

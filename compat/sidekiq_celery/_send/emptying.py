@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from sidekiq_celery._send import locks
 from sidekiq_celery._send.unique import lock_key, mark_of
-from sidekiq_celery._wire.payload import marks_of
+from sidekiq_celery._wire.payload import task_headers_of
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py.errors import PayloadError, RedisError
 from sidekiq_py.extension import Held, Pool, write
@@ -47,7 +47,7 @@ def _release(pool: Pool, held: Sequence[Held]) -> None:
 def _locks(raw: bytes) -> list[Held]:
     try:
         job = parse_job(raw)
-        mark, task_id = mark_of(marks_of(job)), str(job.get("jid"))
+        mark, task_id = mark_of(task_headers_of(job)), str(job.get("jid"))
         if mark is None:
             return []
         key = lock_key(mark["lock"])

@@ -26,8 +26,24 @@ from sidekiq_py.extension import Command, Outgoing, Question
 from sidekiq_py.payloads import loads
 
 __all__ = (
-    "DONE", "Answer", "ChordRecord", "Place", "Step", "add_parts", "answered", "as_text", "chord_key", "is_place",
-    "keep_chord", "keep_steps", "question_of", "read_chord", "read_step", "recall_chord", "take_step", "walk",
+    "DONE",
+    "Answer",
+    "ChainPosition",
+    "ChordRecord",
+    "Step",
+    "add_parts",
+    "answered",
+    "as_text",
+    "chord_key",
+    "is_chain_position",
+    "keep_chord",
+    "keep_steps",
+    "question_of",
+    "read_chord",
+    "read_step",
+    "recall_chord",
+    "take_step",
+    "walk",
 )  # fmt: skip
 
 TTL_SECONDS = 30 * 24 * 3600
@@ -51,13 +67,13 @@ _RECALLED_SECONDS = 5.0
 _MOST_RECALLED = 64
 _recalled: dict[str, tuple[float, "ChordRecord"]] = {}
 
-Place = dict[str, Any]
+ChainPosition = dict[str, Any]
 
 
 class Answer(NamedTuple):
     """A place, and how the step there is kept."""
 
-    place: Place
+    place: ChainPosition
     text: bytes
 
 
@@ -70,7 +86,7 @@ class Step(NamedTuple):
     """A step of a chain, and the place behind it."""
 
     signature: dict[str, Any]
-    behind: Place | None
+    behind: ChainPosition | None
 
 
 class ChordRecord(NamedTuple):
@@ -96,7 +112,7 @@ def chord_key(chord_id: str) -> str:
     return f"sidekiq_py:chord:{chord_id}"
 
 
-def is_place(value: Any) -> bool:
+def is_chain_position(value: Any) -> bool:
     """Whether a member of a `chain` is a place; else it is a signature."""
     return isinstance(value, dict) and "next" in value and "task" not in value
 
@@ -125,7 +141,7 @@ def _from_text(text: bytes) -> Any:
     return from_plain(value) if _MARK in text else value
 
 
-def keep_steps(flow_id: str, chain: Any) -> tuple[Place | None, list[Command]]:
+def keep_steps(flow_id: str, chain: Any) -> tuple[ChainPosition | None, list[Command]]:
     """
     Keep the rest of a chain.
 
@@ -135,10 +151,10 @@ def keep_steps(flow_id: str, chain: Any) -> tuple[Place | None, list[Command]]:
     Returns:
         The place of the next step, and what to write.
     """
-    place: Place | None = None
+    place: ChainPosition | None = None
     fields: list[str] = []
     for step in chain:
-        if is_place(step):
+        if is_chain_position(step):
             place = dict(step)
             continue
         step_id = step["options"].get("task_id") or uuid()
@@ -169,7 +185,7 @@ def keep_chord(chord_id: str, parts: int, body: Any) -> list[Command]:
     return [("DEL", key), ("HSET", key, "parts", parts, "body", text), ("EXPIRE", key, TTL_SECONDS)]
 
 
-def read_step(app: App, place: Place, known: Answer | None = None) -> Step | None:
+def read_step(app: App, place: ChainPosition, known: Answer | None = None) -> Step | None:
     """
     The step at a place; None if it was taken, or forgotten.
 
@@ -186,7 +202,7 @@ def read_step(app: App, place: Place, known: Answer | None = None) -> Step | Non
     return Step(record["s"], record["n"])
 
 
-def question_of(place: Place, pushed: Sequence[Any] | None) -> Question | None:
+def question_of(place: ChainPosition, pushed: Sequence[Any] | None) -> Question | None:
     """
     What to ask along with the push of a step that may run in this process next: the step at *place*, behind it.
 
@@ -199,7 +215,7 @@ def question_of(place: Place, pushed: Sequence[Any] | None) -> Question | None:
     return Question(("HGET", flow_key(place["id"]), place["next"]), partial(_keep_answer, job, place))
 
 
-def _keep_answer(job: Outgoing, place: Place, text: bytes | None) -> None:
+def _keep_answer(job: Outgoing, place: ChainPosition, text: bytes | None) -> None:
     if text is None:
         return
     while len(_answers) >= _MOST_ANSWERS:
@@ -219,7 +235,7 @@ def answered(payload: dict[str, Any]) -> Answer | None:
     return known[1] if known[0].endswith(pushed_at) else None
 
 
-def take_step(place: Place) -> list[Command]:
+def take_step(place: ChainPosition) -> list[Command]:
     """What to write when the step at a place is enqueued."""
     key = flow_key(place["id"])
     return [("HDEL", key, place["next"]), ("EXPIRE", key, TTL_SECONDS)]
@@ -228,7 +244,7 @@ def take_step(place: Place) -> list[Command]:
 def walk(app: App, chain: Any) -> Iterator[dict[str, Any]]:
     """The steps of a `chain`, the next one first, read as they are asked for."""
     for step in reversed(chain or ()):
-        place = step if is_place(step) else None
+        place = step if is_chain_position(step) else None
         if place is None:
             yield step
         while place is not None:

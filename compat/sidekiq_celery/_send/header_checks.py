@@ -1,8 +1,8 @@
 """
 Whether the object `celery` of a job is well made.
 
-Whoever may write to Redis may have written it. A task whose marks are not as they should be is not run: it fails with
-`InvalidTaskError`. What is well made among them still holds, so that who waits for the task hears of it.
+Anybody who may write to Redis may have written it. A task whose headers are malformed is not run: it fails with
+`InvalidTaskError`. The well-formed ones among them still hold, so that who waits for the task hears of it.
 """
 
 import threading
@@ -20,7 +20,7 @@ from sidekiq_celery.exceptions import InvalidTaskError
 
 __all__ = ("are_limits", "sorted_out")
 
-Marks = Mapping[str, Any]
+TaskHeaders = Mapping[str, Any]
 
 # Threads cannot wait for longer.
 _MOST_SECONDS = threading.TIMEOUT_MAX
@@ -35,21 +35,23 @@ _SIGNATURE: dict[str, Any] = {
 }
 
 
-def sorted_out(marks: Marks) -> tuple[Marks, InvalidTaskError | None]:
+def sorted_out(task_headers: TaskHeaders) -> tuple[TaskHeaders, InvalidTaskError | None]:
     """
-    The marks that are well made, and what is to be said of the others. A null counts as nothing said.
+    The task headers that are well made, and what is to be said of the others. A null counts as nothing said.
 
     Args:
-        marks: The object `celery` of a payload.
+        task_headers: The object `celery` of a payload.
     """
-    bad = [name for name, value in marks.items() if (check := _CHECKS.get(name)) is not None and not check(value)]
+    bad = [
+        name for name, value in task_headers.items() if (check := _CHECKS.get(name)) is not None and not check(value)
+    ]
     if not bad:
-        return marks, None
-    kept = {name: value for name, value in marks.items() if name not in bad}
+        return task_headers, None
+    kept = {name: value for name, value in task_headers.items() if name not in bad}
     told = [
-        f"celery.{name} is {shown(marks[name])}, where {_KINDS[name][1]} should stand"
+        f"celery.{name} is {shown(task_headers[name])}, where {_KINDS[name][1]} should stand"
         for name in bad
-        if marks[name] is not None
+        if task_headers[name] is not None
     ]
     return kept, InvalidTaskError("; ".join(told)) if told else None
 

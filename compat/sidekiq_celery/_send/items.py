@@ -6,7 +6,7 @@ from typing import Any
 from sidekiq_celery._send.clients import refuse
 from sidekiq_celery._send.header_checks import sorted_out
 from sidekiq_celery._wire.message import TaskMessage, aware
-from sidekiq_celery._wire.payload import KEY, encoded_arguments, marks_of_message
+from sidekiq_celery._wire.payload import KEY, encoded_arguments, task_headers_of_message
 from sidekiq_celery._wire.priorities import priority_queue
 from sidekiq_celery._wire.ruby_headers import RUBY_OPTION, report_of
 from sidekiq_celery.contract import App
@@ -14,7 +14,7 @@ from sidekiq_celery.contract import App
 __all__ = ("item_of_call", "item_of_message")
 
 # In a workflow: no options that a caller gives.
-_OF_ITS_PLACE = frozenset({"correlation_id", "group", "parent_id", "root_id"})
+_OF_ITS_WORKFLOW = frozenset({"correlation_id", "group", "parent_id", "root_id"})
 
 
 def item_of_call(
@@ -41,8 +41,8 @@ def item_of_call(
     if of_ruby is not None:
         serializer, compression = "json", None
     try:
-        plain, marks = encoded_arguments(args, kwargs, serializer, compression)
-        marks |= marks_of_message(message, getattr(task, "ignore_result", None))
+        plain, task_headers = encoded_arguments(args, kwargs, serializer, compression)
+        task_headers |= task_headers_of_message(message, getattr(task, "ignore_result", None))
     except TypeError as error:
         refuse(error)
     item = {**item_of_message(app, name, message, queue, task), "args": plain}
@@ -52,18 +52,18 @@ def item_of_call(
                 TypeError(f"{name} is a Ruby job, which has no keyword arguments; give it an object as the last one")
             )
         item |= of_ruby
-        marks["report"] = report_of(app, headers["id"], bool(headers.get("ignore_result")))
-    if marks:
-        _, refusal = sorted_out({name: mark for name, mark in marks.items() if name not in _OF_ITS_PLACE})
+        task_headers["report"] = report_of(app, headers["id"], bool(headers.get("ignore_result")))
+    if task_headers:
+        _, refusal = sorted_out({name: mark for name, mark in task_headers.items() if name not in _OF_ITS_WORKFLOW})
         if refusal is not None:
             refuse(TypeError(f"no worker would run this call of {name}: {refusal}"))
-        item[KEY] = marks
+        item[KEY] = task_headers
     return item
 
 
 def item_of_message(app: App, name: str, message: TaskMessage, queue: str, task: Any) -> dict[str, Any]:
     """
-    What is handed to the client's `push`, but for arguments and marks.
+    What is handed to the client's `push`, but for arguments and task headers.
 
     Args:
         queue: Its name, without a priority's step.

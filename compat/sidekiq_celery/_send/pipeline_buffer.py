@@ -1,7 +1,7 @@
 """
 Pushes that are written later, by the script that ends a job.
 
-Within `gathering()` whatever this thread or coroutine publishes, by `apply_async`, `send_task` or a canvas, goes
+Within `buffering()` whatever this thread or coroutine publishes, by `apply_async`, `send_task` or a canvas, goes
 through signals and client middleware as ever and is then kept, instead of sent. `commands` makes of it what a job's
 end writes: so it is enqueued once, or not at all and the job is still in flight. Only then extensions see the jobs, as
 they do right before any other push.
@@ -19,7 +19,7 @@ from sidekiq_py import program
 from sidekiq_py.extension import Command, JobDefinition, Outgoing
 from sidekiq_py.payloads import keys
 
-__all__ = ("Gathered", "Wanted", "commands", "gathered", "gathering", "joined", "sending", "shown", "takes_locks")
+__all__ = ("PipelineBuffer", "Wanted", "buffering", "commands", "current", "joined", "sending", "shown", "takes_locks")
 
 Wanted = Outgoing | Command
 """A job, or a command that is to be run before those that come after it."""
@@ -28,7 +28,7 @@ Wanted = Outgoing | Command
 _MOST_AT_ONCE = 1000
 
 
-class Gathered(list[Wanted]):
+class PipelineBuffer(list[Wanted]):
     """
     What is to be written later.
 
@@ -60,10 +60,10 @@ class Gathered(list[Wanted]):
         return self._definitions[one.jid] if isinstance(one, Outgoing) else None
 
 
-_gathered: ContextVar[Gathered | None] = ContextVar("sidekiq_celery.gathered", default=None)
+_current: ContextVar[PipelineBuffer | None] = ContextVar("sidekiq_celery.pipeline_buffer", default=None)
 
 
-class gathering:
+class buffering:
     """
     A context manager: keep what is published within; the list grows as it comes.
 
@@ -73,42 +73,42 @@ class gathering:
     __slots__ = ("_jobs", "_token")
 
     def __init__(self, *, takes_locks: bool = False) -> None:
-        self._jobs = Gathered(takes_locks)
-        self._token: Token[Gathered | None] | None = None
+        self._jobs = PipelineBuffer(takes_locks)
+        self._token: Token[PipelineBuffer | None] | None = None
 
-    def __enter__(self) -> Gathered:
+    def __enter__(self) -> PipelineBuffer:
         if self._token is not None:
-            raise RuntimeError("this gathering was entered before; make another one")
-        self._token = _gathered.set(self._jobs)
+            raise RuntimeError("this buffer was entered before; make another one")
+        self._token = _current.set(self._jobs)
         return self._jobs
 
     def __exit__(self, *failure: object) -> None:
         assert self._token is not None
-        _gathered.reset(self._token)
+        _current.reset(self._token)
 
 
 @contextmanager
 def sending() -> Iterator[None]:
-    """Send what is published within, also inside of `gathering`."""
-    token = _gathered.set(None)
+    """Send what is published within, also inside of `buffering()`."""
+    token = _current.set(None)
     try:
         yield
     finally:
-        _gathered.reset(token)
+        _current.reset(token)
 
 
-def gathered() -> Gathered | None:
+def current() -> PipelineBuffer | None:
     """Where a push is to be put, or None if it is to be sent."""
-    return _gathered.get()
+    return _current.get()
 
 
 def takes_locks() -> bool:
     """Whether a push of a unique task takes its lock along."""
-    later = _gathered.get()
+    later = _current.get()
     return later is None or later.takes_locks
 
 
-def commands(app: App, jobs: Gathered, *, follows: dict[str, Any] | None = None) -> list[Command]:
+def commands(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = None) -> list[Command]:
     """
     What to send to have *jobs* enqueued, or put into the schedule; jobs of one queue that come together in one.
 
@@ -139,7 +139,7 @@ def joined(jobs: Iterable[Wanted]) -> list[Command]:
     return [*wanted, *_push(waiting)]
 
 
-def shown(app: App, jobs: Gathered, *, follows: dict[str, Any] | None = None) -> Sequence[Wanted]:
+def shown(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = None) -> Sequence[Wanted]:
     """*jobs* as extensions leave them, with what these write; jobs of one task that come together are one slice."""
     if not program.extensions.wants_pushes(follows):
         return jobs

@@ -2,7 +2,7 @@
 A call without options, such as `delay()` and the steps of a workflow make: from a template, and not by way of routes,
 message and headers.
 
-What such calls of one task send differs in arguments, id, times and their place in a workflow. All else is made once,
+What such calls of one task send differs in arguments, id, times and position in a workflow. All else is made once,
 by the long way itself (`_send.publish`), and again when something has changed that it came from. The long way is taken
 wherever anybody could tell: with listeners to publish signals, client middleware, transactions, routers that look at
 arguments, and where something is wrong with the call.
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sidekiq_celery import signals
 from sidekiq_celery._config.routes import MapRoute
 from sidekiq_celery._send import flow_store
+from sidekiq_celery._send.call import NO_WORKFLOW, Call, WorkflowPosition
 from sidekiq_celery._send.clients import pushing_client
 from sidekiq_celery._send.items import item_of_call
-from sidekiq_celery._send.push_templates import Template, marks_json, template_of
+from sidekiq_celery._send.push_templates import Template, task_headers_json, template_of
 from sidekiq_celery._send.pushing import policy_of, push_ready
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.message import as_task_v2
@@ -35,7 +36,7 @@ from sidekiq_py.payloads import dumps_known
 if TYPE_CHECKING:
     from sidekiq_py import Client
 
-__all__ = ("Manner", "Place", "result_of", "send")
+__all__ = ("result_of", "send")
 
 # Options of a task from which what is sent follows for all its calls.
 _CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_limit")
@@ -43,37 +44,6 @@ _CONSTANT = ("ignore_result", "queue", "serializer", "soft_time_limit", "time_li
 _MOST_OPTIONS = 8
 _SCALARS = (str, int, float)
 _TEXT = frozenset({str})
-
-
-class Place(NamedTuple):
-    """What a call is told of the workflow that it is part of; nothing, for most."""
-
-    task_id: str | None
-    group_id: str | None
-    group_index: int | None
-    root_id: str | None
-    parent_id: str | None
-    chord: Any
-    chain: Any
-    reply_to: str | None
-
-
-_NOWHERE = Place(None, None, None, None, None, None, None, None)
-
-
-class Manner(NamedTuple):
-    """
-    What of a call concerns its caller alone.
-
-    Args:
-        result_cls: Of what is returned.
-        producer: Told to the backend.
-        add_to_parent: The task that makes the call is to have it among its children.
-    """
-
-    result_cls: Any
-    producer: Any
-    add_to_parent: bool
 
 
 class _Settings(NamedTuple):
@@ -97,9 +67,9 @@ class _PlainCall(NamedTuple):
     Args:
         made_from: What it follows from.
         options: The task's.
-        constant: The object `celery`, but for a place and what keyword arguments add.
+        constant: The object `celery`, but for a position and what keyword arguments add.
         is_text: That holds texts alone.
-        marks, marks_with_kwargs: Its JSON where there is no place.
+        task_headers, task_headers_with_kwargs: Its JSON where there is no position.
     """
 
     made_from: tuple[Any, ...]
@@ -107,8 +77,8 @@ class _PlainCall(NamedTuple):
     template: Template
     constant: dict[str, Any]
     is_text: bool
-    marks: bytes
-    marks_with_kwargs: bytes
+    task_headers: bytes
+    task_headers_with_kwargs: bytes
 
 
 class _Job(NamedTuple):
@@ -122,16 +92,13 @@ class _Job(NamedTuple):
     template: Template
     task_id: str
     arguments: list[Any]
-    marks: bytes
+    task_headers: bytes
     kept: list[Command]
 
 
-def send(app: App, task: Any, args: Any, kwargs: Any, place: Place, options: dict[str, Any], how: Manner) -> Any:
+def send(app: App, call: Call) -> Any:
     """
     Send a call for which nobody has given options.
-
-    Args:
-        options: The task's own.
 
     Returns:
         Its result's handle; None if it has to go the long way, and nothing was sent.
@@ -141,6 +108,7 @@ def send(app: App, task: Any, args: Any, kwargs: Any, place: Place, options: dic
     """
     if signals.are_publishes_heard() or not program.is_plain:
         return None
+    task, position = call.task, call.position
     parent = app.current_worker_task
     conf = app.conf
     # That one is set as a rule, and would have the others looked for one by one.
@@ -151,28 +119,29 @@ def send(app: App, task: Any, args: Any, kwargs: Any, place: Place, options: dic
         or (parent is not None and settings.task_inherit_parent_priority)
     ):
         return None
-    client = pushing_client(app, task.__sidekiq_job__)
+    definition = task.__sidekiq_job__
+    client = pushing_client(app, definition)
     if client.middleware:
         return None
-    if parent is not None and not (place.root_id and place.parent_id):
+    if parent is not None and not (position.root_id and position.parent_id):
         request = parent.request
-        root_id = place.root_id or request.root_id or request.id
-        place = place._replace(root_id=root_id, parent_id=place.parent_id or request.id)
+        root_id = position.root_id or request.root_id or request.id
+        position = position._replace(root_id=root_id, parent_id=position.parent_id or request.id)
     try:
-        call = _call_of(app, client, task, options, settings)
-        job = None if call is None else _job_of(call, args, kwargs, place)
-        ready = None if job is None else job.template.job(job.task_id, job.arguments, job.marks)
+        plain = _plain_call_of(app, client, task, call.options, settings)
+        job = None if plain is None else _job_of(plain, call.args, call.kwargs, position)
+        ready = None if job is None else job.template.job(job.task_id, job.arguments, job.task_headers)
     except (TypeError, AttributeError, ArgumentTypeError, ArgumentValueError):
         # The long way says what is wrong with them.
         return None
     if job is None or ready is None:
         return None
-    is_ignored = options.get("ignore_result")
+    is_ignored = call.options.get("ignore_result")
     if not is_ignored:
-        app.backend.on_task_call(how.producer, job.task_id)
-    push_ready(app, client, ready, task.__sidekiq_job__, job.kept, lambda: policy_of(app))
-    result = result_of(app, job.task_id, how.result_cls, is_ignored)
-    if parent is not None and how.add_to_parent:
+        app.backend.on_task_call(call.producer, job.task_id)
+    push_ready(app, client, ready, definition, job.kept, lambda: policy_of(app))
+    result = result_of(app, job.task_id, call.result_cls, is_ignored)
+    if parent is not None and call.add_to_parent:
         parent.add_trail(result)
     return result
 
@@ -185,46 +154,50 @@ def result_of(app: App, task_id: str, result_cls: Any, is_ignored: Any) -> Any:
     return result
 
 
-def _job_of(call: _PlainCall, args: Any, kwargs: Any, place: Place) -> _Job | None:
-    """The job of a call; None if its arguments or its place are none."""
+def _job_of(plain: _PlainCall, args: Any, kwargs: Any, position: WorkflowPosition) -> _Job | None:
+    """The job of a call; None if its arguments or its position are none."""
     args, kwargs = args or (), kwargs or {}
     if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
         return None
     arguments, _ = encoded_arguments(args, kwargs, "json", None)
-    if place == _NOWHERE:
-        return _Job(call.template, uuid(), arguments, call.marks_with_kwargs if kwargs else call.marks, [])
-    task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to = place
+    if position == NO_WORKFLOW:
+        return _Job(
+            plain.template, uuid(), arguments, plain.task_headers_with_kwargs if kwargs else plain.task_headers, []
+        )
+    task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to = position
     ids = [one for one in (task_id, group_id, root_id, parent_id, reply_to) if one is not None]
     if not _TEXT.issuperset(map(type, ids)) or not "".join(ids).isascii():
         return None
     if group_index is not None and type(group_index) is not int:
         return None
     task_id = task_id or uuid()
-    marks: dict[str, Any] = {"kw": True} if kwargs else {}
+    task_headers: dict[str, Any] = {"kw": True} if kwargs else {}
     if group_id:
-        marks["group"] = group_id
+        task_headers["group"] = group_id
     if group_index:
-        marks["group_index"] = group_index
+        task_headers["group_index"] = group_index
     if parent_id:
-        marks["parent_id"] = parent_id
-    marks["origin"] = call.constant["origin"]
+        task_headers["parent_id"] = parent_id
+    task_headers["origin"] = plain.constant["origin"]
     if group_index == 0:
-        marks["group_index"] = 0
+        task_headers["group_index"] = 0
     if root_id and root_id != task_id:
-        marks["root_id"] = root_id
-    marks |= call.constant
+        task_headers["root_id"] = root_id
+    task_headers |= plain.constant
     if chord:
-        marks["chord"] = to_plain(chord)
+        task_headers["chord"] = to_plain(chord)
     if reply_to and reply_to != task_id:
-        marks["reply_to"] = reply_to
+        task_headers["reply_to"] = reply_to
     kept: list[Command] = []
     if chain:
-        marks["flow"], kept = flow_store.keep_steps(root_id or task_id, chain)
-    text = dumps_known(marks) if call.is_text and not chord else marks_json(marks, call.template)
-    return _Job(call.template, task_id, arguments, text, kept)
+        task_headers["flow"], kept = flow_store.keep_steps(root_id or task_id, chain)
+    text = dumps_known(task_headers) if plain.is_text and not chord else task_headers_json(task_headers, plain.template)
+    return _Job(plain.template, task_id, arguments, text, kept)
 
 
-def _call_of(app: App, client: "Client", task: Any, options: dict[str, Any], settings: _Settings) -> _PlainCall | None:
+def _plain_call_of(
+    app: App, client: "Client", task: Any, options: Mapping[str, Any], settings: _Settings
+) -> _PlainCall | None:
     """What is common to the plain calls of *task*, as things are now; None if they cannot be told from that."""
     serializer = options.get("serializer") or settings.task_serializer
     if serializer != "json" or settings.task_compression or settings.task_send_sent_event:
@@ -249,7 +222,7 @@ def _call_of(app: App, client: "Client", task: Any, options: dict[str, Any], set
 
 
 def _made(
-    app: App, client: "Client", task: Any, options: dict[str, Any], made_from: tuple[Any, ...]
+    app: App, client: "Client", task: Any, options: Mapping[str, Any], made_from: tuple[Any, ...]
 ) -> _PlainCall | None:
     given = {key: value for key, value in options.items() if value is not None}
     if not given.keys() <= set(_CONSTANT) or not all(isinstance(value, _SCALARS) for value in given.values()):
@@ -259,15 +232,23 @@ def _made(
     first, second = (_item(app, task, given) for _ in range(2))
     if first is None or second is None or first[KEY] != second[KEY]:
         return None
-    marks = first[KEY]
+    task_headers = first[KEY]
     template = template_of(client, task, first)
-    with_kwargs = marks_json({"kw": True, **marks}, template)
-    is_text = all(type(value) is str for value in marks.values())
-    return _PlainCall(made_from, dict(options), template, marks, is_text, marks_json(marks, template), with_kwargs)
+    with_kwargs = task_headers_json({"kw": True, **task_headers}, template)
+    is_text = all(type(value) is str for value in task_headers.values())
+    return _PlainCall(
+        made_from,
+        dict(options),
+        template,
+        task_headers,
+        is_text,
+        task_headers_json(task_headers, template),
+        with_kwargs,
+    )
 
 
 def _item(app: App, task: Any, given: dict[str, Any]) -> dict[str, Any] | None:
-    """A call as the long way would send it, which names its origin; None if it goes there with more than its marks."""
+    """A call as the long way would send it, which names its origin; None if more than task headers goes with it."""
     limits = {key: given[key] for key in ("time_limit", "soft_time_limit") if key in given}
     queue, others = app.amqp.destinations.find({"queue": given.get("queue")}, task.name, (), {}, task)
     if others:

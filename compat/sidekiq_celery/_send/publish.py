@@ -9,6 +9,7 @@ from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery._send import flow_store, pipeline_buffer, unique
+from sidekiq_celery._send.call import Call
 from sidekiq_celery._send.items import item_of_call
 from sidekiq_celery._send.plain_calls import result_of
 from sidekiq_celery._send.pushing import publish_policy, push, push_unique
@@ -16,7 +17,6 @@ from sidekiq_celery._wire.message import TaskMessage, as_task_v2, aware
 from sidekiq_celery._wire.payload import KEY
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import AlwaysEagerIgnored
-from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.extension import Command
 
@@ -34,38 +34,9 @@ _OF_THE_PRODUCER = (
 )  # fmt: skip
 
 
-def send_task(
-    app: App,
-    name: str,
-    args: Any = None,
-    kwargs: Any = None,
-    *,
-    countdown: float | None = None,
-    eta: Any = None,
-    task_id: str | None = None,
-    producer: Any = None,
-    connection: Any = None,
-    router: Any = None,
-    result_cls: Any = None,
-    link: Any = None,
-    link_error: Any = None,
-    add_to_parent: bool = True,
-    group_id: str | None = None,
-    group_index: int | None = None,
-    retries: int = 0,
-    chord: Any = None,
-    reply_to: str | None = None,
-    root_id: str | None = None,
-    parent_id: str | None = None,
-    route_name: str | None = None,
-    shadow: str | None = None,
-    chain: Any = None,
-    task_type: Any = None,
-    replaced_task_nesting: int = 0,
-    **options: Any,
-) -> Any:
+def send_task(app: App, call: Call) -> Any:
     """
-    Send a task by its name, as `Celery.send_task` says.
+    Send a call, as `Celery.send_task` says.
 
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or nobody knows.
@@ -74,18 +45,28 @@ def send_task(
     conf = app.conf
     if conf.task_always_eager:
         warnings.warn(AlwaysEagerIgnored("task_always_eager has no effect on send_task"), stacklevel=3)
-    task_id = task_id or uuid()
-    if task_type is None:
-        task_type = app._tasks.get(name)
-        if task_type is not None:
-            options = {**_own_options(task_type), **options}
+    name, args, kwargs, task, position = call[:5]
+    task_id = position.task_id or uuid()
+    options = dict(call.options)
+    if task is None:
+        task = app._tasks.get(name)
+        if task is not None:
+            options = {**_own_options(task), **options}
     limits = {key: options.pop(key, None) for key in _TASK_DEFAULTS}
     ignore_result = options.pop("ignore_result", None)
-    is_free = not (group_id or chord or chain or retries or replaced_task_nesting) and pipeline_buffer.takes_locks()
-    wanted = unique.asked_for(task_type, options, is_free=is_free)
+    message_fields = call.message
+    is_in_workflow = (
+        position.group_id
+        or position.chord
+        or position.chain
+        or message_fields.get("retries")
+        or message_fields.get("replaced_task_nesting")
+    )
+    wanted = unique.asked_for(task, options, is_free=not is_in_workflow and pipeline_buffer.takes_locks())
     given = {key: value for key, value in options.items() if value is not None}
-    queue, options = app.amqp.destinations.find(given, route_name or name, args, kwargs, task_type, router)
+    queue, options = app.amqp.destinations.find(given, call.route_name or name, args, kwargs, task, call.router)
     _warn_of_the_past(app, task_id, limits["expires"])
+    root_id, parent_id = position.root_id, position.parent_id
     parent = app.current_worker_task
     if parent is not None:
         root_id = root_id or parent.request.root_id or parent.request.id
@@ -98,35 +79,27 @@ def send_task(
         name,
         args,
         kwargs,
-        countdown,
-        eta,
-        group_id,
-        group_index,
-        limits["expires"],
-        retries,
-        chord,
-        maybe_list(link),
-        maybe_list(link_error),
-        reply_to,
-        limits["time_limit"],
-        limits["soft_time_limit"],
-        conf.task_send_sent_event,
-        root_id,
-        parent_id,
-        shadow,
-        chain,
+        **limits,
+        **message_fields,
+        group_id=position.group_id,
+        group_index=position.group_index,
+        chord=position.chord,
+        chain=position.chain,
+        reply_to=position.reply_to,
+        root_id=root_id,
+        parent_id=parent_id,
+        create_sent_event=conf.task_send_sent_event,
         ignore_result=ignore_result,
-        replaced_task_nesting=replaced_task_nesting,
         **options,
     )
     if options:
         for taken in (*(options.pop("stamped_headers", None) or ()), *_OF_THE_MESSAGE):
             options.pop(taken, None)
     if not ignore_result:
-        app.backend.on_task_call(producer, task_id)
-    there = send_message(app, name, message, queue, task_type=task_type, uniqueness=wanted, **options)
-    result = result_of(app, there or task_id, result_cls, ignore_result)
-    if add_to_parent and parent is not None and there is None:
+        app.backend.on_task_call(call.producer, task_id)
+    there = send_message(app, name, message, queue, task_type=task, uniqueness=wanted, **options)
+    result = result_of(app, there or task_id, call.result_cls, ignore_result)
+    if call.add_to_parent and parent is not None and there is None:
         parent.add_trail(result)
     return result
 
@@ -236,9 +209,9 @@ def _warn_of_the_past(app: App, task_id: str, expires: Any) -> None:
         logger.warning("%s has an expiration date in the past (%ss ago); it will not run", task_id, -seconds)
 
 
-def _put_aside(marks: dict[str, Any] | None, message: TaskMessage) -> list[Command]:
+def _put_aside(task_headers: dict[str, Any] | None, message: TaskMessage) -> list[Command]:
     """Take the rest of a chain out of a payload, which says where it is kept instead; what to write for that."""
-    if not marks or "chain" not in marks:
+    if not task_headers or "chain" not in task_headers:
         return []
-    marks["flow"], kept = flow_store.keep_steps(message.headers["root_id"], marks.pop("chain"))
+    task_headers["flow"], kept = flow_store.keep_steps(message.headers["root_id"], task_headers.pop("chain"))
     return kept

@@ -1,4 +1,4 @@
-"""The bytes of a task's pushes, all but arguments, id, marks and times made once."""
+"""The bytes of a task's pushes, all but arguments, id, task headers and times made once."""
 
 from collections.abc import Mapping
 from time import time
@@ -12,9 +12,9 @@ from sidekiq_py.payloads import Dialect, ItemTemplate, dump_args, dumps
 if TYPE_CHECKING:
     from sidekiq_py import Client
 
-__all__ = ("NO_MARKS", "Template", "marks_json", "template_of", "templated")
+__all__ = ("NO_TASK_HEADERS", "Template", "task_headers_json", "template_of", "templated")
 
-NO_MARKS = b""
+NO_TASK_HEADERS = b""
 
 _KEYS = frozenset({"queue", "class", "args", "jid", "retry", KEY})
 # A program that makes up names of queues must not fill the memory.
@@ -45,13 +45,13 @@ class Template:
         """Whether *item* is a declared task's that goes out at once, with nothing else than these keys."""
         return item.keys() <= _KEYS and not isinstance(item["class"], str)
 
-    def job(self, task_id: str, arguments: list[Any], marks: bytes) -> Outgoing:
+    def job(self, task_id: str, arguments: list[Any], task_headers: bytes) -> Outgoing:
         """
         A job, as it is to be sent now.
 
         Args:
             arguments: As they stand in `args`.
-            marks: JSON of the object `celery`; empty where there is none.
+            task_headers: JSON of the object `celery`; empty where there is none.
 
         Raises:
             ArgumentTypeError: An argument is not JSON.
@@ -59,10 +59,12 @@ class Template:
         """
         dialect = self.dialect
         args_json = dump_args(arguments, dialect.float_text)
-        return Outgoing(task_id, self.queue, None, self._render(args_json, task_id, marks, dialect.stamp(time())))
+        return Outgoing(
+            task_id, self.queue, None, self._render(args_json, task_id, task_headers, dialect.stamp(time()))
+        )
 
 
-def marks_json(marks: Mapping[str, Any], template: Template) -> bytes:
+def task_headers_json(task_headers: Mapping[str, Any], template: Template) -> bytes:
     """
     The object `celery` as it is written.
 
@@ -70,7 +72,7 @@ def marks_json(marks: Mapping[str, Any], template: Template) -> bytes:
         ArgumentTypeError: It is not JSON.
         ArgumentValueError: It is not JSON.
     """
-    return dumps(marks, template.dialect.float_text)
+    return dumps(task_headers, template.dialect.float_text)
 
 
 def template_of(client: "Client", task: Any, item: Mapping[str, Any]) -> Template:
@@ -104,5 +106,7 @@ def templated(client: "Client", item: Mapping[str, Any]) -> Outgoing | None:
     if type(task_id) is not str or not task_id.isascii():
         return None
     template = template_of(client, item["class"], item)
-    marks = item.get(KEY)
-    return template.job(task_id, item["args"], marks_json(marks, template) if marks else NO_MARKS)
+    task_headers = item.get(KEY)
+    return template.job(
+        task_id, item["args"], task_headers_json(task_headers, template) if task_headers else NO_TASK_HEADERS
+    )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from sidekiq_celery._send import atomic_batch, pipeline_buffer, unique
 from sidekiq_celery._send.clients import fail, pushing_client, refuse
-from sidekiq_celery._send.pipeline_buffer import Gathered
+from sidekiq_celery._send.pipeline_buffer import PipelineBuffer
 from sidekiq_celery._send.push_templates import templated
 from sidekiq_celery._wire.payload import KEY, UNIQUE
 from sidekiq_celery.contract import App
@@ -59,7 +59,7 @@ def push(app: App, item: dict[str, Any], policy: Policy, kept: Sequence[Command]
     client = pushing_client(app, definition)
     job = _templated(client, item)
     try:
-        if job is None and not kept and pipeline_buffer.gathered() is None:
+        if job is None and not kept and pipeline_buffer.current() is None:
             # Transactions are the engine's client's: it may push later.
             with_retries(partial(client.push, item), policy)
             return
@@ -85,13 +85,13 @@ def push_ready(
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or nobody knows.
     """
-    gathered = pipeline_buffer.gathered()
-    if gathered is not None:
-        gathered.add(job, definition, kept)
+    buffer = pipeline_buffer.current()
+    if buffer is not None:
+        buffer.add(job, definition, kept)
     elif kept:
-        together = Gathered()
-        together.add(job, definition, kept)
-        atomic_batch.send(app, together)
+        batch = PipelineBuffer()
+        batch.add(job, definition, kept)
+        atomic_batch.send(app, batch)
     else:
         pushed = client.shown([job], definition.name, definition)
         try:

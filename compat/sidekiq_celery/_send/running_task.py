@@ -27,10 +27,10 @@ class Run(Protocol):
     def is_open(self) -> bool:
         """It has not ended."""
 
-    def gather(self, publish: Callable[[], Any]) -> None:
+    def buffer(self, publish: Callable[[], Any]) -> None:
         """Call *publish*; what it sends is written with the end of this run."""
 
-    def gather_retry(self, publish: Callable[[], Any], again: Retry) -> None:
+    def buffer_retry(self, publish: Callable[[], Any], again: Retry) -> None:
         """The same for the next try."""
 
 

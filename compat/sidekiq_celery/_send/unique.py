@@ -152,11 +152,11 @@ def push(
         RedisError: It was not sent, or nobody knows.
         Exception: What an extension raises that has a say in it.
     """
-    wanted = pipeline_buffer.Gathered()
+    wanted = pipeline_buffer.PipelineBuffer()
     wanted.add(job, definition)
     due = time.time() if job.score is None else float(job.score)
     milliseconds = _milliseconds(lock.mark["for"], due, time.time())
-    later = pipeline_buffer.gathered()
+    later = pipeline_buffer.current()
     if later is not None:
         later += locks.taken(lock.key, job.jid, milliseconds, pipeline_buffer.commands(app, wanted))
         return job.jid
@@ -175,9 +175,9 @@ def push(
     return push_now()
 
 
-def mark_of(marks: Mapping[str, Any]) -> Mark | None:
+def mark_of(task_headers: Mapping[str, Any]) -> Mark | None:
     """The mark of a payload; None if it has none that can be read."""
-    mark = marks.get(UNIQUE)
+    mark = task_headers.get(UNIQUE)
     if mark is None:
         return None
     if type(mark) is not dict or type(mark.get("lock")) is not str or type(mark.get("for")) not in (int, float):
@@ -190,9 +190,9 @@ def is_until_start(mark: Mark) -> bool:
     return mark.get("until") == "start"
 
 
-def carried(marks: Mapping[str, Any]) -> dict[str, Any]:
+def carried(task_headers: Mapping[str, Any]) -> dict[str, Any]:
     """What the next try's payload takes over from the one before."""
-    mark = mark_of(marks)
+    mark = mark_of(task_headers)
     return {} if mark is None or is_until_start(mark) else {UNIQUE: mark}
 
 

@@ -16,8 +16,18 @@ from sidekiq_celery._wire.message import TaskMessage, shown
 from sidekiq_celery.contract import App
 
 __all__ = (
-    "EMBEDDED", "EMBEDS", "KEY", "SLOT", "UNIQUE", "arguments_of", "encoded_arguments", "marks_of", "marks_of_message",
-    "request_fields", "sealed", "with_embedded",
+    "EMBEDDED",
+    "EMBEDS",
+    "KEY",
+    "SLOT",
+    "UNIQUE",
+    "arguments_of",
+    "encoded_arguments",
+    "request_fields",
+    "sealed",
+    "task_headers_of",
+    "task_headers_of_message",
+    "with_embedded",
 )  # fmt: skip
 
 KEY = "celery"
@@ -33,9 +43,9 @@ UNIQUE = "unique"
 """The mark of a job that holds the lock of a unique task."""
 
 EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
-"""What a call sets off: in Celery's messages beside the arguments, here among the marks."""
+"""What a call sets off: in Celery's messages beside the arguments, here among the task headers."""
 
-Marks = dict[str, Any]
+TaskHeaders = dict[str, Any]
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -57,24 +67,24 @@ _NO_FIELDS = _OF_THE_BODY | {"flow", "priority"}
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
 
 
-def marks_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+def task_headers_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     The object `celery` of a job; empty for a job of Ruby's.
 
     Raises:
         InvalidTaskError: There is something else in its place.
     """
-    marks = payload.get(KEY)
-    if marks is None:
+    task_headers = payload.get(KEY)
+    if task_headers is None:
         return _NOTHING
-    if type(marks) is not dict:
+    if type(task_headers) is not dict:
         from sidekiq_celery.exceptions import InvalidTaskError
 
-        raise InvalidTaskError(f"the key 'celery' holds {marks!r}, where an object should stand")
-    return marks
+        raise InvalidTaskError(f"the key 'celery' holds {task_headers!r}, where an object should stand")
+    return task_headers
 
 
-def marks_of_message(message: TaskMessage, ignores_results: Any) -> Marks:
+def task_headers_of_message(message: TaskMessage, ignores_results: Any) -> TaskHeaders:
     """
     What stands in the object `celery` of a call's payload.
 
@@ -85,40 +95,40 @@ def marks_of_message(message: TaskMessage, ignores_results: Any) -> Marks:
         TypeError: A header is nothing that JSON can carry.
     """
     headers, properties, (_, _, embedded), _ = message
-    marks: Marks = {name: headers[name] for name in _SAME_NAME if headers.get(name)}
+    task_headers: TaskHeaders = {name: headers[name] for name in _SAME_NAME if headers.get(name)}
     if headers.get("group_index") == 0:
-        marks["group_index"] = 0
+        task_headers["group_index"] = 0
     task_id = headers["id"]
     if headers.get("root_id") not in (None, task_id):
-        marks["root_id"] = headers["root_id"]
+        task_headers["root_id"] = headers["root_id"]
     if any(limit is not None for limit in headers.get("timelimit") or ()):
-        marks["timelimit"] = list(headers["timelimit"])
+        task_headers["timelimit"] = list(headers["timelimit"])
     ignores = headers.get("ignore_result")
     if ignores is not None and bool(ignores) != bool(ignores_results):
-        marks["ignore_result"] = bool(ignores)
+        task_headers["ignore_result"] = bool(ignores)
     if headers.get("stamps"):
-        marks["stamps"] = headers["stamps"]
-    marks |= {name: embedded[name] for name in EMBEDDED if embedded.get(name)}
+        task_headers["stamps"] = headers["stamps"]
+    task_headers |= {name: embedded[name] for name in EMBEDDED if embedded.get(name)}
     own = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
     if own:
-        marks["headers"] = own
-    _add_properties(marks, properties, task_id)
-    plain: Marks = to_plain(marks)
+        task_headers["headers"] = own
+    _add_properties(task_headers, properties, task_id)
+    plain: TaskHeaders = to_plain(task_headers)
     return plain
 
 
-def _add_properties(marks: Marks, properties: Mapping[str, Any], task_id: str) -> None:
+def _add_properties(task_headers: TaskHeaders, properties: Mapping[str, Any], task_id: str) -> None:
     for name, value in properties.items():
         if name not in _OF_PROPERTIES:
             if value is not None:
-                marks.setdefault("properties", {})[name] = value
+                task_headers.setdefault("properties", {})[name] = value
         elif value and value != task_id:
-            marks[name] = value
+            task_headers[name] = value
 
 
 def encoded_arguments(
     args: Any, kwargs: Mapping[str, Any], serializer: str, compression: str | None
-) -> tuple[list[Any], Marks]:
+) -> tuple[list[Any], TaskHeaders]:
     """
     A call's arguments as they stand in `args`, and what is to be said of them.
 
@@ -135,7 +145,7 @@ def encoded_arguments(
     return plain, {"kw": True}
 
 
-def _body(args: Any, kwargs: Any, serializer: str, compression: str | None) -> Marks:
+def _body(args: Any, kwargs: Any, serializer: str, compression: str | None) -> TaskHeaders:
     kombu: Any = import_module("kombu.serialization")
     content_type, encoding, body = kombu.dumps((args, kwargs), serializer)
     raw = body.encode("utf-8") if isinstance(body, str) else body
@@ -145,35 +155,35 @@ def _body(args: Any, kwargs: Any, serializer: str, compression: str | None) -> M
     return sealed(raw, content_type, encoding, compression)
 
 
-def sealed(body: bytes, content_type: str | None, content_encoding: str | None, compression: str | None) -> Marks:
-    """The marks of a body that goes along unopened, for the worker to read."""
-    marks: Marks = {
+def sealed(body: bytes, content_type: str | None, content_encoding: str | None, compression: str | None) -> TaskHeaders:
+    """The task headers of a body that goes along unopened, for the worker to read."""
+    task_headers: TaskHeaders = {
         "body": b64encode(body).decode(),
         "content_type": content_type,
         "content_encoding": content_encoding,
     }
     if compression:
-        marks["compression"] = compression
-    return marks
+        task_headers["compression"] = compression
+    return task_headers
 
 
-def arguments_of(app: App, args: list[Any], marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def arguments_of(app: App, args: list[Any], task_headers: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """
     Positional and keyword arguments of a job.
 
     Args:
         args: The payload's.
-        marks: Its object `celery`; empty for a job of Ruby's, whose arguments are all positional.
+        task_headers: Its object `celery`; empty for a job of Ruby's, whose arguments are all positional.
 
     Raises:
         kombu.exceptions.ContentDisallowed: `accept_content` does not allow how they are written.
         kombu.exceptions.DecodeError: They cannot be read.
         InvalidTaskError: They are not well made.
     """
-    if "body" in marks:
-        return _read_body(app, marks)
+    if "body" in task_headers:
+        return _read_body(app, task_headers)
     read: list[Any] = from_plain(args)
-    if marks.get("kw"):
+    if task_headers.get("kw"):
         if not read or type(read[-1]) is not dict:
             from sidekiq_celery.exceptions import InvalidTaskError
 
@@ -182,26 +192,26 @@ def arguments_of(app: App, args: list[Any], marks: Mapping[str, Any]) -> tuple[l
     return read, {}
 
 
-def with_embedded(app: App, marks: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_embedded(app: App, task_headers: Mapping[str, Any]) -> Mapping[str, Any]:
     """
-    *marks* with what a Celery client has put into the body beside the arguments: callbacks, errbacks, chain, chord.
+    *task_headers* with what a Celery client has put into the body: callbacks, errbacks, chain, chord.
 
     Raises:
         As `arguments_of`.
     """
-    if not marks.get(EMBEDS):
-        return marks
-    body = _loaded_body(app, marks)
+    if not task_headers.get(EMBEDS):
+        return task_headers
+    body = _loaded_body(app, task_headers)
     embedded = body[2] if isinstance(body, list | tuple) and len(body) > 2 else None
     if not isinstance(embedded, Mapping):
-        return marks
-    return {**marks, **{name: embedded[name] for name in EMBEDDED if embedded.get(name)}}
+        return task_headers
+    return {**task_headers, **{name: embedded[name] for name in EMBEDDED if embedded.get(name)}}
 
 
-def _read_body(app: App, marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _read_body(app: App, task_headers: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     from sidekiq_celery.exceptions import InvalidTaskError
 
-    body = _loaded_body(app, marks)
+    body = _loaded_body(app, task_headers)
     try:
         args, kwargs = body[0], body[1]
         return list(args), dict(kwargs)
@@ -209,14 +219,14 @@ def _read_body(app: App, marks: Mapping[str, Any]) -> tuple[list[Any], dict[str,
         raise InvalidTaskError(f"celery.body holds no arguments and keyword arguments: {error}") from error
 
 
-def _loaded_body(app: App, marks: Mapping[str, Any]) -> Any:
+def _loaded_body(app: App, task_headers: Mapping[str, Any]) -> Any:
     kombu: Any = import_module("kombu.serialization")
     accepted = kombu.prepare_accept_content(app.conf.accept_content)
-    raw = _raw_body(marks["body"])
-    if marks.get("compression"):
+    raw = _raw_body(task_headers["body"])
+    if task_headers.get("compression"):
         compressing: Any = import_module("kombu.compression")
-        raw = compressing.decompress(raw, marks["compression"])
-    return kombu.loads(raw, marks.get("content_type"), marks.get("content_encoding"), accept=accepted)
+        raw = compressing.decompress(raw, task_headers["compression"])
+    return kombu.loads(raw, task_headers.get("content_type"), task_headers.get("content_encoding"), accept=accepted)
 
 
 def _raw_body(text: Any) -> bytes:
@@ -234,7 +244,7 @@ def _raw_body(text: Any) -> bytes:
 def request_fields(
     name: str,
     payload: Mapping[str, Any],
-    marks: Mapping[str, Any],
+    task_headers: Mapping[str, Any],
     queue: str,
     args: Any,
     kwargs: Any,
@@ -246,7 +256,7 @@ def request_fields(
     Args:
         name: The task's.
         payload: The job as parsed.
-        marks: Its object `celery`.
+        task_headers: Its object `celery`.
         queue: Where it was enqueued, without a priority's step.
     """
     task_id = payload.get("jid")
@@ -264,25 +274,25 @@ def request_fields(
         "stamps": {},
         "delivery_info": {"exchange": "", "routing_key": queue, "priority": 0, "redelivered": False},
     }
-    return fields if not marks else _with_marks(fields, marks)
+    return fields if not task_headers else _with_task_headers(fields, task_headers)
 
 
-def _with_marks(fields: dict[str, Any], marks: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in marks.items():
+def _with_task_headers(fields: dict[str, Any], task_headers: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in task_headers.items():
         if key not in _NO_FIELDS:
             # Signatures may hold what JSON lacks.
             fields[key] = value if type(value) is str else from_plain(value)
-    if "headers" in marks:
+    if "headers" in task_headers:
         own = fields.pop("headers")
         if own:
             # As in Celery, where they are fields of the request; but none of a task's own is given away for them.
             fields = {**{name: own[name] for name in own if name not in _OF_THE_RUN}, **fields}
             fields.setdefault("headers", own)
-    if marks.get("flow"):
+    if task_headers.get("flow"):
         # What stands there is read when it is needed.
-        fields["chain"] = [marks["flow"]]
-    if marks.get("priority") is not None:
-        fields["delivery_info"]["priority"] = marks["priority"]
-    if marks.get("timelimit"):
+        fields["chain"] = [task_headers["flow"]]
+    if task_headers.get("priority") is not None:
+        fields["delivery_info"]["priority"] = task_headers["priority"]
+    if task_headers.get("timelimit"):
         fields["time_limit"], fields["soft_time_limit"] = fields["timelimit"]
     return fields

@@ -27,7 +27,7 @@ class Chains:
         *rest, following = request.chain
         taken: list[Effect] = []
         nesting = 0
-        if flow_store.is_place(following):
+        if flow_store.is_chain_position(following):
             step = flow_store.read_step(app, following, request._next_step)
             if step is None:
                 logger.warning("%s: the next step of its workflow was taken before, or is forgotten", request.id)
@@ -38,7 +38,7 @@ class Chains:
             nesting = request.replaced_task_nesting
         call_step(app, following, retval, request, rest, nesting)
         if taken and rest:
-            request._question = flow_store.question_of(rest[0], pipeline_buffer.gathered())
+            request._question = flow_store.question_of(rest[0], pipeline_buffer.current())
         return taken
 
     def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:

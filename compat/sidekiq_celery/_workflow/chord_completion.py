@@ -30,7 +30,7 @@ __all__ = ("Chords",)
 START_TASK = "celery.chord_start"
 
 # Stands in a payload for what only the last part's script can know. Nobody's data hold it.
-_SEAM = f"sidekiq_celery:{uuid()}"
+_PLACEHOLDER = f"sidekiq_celery:{uuid()}"
 
 
 class Chords:
@@ -55,7 +55,7 @@ class Chords:
             effects.append(("EXPIRE", key, flow_store.TTL_SECONDS))
         if parts and body is not None:
             then = (*_body_commands(app, request, body), *_swept(key))
-            effects.append(Join(key, flow_store.DONE, parts, f'"{_SEAM}"'.encode(), then))
+            effects.append(Join(key, flow_store.DONE, parts, f'"{_PLACEHOLDER}"'.encode(), then))
         return effects
 
     def after_failure(self, app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
@@ -91,9 +91,9 @@ def _part(app: App, chord: dict[str, Any], retval: Any) -> bytes:
 def _body_commands(app: App, request: Context, body: Any) -> list[Command]:
     """What enqueues the body: itself, or a task that calls it."""
     sig = maybe_signature(body, app=app)
-    results = [_SEAM]
+    results = [_PLACEHOLDER]
     children = list(request.children)
-    with pipeline_buffer.gathering() as jobs:
+    with pipeline_buffer.buffering() as jobs:
         if _is_pushed_as_it_is(app, sig):
             call_step(app, sig, results, request)
         else:

@@ -2,7 +2,7 @@
 What the end of a task sets off: callbacks, errbacks, the next step of a workflow, its part of a chord.
 
 `_run.task_run` asks here when a task of which `is_part` is true has ended, before its result is written, and puts what
-it gets into the script that ends the job. What is published within (`gathering`) is part of it, so that signatures are
+it gets into the script that ends the job. What is published within `buffering()` is part of it, so that signatures are
 called as ever: `apply_async` writes nothing by itself then, and `request.children` is complete when the result is made.
 
 Each kind of effect is a `Flow`; `FLOWS` is the list of them, asked in that order.
@@ -19,9 +19,9 @@ from sidekiq_celery._workflow import chain_continuation, chord_completion, links
 from sidekiq_celery.contract import App
 from sidekiq_py.extension import Effect
 
-__all__ = ("FLOWS", "MARKS", "Flow", "after_failure", "after_success", "is_part")
+__all__ = ("FLOWS", "TASK_HEADERS", "Flow", "after_failure", "after_success", "is_part")
 
-MARKS = frozenset({"callbacks", "chain", "chord", "errbacks", "flow"})
+TASK_HEADERS = frozenset({"callbacks", "chain", "chord", "errbacks", "flow"})
 """Keys of a payload's object `celery` that say that its end sets something off."""
 
 
@@ -43,14 +43,14 @@ class Flow(Protocol):
 FLOWS: list[Flow] = [links.Links(), chain_continuation.Chains(), chord_completion.Chords()]
 
 
-def is_part(marks: Mapping[str, Any]) -> bool:
+def is_part(task_headers: Mapping[str, Any]) -> bool:
     """
     Whether a task's end sets anything off.
 
     Args:
-        marks: The object `celery` of its payload.
+        task_headers: The object `celery` of its payload.
     """
-    return not MARKS.isdisjoint(marks)
+    return not TASK_HEADERS.isdisjoint(task_headers)
 
 
 def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
@@ -65,7 +65,7 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
     def effects_of(result: Any) -> list[Effect]:
         del request.children[count:]
         effects: list[Effect] = []
-        with pipeline_buffer.gathering() as jobs:
+        with pipeline_buffer.buffering() as jobs:
             for flow in FLOWS:
                 effects += flow.after_success(app, request, result)
         return [*pipeline_buffer.commands(app, jobs, follows=payload_of(request)), *effects]
@@ -76,7 +76,7 @@ def after_success(app: App, request: Context, retval: Any) -> list[Effect]:
 def after_failure(app: App, request: Context, exc: BaseException, traceback: str | None) -> list[Effect]:
     """All that a failure sets off."""
     effects: list[Effect] = []
-    with pipeline_buffer.gathering() as jobs:
+    with pipeline_buffer.buffering() as jobs:
         for flow in FLOWS:
             effects += flow.after_failure(app, request, exc, traceback)
     return [*pipeline_buffer.commands(app, jobs, follows=payload_of(request)), *effects]

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import tee
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from sidekiq_celery._send.atomic_batch import keep, together
+from sidekiq_celery._send.atomic_batch import batch, keep
 from sidekiq_celery._send.flow_store import keep_chord
 from sidekiq_celery._state import get_current_app
 from sidekiq_celery._type_variables import T
@@ -161,7 +161,7 @@ class group(Signature[Any]):
         if not self.tasks:
             return self.freeze()
         options, group_id, root_id = self._freeze_gid(options)
-        with together(app):
+        with batch(app):
             tasks = self._prepared(self.tasks, (), group_id, root_id, app)
             results = list(self._apply_tasks(tasks, producer, app, args=args or (), kwargs=kwargs, **options))
         result: GroupResult = app.GroupResult(group_id, results)

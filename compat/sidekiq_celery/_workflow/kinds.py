@@ -1,18 +1,18 @@
 """
 Which kind of signature something is, and making one of another kind.
 
-Chains, groups and chords are made of each other. They ask here, where each enters itself (`sidekiq_celery.canvas`
-imports all).
+Chains, groups and chords are made of each other. They ask here, where each enters itself. The app says how they are
+loaded: a worker whose program makes no workflows needs none of them until it runs a step of a caller's.
 """
 
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
 
 from sidekiq_celery.utils.functional import _regen
 
 __all__ = (
     "CHAIN", "CHORD", "GROUP", "chain_of", "chord_of", "group_of", "is_chain", "is_chord", "is_empty_group",
-    "is_group", "is_led_by_task", "known", "maybe_unroll_group",
+    "is_group", "is_led_by_task", "known", "load", "load_by", "maybe_unroll_group",
 )  # fmt: skip
 
 CHAIN, CHORD, GROUP = "chain", "chord", "group"
@@ -21,10 +21,23 @@ known: dict[str, Any] = {}
 """Classes by kind, those whose modules have been imported."""
 
 
+_loaders: list[Callable[[], object]] = []
+
+
+def load_by(loader: Callable[[], object]) -> None:
+    """Have *loader* import all kinds when one is wanted that has not been imported."""
+    _loaders.append(loader)
+
+
+def load() -> None:
+    """Import all kinds."""
+    for loader in _loaders:
+        loader()
+
+
 def _class_of(kind: str) -> Any:
     if kind not in known:
-        # A worker whose program makes no workflows runs the steps of those that its callers make.
-        import_module("sidekiq_celery.canvas")
+        load()
     return known[kind]
 
 

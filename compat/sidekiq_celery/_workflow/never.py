@@ -102,7 +102,7 @@ def chord_failed(
     if record.is_done or body is None:
         return []
     failing = app.tasks[FAIL_TASK]
-    with pipeline_buffer.gathering() as jobs:
+    with pipeline_buffer.buffering() as jobs:
         failing.apply_async(
             (with_marked_floats(body) or body, _reason(task_id, exc), _plain(exc)),
             **route_of(app, body, request),

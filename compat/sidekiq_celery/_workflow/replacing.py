@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sidekiq_celery._send.flow_store import add_parts, is_place
+from sidekiq_celery._send.flow_store import add_parts, is_chain_position
 from sidekiq_celery._wire.chord_part import is_part, part
 from sidekiq_celery._workflow.chain import _chain
 from sidekiq_celery._workflow.chord_headers import count_parts
@@ -48,7 +48,7 @@ def replacement(task: Any, sig: Any) -> Any:
         for step in maybe_list(sig.tasks) or []:
             step.set(replaced_task_nesting=nesting)
     for following in reversed(request.chain or []):
-        if is_place(following):
+        if is_chain_position(following):
             # Where the rest of the workflow is kept: it stays there.
             sig.options["chain"] = [following]
             continue

@@ -8,7 +8,6 @@ What `subtask_type` names makes another kind of it when it is read back (`Signat
 from collections.abc import Callable, Iterator, MutableSequence
 from copy import deepcopy
 from functools import cached_property, partial
-from importlib import import_module
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, Self, overload
 
@@ -63,8 +62,7 @@ class Signature(dict[str, Any], Generic[R_co]):
         """The signature that *d* was, of its kind."""
         kind = d.get("subtask_type")
         if kind and kind not in cls.TYPES:
-            # Those of our own enter themselves; a worker whose program makes no workflows has not imported them.
-            import_module("sidekiq_celery.canvas")
+            kinds.load()
         target = cls.TYPES[kind] if kind else cls
         if target is cls or not kind:
             return Signature(d, app=app)

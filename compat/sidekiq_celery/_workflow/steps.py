@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidekiq_celery._send import plain_calls
+from sidekiq_celery._send.call import Call, WorkflowPosition
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._workflow.links import lineage
 from sidekiq_celery._workflow.signature import Signature, maybe_signature
@@ -16,8 +17,8 @@ from sidekiq_celery.contract import App
 
 __all__ = ("call_step",)
 
-# Options that a signature has been given by its place in a workflow alone.
-_OF_A_PLACE = frozenset(
+# Options that a signature has been given by its position in a workflow alone.
+_OF_A_POSITION = frozenset(
     {"chord", "group_id", "group_index", "parent_id", "reply_to", "root_id", "task_id"},
 )
 
@@ -51,7 +52,7 @@ def _is_sent_plainly(app: App, signature: Any, result: Any, request: Context, ch
     args = tuple(signature["args"]) if signature.get("immutable") else (result, *signature["args"])
     kwargs = signature["kwargs"]
     task._check_call(args, kwargs)
-    place = plain_calls.Place(
+    position = WorkflowPosition(
         options.get("task_id"),
         options.get("group_id"),
         options.get("group_index"),
@@ -62,8 +63,7 @@ def _is_sent_plainly(app: App, signature: Any, result: Any, request: Context, ch
         options.get("reply_to"),
     )
     own = {**task._get_exec_options(), "ignore_result": task.ignore_result}
-    how = plain_calls.Manner(task.AsyncResult, None, add_to_parent=True)
-    return plain_calls.send(app, task, args, kwargs, place, own, how) is not None
+    return plain_calls.send(app, Call(task.name, args, kwargs, task, position, own, {}, task.AsyncResult)) is not None
 
 
 def _options_of_a_plain_call(app: App, signature: Any) -> Mapping[str, Any] | None:
@@ -72,7 +72,7 @@ def _options_of_a_plain_call(app: App, signature: Any) -> Mapping[str, Any] | No
         return None
     options: Mapping[str, Any] = signature.get("options") or {}
     task = app._tasks.get(signature["task"])
-    if task is None or not _OF_A_PLACE.issuperset(options) or "args" not in signature or "kwargs" not in signature:
+    if task is None or not _OF_A_POSITION.issuperset(options) or "args" not in signature or "kwargs" not in signature:
         return None
     kind: Any = type(task)
     kind_of_app: Any = type(app)

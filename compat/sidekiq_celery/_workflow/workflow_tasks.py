@@ -72,14 +72,14 @@ def add_ended_task(app: App) -> Any:
     """Go on behind a step that Ruby has run: callbacks, the next step, its part of a chord."""
 
     @app.task(bind=True, name=ENDED_TASK, shared=False, lazy=False, ignore_result=True, max_retries=0)
-    def step_ended(self: Any, name: str, task_id: str, marks: Any, state: str, result: Any) -> None:
+    def step_ended(self: Any, name: str, task_id: str, task_headers: Any, state: str, result: Any) -> None:
         from sidekiq_celery.backends import failures
 
-        request = Context(_ruby_request(name, task_id, marks, self.request.delivery_info["routing_key"]))
+        request = Context(_ruby_request(name, task_id, task_headers, self.request.delivery_info["routing_key"]))
         failed = state != states.SUCCESS
         outcome = failures.as_exception(result, "json") if failed else result
         effects: list[Effect] = []
-        if "key" not in marks["report"] and not marks.get("ignore_result"):
+        if "key" not in task_headers["report"] and not task_headers.get("ignore_result"):
             effects += result_stored(app, name, task_id, outcome, state)
         if failed:
             effects += flow.after_failure(app, request, outcome, None)
@@ -92,7 +92,7 @@ def add_ended_task(app: App) -> Any:
     return step_ended
 
 
-def _ruby_request(name: str, task_id: str, marks: Any, queue: str) -> dict[str, Any]:
+def _ruby_request(name: str, task_id: str, task_headers: Any, queue: str) -> dict[str, Any]:
     """
     The request of a step in Ruby.
 
@@ -100,7 +100,7 @@ def _ruby_request(name: str, task_id: str, marks: Any, queue: str) -> dict[str, 
         queue: By which its report came: what goes on from here is for Python's workers.
     """
     payload = {"class": name, "jid": task_id}
-    return request_fields(name, payload, marks, queue, (), {}, None)
+    return request_fields(name, payload, task_headers, queue, (), {}, None)
 
 
 def _fail(task: Any, body: Any, error: BaseException, cause: BaseException) -> None:
@@ -147,4 +147,4 @@ def _with_the_end(task: Any, publish: Any) -> None:
     if run is None:
         publish()
     else:
-        run.gather(publish)
+        run.buffer(publish)

@@ -3,23 +3,59 @@
 import os
 import sys
 import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cached_property
+from operator import attrgetter
 from types import GenericAlias
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, Self, cast, overload
 
-from sidekiq_celery import _state, platforms
-from sidekiq_celery._config import effects
-from sidekiq_celery.app.app_tasks import AppTasks
+from sidekiq_celery import _state, platforms, signals
+from sidekiq_celery._config import configuring, effects
+from sidekiq_celery._config.settings import KEY_CONVERTERS, PendingConfiguration, Settings
+from sidekiq_celery._send.call import Call, WorkflowPosition
+from sidekiq_celery._type_variables import P, T
+from sidekiq_celery.app import builtins as _builtins  # noqa: F401 - registers the tasks that every app has
+from sidekiq_celery.app import task_making
+from sidekiq_celery.app.bug_report import appstr, bugreport
+from sidekiq_celery.app.registry import TaskRegistry
 from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_celery.utils.imports import instantiate, symbol_by_name
+from sidekiq_celery.loaders import get_loader_cls
+from sidekiq_celery.local import PromiseProxy, maybe_evaluate
+from sidekiq_celery.utils.dispatch import Signal
+from sidekiq_celery.utils.functional import first, maybe_list
+from sidekiq_celery.utils.imports import gen_task_name, instantiate, symbol_by_name
+from sidekiq_celery.utils.objects import mro_lookup
+from sidekiq_celery.utils.time import timezone
 
-__all__ = ("Celery",)
+if TYPE_CHECKING:
+    from sidekiq_celery.app.task import Task
+    from sidekiq_celery.app.typing_of_tasks import TaskOfClass
+
+__all__ = ("Celery", "app_has_custom")
 
 _OMITTED: Any = object()
 """An option of `send_task` that the caller left out, where None means none."""
 
 
-class Celery(AppTasks):
+def app_has_custom(app: "Celery", attr: str) -> bool:
+    """Whether a program's subclass of the app has changed *attr*."""
+    return bool(mro_lookup(type(app), attr, stop={Celery, object}, monkey_patched=[__name__]))
+
+
+def _unpickle_appattr(reverse_name: str, args: Any) -> Any:
+    """A class that was bound to an app, called, now of the current app."""
+    app: Any = _state.get_current_app()
+    return app._rgetattr(reverse_name)(*args)
+
+
+def _unpickle_app_v2(cls: Any, kwargs: dict[str, Any]) -> Any:
+    """An app as it was pickled. It does not become current."""
+    return cls(**{**kwargs, "set_as_current": False})
+
+
+class Celery(_state.AppType):
     """
     An app: settings, tasks, and all that is bound to them.
 
@@ -40,53 +76,476 @@ class Celery(AppTasks):
         kwargs: Further settings.
     """
 
-    # By its name, as the parts of an app are: the command line knows apps.
-    _command_line: Any = "sidekiq_celery.bin.celery:celery"
+    SYSTEM = platforms.SYSTEM
+    IS_macOS = platforms.IS_macOS
+    IS_WINDOWS = platforms.IS_WINDOWS
 
-    def start(self, argv: list[str] | None = None) -> Any:
-        """Run the command line with *argv*, else the process's own; returns its exit code."""
-        from click.exceptions import Exit
+    main: str | None = None
+    user_options: Any = None
+    """Options for command lines: `user_options["worker"]` and so on."""
+    steps: Any = None
+    """Bootsteps; see `sidekiq_celery.bootsteps`."""
+    builtin_fixups: ClassVar[Any] = frozenset({"sidekiq_celery.fixups.django:fixup"})
 
-        celery: Any = symbol_by_name(self._command_line)
-        app_option = celery.params[0]
-        app_option.default = self
-        try:
-            return celery.main(args=sys.argv if argv is None else argv, standalone_mode=False)
-        except Exit as stopped:
-            return stopped.exit_code
-        finally:
-            app_option.default = None
+    amqp_cls: Any = "sidekiq_celery.app.amqp:AMQP"
+    backend_cls: Any = None
+    events_cls: Any = "sidekiq_celery.app.events:Events"
+    loader_cls: Any = None
+    log_cls: Any = "sidekiq_celery.app.log:Logging"
+    control_cls: Any = "sidekiq_celery.app.control:Control"
+    task_cls: Any = "sidekiq_celery.app.task:Task"
+    registry_cls: Any = "sidekiq_celery.app.registry:TaskRegistry"
 
-    def worker_main(self, argv: list[str] | None = None) -> None:
+    on_configure: Any = None
+    """Sent when settings are about to be read; a subclass may define it as a method."""
+
+    def __init__(
+        self,
+        main: str | None = None,
+        loader: Any = None,
+        backend: Any = None,
+        amqp: Any = None,
+        events: Any = None,
+        log: Any = None,
+        control: Any = None,
+        set_as_current: bool = True,
+        tasks: Any = None,
+        broker: str | None = None,
+        include: Any = None,
+        changes: dict[str, Any] | None = None,
+        config_source: Any = None,
+        fixups: Any = None,
+        task_cls: Any = None,
+        autofinalize: bool = True,
+        namespace: str | None = None,
+        strict_typing: bool = True,
+        config_source_silent: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self._local = threading.local()
+        self._backend_cache: Any = None
+        self._pool: Any = None
+        self.main = main
+        self.amqp_cls = amqp or self.amqp_cls
+        self.events_cls = events or self.events_cls
+        self.loader_cls = loader or self._get_default_loader()
+        self.log_cls = log or self.log_cls
+        self.control_cls = control or self.control_cls
+        self._custom_task_cls_used = bool(task_cls) or app_has_custom(self, "task_cls")
+        self.task_cls = task_cls or self.task_cls
+        self.set_as_current = set_as_current
+        self.registry_cls = symbol_by_name(self.registry_cls)
+        self.user_options = defaultdict(set)
+        self.steps = defaultdict(set)
+        self.autofinalize = autofinalize
+        self.namespace = namespace
+        self.strict_typing = strict_typing
+        self.use_fast_trace_task = False
+
+        self.configured = False
+        self._config_source = config_source
+        self._config_source_silent = config_source_silent
+        self._pending_defaults: deque[Callable[[], Any]] = deque()
+        self._pending_periodic_tasks: deque[tuple[str, dict[str, Any], str | None]] = deque()
+
+        self.finalized = False
+        self._finalize_mutex = threading.RLock()
+        self._pending: deque[Any] = deque()
+        self._duplicate_task_names_warned: set[str] = set()
+        self._tasks: Any = tasks if isinstance(tasks, TaskRegistry) else self.registry_cls(tasks or {})
+
+        self._preconf: dict[str, Any] = changes or {}
+        self._preconf_set_by_auto: set[str] = set()
+        for key, value in {"broker_url": broker, "result_backend": backend, "include": include, **kwargs}.items():
+            self._autoset(key, value)
+        self._conf: Settings | None = Settings(
+            PendingConfiguration(self._preconf, lambda: configuring.load_pending(self)),
+            prefix=self.namespace,
+            keys=KEY_CONVERTERS,
+        )
+
+        self.fixups = set(self.builtin_fixups) if fixups is None else fixups
+        self._fixups = [symbol_by_name(fixup)(self) for fixup in self.fixups]
+        if self.set_as_current:
+            self.set_current()
+
+        if self.on_configure is None:
+            self.on_configure = Signal(name="app.on_configure")
+        self.on_after_configure = Signal(name="app.on_after_configure", providing_args={"source"})
+        self.on_after_finalize = Signal(name="app.on_after_finalize")
+        self.on_after_fork = Signal(name="app.on_after_fork")
+        self.on_init()
+        _state._register_app(self)
+
+    def _get_default_loader(self) -> Any:
+        return os.environ.get("CELERY_LOADER") or self.loader_cls or "sidekiq_celery.loaders.app:AppLoader"
+
+    def _autoset(self, key: str, value: Any) -> None:
+        if value is not None:
+            self._preconf[key] = value
+            self._preconf_set_by_auto.add(key)
+
+    def on_init(self) -> None:
+        """For subclasses: the app has been made."""
+
+    def set_current(self) -> None:
+        """Make this the app of this thread."""
+        _state._set_current_app(self)
+
+    def set_default(self) -> None:
+        """Make this the app of every thread that has none."""
+        _state.set_default_app(self)
+
+    def close(self) -> None:
+        """Close connections; shared tasks are no longer added. What is used later connects anew."""
+        from sidekiq_celery._send.clients import close_client_of
+
+        self._pool = None
+        close_client_of(self)
+        backend = self._backend
+        if backend is not None:
+            backend.close()
+        _state._deregister_app(self)
+
+    @property
+    def conf(self) -> Settings:
+        """The settings; read when one is first asked for."""
+        if self._conf is None:
+            return self._load_config()
+        return self._conf
+
+    @conf.setter
+    def conf(self, d: Any) -> None:
+        self._conf = d
+
+    def _load_config(self) -> Settings:
+        return configuring.load(self)
+
+    def prepare_config(self, c: Any) -> Any:
+        """For subclasses: the settings as they were read."""
+        return c
+
+    def bugreport(self) -> str:
+        """What to put into a report of a bug."""
+        return bugreport(self)
+
+    def _after_fork(self) -> None:
+        self._pool = None
+        self.__dict__.pop("oid", None)
+        self._local = threading.local()
+        amqp = self.__dict__.get("amqp")
+        if amqp is not None:
+            amqp._producer_pool = None
+        self.on_after_fork.send(sender=self)
+
+    def _rgetattr(self, path: str) -> Any:
+        return attrgetter(path)(self)
+
+    # ---- settings, modules, time
+
+    def add_defaults(self, fun: Any) -> None:
+        """Add settings behind those that the program has set: a mapping, or a function that returns one."""
+        given = fun if callable(fun) else lambda: fun
+        if self.configured:
+            self.conf.add_defaults(given())
+        else:
+            self._pending_defaults.append(given)
+
+    def config_from_object(
+        self, obj: Any, silent: bool = False, force: bool = False, namespace: str | None = None
+    ) -> Any:
         """
-        Run a worker with *argv*, else the process's own arguments.
+        Take settings from *obj*: an object, a dict, or the name of a module or of something in one.
+
+        Args:
+            silent: A module that is missing is no error.
+            force: Read them now; else when one is first asked for.
+            namespace: The settings bear it in front, in capitals.
+        """
+        self._config_source = obj
+        self._config_source_silent = silent
+        self.namespace = namespace or self.namespace
+        if (force or self.configured) and self.loader.config_from_object(obj, silent=silent):
+            self._conf = None
+            return self.conf
+        return None
+
+    def config_from_envvar(self, variable_name: str, silent: bool = False, force: bool = False) -> Any:
+        """
+        Take settings from the module that an environment variable names.
 
         Raises:
-            ValueError: They do not name the command `worker`.
+            ImproperlyConfigured: The variable is not set, and *silent* is false.
         """
-        given = sys.argv if argv is None else argv
-        if "worker" not in given:
-            raise ValueError(
-                "The worker sub-command must be specified in argv.\n"
-                "Use app.start() to programmatically start other commands."
-            )
-        self.start(argv=given)
+        module_name = os.environ.get(variable_name)
+        if module_name:
+            return self.config_from_object(module_name, silent=silent, force=force)
+        if silent:
+            return False
+        raise ImproperlyConfigured(
+            f"The environment variable {variable_name!r} is not set, and as such the configuration could not be loaded."
+            f' Please set it to a module of settings, as in {variable_name}="proj.celeryconfig"'
+        )
 
-    def setup_security(self, allowed_serializers: Any = None, *args: Any, **kwargs: Any) -> None:
+    def config_from_cmdline(self, argv: list[str], namespace: str = "celery") -> None:
+        """Take settings from a command line's `key=value`."""
+        self.conf.update(self.loader.cmdline_config_parser(argv, namespace))
+
+    def either(self, default_key: str, *defaults: Any) -> Any:
+        """The first default that is not None, else the setting."""
+        given = first(None, defaults)
+        return self.conf.get(default_key) if given is None else given
+
+    def add_periodic_task(
+        self, schedule: Any, sig: Any, args: Any = (), kwargs: Any = (), name: str | None = None, **opts: Any
+    ) -> str:
         """
-        Take messages in no serializer but JSON and those that are allowed; for all apps of the process.
+        Have beat send *sig* by *schedule*.
+
+        Args:
+            name: Of the entry; else the signature's text, so that the same one twice is one entry.
+
+        Returns:
+            The entry's name.
+        """
+        key, entry = configuring.periodic_entry(self, schedule, sig, args, kwargs, name, opts)
+        if self.configured:
+            configuring.put_periodic_task(self, key, entry, name)
+        else:
+            self._pending_periodic_tasks.append((key, entry, name))
+        return key
+
+    def autodiscover_tasks(self, packages: Any = None, related_name: str | None = "tasks", force: bool = False) -> Any:
+        """
+        Import `<package>.<related_name>` of each package when a worker starts, or when default modules are imported.
+
+        Args:
+            packages: A list, or a function that returns one; else Django's INSTALLED_APPS.
+            related_name: None imports the packages themselves.
+            force: Import now.
+        """
+        if force:
+            return self._autodiscover_tasks(packages, related_name)
+
+        def discover(**_: Any) -> Any:
+            return self._autodiscover_tasks(packages, related_name)
+
+        return signals.import_modules.connect(discover, weak=False, sender=self)
+
+    def _autodiscover_tasks(self, packages: Any, related_name: str | None, **kwargs: Any) -> Any:
+        if packages:
+            return self._autodiscover_tasks_from_names(packages, related_name)
+        return self._autodiscover_tasks_from_fixups(related_name)
+
+    def _autodiscover_tasks_from_names(self, packages: Any, related_name: str | None) -> Any:
+        return self.loader.autodiscover_tasks(packages() if callable(packages) else packages, related_name)
+
+    def _autodiscover_tasks_from_fixups(self, related_name: str | None) -> Any:
+        packages = [
+            package
+            for fixup in self._fixups
+            if hasattr(fixup, "autodiscover_tasks")
+            for package in fixup.autodiscover_tasks()
+        ]
+        return self._autodiscover_tasks_from_names(packages, related_name=related_name)
+
+    @cached_property
+    def loader(self) -> Any:
+        """Reads settings and imports modules."""
+        return get_loader_cls(self.loader_cls)(app=self)
+
+    @cached_property
+    def annotations(self) -> Any:
+        """`task_annotations`, expanded."""
+        from sidekiq_celery._config.annotations import prepare
+
+        return prepare(self.conf.task_annotations)
+
+    @cached_property
+    def timezone(self) -> Any:
+        """That of the settings; else UTC, or the machine's where `enable_utc` is off."""
+        wanted = self.conf.timezone
+        if wanted:
+            return timezone.get_timezone(wanted)
+        return timezone.utc if self.conf.enable_utc else timezone.local
+
+    def uses_utc_timezone(self) -> bool:
+        """Whether the app's time is UTC."""
+        return bool(self.timezone == timezone.utc)
+
+    def now(self) -> datetime:
+        """The time in the app's time zone."""
+        return datetime.now(self.timezone)
+
+    # ---- tasks, and classes that are bound to the app
+
+    @overload
+    def task(self, fun: Callable[Concatenate[Any, P], T], /, *, bind: Literal[True], **opts: Any) -> "Task[P, T]": ...
+    @overload
+    def task(self, fun: Callable[P, T], /, **opts: Any) -> "Task[P, T]": ...
+    @overload
+    def task(self, /, *, pydantic: Literal[True], **opts: Any) -> "Callable[[Callable[..., Any]], TaskOfClass]": ...
+    @overload
+    def task(
+        self, /, *, bind: Literal[True], base: type[Any], **opts: Any
+    ) -> "Callable[[Callable[Concatenate[Any, P], T]], TaskOfClass[P, T]]": ...
+    @overload
+    def task(self, /, *, base: type[Any], **opts: Any) -> "Callable[[Callable[P, T]], TaskOfClass[P, T]]": ...
+    @overload
+    def task(
+        self, /, *, bind: Literal[True], **opts: Any
+    ) -> "Callable[[Callable[Concatenate[Any, P], T]], Task[P, T]]": ...
+    @overload
+    def task(self, /, **opts: Any) -> "Callable[[Callable[P, T]], Task[P, T]]": ...
+    def task(self, /, *args: Any, **opts: Any) -> Any:
+        """
+        Make a task of a function; also as a decorator with options, which become its attributes.
+
+        Returns:
+            A stand-in; the task is made when the app is finalized, or when it is first used.
+        """
+        if len(args) == 1 and callable(args[0]):
+            return self._decorate(args[0], **opts)
+        if len(args) == 1:
+            raise TypeError("argument 1 to @task() must be a callable")
+        if args:
+            raise TypeError(f"@task() takes exactly 1 argument ({len(args) + len(opts)} given)")
+        return lambda fun: self._decorate(fun, **opts)
+
+    def _decorate(
+        self, fun: Callable[..., Any], shared: bool = True, filter: Any = None, lazy: bool = True, **opts: Any
+    ) -> Any:
+        if shared:
+            # Apps that are made later have the task as well.
+            _state.connect_on_app_finalize(lambda app: app._task_from_fun(fun, **opts))
+        task: Any
+        if not lazy or self.finalized:
+            task = self._task_from_fun(fun, **opts)
+        else:
+            task = PromiseProxy(self._task_from_fun, (fun,), opts, __doc__=fun.__doc__)
+            self._pending.append(task)
+        return filter(task) if filter else task
+
+    def type_checker(self, fun: Callable[..., Any], bound: bool = False) -> Any:
+        """What checks the arguments of calls of *fun*."""
+        return task_making.type_checker(fun, bound)
+
+    def _task_from_fun(self, fun: Callable[..., Any], name: str | None = None, **options: Any) -> Any:
+        return task_making.make_task(self, fun, name, **options)
+
+    def register_task(self, task: Any, **options: Any) -> Any:
+        """Register a task that is a class or an instance."""
+        return task_making.register_class(self, task, options)
+
+    def gen_task_name(self, name: str, module: str) -> str:
+        """The name of a task that is given none."""
+        return gen_task_name(self, name, module)
+
+    def finalize(self, auto: bool = False) -> None:
+        """
+        Make all tasks that were decorated, and those that every app has.
 
         Raises:
-            ImproperlyConfigured: Messages are to be signed.
+            RuntimeError: *auto* is true and the app is not to finalize itself.
         """
-        from kombu.serialization import disable_insecure_serializers
+        with self._finalize_mutex:
+            if self.finalized:
+                return
+            if auto and not self.autofinalize:
+                raise RuntimeError("Contract breach: app not finalized")
+            self.finalized = True
+            _state._announce_app_finalized(self)
+            while self._pending:
+                maybe_evaluate(self._pending.popleft())
+            for task in self._tasks.values():
+                task.bind(self)
+            self.on_after_finalize.send(sender=self)
 
-        if args or kwargs or self.conf.task_serializer == "auth":
-            raise ImproperlyConfigured(
-                "messages cannot be signed here (serializer 'auth'); protect Redis by TLS and users of its own instead"
-            )
-        disable_insecure_serializers(allowed_serializers)
+    @cached_property
+    def tasks(self) -> Any:
+        """The tasks by name; finalizes the app."""
+        self.finalize(auto=True)
+        return self._tasks
 
+    def create_task_cls(self) -> Any:
+        """A class of tasks that are bound to this app."""
+        return self.subclass_with_self(self.task_cls, name="Task", attribute="_app", keep_reduce=True, abstract=True)
+
+    def subclass_with_self(
+        self,
+        Class: Any,
+        name: str | None = None,
+        attribute: str = "app",
+        reverse: str | None = None,
+        keep_reduce: bool = False,
+        **kw: Any,
+    ) -> Any:
+        """
+        A subclass of *Class* whose *attribute* is this app.
+
+        Args:
+            Class: A class, or its name.
+            name: Of the subclass.
+            reverse: By which attribute of an app it is found again when an instance was pickled.
+            keep_reduce: Instances are pickled as *Class* says.
+        """
+        base = symbol_by_name(Class)
+        found_as = reverse or base.__name__
+
+        def __reduce__(instance: Any) -> Any:
+            return _unpickle_appattr, (found_as, instance.__reduce_args__())
+
+        attributes = {attribute: self, "__module__": base.__module__, "__doc__": base.__doc__, **kw}
+        if not keep_reduce:
+            attributes["__reduce__"] = __reduce__
+        return type(name or base.__name__, (base,), attributes)
+
+    @cached_property
+    def Task(self) -> Any:
+        """What this app's tasks derive from."""
+        return self.create_task_cls()
+
+    @cached_property
+    def AsyncResult(self) -> Any:
+        """Handles of results."""
+        return self.subclass_with_self("sidekiq_celery.result:AsyncResult")
+
+    @cached_property
+    def ResultSet(self) -> Any:
+        """Several results."""
+        return self.subclass_with_self("sidekiq_celery.result:ResultSet")
+
+    @cached_property
+    def GroupResult(self) -> Any:
+        """The results of a group."""
+        return self.subclass_with_self("sidekiq_celery.result:GroupResult")
+
+    @cached_property
+    def Worker(self) -> Any:
+        """The worker as a program."""
+        return self.subclass_with_self("sidekiq_celery.apps.worker:Worker")
+
+    @cached_property
+    def WorkController(self) -> Any:
+        """The worker as a part of one."""
+        return self.subclass_with_self("sidekiq_celery.worker:WorkController")
+
+    @cached_property
+    def Beat(self) -> Any:
+        """Beat as a program."""
+        return self.subclass_with_self("sidekiq_celery.apps.beat:Beat")
+
+    @property
+    def current_task(self) -> Any:
+        """The task that is being called here, or None."""
+        return _state.get_current_task()
+
+    @property
+    def current_worker_task(self) -> Any:
+        """The task that a worker runs here, or None."""
+        return _state.get_current_worker_task()
+
+    # ---- sending, connections, the parts of the app
     def send_task(
         self,
         name: str,
@@ -129,48 +588,47 @@ class Celery(AppTasks):
         Raises:
             TypeError: *name* is no text.
         """
-        from sidekiq_celery._send import plain_calls, publish
+        # Not the module from its package: at each call that costs a microsecond, which is 2 % of `delay()`.
+        from sidekiq_celery._send.plain_calls import send
 
         omitted = {"expires": expires, "time_limit": time_limit, "soft_time_limit": soft_time_limit}
         options |= {key: value for key, value in omitted.items() if value is not _OMITTED}
-        is_special = countdown or eta or link or link_error or shadow or retries or replaced_task_nesting
-        if task_type is not None and not (is_special or router or route_name):
-            place = plain_calls.Place(task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to)
-            how = plain_calls.Manner(result_cls, producer or publisher, add_to_parent)
-            sent = plain_calls.send(self, task_type, args, kwargs, place, options, how)
-            if sent is not None:
-                return sent
-        if not isinstance(name, str):
-            raise TypeError(f"send_task takes the name of a task, as in 'shop.tasks.pay', and was given {name!r}")
-        return publish.send_task(
-            self,
+        message: dict[str, Any] = {}
+        if countdown or eta or link or link_error or shadow or retries or replaced_task_nesting:
+            message = {
+                "countdown": countdown,
+                "eta": eta,
+                "callbacks": maybe_list(link),
+                "errbacks": maybe_list(link_error),
+                "shadow": shadow,
+                "retries": retries,
+                "replaced_task_nesting": replaced_task_nesting,
+            }
+        position = WorkflowPosition(task_id, group_id, group_index, root_id, parent_id, chord, chain, reply_to)
+        producer = producer or publisher
+        call = Call(
             name,
             args,
             kwargs,
-            countdown=countdown,
-            eta=eta,
-            task_id=task_id,
-            producer=producer or publisher,
-            connection=connection,
-            router=router,
-            result_cls=result_cls,
-            link=link,
-            link_error=link_error,
-            add_to_parent=add_to_parent,
-            group_id=group_id,
-            group_index=group_index,
-            retries=retries,
-            chord=chord,
-            reply_to=reply_to,
-            root_id=root_id,
-            parent_id=parent_id,
-            route_name=route_name,
-            shadow=shadow,
-            chain=chain,
-            task_type=task_type,
-            replaced_task_nesting=replaced_task_nesting,
-            **options,
+            task_type,
+            position,
+            options,
+            message,
+            result_cls,
+            producer,
+            add_to_parent,
+            route_name,
+            router,
         )
+        if task_type is not None and not (message or router or route_name):
+            sent = send(self, call)
+            if sent is not None:
+                return sent
+        from sidekiq_celery._send import publish
+
+        if not isinstance(name, str):
+            raise TypeError(f"send_task takes the name of a task, as in 'shop.tasks.pay', and was given {name!r}")
+        return publish.send_task(self, call)
 
     # By which `steps` sees whether a program or package has put something in its place.
     _own_send_task = send_task
@@ -318,6 +776,89 @@ class Celery(AppTasks):
         return self.amqp.queues.select(queues)
 
     __class_getitem__: Any = classmethod(GenericAlias)
+
+    # ---- programs
+
+    # By its name, as the parts of an app are: the command line knows apps.
+    _command_line: Any = "sidekiq_celery.bin.celery:celery"
+
+    def start(self, argv: list[str] | None = None) -> Any:
+        """Run the command line with *argv*, else the process's own; returns its exit code."""
+        from click.exceptions import Exit
+
+        celery: Any = symbol_by_name(self._command_line)
+        app_option = celery.params[0]
+        app_option.default = self
+        try:
+            return celery.main(args=sys.argv if argv is None else argv, standalone_mode=False)
+        except Exit as stopped:
+            return stopped.exit_code
+        finally:
+            app_option.default = None
+
+    def worker_main(self, argv: list[str] | None = None) -> None:
+        """
+        Run a worker with *argv*, else the process's own arguments.
+
+        Raises:
+            ValueError: They do not name the command `worker`.
+        """
+        given = sys.argv if argv is None else argv
+        if "worker" not in given:
+            raise ValueError(
+                "The worker sub-command must be specified in argv.\n"
+                "Use app.start() to programmatically start other commands."
+            )
+        self.start(argv=given)
+
+    def setup_security(self, allowed_serializers: Any = None, *args: Any, **kwargs: Any) -> None:
+        """
+        Take messages in no serializer but JSON and those that are allowed; for all apps of the process.
+
+        Raises:
+            ImproperlyConfigured: Messages are to be signed.
+        """
+        from kombu.serialization import disable_insecure_serializers
+
+        if args or kwargs or self.conf.task_serializer == "auth":
+            raise ImproperlyConfigured(
+                "messages cannot be signed here (serializer 'auth'); protect Redis by TLS and users of its own instead"
+            )
+        disable_insecure_serializers(allowed_serializers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {appstr(self)}>"
+
+    def _another(self, main: str, changes: dict[str, Any]) -> "Celery":
+        """An app of its own with these settings; it does not become current."""
+        return Celery(main, set_as_current=False, changes=changes)
+
+    def __reduce__(self) -> Any:
+        return _unpickle_app_v2, (type(self), self.__reduce_keys__())
+
+    def __reduce_keys__(self) -> Mapping[str, Any]:
+        """The arguments with which a pickled app is made again."""
+        return {
+            "main": self.main,
+            "changes": self.conf.changes if self.configured else self._preconf,
+            "loader": self.loader_cls,
+            "backend": self.backend_cls,
+            "amqp": self.amqp_cls,
+            "events": self.events_cls,
+            "log": self.log_cls,
+            "control": self.control_cls,
+            "fixups": self.fixups,
+            "config_source": self._config_source,
+            "config_source_silent": self._config_source_silent,
+            "task_cls": self.task_cls,
+            "namespace": self.namespace,
+        }
 
 
 App = Celery

@@ -1,11 +1,17 @@
-"""Tasks that every app has."""
+"""Tasks that every app has, and the kinds of signatures that they run."""
 
 from typing import Any
 
 from sidekiq_celery._state import connect_on_app_finalize
+from sidekiq_celery._workflow import kinds
 from sidekiq_celery.contract import App
 
 __all__ = ()
+
+
+@kinds.load_by
+def _load_canvas() -> None:
+    from sidekiq_celery import canvas  # noqa: F401 - each kind enters itself
 
 
 @connect_on_app_finalize

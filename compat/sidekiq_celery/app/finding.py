@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from sidekiq_celery import _state
 from sidekiq_celery.utils.imports import import_from_cwd, symbol_by_name
 
 __all__ = ("find_app",)
@@ -44,8 +45,6 @@ def _named_in(app: str, imp: Callable[..., Any]) -> Any:
 
 
 def _app_in(module: ModuleType, name: str, by_name: Callable[..., Any], imp: Callable[..., Any]) -> Any:
-    from sidekiq_celery.app.base import Celery
-
     for attribute in ("app", "celery"):
         found = getattr(module, attribute, None)
         if found is not None and not isinstance(found, ModuleType):
@@ -57,7 +56,7 @@ def _app_in(module: ModuleType, name: str, by_name: Callable[..., Any], imp: Cal
             if error.name != f"{name}.celery":
                 raise
     for suspect in vars(module).values():
-        if isinstance(suspect, Celery):
+        if isinstance(suspect, _state.AppType):
             return suspect
     raise AttributeError(
         f"module {name!r} has no app: neither `app` nor `celery` in it is one; name it, as in {name}:my_app"

@@ -478,7 +478,7 @@ class Task(TaskOptions, TaskHooks, Generic[P, R_co]):
         if run is None:
             sig.delay()
         else:
-            run.gather(sig.delay)
+            run.buffer(sig.delay)
         raise Ignore("Replaced by new task")
 
     # ---- the request

@@ -4,7 +4,7 @@ from sidekiq_celery._config.censoring import filter_hidden_settings, sanitize_ur
 from sidekiq_celery._config.settings import Settings, detect_settings
 from sidekiq_celery._config.settings import new_key_to_old as _new_key_to_old
 from sidekiq_celery._config.settings import old_key_to_new as _old_key_to_new
-from sidekiq_celery.app.app_state import _unpickle_app_v2
+from sidekiq_celery.app.base import _unpickle_app_v2
 from sidekiq_celery.app.bug_report import appstr, bugreport
 from sidekiq_celery.app.finding import find_app
 

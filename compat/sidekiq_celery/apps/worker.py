@@ -5,8 +5,9 @@ import platform
 import sys
 from typing import Any
 
-from sidekiq_celery import VERSION_BANNER, signals
+from sidekiq_celery import signals
 from sidekiq_celery._send.clients import client_of
+from sidekiq_celery._version import VERSION_BANNER
 from sidekiq_celery.worker import WorkController
 from sidekiq_py.extension import place
 

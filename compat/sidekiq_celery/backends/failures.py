@@ -108,7 +108,7 @@ def _made(name: str, module: str | None, message: Any) -> BaseException:
 def _found(name: str, module: str | None) -> Any:
     """What *module* has under *name*, which may be that of a class within a class; else a new class."""
     if module is None:
-        return create_exception_cls(name, "sidekiq_celery.backends.base")
+        return create_exception_cls(name, f"{__package__}.base")
     own = _OWN_MODULE if module == _CELERYS_MODULE or (module == _BILLIARDS_MODULE and name in _BILLIARDS) else module
     try:
         found: Any = sys.modules[own]

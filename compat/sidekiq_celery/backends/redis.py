@@ -9,6 +9,7 @@ Source: Celery 5.7.0, `celery.backends.redis`.
 """
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -33,6 +34,14 @@ T = TypeVar("T")
 # How json writes what is stored of a task that succeeded: the state is the first field.
 _SUCCEEDED = '{"status": "SUCCESS"'
 _MGET_SLICE = 1000
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class _ResultPool(Pool):
@@ -233,6 +242,21 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         for start in range(0, len(wanted), _MGET_SLICE):
             found += self._pool.command("MGET", *wanted[start : start + _MGET_SLICE])
         return found
+
+    def scan_task_ids(self, cursor: int, count: int) -> tuple[int, list[str]]:
+        """
+        One round of SCAN: ids of tasks of which a result is stored, in no order.
+
+        Args:
+            cursor: 0 to begin.
+            count: How many keys Redis looks at.
+
+        Returns:
+            The next cursor, 0 at the end; and the ids.
+        """
+        pattern = re.sub(rb"[*?\[\]\\]", rb"\\\g<0>", self.task_keyprefix) + b"*"
+        following, found = self._pool.command("SCAN", cursor, "MATCH", pattern, "COUNT", count)
+        return int(following), [self._strip_prefix(key) for key in found if _is_text(key)]
 
     def delete(self, key: Any) -> Any:
         """Remove *key*."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sidekiq_celery import VERSION_BANNER, __version__
+from sidekiq_celery._version import VERSION_BANNER, __version__
 from sidekiq_celery.app.finding import find_app
 from sidekiq_celery.bin.absent import Commands
 from sidekiq_celery.bin.base import CLIContext

@@ -205,11 +205,11 @@ def _teller(ctx: click.Context, *, shows_reply: bool) -> Callable[[dict[str, Any
     def tell(replies: dict[str, Any]) -> None:
         node, reply = next(iter(replies.items()))
         is_error = isinstance(reply, dict) and "error" in reply and "ok" not in reply
-        verdict = (
+        summary = (
             context.style("ERROR", fg="red", bold=True) if is_error else context.style("OK", fg="green", bold=True)
         )
         arrow = "" if context.quiet else f"{context.style('->', fg='white', bold=True)} "
-        context.echo(f"{arrow} {context.style(f'{node}: ', fg='cyan', bold=True)}{verdict}")
+        context.echo(f"{arrow} {context.style(f'{node}: ', fg='cyan', bold=True)}{summary}")
         if shows_reply:
             context.echo(indent(_pretty(reply), 4))
 

@@ -54,6 +54,9 @@ def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @click.option("--max-tasks-per-child", type=int, help="A child is replaced after so many tasks (prefork).")
 @click.option("--max-memory-per-child", type=int, help="A child is replaced that holds more KiB (prefork).")
 @click.option("--autoscale", type=_Autoscale(), help="The most and the least processes, or threads, at once.")
+@click.option(
+    "--probe-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer /live, /ready and /metrics there."
+)
 @click.option("--purge", "--discard", is_flag=True, help="Empty its queues first.")
 @click.option("-B", "--beat", is_flag=True, help="Run beat, too.")
 @click.option("-s", "--schedule-filename", "--schedule", help="Of beat.")

@@ -9,22 +9,20 @@ import json
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send import flow_store
 from sidekiq_celery._wire.chord_part import is_part
 from sidekiq_celery._wire.json_values import to_plain, with_bare_floats
 from sidekiq_celery._wire.message import shown
-from sidekiq_celery._wire.payload import EMBEDS, marks_of
+from sidekiq_celery._wire.payload import EMBEDS, task_headers_of
 from sidekiq_celery.bridge.envelope import Envelope
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_py import payloads
 from sidekiq_py.errors import PayloadError
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("NO_TASK", "Backward")
 
@@ -47,7 +45,7 @@ class Backward:
         layout: How the destination keeps its queues, where it is a Redis.
     """
 
-    def __init__(self, app: "Celery", renames: Mapping[str, str], layout: CeleryLayout) -> None:
+    def __init__(self, app: App, renames: Mapping[str, str], layout: CeleryLayout) -> None:
         self._app = app
         self._renames = renames
         self._layout = layout
@@ -57,54 +55,69 @@ class Backward:
         """What becomes of a job."""
         try:
             payload = payloads.parse_job(found.text)
-            marks = marks_of(payload)
+            task_headers = task_headers_of(payload)
         except (PayloadError, InvalidTaskError, RecursionError):
             return Left(NO_TASK)
-        if not marks and payload["class"] not in self._tasks:
+        if not task_headers and payload["class"] not in self._tasks:
             return Left(NO_TASK)
-        if payload["class"] in _OURS or "chord" in marks or "report" in marks or "message" in marks:
+        if (
+            payload["class"] in _OURS
+            or "chord" in task_headers
+            or "report" in task_headers
+            or "message" in task_headers
+        ):
             return Left(OURS)
-        chain = self._chain(marks)
+        chain = self._chain(task_headers)
         if chain is None:
             return Left(OURS)
-        if "body" in marks:
-            return self._sealed(payload, marks, chain, found)
-        return self._open(payload, marks, chain, found)
+        if "body" in task_headers:
+            return self._sealed(payload, task_headers, chain, found)
+        return self._open(payload, task_headers, chain, found)
 
-    def _chain(self, marks: Mapping[str, Any]) -> list[Any] | None:
+    def _chain(self, task_headers: Mapping[str, Any]) -> list[Any] | None:
         """The rest of a chain as Celery keeps it, the next step last; None if Celery could not finish it."""
-        place = marks.get("flow")
-        steps = list(flow_store.walk(self._app, [place] if place else marks.get("chain")))
+        place = task_headers.get("flow")
+        steps = list(flow_store.walk(self._app, [place] if place else task_headers.get("chain")))
         if place and not steps:
             return None
         if any(is_part((step.get("options") or {}).get("chord")) for step in steps):
             return None
         return [to_plain(step) for step in reversed(steps)]
 
-    def _sealed(self, payload: Mapping[str, Any], marks: Mapping[str, Any], chain: Sequence[Any], found: Found) -> Fate:
-        if not marks.get(EMBEDS) or chain or any(marks.get(key) for key in _EMBEDDED):
+    def _sealed(
+        self, payload: Mapping[str, Any], task_headers: Mapping[str, Any], chain: Sequence[Any], found: Found
+    ) -> Fate:
+        if not task_headers.get(EMBEDS) or chain or any(task_headers.get(key) for key in _EMBEDDED):
             return Left(SEALED)
-        headers = self._headers(payload, marks, found, "", "")
-        if marks.get("compression"):
-            headers["compression"] = marks["compression"]
+        headers = self._headers(payload, task_headers, found, "", "")
+        if task_headers.get("compression"):
+            headers["compression"] = task_headers["compression"]
         return self._moved(
-            headers, payload, marks, found, b64decode(marks["body"]), marks["content_type"], marks["content_encoding"]
+            headers,
+            payload,
+            task_headers,
+            found,
+            b64decode(task_headers["body"]),
+            task_headers["content_type"],
+            task_headers["content_encoding"],
         )
 
-    def _open(self, payload: Mapping[str, Any], marks: Mapping[str, Any], chain: Sequence[Any], found: Found) -> Fate:
+    def _open(
+        self, payload: Mapping[str, Any], task_headers: Mapping[str, Any], chain: Sequence[Any], found: Found
+    ) -> Fate:
         args: list[Any] = with_bare_floats(payloads.args_of(payload))
         kwargs: Any = {}
-        if marks.get("kw"):
+        if task_headers.get("kw"):
             *args, kwargs = args or [None]
         if not isinstance(kwargs, dict):
             return Left(SEALED)
-        embedded = {**{key: marks.get(key) for key in _EMBEDDED}, "chain": list(chain) or None, "chord": None}
+        embedded = {**{key: task_headers.get(key) for key in _EMBEDDED}, "chain": list(chain) or None, "chord": None}
         body = json.dumps([args, kwargs, embedded]).encode()
-        headers = self._headers(payload, marks, found, shown(tuple(args)), shown(kwargs))
-        return self._moved(headers, payload, marks, found, body, "application/json", "utf-8")
+        headers = self._headers(payload, task_headers, found, shown(tuple(args)), shown(kwargs))
+        return self._moved(headers, payload, task_headers, found, body, "application/json", "utf-8")
 
     def _headers(
-        self, payload: Mapping[str, Any], marks: Mapping[str, Any], found: Found, args: str, kwargs: str
+        self, payload: Mapping[str, Any], task_headers: Mapping[str, Any], found: Found, args: str, kwargs: str
     ) -> dict[str, Any]:
         task_id = payload.get("jid")
         task = self._app._tasks.get(payload["class"])
@@ -112,34 +125,34 @@ class Backward:
             "lang": "py",
             "task": payload["class"],
             "id": task_id,
-            **{key: marks.get(key) for key in _SAME_NAME},
-            "eta": marks.get("eta") if found.due is None else datetime.fromtimestamp(found.due, UTC).isoformat(),
-            "retries": marks.get("retries", 0),
-            "timelimit": marks.get("timelimit", [None, None]),
-            "root_id": marks.get("root_id", task_id),
-            "argsrepr": marks.get("argsrepr", args),
-            "kwargsrepr": marks.get("kwargsrepr", kwargs),
-            "ignore_result": marks.get("ignore_result", bool(getattr(task, "ignore_result", False))),
-            "replaced_task_nesting": marks.get("replaced_task_nesting", 0),
-            **(marks.get("headers") or {}),
+            **{key: task_headers.get(key) for key in _SAME_NAME},
+            "eta": task_headers.get("eta") if found.due is None else datetime.fromtimestamp(found.due, UTC).isoformat(),
+            "retries": task_headers.get("retries", 0),
+            "timelimit": task_headers.get("timelimit", [None, None]),
+            "root_id": task_headers.get("root_id", task_id),
+            "argsrepr": task_headers.get("argsrepr", args),
+            "kwargsrepr": task_headers.get("kwargsrepr", kwargs),
+            "ignore_result": task_headers.get("ignore_result", bool(getattr(task, "ignore_result", False))),
+            "replaced_task_nesting": task_headers.get("replaced_task_nesting", 0),
+            **(task_headers.get("headers") or {}),
         }
 
     def _moved(
         self,
         headers: dict[str, Any],
         payload: Mapping[str, Any],
-        marks: Mapping[str, Any],
+        task_headers: Mapping[str, Any],
         found: Found,
         body: bytes,
         content_type: str,
         content_encoding: str,
     ) -> Moved:
         queue = self._renames.get(found.queue, found.queue)
-        priority = marks.get("priority") or 0
+        priority = task_headers.get("priority") or 0
         properties = {
-            **(marks.get("properties") or {}),
-            "correlation_id": marks.get("correlation_id", payload.get("jid")),
-            "reply_to": marks.get("reply_to", ""),
+            **(task_headers.get("properties") or {}),
+            "correlation_id": task_headers.get("correlation_id", payload.get("jid")),
+            "reply_to": task_headers.get("reply_to", ""),
             "priority": priority,
         }
         envelope = Envelope(headers, properties, content_type, content_encoding, body)

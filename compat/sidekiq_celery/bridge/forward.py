@@ -13,22 +13,20 @@ import time
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send.clients import pushing_client
 from sidekiq_celery._send.items import item_of_message
 from sidekiq_celery._wire.message import TaskMessage
-from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, marks_of_message, sealed
+from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, sealed, task_headers_of_message
 from sidekiq_celery.bridge.envelope import Envelope, read_json
 from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py import Client, payloads
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
 from sidekiq_py.payloads import keys, record_failure
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("CHORD", "MAYBE_CHORD", "SEALED", "UNREADABLE_TASK", "Forward")
 
@@ -68,7 +66,7 @@ class Forward:
         client: Whose dialect of Sidekiq is written; by default the app's.
     """
 
-    def __init__(self, app: "Celery", renames: Mapping[str, str], client: Client | None = None) -> None:
+    def __init__(self, app: App, renames: Mapping[str, str], client: Client | None = None) -> None:
         self._app = app
         self._renames = renames
         self._client = client or pushing_client(app)
@@ -126,10 +124,10 @@ class Forward:
         given = envelope.properties
         properties = {key: value for key, value in given.items() if key not in _PROPERTIES_OF_THE_DELIVERY}
         message = TaskMessage(dict(headers), properties, ((), {}, dict(embedded)), None)
-        marks = marks_of_message(message, getattr(task, "ignore_result", None))
+        task_headers = task_headers_of_message(message, getattr(task, "ignore_result", None))
         item = item_of_message(app, headers["task"], message, queue, task)
-        if marks:
-            item[KEY] = marks
+        if task_headers:
+            item[KEY] = task_headers
         return item
 
     def _moved(self, item: dict[str, Any], envelope: Envelope, note: str) -> Fate:
@@ -236,6 +234,6 @@ def _check(headers: Mapping[str, Any], args: Any, kwargs: Any, embedded: Any) ->
 def _seal(item: dict[str, Any], envelope: Envelope) -> str:
     """Pass the body along as it is; what the summary says of that."""
     compression = envelope.headers.get("compression")
-    marks = sealed(envelope.body, envelope.content_type, envelope.content_encoding, compression)
-    item[KEY] = {**item.get(KEY, {}), **marks, EMBEDS: True}
+    task_headers = sealed(envelope.body, envelope.content_type, envelope.content_encoding, compression)
+    item[KEY] = {**item.get(KEY, {}), **task_headers, EMBEDS: True}
     return f"passed along unopened: {envelope.content_type}" + (f" ({compression})" if compression else "")

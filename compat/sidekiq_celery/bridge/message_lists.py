@@ -17,7 +17,7 @@ from sidekiq_py import payloads
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.extension import Pool
 
-__all__ = ("JobSet", "MessageList", "Place", "Side", "Unacked", "Window")
+__all__ = ("JobSet", "MessageList", "MessageStore", "Side", "Unacked", "Window")
 
 WINDOW_MESSAGES = 500
 WINDOW_BYTES = 8 * 1024 * 1024
@@ -42,7 +42,7 @@ class Side(NamedTuple):
         return self.prefix + name
 
 
-class Place(Protocol):
+class MessageStore(Protocol):
     """One key, or pair of keys, with messages."""
 
     def read(self, behind: int) -> Window:

@@ -7,14 +7,12 @@ message for each time that a bridge dies.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.transfer import ALIVE_SECONDS, Claim, Claims, Item, TooLateError
+from sidekiq_celery.contract import App
 from sidekiq_py.extension import monotonic
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("Publishing",)
 
@@ -29,7 +27,7 @@ class Publishing:
         claims: At the source.
     """
 
-    def __init__(self, app: "Celery", connect: Callable[[], Any], claims: Claims) -> None:
+    def __init__(self, app: App, connect: Callable[[], Any], claims: Claims) -> None:
         self._app = app
         self._connect = connect
         self._claims = claims

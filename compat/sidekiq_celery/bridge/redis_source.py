@@ -5,7 +5,7 @@ from typing import Protocol
 
 from sidekiq_celery.bridge.fates import Found, Judge, Left, Moved, TooLarge
 from sidekiq_celery.bridge.ledger import Ledger
-from sidekiq_celery.bridge.message_lists import WINDOW_MESSAGES, Place
+from sidekiq_celery.bridge.message_lists import WINDOW_MESSAGES, MessageStore
 from sidekiq_celery.bridge.transfer import Claim, Claims, Item, TooLateError, Transfer
 from sidekiq_py.extension import monotonic
 
@@ -37,10 +37,10 @@ class Finisher(Protocol):
 
 class RedisRoute:
     """
-    Looks through places again and again.
+    Looks through stores again and again.
 
     Args:
-        places: In the order in which they are looked through.
+        stores: In the order in which they are looked through.
         claims: What bridges that are no more have left behind, and `finisher` brings over; None within one Redis.
         is_once: Look for claims each time, as there may be no later one.
         is_dry: Only count.
@@ -48,7 +48,7 @@ class RedisRoute:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        stores: Sequence[MessageStore],
         judge: Judge,
         transfer: Transfer,
         *,
@@ -58,7 +58,7 @@ class RedisRoute:
         is_once: bool = False,
         is_dry: bool = False,
     ) -> None:
-        self._places = places
+        self._stores = stores
         self._judge = judge
         self._transfer = transfer
         self._claims = claims
@@ -69,13 +69,13 @@ class RedisRoute:
         self._reclaimed_at: float | None = None
 
     def look_through(self, ledger: Ledger, is_stopping: Callable[[], bool]) -> bool:
-        """One look at all places; whether anything was moved, or waits for a claim's time."""
+        """One look at all stores; whether anything was moved, or waits for a claim's time."""
         before = ledger.count_moved
         ledger.left.clear()
         try:
             is_more = self._reclaim(ledger)
-            for place in self._places:
-                self._empty(place, ledger, is_stopping)
+            for store in self._stores:
+                self._empty(store, ledger, is_stopping)
         except TooLateError:
             self._reclaimed_at = None
             return True
@@ -84,11 +84,11 @@ class RedisRoute:
     def close(self) -> None:
         """Connections are kept by their pools."""
 
-    def _empty(self, place: Place, ledger: Ledger, is_stopping: Callable[[], bool]) -> None:
+    def _empty(self, store: MessageStore, ledger: Ledger, is_stopping: Callable[[], bool]) -> None:
         behind, lost = 0, 0
-        place.begin()
+        store.begin()
         while not is_stopping() and lost < _MOST_LOST_WINDOWS:
-            window = place.read(behind)
+            window = store.read(behind)
             if not window:
                 return
             before = ledger.count_moved

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sidekiq_celery._config.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
 from sidekiq_celery._wire.priorities import base_queue, priority_queues
@@ -14,16 +14,14 @@ from sidekiq_celery.bridge.fates import Judge
 from sidekiq_celery.bridge.forward import Forward
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
-from sidekiq_celery.bridge.message_lists import JobSet, MessageList, Place, Side, Unacked
+from sidekiq_celery.bridge.message_lists import JobSet, MessageList, MessageStore, Side, Unacked
 from sidekiq_celery.bridge.redis_source import Finisher, RedisRoute
 from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claims, Transfer, WithinRedis
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import Pool, RedisSettings, monotonic
 from sidekiq_py.payloads import keys
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("Bridge", "BridgePlan", "is_redis")
 
@@ -97,7 +95,7 @@ class Bridge:
         app: Whose broker has Sidekiq's queues.
     """
 
-    def __init__(self, app: "Celery", plan: BridgePlan) -> None:
+    def __init__(self, app: App, plan: BridgePlan) -> None:
         self.ledger = Ledger()
         self._app = app
         self._plan = plan
@@ -207,14 +205,14 @@ class Bridge:
         plan, sidekiq = self._plan, self._sidekiq_side()
         judge: Judge = self._backward() if plan.is_reverse else Forward(self._app, plan.renames).judge
         source, target = (sidekiq, celery) if plan.is_reverse else (celery, sidekiq)
-        places = self._sidekiq_places(sidekiq) if plan.is_reverse else self._celery_places(celery)
+        stores = self._sidekiq_stores(sidekiq) if plan.is_reverse else self._celery_stores(celery)
         probe = target.key(f"sidekiq_py:bridge:probe:{uuid()}")
         if plan.celery_url is None or moves.is_same_server(target.pool, source.pool, probe):
             within = WithinRedis(plan.direction, target._replace(pool=source.pool))
-            return self._route_by(places, judge, within)
+            return self._route_by(stores, judge, within)
         claims = Claims(plan.direction, source)
         across = AcrossServers(plan.direction, claims, target)
-        return self._route_by(places, judge, across, claims, across)
+        return self._route_by(stores, judge, across, claims, across)
 
     def _publishing_route(self) -> Route:
         from sidekiq_celery.bridge.publishing import Publishing
@@ -223,11 +221,11 @@ class Bridge:
         claims = Claims(plan.direction, source)
         publishing = Publishing(self._app, self._connect, claims)
         self._closers.append(publishing.close)
-        return self._route_by(self._sidekiq_places(source), self._backward(), publishing, claims, publishing)
+        return self._route_by(self._sidekiq_stores(source), self._backward(), publishing, claims, publishing)
 
     def _route_by(
         self,
-        places: Sequence[Place],
+        stores: Sequence[MessageStore],
         judge: Judge,
         transfer: Transfer,
         claims: Claims | None = None,
@@ -235,7 +233,7 @@ class Bridge:
     ) -> Route:
         plan = self._plan
         return RedisRoute(
-            places,
+            stores,
             judge,
             transfer,
             claims=claims,
@@ -248,26 +246,26 @@ class Bridge:
     def _backward(self) -> Judge:
         return Backward(self._app, self._plan.renames, self._layout).judge
 
-    def _celery_places(self, side: Side) -> list[Place]:
+    def _celery_stores(self, side: Side) -> list[MessageStore]:
         plan, layout = self._plan, self._layout
-        places: list[Place] = [
+        stores: list[MessageStore] = [
             MessageList(side, side.key(key), queue, plan.most_bytes)
             for queue in plan.queues
             for key in layout.keys(queue)
         ]
         if plan.unacked_after_seconds is not None:
-            places.append(Unacked(side, layout, plan.queues, plan.unacked_after_seconds))
-        return places
+            stores.append(Unacked(side, layout, plan.queues, plan.unacked_after_seconds))
+        return stores
 
-    def _sidekiq_places(self, side: Side) -> list[Place]:
+    def _sidekiq_stores(self, side: Side) -> list[MessageStore]:
         app, plan = self._app, self._plan
-        places: list[Place] = [
+        stores: list[MessageStore] = [
             MessageList(side, side.key(keys.queue(level)), queue, plan.most_bytes)
             for queue in plan.queues
             for level in priority_queues(app, queue)
         ]
         sets = (JobSet(side, name, plan.queues, lambda queue: base_queue(app, queue)) for name in _SETS)
-        return [*places, *sets]
+        return [*stores, *sets]
 
     @property
     def _layout(self) -> CeleryLayout:
@@ -292,14 +290,11 @@ class Bridge:
         is_to_redis = self._plan.celery_url is None or is_redis(self._plan.celery_url)
         return self._celery_side() if self._plan.is_reverse and is_to_redis else self._sidekiq_side()
 
-    def _old_app(self) -> "Celery":
+    def _old_app(self) -> App:
         """Celery's side as an app, which knows how a broker's URL and options are read."""
-        from sidekiq_celery.app.base import Celery
-
         if self._plan.celery_url is None:
             return self._app
-        changes = {"broker_transport_options": dict(self._options)}
-        return Celery("bridge", set_as_current=False, changes=changes)
+        return self._app._another("bridge", {"broker_transport_options": dict(self._options)})
 
     def _connect(self) -> Any:
         """A connection to a broker that is no Redis, which waits for confirmations where the broker gives any."""

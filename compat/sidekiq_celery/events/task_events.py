@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import states
 from sidekiq_celery._send.running_task import RunDetails
+from sidekiq_celery._wire.printed_call import printed_call
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import Reject, Retry, TaskRevokedError
+from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_celery.utils.time import utcoffset
 from sidekiq_py.errors import TerminatedError
+from sidekiq_py.redaction import current
 
 if TYPE_CHECKING:
     from sidekiq_celery.events.outbox import Outbox
@@ -72,13 +75,14 @@ class TaskEvents:
         if not run.plan.task.send_events:
             return
         request = run.request
+        # The wire has no tuples; `delay` gives one.
+        args, kwargs = printed_call(run.plan.task.name, request, tuple(run.args or ()), run.kwargs)
         self._send(
             "task-received",
             run.task_id,
             name=run.plan.task.name,
-            # The wire has no tuples; `delay` gives one.
-            args=request.get("argsrepr") or _shortened(safe_repr(tuple(run.args or ())), _REPR_CHARACTERS),
-            kwargs=request.get("kwargsrepr") or _shortened(safe_repr(run.kwargs), _REPR_CHARACTERS),
+            args=_shortened(args, _REPR_CHARACTERS),
+            kwargs=_shortened(kwargs, _REPR_CHARACTERS),
             root_id=request.root_id,
             parent_id=request.parent_id,
             retries=request.retries or 0,
@@ -102,7 +106,7 @@ class TaskEvents:
         if not task.send_events:
             return
         if run.state == states.SUCCESS:
-            shown = _shortened(safe_repr(value), task.resultrepr_maxsize)
+            shown = _shortened(safe_repr(current().value(value, task.name)), task.resultrepr_maxsize)
             self._send("task-succeeded", run.task_id, result=shown, runtime=run.runtime)
         elif run.state == states.RETRY:
             reason = value.exc if isinstance(value, Retry) else value
@@ -150,7 +154,12 @@ class TaskEvents:
 
 
 def _told_of(error: Any, run: RunDetails) -> dict[str, Any]:
-    return {"exception": safe_repr(error), "traceback": None if run.einfo is None else str(run.einfo.traceback)}
+    einfo = run.einfo
+    if isinstance(error, BaseException):
+        told = current().error(error, {"class": run.plan.task.name})
+        if told is not error:
+            error, einfo = told, ExceptionInfo((type(told), told, told.__traceback__))
+    return {"exception": safe_repr(error), "traceback": None if einfo is None else str(einfo.traceback)}
 
 
 def _why_revoked(reason: Any, error: BaseException | None) -> dict[str, Any]:

@@ -11,20 +11,25 @@ import os
 import sys
 import warnings
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sidekiq_celery import _state, signals
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import FixupWarning
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.app_state import AppState
 
 __all__ = ("DjangoFixup", "fixup")
 
 _TASK_CLASS = "sidekiq_celery.contrib.django.task:DjangoTask"
 
 
-def fixup(app: "AppState", env: str = "DJANGO_SETTINGS_MODULE") -> "DjangoFixup | None":
+class _App(App, Protocol):
+    task_cls: Any
+    _custom_task_cls_used: bool
+
+    def set_default(self) -> None: ...
+
+
+def fixup(app: _App, env: str = "DJANGO_SETTINGS_MODULE") -> "DjangoFixup | None":
     """Adapt *app* to Django, if the variable *env* says that the program is one of Django's."""
     if not os.environ.get(env):
         return None
@@ -43,7 +48,7 @@ class DjangoFixup:
         app: Whose.
     """
 
-    def __init__(self, app: "AppState") -> None:
+    def __init__(self, app: _App) -> None:
         self.app = app
         if _state.default_app is None:
             app.set_default()

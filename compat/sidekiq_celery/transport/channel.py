@@ -249,7 +249,7 @@ class Channel(kombu_redis.Channel):
             # What this refuses would stop the consumer, again and again.
             self.Message(message, channel=self)
         except (PayloadError, InvalidTaskError, ValueError, LookupError, TypeError, AttributeError) as error:
-            self.session.bury(unit, f"it cannot be delivered by kombu: {error}", type(error).__name__)
+            self.session.dead_letter(unit, f"it cannot be delivered by kombu: {error}", type(error).__name__)
             return None
         except RedisError:
             # The rest of a chain could not be read.
@@ -290,7 +290,7 @@ class Channel(kombu_redis.Channel):
         if message is None or "task" not in (message.headers or {}):
             self.session.acknowledge(unit)
         else:
-            self.session.bury(unit, "its consumer has rejected it", "celery.exceptions.Reject")
+            self.session.dead_letter(unit, "its consumer has rejected it", "celery.exceptions.Reject")
 
     def put_last(self, delivery_tag: str) -> None:
         """A delivery goes to the end of its queue."""

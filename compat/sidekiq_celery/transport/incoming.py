@@ -13,7 +13,7 @@ from typing import Any
 from sidekiq_celery._send.flow_store import flow_key
 from sidekiq_celery._wire.json_values import from_plain, with_bare_floats
 from sidekiq_celery._wire.message import shown
-from sidekiq_celery._wire.payload import EMBEDDED, marks_of
+from sidekiq_celery._wire.payload import EMBEDDED, task_headers_of
 from sidekiq_celery.transport.outgoing import FOREIGN_KEY, REDELIVERED
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import args_of
@@ -56,21 +56,24 @@ def message_of(payload: Mapping[str, Any], queue: str, read_field: ReadField) ->
         place = message["properties"].setdefault("delivery_info", {"exchange": "", "routing_key": queue})
         place[REDELIVERED] = bool(message.pop(REDELIVERED, False))
         return message
-    marks = marks_of(payload)
-    _check(marks)
+    task_headers = task_headers_of(payload)
+    _check(task_headers)
     task_id = payload.get("jid")
     if type(task_id) is not str or not task_id:
         raise PayloadError(f"the job's jid is {task_id!r}, where a task's id should stand")
-    message = {"headers": _headers(payload, marks, task_id), "properties": _properties(marks, task_id, queue)}
-    message |= _body(payload, marks, read_field)
-    if "compression" in marks:
-        message["headers"]["compression"] = marks["compression"]
-    if not message["headers"]["argsrepr"] and "body" not in marks:
-        message["headers"] |= _texts(*_arguments(payload, marks))
+    message = {
+        "headers": _headers(payload, task_headers, task_id),
+        "properties": _properties(task_headers, task_id, queue),
+    }
+    message |= _body(payload, task_headers, read_field)
+    if "compression" in task_headers:
+        message["headers"]["compression"] = task_headers["compression"]
+    if not message["headers"]["argsrepr"] and "body" not in task_headers:
+        message["headers"] |= _texts(*_arguments(payload, task_headers))
     return message
 
 
-def _check(marks: Mapping[str, Any]) -> None:
+def _check(task_headers: Mapping[str, Any]) -> None:
     """
     A worker of Celery's trusts its clients: a value of another type would end it, again and again.
 
@@ -78,77 +81,81 @@ def _check(marks: Mapping[str, Any]) -> None:
         PayloadError: One is.
     """
     for name, kind in _KINDS.items():
-        value = marks.get(name)
+        value = task_headers.get(name)
         if value is not None and type(value) is not kind:
             raise PayloadError(f"celery.{name} is {value!r}, which is no {kind.__name__}")
-    limits = marks.get("timelimit")
+    limits = task_headers.get("timelimit")
     if limits is not None and not (len(limits) == 2 and all(isinstance(each, int | float | None) for each in limits)):
         raise PayloadError(f"celery.timelimit is {limits!r}, where two numbers should stand")
 
 
-def _headers(payload: Mapping[str, Any], marks: Mapping[str, Any], task_id: str) -> dict[str, Any]:
-    own = from_plain(marks.get("headers") or {})
+def _headers(payload: Mapping[str, Any], task_headers: Mapping[str, Any], task_id: str) -> dict[str, Any]:
+    own = from_plain(task_headers.get("headers") or {})
     return {
         **own,
         "lang": "py",
         "task": payload["class"],
         "id": task_id,
-        **{name: from_plain(marks.get(name)) for name in _HEADERS},
-        "retries": marks.get("retries") or 0,
-        "timelimit": marks.get("timelimit") or [None, None],
-        "root_id": marks.get("root_id") or task_id,
-        "origin": marks.get("origin") or "sidekiq",
-        "ignore_result": marks.get("ignore_result"),
-        "replaced_task_nesting": marks.get("replaced_task_nesting") or 0,
-        "stamps": from_plain(marks.get("stamps") or {}),
+        **{name: from_plain(task_headers.get(name)) for name in _HEADERS},
+        "retries": task_headers.get("retries") or 0,
+        "timelimit": task_headers.get("timelimit") or [None, None],
+        "root_id": task_headers.get("root_id") or task_id,
+        "origin": task_headers.get("origin") or "sidekiq",
+        "ignore_result": task_headers.get("ignore_result"),
+        "replaced_task_nesting": task_headers.get("replaced_task_nesting") or 0,
+        "stamps": from_plain(task_headers.get("stamps") or {}),
     }
 
 
-def _properties(marks: Mapping[str, Any], task_id: str, queue: str) -> dict[str, Any]:
-    properties = dict(from_plain(marks.get("properties") or {}))
+def _properties(task_headers: Mapping[str, Any], task_id: str, queue: str) -> dict[str, Any]:
+    properties = dict(from_plain(task_headers.get("properties") or {}))
     place = properties.get("delivery_info") or {"exchange": "", "routing_key": queue}
-    priority = marks.get("priority") or 0
+    priority = task_headers.get("priority") or 0
     return {
-        "correlation_id": marks.get("correlation_id") or task_id,
-        "reply_to": marks.get("reply_to") or "",
+        "correlation_id": task_headers.get("correlation_id") or task_id,
+        "reply_to": task_headers.get("reply_to") or "",
         "delivery_mode": 2,
         "priority": priority,
         **properties,
-        "delivery_info": {**place, "priority": priority, REDELIVERED: bool(marks.get(REDELIVERED))},
+        "delivery_info": {**place, "priority": priority, REDELIVERED: bool(task_headers.get(REDELIVERED))},
     }
 
 
-def _body(payload: Mapping[str, Any], marks: Mapping[str, Any], read_field: ReadField) -> Message:
-    embedded = _embedded(marks, read_field)
-    if "body" not in marks:
-        body = json.dumps([*_arguments(payload, marks), embedded]).encode()
+def _body(payload: Mapping[str, Any], task_headers: Mapping[str, Any], read_field: ReadField) -> Message:
+    embedded = _embedded(task_headers, read_field)
+    if "body" not in task_headers:
+        body = json.dumps([*_arguments(payload, task_headers), embedded]).encode()
         return {"body": body, "content-type": "application/json", "content-encoding": "utf-8"}
-    raw = b64decode(marks["body"], validate=True)
+    raw = b64decode(task_headers["body"], validate=True)
     if any(embedded.values()):
-        raw = _with_embedded(raw, marks, embedded)
-    return {"body": raw, "content-type": marks.get("content_type"), "content-encoding": marks.get("content_encoding")}
+        raw = _with_embedded(raw, task_headers, embedded)
+    return {
+        "body": raw,
+        "content-type": task_headers.get("content_type"),
+        "content-encoding": task_headers.get("content_encoding"),
+    }
 
 
-def _arguments(payload: Mapping[str, Any], marks: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(payload: Mapping[str, Any], task_headers: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """As Celery's json has them: what that lacks stays marked."""
     args = with_bare_floats(args_of(payload))
-    if not marks.get("kw"):
+    if not task_headers.get("kw"):
         return args, {}
     if not args or type(args[-1]) is not dict:
         raise PayloadError(f"celery.kw says that keyword arguments come last, and args is {args!r}")
     return args[:-1], args[-1]
 
 
-def _embedded(marks: Mapping[str, Any], read_field: ReadField) -> dict[str, Any]:
-    embedded = {name: marks.get(name) for name in EMBEDDED}
+def _embedded(task_headers: Mapping[str, Any], read_field: ReadField) -> dict[str, Any]:
+    embedded = {name: task_headers.get(name) for name in EMBEDDED}
     chord = embedded["chord"]
     if chord and not (type(chord) is dict and "task" in chord):
         raise PayloadError(
             "it is a part of a chord that sidekiq_celery has sent, which only its workers can end: run it by "
             "`sidekiq-celery worker`"
         )
-    if marks.get("flow"):
-        embedded["chain"] = _steps(marks["flow"], read_field)
+    if task_headers.get("flow"):
+        embedded["chain"] = _steps(task_headers["flow"], read_field)
     return embedded
 
 
@@ -165,12 +172,16 @@ def _steps(place: Any, read_field: ReadField) -> list[Any]:
     return steps[::-1]
 
 
-def _with_embedded(raw: bytes, marks: Mapping[str, Any], embedded: Mapping[str, Any]) -> bytes:
+def _with_embedded(raw: bytes, task_headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> bytes:
     """A body in another serializer than JSON with what stands beside it."""
     from kombu import serialization
     from kombu.compression import compress, decompress
 
-    kind, encoding, compression = marks.get("content_type"), marks.get("content_encoding"), marks.get("compression")
+    kind, encoding, compression = (
+        task_headers.get("content_type"),
+        task_headers.get("content_encoding"),
+        task_headers.get("compression"),
+    )
     if kind not in _HARMLESS:
         raise PayloadError(
             f"callbacks and steps of a {kind} call of sidekiq_celery are for its own workers: send it as json"

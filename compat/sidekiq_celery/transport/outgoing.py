@@ -13,7 +13,7 @@ from typing import Any
 
 from sidekiq_celery._wire.json_values import to_plain
 from sidekiq_celery._wire.message import TaskMessage
-from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, marks_of_message, sealed
+from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, sealed, task_headers_of_message
 
 __all__ = ("FOREIGN_CLASS", "FOREIGN_KEY", "REDELIVERED", "item_of", "opaque_item_of", "redelivered")
 
@@ -71,16 +71,18 @@ def _task_item(
 ) -> Item:
     args, kwargs, embedded = call or ([], {}, {})
     told = {name: value for name, value in headers.items() if name != "compression"}
-    marks = marks_of_message(TaskMessage(told, _lasting(message["properties"]), ((), {}, embedded), None), None)
+    task_headers = task_headers_of_message(
+        TaskMessage(told, _lasting(message["properties"]), ((), {}, embedded), None), None
+    )
     if headers.get("ignore_result") is not None:
-        marks["ignore_result"] = bool(headers["ignore_result"])
+        task_headers["ignore_result"] = bool(headers["ignore_result"])
     if call is None:
-        marks |= _body(message, headers, body)
+        task_headers |= _body(message, headers, body)
     elif kwargs:
-        args, marks["kw"] = [*args, kwargs], True
+        args, task_headers["kw"] = [*args, kwargs], True
     item: Item = {"class": headers["task"], "args": args, "jid": headers["id"], "retry": True}
-    if marks:
-        item[KEY] = marks
+    if task_headers:
+        item[KEY] = task_headers
     at = _moment(headers.get("eta"))
     if at is not None and at > now:
         item["at"] = at
@@ -128,8 +130,8 @@ def _first_protocol(message: Mapping[str, Any], body: Any) -> tuple[dict[str, An
 
 def _body(message: Mapping[str, Any], headers: Mapping[str, Any], body: Any) -> dict[str, Any]:
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-    marks = sealed(raw, message.get("content-type"), message.get("content-encoding"), headers.get("compression"))
-    return {**marks, EMBEDS: True}
+    task_headers = sealed(raw, message.get("content-type"), message.get("content-encoding"), headers.get("compression"))
+    return {**task_headers, EMBEDS: True}
 
 
 def _lasting(properties: Mapping[str, Any]) -> dict[str, Any]:

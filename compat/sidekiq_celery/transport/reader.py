@@ -160,7 +160,7 @@ class Reader:
     def _change_queues(self, queues: Sequence[tuple[str, int]]) -> None:
         self._are_new = False
         if self._waiters is not None:
-            # What an open move still brings lies in an inbox that the custodian empties.
+            # What an open move still brings lies in an inbox that the housekeeper empties.
             self._waiters.close()
         session = self._session
         names = [name for name, _ in queues]

@@ -36,8 +36,8 @@ class Panel(UserDict[str, Any]):
     """
     All commands of this process: `data` from name to function, `meta` from name to `controller_info_t`.
 
-    A command is called in the worker's steward as `command(state, **arguments)` and returns what JSON can carry. What
-    `state` is, says `sidekiq_celery.worker.remote_control`.
+    Remote control calls a command as `command(state, **arguments)`; it returns what JSON can carry. What `state` is,
+    says `sidekiq_celery.worker.remote_control`.
     """
 
     data: ClassVar[dict[str, Callable[..., Any]]] = {}  # type: ignore[misc]

@@ -1,13 +1,14 @@
 """
-How a worker's steward speaks with the processes that run tasks, and with their parent.
+How a worker's remote control speaks with the processes that run tasks, and with their parent.
 
-What is said is a *kind* with named values that JSON can carry. `on_message` gives a kind its function, in any process:
+A message is a *kind* with named values that JSON can carry. `on_message` gives a kind its function, in any process:
 
     @on_message("limits")
-    def set_limits(place, task, soft): ...      # returns what JSON can carry, for those who ask
+    def set_limits(recipient, task, soft): ...      # returns what JSON can carry, for those who ask
 
-`place` says where it runs. With prefork the words go over the engine's pipes (`sidekiq_py.engine.prefork.sidecar`); in
-a worker of one process the function is called right away, once as a child and once as the parent.
+`recipient` says where it runs. With prefork, messages go through the engine's pipes
+(`sidekiq_py.engine.prefork.sidecar`); in a worker of one process the function is called right away, once as a child and
+once as the parent.
 """
 
 import json
@@ -26,19 +27,19 @@ from sidekiq_py.worker import ALL, PARENT, Message, Parent
 if TYPE_CHECKING:
     from sidekiq_py.worker import Launcher, Supervisor
 
-__all__ = ("Answer", "Family", "OneProcess", "OverPipes", "Place", "obey", "on_message")
+__all__ = ("Answer", "OneProcess", "OverPipes", "Recipient", "WorkerProcesses", "handle_message", "on_message")
 
 logger = logging.getLogger("celery.worker.control")
 
 
 class Commander(Protocol):
-    """What messages know of the steward that they have reached."""
+    """What messages know of the remote control that they have reached."""
 
     counts_of_the_gone: Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Recipient:
     """
     Where a message arrived.
 
@@ -46,15 +47,15 @@ class Place:
         worker: The `WorkController`, or this process's copy of it.
         launcher: Where tasks run: a child, or the one process; else None.
         supervisor: In the parent of children, which must neither wait nor connect to Redis; else None.
-        steward: In the steward; else None.
-        tell_steward: `place.tell_steward(kind, **about)`: calls the kind's function in the steward.
+        remote_control: In remote control; else None.
+        tell_remote_control: `recipient.tell_remote_control(kind, **about)`: calls the kind's function there.
     """
 
     worker: Any
     launcher: "Launcher | None" = None
     supervisor: "Supervisor | None" = None
-    steward: Commander | None = None
-    tell_steward: Callable[..., None] = lambda kind, **about: None
+    remote_control: Commander | None = None
+    tell_remote_control: Callable[..., None] = lambda kind, **about: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ _functions: dict[str, Callable[..., Any]] = {}
 
 
 def on_message(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Have the function called as `function(place, **about)` for messages of *kind*. Its module must be imported."""
+    """Call the function as `function(recipient, **about)` for messages of *kind*. Its module must be imported."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         _functions[kind] = function
@@ -87,19 +88,19 @@ def on_message(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 @on_message("heard")
-def heard(place: Place) -> bool:
+def heard(recipient: Recipient) -> bool:
     """Answers when what was told before has been heard."""
     return True
 
 
-def obey(place: Place, text: str) -> str:
+def handle_message(recipient: Recipient, text: str) -> str:
     """Call the function that a message is for; returns the answer as one line. Does not raise."""
     try:
         message = json.loads(text)
-        value = _functions[message["kind"]](place, **message["about"])
+        value = _functions[message["kind"]](recipient, **message["about"])
         return json.dumps({"value": value}, default=_shown)
     except BaseException as error:
-        logger.exception("a message from the worker's steward could not be obeyed: %.200s", text)
+        logger.exception("a message from the worker's remote control could not be handled: %.200s", text)
         return json.dumps({"error": f"{type(error).__name__}: {error}"})
 
 
@@ -124,8 +125,8 @@ def _answer(pid: int, text: str) -> Answer:
         return Answer(pid, None, "no answer")
 
 
-class Family(Protocol):
-    """The processes of a worker, as its steward reaches them."""
+class WorkerProcesses(Protocol):
+    """The processes of a worker, as its remote control reaches them."""
 
     def tell(self, who: str, kind: str, about: dict[str, Any]) -> None:
         """Have the kind's function called there, and do not wait."""
@@ -143,20 +144,20 @@ class OneProcess:
         parent: The same as the parent.
     """
 
-    def __init__(self, child: Place, parent: Place) -> None:
+    def __init__(self, child: Recipient, parent: Recipient) -> None:
         self._child = child
         self._parent = parent
 
     def tell(self, who: str, kind: str, about: dict[str, Any]) -> None:
-        """See `Family`."""
+        """See `WorkerProcesses`."""
         self.ask(who, kind, about, 0.0)
 
     def ask(self, who: str, kind: str, about: dict[str, Any], timeout_seconds: float) -> list[Answer]:
-        """See `Family`."""
+        """See `WorkerProcesses`."""
         text = text_of(kind, about)
         # As a parent and a child it is one: what is for all happens once.
-        place = self._parent if who == PARENT else self._child
-        return [_answer(os.getpid(), obey(place, text))]
+        recipient = self._parent if who == PARENT else self._child
+        return [_answer(os.getpid(), handle_message(recipient, text))]
 
 
 class _Question:
@@ -172,14 +173,14 @@ class _Question:
 
 class OverPipes:
     """
-    The family of a prefork worker, from its companion process.
+    The processes of a prefork worker, seen from its sidecar.
 
     Args:
         parent: The pipes.
-        here: For what children tell the steward.
+        here: For what children tell remote control.
     """
 
-    def __init__(self, parent: Parent, here: Place) -> None:
+    def __init__(self, parent: Parent, here: Recipient) -> None:
         self._parent = parent
         self._here = here
         self._numbers = count(1)
@@ -187,15 +188,15 @@ class OverPipes:
         self._change = threading.Condition()
 
     def tell(self, who: str, kind: str, about: dict[str, Any]) -> None:
-        """See `Family`."""
+        """See `WorkerProcesses`."""
         text = text_of(kind, about)
         self._parent.say("TELL", who, text)
         if who == ALL:
             # This process has a copy of the app, too.
-            obey(self._here, text)
+            handle_message(self._here, text)
 
     def ask(self, who: str, kind: str, about: dict[str, Any], timeout_seconds: float) -> list[Answer]:
-        """See `Family`."""
+        """See `WorkerProcesses`."""
         number, question = str(next(self._numbers)), _Question()
         deadline = monotonic() + timeout_seconds
         with self._change:
@@ -209,7 +210,7 @@ class OverPipes:
     def hear(self, message: Message) -> None:
         """What the parent says."""
         if message.word == "SAID":
-            obey(self._here, " ".join(message.details[1:]))
+            handle_message(self._here, " ".join(message.details[1:]))
             return
         with self._change:
             self._note(message.word, message.details)

@@ -1,15 +1,13 @@
 """From a worker's options to the engine's."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery._wire.priorities import priority_queues, steps
+from sidekiq_celery.contract import App
 from sidekiq_celery.worker.pools import Slots
 from sidekiq_py.worker import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.worker import settings as program_settings
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("engine_config", "queue_configs", "queue_names")
 
@@ -17,7 +15,7 @@ _WARM_SECONDS = 7 * 24 * 3600.0
 """A warm shutdown waits for tasks however long they take; this is the engine's way to say so."""
 
 
-def queue_names(app: "Celery") -> list[str]:
+def queue_names(app: App) -> list[str]:
     """The queues to fetch from; those of priorities one level after the other."""
     names = list(app.amqp.queues.consume_from)
     if not steps(app):
@@ -26,13 +24,13 @@ def queue_names(app: "Celery") -> list[str]:
     return [name for level in levels for name in level]
 
 
-def queue_configs(app: "Celery") -> list[QueueConfig]:
+def queue_configs(app: App) -> list[QueueConfig]:
     """The same, with the weights that stand for the order in which they are served."""
     weight = 0 if _is_strict(app) else 1
     return [QueueConfig(name, weight) for name in queue_names(app)]
 
 
-def engine_config(app: "Celery", slots: Slots) -> Config:
+def engine_config(app: App, slots: Slots) -> Config:
     """
     What the engine is told.
 
@@ -58,7 +56,7 @@ def engine_config(app: "Celery", slots: Slots) -> Config:
     )
 
 
-def _is_strict(app: "Celery") -> bool:
+def _is_strict(app: App) -> bool:
     """Queues are served in their order; by default each has its turn, as in Celery on Redis."""
     options: Any = app.conf.broker_transport_options or {}
     return options.get("queue_order_strategy") in ("priority", "sorted")

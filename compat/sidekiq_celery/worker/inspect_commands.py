@@ -1,12 +1,14 @@
 """Commands that tell of a worker and change nothing, and the one that stops it."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
+from sidekiq_celery._admission import rate_limits
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.serialization import jsonify, safe_repr, strtobool
 from sidekiq_celery.worker.commands import control_command, inspect_command, nok, ok
-from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.running import tasks_of
 from sidekiq_celery.worker.stats import memory_report, memory_text, stats_of
 from sidekiq_celery.worker.task_info import waiting_jobs
@@ -28,7 +30,7 @@ def ping(state: Any, **kwargs: Any) -> dict[str, str]:
 @inspect_command()
 def stats(state: Any, **kwargs: Any) -> dict[str, Any]:
     """Request worker statistics/information."""
-    return stats_of(state.steward)
+    return stats_of(state.remote_control)
 
 
 @inspect_command()
@@ -70,13 +72,13 @@ def active_queues(state: Any, **kwargs: Any) -> list[dict[str, Any]]:
 @inspect_command()
 def memsample(state: Any, **kwargs: Any) -> str:
     """Sample current RSS memory usage."""
-    return memory_text(state.steward)
+    return memory_text(state.remote_control)
 
 
 @inspect_command(args=[("samples", int)], signature="[n_samples=10]")
 def memdump(state: Any, samples: int = 10, **kwargs: Any) -> str:
     """Dump statistics of previous memsample requests."""
-    return memory_report(state.steward, samples)
+    return memory_report(state.remote_control, samples)
 
 
 @inspect_command(visible=False, args=[("object_type", str), ("num", int), ("max_depth", int)])
@@ -88,18 +90,18 @@ def objgraph(state: Any, **kwargs: Any) -> dict[str, str]:
 @control_command()
 def shutdown(state: Any, msg: str = "Got shutdown from remote", **kwargs: Any) -> dict[str, str]:
     """Shutdown worker(s)."""
-    state.steward.tell_parent("stop", msg=str(msg))
+    state.remote_control.tell_parent("stop", msg=str(msg))
     return ok("shutting down")
 
 
 @on_message("stop")
-def stop(place: Place, msg: str) -> None:
+def stop(recipient: Recipient, msg: str) -> None:
     """Warmly, as TERM does; unlike a second TERM, asking again does not hurry it."""
     logger.warning(msg)
-    if place.supervisor is not None:
-        place.supervisor.ask_to_stop()
-    elif place.launcher is not None:
-        place.launcher.ask_to_stop()
+    if recipient.supervisor is not None:
+        recipient.supervisor.ask_to_stop()
+    elif recipient.launcher is not None:
+        recipient.launcher.ask_to_stop()
 
 
 @control_command(visible=False)
@@ -113,13 +115,13 @@ def election(state: Any, **kwargs: Any) -> None:
 @inspect_command(alias="dump_active")
 def active(state: Any, safe: bool = False, **kwargs: Any) -> list[dict[str, Any]]:
     """List of tasks currently being executed."""
-    return [_shown(about, safe) for about in tasks_of(state.steward)["active"]]
+    return [_shown(about, safe) for about in tasks_of(state.remote_control)["active"]]
 
 
 @inspect_command(alias="dump_reserved")
 def reserved(state: Any, safe: bool = False, **kwargs: Any) -> list[dict[str, Any]]:
     """List of currently reserved tasks, not including scheduled/active."""
-    return [_shown(about, safe) for about in tasks_of(state.steward)["reserved"]]
+    return [_shown(about, safe) for about in tasks_of(state.remote_control)["reserved"]]
 
 
 @inspect_command(alias="dump_schedule")
@@ -138,7 +140,7 @@ def query_task(state: Any, ids: Any, **kwargs: Any) -> dict[str, Any]:
             about = entry["request"]
             if about["id"] in wanted:
                 found[about["id"]] = ["scheduled", about]
-    for where, tasks in tasks_of(state.steward).items():
+    for where, tasks in tasks_of(state.remote_control).items():
         found.update({about["id"]: [where, about] for about in tasks if about["id"] in wanted})
     return found
 
@@ -150,11 +152,15 @@ def registered(state: Any, taskinfoitems: Any = None, builtins: bool = False, **
         item for item in maybe_list(taskinfoitems) or _TASK_INFO if isinstance(item, str) and not item.startswith("_")
     ]
     names = sorted(name for name in state.app.tasks if builtins or not name.startswith("celery."))
-    return [_described(state.app.tasks[name], items) for name in names]
+    # As in Celery, where a command changes the task itself.
+    limits = rate_limits.limits_set(state.app) if "rate_limit" in items else {}
+    return [_described(state.app.tasks[name], items, limits) for name in names]
 
 
-def _described(task: Any, items: list[str]) -> str:
+def _described(task: Any, items: list[str], limits: Mapping[str, Any]) -> str:
     given = {item: getattr(task, item, None) for item in items}
+    if task.name in limits:
+        given["rate_limit"] = limits[task.name]
     shown = " ".join(f"{item}={value}" for item, value in given.items() if value is not None)
     return f"{task.name} [{shown}]" if shown else str(task.name)
 

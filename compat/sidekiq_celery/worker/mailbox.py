@@ -68,7 +68,7 @@ class _Node(pidbox.Node):
 
 
 class Owner(Protocol):
-    """What a mailbox knows of the steward whose commands it calls."""
+    """What a mailbox knows of the remote control whose commands it calls."""
 
     app: Any
     hostname: str
@@ -84,7 +84,7 @@ class Mailbox:
     The pidbox of a worker on one connection.
 
     Args:
-        steward: Whose commands are called.
+        remote_control: Whose commands are called.
         connection: kombu's.
         wake_fd: Readable when nothing more is to be waited for.
 
@@ -92,14 +92,18 @@ class Mailbox:
         Exception: Redis is out of reach.
     """
 
-    def __init__(self, steward: Owner, connection: Any, wake_fd: int) -> None:
-        self._steward = steward
+    def __init__(self, remote_control: Owner, connection: Any, wake_fd: int) -> None:
+        self._remote_control = remote_control
         self._connection = connection
         self._channel = connection.channel()
-        mailbox = steward.app.control.mailbox(connection)
+        mailbox = remote_control.app.control.mailbox(connection)
         make_node: Any = _Node
         self._node: Any = make_node(
-            steward.hostname, state=steward.state, channel=self._channel, handlers=Panel.data, mailbox=mailbox
+            remote_control.hostname,
+            state=remote_control.state,
+            channel=self._channel,
+            handlers=Panel.data,
+            mailbox=mailbox,
         )
         self._consumer = self._node.Consumer(
             callbacks=[self._on_message], on_decode_error=self._on_decode_error, channel=self._channel
@@ -148,16 +152,16 @@ class Mailbox:
         self._channel.close()
 
     def _on_message(self, body: Any, message: Any) -> None:
-        self._steward.app.clock.forward()
+        self._remote_control.app.clock.forward()
         if not isinstance(body, dict) or not isinstance(body.get("method"), str):
             logger.error("a message to remote control names no command, and is ignored: %.200r", body)
             return
         try:
-            self._steward.note_deadline(message.headers.get("expires"))
+            self._remote_control.note_deadline(message.headers.get("expires"))
             self._node.handle_message(body, message)
         except SystemExit as asked:
             # As in Celery, where `WorkerShutdown` raised by a command stops the worker.
-            self._steward.tell_parent("stop", msg=f"the command {body['method']!r} stops the worker: {asked!r}")
+            self._remote_control.tell_parent("stop", msg=f"the command {body['method']!r} stops the worker: {asked!r}")
         except Exception as error:
             # A refusal of Redis is that of the reply: its place is the client's choice.
             if isinstance(error, self._lost) and not isinstance(error, _NONSENSE):

@@ -1,4 +1,4 @@
-"""What a worker's steward tells monitors of the worker, and the commands by which they ask for more."""
+"""What a worker's remote control tells monitors of the worker, and the commands by which they ask for more."""
 
 import logging
 import os
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery import signals
 from sidekiq_celery.utils.time import utcoffset
 from sidekiq_celery.worker.commands import control_command, ok
-from sidekiq_celery.worker.control_channel import Place, on_message
-from sidekiq_celery.worker.remote_control import Steward, at_start, at_stop
+from sidekiq_celery.worker.control_channel import Recipient, on_message
+from sidekiq_celery.worker.remote_control import RemoteControl, at_start, at_stop
 
 if TYPE_CHECKING:
     from sidekiq_celery.events.outbox import Outbox
@@ -32,7 +32,7 @@ SOFTWARE_INFO = {"sw_ident": "sidekiq-py", "sw_ver": _version(), "sw_sys": platf
 """What a worker says of itself."""
 
 _LEAST_SECONDS = 1.0
-# The steward looks once a second what is due; monitors are told the longer time.
+# Remote control looks once a second what is due; monitors are told the longer time.
 _EARLY_SECONDS = 0.5
 
 
@@ -41,22 +41,22 @@ class Heart:
     Tells monitors that a worker lives.
 
     Args:
-        steward: The worker's.
+        remote_control: The worker's.
 
     Attributes:
         seconds: Between heartbeats.
     """
 
-    def __init__(self, steward: Steward) -> None:
+    def __init__(self, remote_control: RemoteControl) -> None:
         from sidekiq_celery.events.clock import keep_up
         from sidekiq_celery.events.outbox import outbox_of
 
-        self._steward = steward
-        self.seconds = max(float(steward.worker.heartbeat_seconds or 2.0), _LEAST_SECONDS)
-        self._outbox: Outbox = outbox_of(steward.app)
-        self._clock = keep_up(steward.app)
-        self._serializer: str = steward.app.conf.event_serializer
-        self._pid = os.getppid() if steward.worker.pool_name == "prefork" else os.getpid()
+        self._remote_control = remote_control
+        self.seconds = max(float(remote_control.worker.heartbeat_seconds or 2.0), _LEAST_SECONDS)
+        self._outbox: Outbox = outbox_of(remote_control.app)
+        self._clock = keep_up(remote_control.app)
+        self._serializer: str = remote_control.app.conf.event_serializer
+        self._pid = os.getppid() if remote_control.worker.pool_name == "prefork" else os.getpid()
         # By process, as one that was replaced has done its part.
         self._processed: dict[int, int] = {}
         self._active = 0
@@ -74,7 +74,7 @@ class Heart:
 
     def offline(self) -> None:
         """It has ended, and so have its tasks."""
-        events = self._steward.worker.events
+        events = self._remote_control.worker.events
         if events is not None:
             # A worker of one process: what has become of the last task is told before.
             events.close()
@@ -82,14 +82,16 @@ class Heart:
 
     def look(self) -> None:
         """Ask its processes how much runs, and has run."""
-        answers = [answer for answer in self._steward.ask_children("activity", timeout_seconds=0.5) if not answer.error]
+        answers = [
+            answer for answer in self._remote_control.ask_children("activity", timeout_seconds=0.5) if not answer.error
+        ]
         self._active = sum(answer.value["active"] for answer in answers)
         self._processed |= {answer.pid: answer.value["processed"] for answer in answers}
 
     def _send(self, kind: str) -> None:
         if signals.heartbeat_sent.receivers:
             signals.heartbeat_sent.send(sender=self)
-        hostname = self._steward.hostname
+        hostname = self._remote_control.hostname
         event = {
             "hostname": hostname,
             "utcoffset": utcoffset(),
@@ -107,28 +109,28 @@ class Heart:
 
 
 @at_start
-def start_heart(steward: Steward) -> None:
-    """Each steward has one; it beats unless the worker is told not to."""
-    heart = steward.state.heart = Heart(steward)
-    if steward.worker.heartbeat_seconds:
+def start_heart(remote_control: RemoteControl) -> None:
+    """A worker has one; it beats unless it is told not to."""
+    heart = remote_control.state.heart = Heart(remote_control)
+    if remote_control.worker.heartbeat_seconds:
         heart.online()
-        steward.every(max(_LEAST_SECONDS, heart.seconds - _EARLY_SECONDS), heart.beat)
+        remote_control.every(max(_LEAST_SECONDS, heart.seconds - _EARLY_SECONDS), heart.beat)
 
 
 @at_stop
-def stop_heart(steward: Steward) -> None:
+def stop_heart(remote_control: RemoteControl) -> None:
     """The last thing that monitors hear of the worker."""
-    heart = steward.state.get("heart")
-    if heart is not None and steward.worker.heartbeat_seconds:
+    heart = remote_control.state.get("heart")
+    if heart is not None and remote_control.worker.heartbeat_seconds:
         heart.offline()
 
 
 @control_command()
 def enable_events(state: Any, **kwargs: Any) -> dict[str, str]:
     """Tell worker(s) to send task-related events."""
-    if state.steward.worker.task_events:
+    if state.remote_control.worker.task_events:
         return ok("task events already enabled")
-    state.steward.tell_all("task_events", is_on=True)
+    state.remote_control.tell_all("task_events", is_on=True)
     logger.info("Events of group {task} enabled by remote.")
     return ok("task events enabled")
 
@@ -136,9 +138,9 @@ def enable_events(state: Any, **kwargs: Any) -> dict[str, str]:
 @control_command()
 def disable_events(state: Any, **kwargs: Any) -> dict[str, str]:
     """Tell worker(s) to stop sending task-related events."""
-    if not state.steward.worker.task_events:
+    if not state.remote_control.worker.task_events:
         return ok("task events already disabled")
-    state.steward.tell_all("task_events", is_on=False)
+    state.remote_control.tell_all("task_events", is_on=False)
     logger.info("Events of group {task} disabled by remote.")
     return ok("task events disabled")
 
@@ -151,18 +153,18 @@ def heartbeat(state: Any, **kwargs: Any) -> None:
 
 
 @on_message("task_events")
-def set_task_events(place: Place, is_on: bool) -> None:
+def set_task_events(recipient: Recipient, is_on: bool) -> None:
     """Keep it where children are forked, and heed it where tasks run."""
-    place.worker.task_events = is_on
-    events = place.worker.events
-    if place.launcher is not None and events is not None:
+    recipient.worker.task_events = is_on
+    events = recipient.worker.events
+    if recipient.launcher is not None and events is not None:
         (events.turn_on if is_on else events.turn_off)()
 
 
 @on_message("activity")
-def activity(place: Place) -> dict[str, int]:
+def activity(recipient: Recipient) -> dict[str, int]:
     """How many tasks run in this process, and have run."""
-    launcher = place.launcher
+    launcher = recipient.launcher
     if launcher is None:
         return {"active": 0, "processed": 0}
     return {"active": launcher.state.busy, "processed": sum(launcher.metrics.attempts().values())}

@@ -33,6 +33,7 @@ from sidekiq_py.worker import (
     Supervisor,
     registry,
     run_child,
+    run_worker,
     server_middleware,
     settle_memory,
 )
@@ -76,8 +77,11 @@ def run_here(worker: Any, config: Config) -> int:
     if worker.pool_name == "solo":
         be_process_of_tasks(worker, program_hooks)
     program_hooks.on("exit")(worker.on_stopped)
+    probes = remote_control_host.answer_probes(worker)
     launcher = make_launcher(worker, config)
-    start_steward = remote_control_host.beside(worker, launcher)
+    if probes is not None:
+        probes.launcher = launcher
+    start_remote_control = remote_control_host.beside(worker, launcher)
     worker.thread_policy = scaling_policy(worker)
 
     def on_ready() -> None:
@@ -85,11 +89,11 @@ def run_here(worker: Any, config: Config) -> int:
             scaler = ThreadScaler(worker, launcher, worker.thread_policy)
             program_hooks.on("quiet")(scaler.stop)
             scaler.start()
-        start_steward()
+        start_remote_control()
         worker.on_ready()
 
     settle_memory()
-    return launcher.run(on_ready=on_ready, on_stop=worker.on_shutting_down)
+    return run_worker(launcher, on_ready=on_ready, on_stop=worker.on_shutting_down)
 
 
 def run_prefork(worker: Any, config: Config) -> int:
@@ -100,7 +104,7 @@ def run_prefork(worker: Any, config: Config) -> int:
     def before_fork() -> None:
         nonlocal forks, number
         forks += 1
-        number = numbers.give(child.pid for child in family.children if child.is_staying)
+        number = numbers.give(child.pid for child in supervisor.children if child.is_staying)
         _send(signals.worker_before_create_process, sender=worker)
 
     def be_child(parent: Parent) -> int:
@@ -123,7 +127,7 @@ def run_prefork(worker: Any, config: Config) -> int:
             logger.critical("a child cannot start: %s", error)
             return 1
 
-    family = Supervisor(
+    supervisor = Supervisor(
         config,
         config.processes or 1,
         be_child,
@@ -132,11 +136,11 @@ def run_prefork(worker: Any, config: Config) -> int:
         on_ready=worker.on_ready,
         on_signal=_first_stop(worker.on_shutting_down),
         more_signals=("QUIT",),
-        companion=remote_control_host.role(worker, lambda: family),
+        sidecar=remote_control_host.role(worker, lambda: supervisor),
         scaling=scaling_policy(worker),
     )
     settle_memory()
-    code = family.run()
+    code = supervisor.run()
     worker.on_stopped()
     return code
 

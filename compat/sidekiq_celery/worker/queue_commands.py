@@ -4,7 +4,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery.worker.commands import control_command, nok, ok
-from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.engine_config import queue_configs
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def add_consumer(
     }
     # Here first: what cannot be a queue is told to the caller, and nobody serves it.
     _select(state.app, **about)
-    state.steward.tell_all("serve", **about)
+    state.remote_control.tell_all("serve", **about)
     logger.info("Started consuming from %s", queue)
     return ok(f"add consumer {queue}")
 
@@ -52,13 +52,13 @@ def cancel_consumer(state: Any, queue: str, **kwargs: Any) -> dict[str, str]:
     """Tell worker(s) to stop consuming from task queue by name."""
     if told := _trouble_with(queue=queue):
         return nok(told)
-    state.steward.tell_all("leave", queue=queue)
+    state.remote_control.tell_all("leave", queue=queue)
     logger.info("Canceling queue %s", queue)
     return ok(f"no longer consuming from {queue}")
 
 
 @on_message("serve")
-def serve(place: Place, queue: str, **about: Any) -> None:
+def serve(recipient: Recipient, queue: str, **about: Any) -> None:
     """
     Serve one more queue.
 
@@ -67,15 +67,15 @@ def serve(place: Place, queue: str, **about: Any) -> None:
     """
     if told := _trouble_with(queue=queue):
         raise ValueError(told)
-    _select(place.worker.app, queue, **about)
-    _tell_engine(place)
+    _select(recipient.worker.app, queue, **about)
+    _tell_engine(recipient)
 
 
 @on_message("leave")
-def leave(place: Place, queue: str) -> None:
+def leave(recipient: Recipient, queue: str) -> None:
     """Serve a queue no more."""
-    place.worker.app.amqp.queues.deselect(queue)
-    _tell_engine(place)
+    recipient.worker.app.amqp.queues.deselect(queue)
+    _tell_engine(recipient)
 
 
 def serve_present_queues(app: Any, launcher: "Launcher") -> None:
@@ -88,8 +88,8 @@ def serve_present_queues(app: Any, launcher: "Launcher") -> None:
         logger.error("%.100r is no name of a queue and is not served", name)
         app.amqp.queues.consume_from.pop(name)
     wanted = queue_configs(app)
-    if launcher.shape.queues != [queue.name for queue in wanted]:
-        launcher.shape.serve(wanted)
+    if launcher.reconfiguration.queues != [queue.name for queue in wanted]:
+        launcher.reconfiguration.serve(wanted)
 
 
 def _trouble_with(queue: Any, **others: Any) -> str | None:
@@ -130,6 +130,6 @@ def _select(
     )
 
 
-def _tell_engine(place: Place) -> None:
-    if place.launcher is not None:
-        place.launcher.shape.serve(queue_configs(place.worker.app))
+def _tell_engine(recipient: Recipient) -> None:
+    if recipient.launcher is not None:
+        recipient.launcher.reconfiguration.serve(queue_configs(recipient.worker.app))

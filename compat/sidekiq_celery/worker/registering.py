@@ -7,19 +7,19 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._admission.rate_limits import RateLimits, limit_all
-from sidekiq_celery._admission.worker_copy import StandingOrders
+from sidekiq_celery._admission.worker_copy import WorkerNotices
 from sidekiq_celery._run.failed_tasks import FailedTasks
 from sidekiq_celery._run.too_large import refusal_of
 from sidekiq_celery._run.tracer import made_by
 from sidekiq_celery._run.unknown_tasks import unknown_tasks
 from sidekiq_celery.app import trace
 from sidekiq_celery.app.task import BaseTask
+from sidekiq_celery.contract import App
 from sidekiq_py.worker import Hooks, Registry
 from sidekiq_py.worker import hooks as program_hooks
 from sidekiq_py.worker import registry as program_registry
 
 if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
     from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery._run.definition import Gate, TaskDefinition
 
@@ -32,7 +32,7 @@ _MOST_NAMES = 5
 
 
 def register_tasks(
-    app: "Celery",
+    app: App,
     registry: Registry = program_registry,
     *,
     hooks: Hooks = program_hooks,
@@ -61,7 +61,7 @@ def register_tasks(
     hooks.on_death(fail_lost_tasks(registry))
     failed_tasks = FailedTasks(app)
     definitions: list[TaskDefinition] = []
-    orders = StandingOrders(app, lambda ordered: limit_all(limits, definitions, ordered))
+    orders = WorkerNotices(app, lambda ordered: limit_all(limits, definitions, ordered))
     limits = RateLimits(app, orders.heard.may_be_revoked)
     registry.on_notices = orders.heard.note
     registry.on_too_large = partial(refusal_of, app)

@@ -4,20 +4,17 @@ import logging
 import sys
 from collections.abc import Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING
 
+from sidekiq_celery.contract import App
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.imports import reload_from_cwd
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
 
 __all__ = ("reload_modules",)
 
 logger = logging.getLogger("celery.worker")
 
 
-def reload_modules(app: "Celery", modules: str | Iterable[str] | None = None, reload: bool = False) -> None:
+def reload_modules(app: App, modules: str | Iterable[str] | None = None, reload: bool = False) -> None:
     """
     Import modules that are new, and, if asked, those that are not.
 
@@ -39,7 +36,7 @@ def reload_modules(app: "Celery", modules: str | Iterable[str] | None = None, re
             _reload(app, module)
 
 
-def _reload(app: "Celery", module: ModuleType) -> None:
+def _reload(app: App, module: ModuleType) -> None:
     before = dict(app._tasks)
     for name, task in before.items():
         # A task that is known keeps its function, whatever is decorated under its name.

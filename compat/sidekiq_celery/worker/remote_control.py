@@ -1,5 +1,5 @@
 """
-The steward of a worker: answers remote control, one for each node.
+Remote control of a worker, one for each node.
 
 It listens on kombu's pidbox (`<control_exchange>.pidbox`), so that `celery inspect`, Flower and `app.control` of either
 side reach it. In a worker of one process it is a daemon thread; with prefork it is a process of its own without tasks
@@ -7,22 +7,23 @@ side reach it. In a worker of one process it is a daemon thread; with prefork it
 `worker.commands.Panel`, called here, one after the other, as `command(state, **arguments)`; the reply is what they
 return.
 
-`state` has `app`, `hostname`, and `steward`, by which a command reaches the rest of its worker:
+`state` has `app`, `hostname`, and `remote_control`, by which a command reaches the rest of its worker:
 
-    state.steward.tell_children("limits", task="a.b", soft=3)   # every process that runs tasks; returns at once
-    state.steward.tell_all("limits", ...)                       # those, their parent, and this process
-    state.steward.tell_parent("grow", n=1)
-    state.steward.ask_children("running")                       # [Answer(pid, value, error), …]; without the late
-    state.steward.ask_parent("processes")                       # Answer; None: it is late
+    remote_control = state.remote_control
+    remote_control.tell_children("limits", task="a.b", soft=3)   # every process that runs tasks; returns at once
+    remote_control.tell_all("limits", ...)                       # those, their parent, and this process
+    remote_control.tell_parent("grow", n=1)
+    remote_control.ask_children("running")                       # [Answer(pid, value, error), …] in time
+    remote_control.ask_parent("processes")                       # Answer; None if it is late
 
-Each kind has a function, registered by `worker.relay.on_message(kind)` and called there as `function(place, **about)`.
-Its module is to be imported by `worker.control`: the steward, the parent and its children are forked with that. In a
-worker of one process that process is child and parent, and hears each message once. A child that is forked later knows
-what the parent knows: what is to hold for it, too, goes by `tell_all`, and is kept in the parent's copy of the app or
-worker. A child speaks up by `place.tell_steward(kind, **about)`.
+Each kind has a function, registered by `worker.control_channel.on_message(kind)` and called there as
+`function(recipient, **about)`. `worker.control` must import its module: remote control, the parent and its children are
+forked with that. In a worker of one process that process is child and parent, and hears each message once. A child that
+is forked later knows what the parent knows: what is to hold for it, too, goes by `tell_all` and is kept in the
+parent's copy of the app or worker. A child speaks up by `recipient.tell_remote_control(kind, **about)`.
 
-What is to go on beside commands: `steward.every(seconds, function)`, from a function that was given to `at_start`.
-These, and those given to `at_stop`, are called in the steward: before it listens, and when no task runs any more.
+For periodic work, call `remote_control.every(seconds, function)` in a function that was given to `at_start`. These, and
+those given to `at_stop`, are called in remote control's process: before it listens, and when no task runs any more.
 """
 
 import logging
@@ -33,11 +34,11 @@ from collections.abc import Callable
 from typing import Any
 
 from sidekiq_celery.utils.collections import AttributeDict
-from sidekiq_celery.worker.control_channel import Answer, Family, Place, obey, text_of
+from sidekiq_celery.worker.control_channel import Answer, Recipient, WorkerProcesses, handle_message, text_of
 from sidekiq_py.extension import monotonic, now_seconds
 from sidekiq_py.worker import ALL, CHILDREN, PARENT, wake_pipe
 
-__all__ = ("Steward", "at_start", "at_stop")
+__all__ = ("RemoteControl", "at_start", "at_stop")
 
 logger = logging.getLogger("celery.worker.control")
 
@@ -53,18 +54,18 @@ _LONGEST_ASK_SECONDS = 10.0
 # For the way of a reply to the client.
 _REPLY_SECONDS = 0.3
 
-_at_start: list[Callable[["Steward"], None]] = []
-_at_stop: list[Callable[["Steward"], None]] = []
+_at_start: list[Callable[["RemoteControl"], None]] = []
+_at_stop: list[Callable[["RemoteControl"], None]] = []
 
 
-def at_start(function: Callable[["Steward"], None]) -> Callable[["Steward"], None]:
-    """Have *function* called with each steward that starts."""
+def at_start(function: Callable[["RemoteControl"], None]) -> Callable[["RemoteControl"], None]:
+    """Have *function* called when remote control starts."""
     _at_start.append(function)
     return function
 
 
-def at_stop(function: Callable[["Steward"], None]) -> Callable[["Steward"], None]:
-    """Have *function* called with each steward that ends."""
+def at_stop(function: Callable[["RemoteControl"], None]) -> Callable[["RemoteControl"], None]:
+    """Have *function* called when remote control ends."""
     _at_stop.append(function)
     return function
 
@@ -72,18 +73,18 @@ def at_stop(function: Callable[["Steward"], None]) -> Callable[["Steward"], None
 class ConsumerView:
     """What commands that were written for Celery's workers find as `state.consumer`."""
 
-    def __init__(self, steward: "Steward") -> None:
-        self.app = steward.app
-        self.hostname = steward.hostname
-        self.controller = steward.worker
+    def __init__(self, remote_control: "RemoteControl") -> None:
+        self.app = remote_control.app
+        self.hostname = remote_control.hostname
+        self.controller = remote_control.worker
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"workers of sidekiq_celery have no consumer.{name}; reach the worker's processes by state.steward"
+            f"workers of sidekiq_celery have no consumer.{name}; reach the worker's processes by state.remote_control"
         )
 
 
-class Steward:
+class RemoteControl:
     """
     Remote control of one worker.
 
@@ -92,13 +93,13 @@ class Steward:
         worker_started_at: Seconds since the epoch.
 
     Attributes:
-        family: The worker's processes; to be set before it starts.
+        processes: The worker's processes; to be set before it starts.
         state: What commands are given.
         counts_of_the_gone: How often each task was tried in children that have ended.
         memory_samples: For `memdump`.
     """
 
-    family: Family
+    processes: WorkerProcesses
 
     def __init__(self, worker: Any, worker_started_at: float) -> None:
         self.worker = worker
@@ -108,36 +109,42 @@ class Steward:
         self.counts_of_the_gone: Counter[str] = Counter()
         self.memory_samples: deque[str] = deque(maxlen=_MOST_SAMPLES)
         self.state = AttributeDict(
-            app=self.app, hostname=self.hostname, steward=self, tset=set, consumer=ConsumerView(self)
+            app=self.app,
+            hostname=self.hostname,
+            remote_control=self,
+            # Its name before, which commands of programs may use.
+            steward=self,
+            tset=set,
+            consumer=ConsumerView(self),
         )
         self.connection: Any = None
         self._deadline: float | None = None
         self._timers: list[list[Any]] = []
         self._is_stopping = threading.Event()
         self._wake_read, self._wake_write = wake_pipe(self)
-        self._thread = threading.Thread(target=self._run, name="sidekiq.steward", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sidekiq.remote_control", daemon=True)
 
     def __repr__(self) -> str:
-        return f"<Steward {self.hostname}>"
+        return f"<RemoteControl {self.hostname}>"
 
     @property
-    def place(self) -> Place:
+    def recipient(self) -> Recipient:
         """This process, for messages."""
-        return Place(self.worker, steward=self, tell_steward=self.tell_here)
+        return Recipient(self.worker, remote_control=self, tell_remote_control=self.tell_here)
 
     # ---- the rest of the worker
 
     def tell_children(self, kind: str, **about: Any) -> None:
         """Have the kind's function called wherever tasks run. Does not wait."""
-        self.family.tell(CHILDREN, kind, about)
+        self.processes.tell(CHILDREN, kind, about)
 
     def tell_parent(self, kind: str, **about: Any) -> None:
         """Have it called in the parent of the children. Does not wait."""
-        self.family.tell(PARENT, kind, about)
+        self.processes.tell(PARENT, kind, about)
 
     def tell_all(self, kind: str, **about: Any) -> None:
         """Have it called in the children, their parent, and here. Does not wait."""
-        self.family.tell(ALL, kind, about)
+        self.processes.tell(ALL, kind, about)
 
     def ask_children(self, kind: str, *, timeout_seconds: float | None = None, **about: Any) -> list[Answer]:
         """
@@ -146,11 +153,11 @@ class Steward:
         Args:
             timeout_seconds: By default what the client, who waits as well, leaves. Who is later is left out.
         """
-        return self.family.ask(CHILDREN, kind, about, self._seconds(timeout_seconds))
+        return self.processes.ask(CHILDREN, kind, about, self._seconds(timeout_seconds))
 
     def ask_parent(self, kind: str, *, timeout_seconds: float | None = None, **about: Any) -> Answer | None:
         """Have it called in the parent; None if it does not answer in time."""
-        answers = self.family.ask(PARENT, kind, about, self._seconds(timeout_seconds))
+        answers = self.processes.ask(PARENT, kind, about, self._seconds(timeout_seconds))
         return answers[0] if answers else None
 
     def every(self, seconds: float, function: Callable[[], object]) -> None:
@@ -159,7 +166,7 @@ class Steward:
 
     def tell_here(self, kind: str, **about: Any) -> None:
         """Have the kind's function called here."""
-        obey(self.place, text_of(kind, about))
+        handle_message(self.recipient, text_of(kind, about))
 
     def _seconds(self, given: float | None) -> float:
         if given is not None:
@@ -181,7 +188,7 @@ class Steward:
         self._thread.join(_STOP_SECONDS)
         self._call_all(_at_stop)
 
-    def _call_all(self, functions: list[Callable[["Steward"], None]]) -> None:
+    def _call_all(self, functions: list[Callable[["RemoteControl"], None]]) -> None:
         for function in functions:
             try:
                 function(self)

@@ -1,4 +1,7 @@
-"""Where a worker's steward runs: in a thread beside the tasks, or in a process beside the children."""
+"""
+Where a worker's remote control runs, and where its probes are answered: in threads beside the tasks, or in a process
+beside the children.
+"""
 
 import multiprocessing
 import os
@@ -9,66 +12,105 @@ from typing import Any
 
 # Commands and kinds are known in all processes: they are forked after this import.
 from sidekiq_celery.worker import control  # noqa: F401
-from sidekiq_celery.worker.control_channel import OneProcess, OverPipes, Place, obey, text_of
-from sidekiq_celery.worker.remote_control import Steward
+from sidekiq_celery.worker.control_channel import OneProcess, OverPipes, Recipient, handle_message, text_of
+from sidekiq_celery.worker.remote_control import RemoteControl
 from sidekiq_py.extension import now_seconds
-from sidekiq_py.worker import Hooks, Launcher, Parent, Role, Supervisor
+from sidekiq_py.metrics.job_metrics import JobMetrics
+from sidekiq_py.probes import prefork
+from sidekiq_py.probes.server import ProbeServer, check_port
+from sidekiq_py.probes.worker import WorkerProbes
+from sidekiq_py.worker import Hooks, Launcher, Message, Parent, Role, Supervisor
 from sidekiq_py.worker import hooks as program_hooks
 
-__all__ = ("beside", "in_child", "role", "tell_counts")
+__all__ = ("answer_probes", "beside", "in_child", "role", "tell_counts")
 
 
 def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Callable[[], None]:
-    """For a worker of one process; gives the function that starts the steward, which ends with the worker's *hooks*."""
+    """For a worker of one process; returns what starts remote control, which ends with the worker's *hooks*."""
     if not worker.app.conf.worker_enable_remote_control:
         return lambda: None
-    steward = Steward(worker, now_seconds())
-    here = Place(worker, launcher=launcher, tell_steward=steward.tell_here)
-    steward.family = OneProcess(here, here)
-    hooks.on("exit")(steward.stop)
-    return steward.start
+    remote_control = RemoteControl(worker, now_seconds())
+    here = Recipient(worker, launcher=launcher, tell_remote_control=remote_control.tell_here)
+    remote_control.processes = OneProcess(here, here)
+    hooks.on("exit")(remote_control.stop)
+    return remote_control.start
 
 
-def role(worker: Any, family: Callable[[], Supervisor]) -> Role | None:
-    """For the parent of children; None where remote control is switched off."""
-    if not worker.app.conf.worker_enable_remote_control:
+def answer_probes(worker: Any) -> WorkerProbes | None:
+    """For a worker of one process: answer from now on; None where nobody asks."""
+    if worker.probe_port is None:
         return None
+    counts = JobMetrics()
+    counts.attach()
+    probes = WorkerProbes(counts)
+    ProbeServer(worker.probe_port, probes).start()
+    return probes
+
+
+def role(worker: Any, supervisor: Callable[[], Supervisor]) -> Role | None:
+    """For the parent of children; None where there are no probes and remote control is switched off."""
+    if worker.probe_port is not None:
+        check_port(worker.probe_port)
+    if not worker.app.conf.worker_enable_remote_control:
+        return None if worker.probe_port is None else prefork.role(worker.probe_port)
     started_at = now_seconds()
-    return Role(
-        run=lambda parent: _be_steward(worker, started_at, parent),
-        obey=lambda text: obey(Place(worker, supervisor=family()), text),
-    )
+
+    def handle(text: str) -> str:
+        if prefork.is_probe(text):
+            return prefork.in_parent(text)
+        return handle_message(Recipient(worker, supervisor=supervisor()), text)
+
+    return Role(run=lambda parent: _serve_remote_control(worker, started_at, parent), handle=handle)
 
 
 def in_child(worker: Any, parent: Parent) -> Callable[[Launcher, str], str]:
     """What a child does with messages."""
 
-    def tell_steward(kind: str, **about: Any) -> None:
+    def tell_remote_control(kind: str, **about: Any) -> None:
         parent.say("SAY", text_of(kind, about))
 
+    answer_probe = None if worker.probe_port is None else prefork.in_child(parent)
+
     def hear(launcher: Launcher, text: str) -> str:
-        return obey(Place(worker, launcher=launcher, tell_steward=tell_steward), text)
+        if answer_probe is not None and prefork.is_probe(text):
+            return answer_probe(launcher, text)
+        return handle_message(Recipient(worker, launcher=launcher, tell_remote_control=tell_remote_control), text)
 
     return hear
 
 
 def tell_counts(launcher: Launcher, parent: Parent) -> None:
-    """A child that ends tells the steward what it has done."""
+    """A child that ends tells remote control what it has done."""
     parent.say("SAY", text_of("gone", {"counts": launcher.metrics.attempts()}))
 
 
-def _be_steward(worker: Any, started_at: float, parent: Parent) -> int:
+def _serve_remote_control(worker: Any, started_at: float, parent: Parent) -> int:
     # Out of the terminal's foreground group: Ctrl-C reaches the parent alone.
     os.setpgid(0, 0)
     is_over = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, lambda *_: is_over.set())
-    multiprocessing.current_process().name = "Steward"
-    steward = Steward(worker, started_at)
-    pipes = steward.family = OverPipes(parent, steward.place)
-    parent.listen(pipes.hear, on_end=is_over.set)
-    steward.start()
-    is_over.wait()
-    steward.stop()
+    multiprocessing.current_process().name = "RemoteControl"
+    remote_control = RemoteControl(worker, started_at)
+    pipes = remote_control.processes = OverPipes(parent, remote_control.recipient)
+    if worker.probe_port is None:
+        parent.listen(pipes.hear, on_end=is_over.set)
+        remote_control.start()
+        is_over.wait()
+    else:
+        probes = prefork.PreforkProbes(parent, os.getppid())
+        server = ProbeServer(worker.probe_port, probes)
+
+        def hear(message: Message) -> None:
+            probes.hear(message)
+            if message.word != "SAID" or not prefork.is_probe(message.details[1]):
+                pipes.hear(message)
+
+        parent.listen(hear, on_end=is_over.set)
+        server.start()
+        remote_control.start()
+        while not is_over.wait(prefork.COLLECT_SECONDS):
+            probes.collect()
+    remote_control.stop()
     return 0

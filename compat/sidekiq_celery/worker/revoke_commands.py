@@ -11,7 +11,7 @@ from sidekiq_celery.exceptions import SoftTimeLimitExceeded
 from sidekiq_celery.platforms import signals as _signals
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.worker.commands import control_command, inspect_command, nok, ok
-from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import parse_job
 from sidekiq_py.worker import UnitOfWork
@@ -84,12 +84,12 @@ def _named(task_ids: Sequence[str]) -> str:
 
 def _terminate(state: Any, number: int, **which: Any) -> Reply:
     # Asked first and told then: a process that is killed for its task could not answer any more.
-    replies = state.steward.ask_children("find_tasks", signal_number=number, **which)
+    replies = state.remote_control.ask_children("find_tasks", signal_number=number, **which)
     answers = [reply.value for reply in replies if reply.value]
     found = [task_id for answer in answers for task_id in answer["found"]]
     refused = [task_id for answer in answers for task_id in answer["refused"]]
     if found:
-        state.steward.tell_children("end_tasks", signal_number=number, task_ids=found)
+        state.remote_control.tell_children("end_tasks", signal_number=number, task_ids=found)
     if refused:
         return nok(
             f"terminate: {', '.join(refused)} cannot be ended and will not run again: only -P prefork can kill a task, "
@@ -100,33 +100,33 @@ def _terminate(state: Any, number: int, **which: Any) -> Reply:
 
 @on_message("find_tasks")
 def find_tasks(
-    place: Place, signal_number: int, task_ids: Sequence[str] = (), stamps: Sequence[str] = ()
+    recipient: Recipient, signal_number: int, task_ids: Sequence[str] = (), stamps: Sequence[str] = ()
 ) -> dict[str, list[str]]:
     """Which of these tasks run here: those that can be ended, and the others."""
     answer: dict[str, list[str]] = {"found": [], "refused": []}
-    for task_id, unit in _running(place, task_ids, stamps):
-        can_be_ended = place.launcher is not None and place.launcher.can_terminate(unit)
+    for task_id, unit in _running(recipient, task_ids, stamps):
+        can_be_ended = recipient.launcher is not None and recipient.launcher.termination.can_terminate(unit)
         answer["found" if can_be_ended or signal_number == _SOFT else "refused"].append(task_id)
     return answer
 
 
 @on_message("end_tasks")
-def end_tasks(place: Place, signal_number: int, task_ids: Sequence[str]) -> None:
+def end_tasks(recipient: Recipient, signal_number: int, task_ids: Sequence[str]) -> None:
     """End those of these tasks that run here."""
-    for task_id, unit in _running(place, task_ids, ()):
-        if place.launcher is not None and _end(place.launcher, unit, signal_number):
+    for task_id, unit in _running(recipient, task_ids, ()):
+        if recipient.launcher is not None and _end(recipient.launcher, unit, signal_number):
             logger.info("Terminating %s (%s)", task_id, signal_number)
 
 
 def _end(launcher: "Launcher", unit: UnitOfWork, signal_number: int) -> bool:
     # As Celery's processes take this signal: the task can clean up, in a thread too.
-    if signal_number == _SOFT and launcher.interrupt(unit, SoftTimeLimitExceeded):
+    if signal_number == _SOFT and launcher.termination.interrupt(unit, SoftTimeLimitExceeded):
         return True
-    return launcher.terminate(unit, signal_number)
+    return launcher.termination.terminate(unit, signal_number)
 
 
-def _running(place: Place, task_ids: Sequence[str], stamps: Sequence[str]) -> Iterator[tuple[str, UnitOfWork]]:
-    for job in place.launcher.state.snapshot() if place.launcher is not None else ():
+def _running(recipient: Recipient, task_ids: Sequence[str], stamps: Sequence[str]) -> Iterator[tuple[str, UnitOfWork]]:
+    for job in recipient.launcher.state.snapshot() if recipient.launcher is not None else ():
         task_id = _wanted_id(job.unit.raw, task_ids, stamps)
         if task_id is not None:
             yield task_id, job.unit
@@ -139,7 +139,7 @@ def _wanted_id(raw: bytes, task_ids: Sequence[str], stamps: Sequence[str]) -> st
     except PayloadError:
         return None
     task_id = str(payload.get("jid"))
-    marks = payload.get(KEY)
-    own = marks.get("stamps") if isinstance(marks, dict) else None
+    task_headers = payload.get(KEY)
+    own = task_headers.get("stamps") if isinstance(task_headers, dict) else None
     is_stamped = bool(stamps) and isinstance(own, dict) and revokes.matches(own, dict.fromkeys(stamps, 1.0), 0.0)
     return task_id if task_id in task_ids or is_stamped else None

@@ -5,38 +5,38 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._send.clients import client_of
-from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.stats import facts_of_parent
 from sidekiq_celery.worker.task_info import job_info
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.reads import in_flight_counts
 
 if TYPE_CHECKING:
-    from sidekiq_celery.worker.remote_control import Steward
+    from sidekiq_celery.worker.remote_control import RemoteControl
 
 __all__ = ("tasks_of",)
 
 
-def tasks_of(steward: "Steward") -> dict[str, list[dict[str, Any]]]:
+def tasks_of(remote_control: "RemoteControl") -> dict[str, list[dict[str, Any]]]:
     """
     `active` and `reserved` tasks of all processes, in the shape of `inspect`.
 
     The processes are asked. One that does not answer, as its task holds Python up in C code or it is frozen, has those
     of its tasks shown that stand in Redis, without the time at which they started.
     """
-    owners: dict[str, str] = facts_of_parent(steward).get("owners", {})
-    answers = steward.ask_children("tasks")
+    owners: dict[str, str] = facts_of_parent(remote_control).get("owners", {})
+    answers = remote_control.ask_children("tasks")
     active = [about for answer in answers for about in (answer.value or {}).get("active", ())]
     reserved = [about for answer in answers for about in (answer.value or {}).get("reserved", ())]
     for pid in owners.keys() - {str(answer.pid) for answer in answers}:
-        active += _in_flight(steward, owners[pid], int(pid))
+        active += _in_flight(remote_control, owners[pid], int(pid))
     return {"active": active, "reserved": reserved}
 
 
-def _in_flight(steward: "Steward", owner: str, pid: int) -> list[dict[str, Any]]:
-    pool = client_of(steward.app).pool
+def _in_flight(remote_control: "RemoteControl", owner: str, pid: int) -> list[dict[str, Any]]:
+    pool = client_of(remote_control.app).pool
     jobs = [(raw, {"queue": queue, "pid": pid}) for queue, raw in in_flight_counts.jobs(pool, owner)]
-    return _shown(steward.app, steward.hostname, jobs)
+    return _shown(remote_control.app, remote_control.hostname, jobs)
 
 
 def _shown(app: Any, hostname: str, jobs: Iterable[tuple[bytes, dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -51,9 +51,9 @@ def _shown(app: Any, hostname: str, jobs: Iterable[tuple[bytes, dict[str, Any]]]
 
 
 @on_message("tasks")
-def tasks(place: Place) -> dict[str, list[dict[str, Any]]]:
+def tasks(recipient: Recipient) -> dict[str, list[dict[str, Any]]]:
     """Those of this process."""
-    launcher, app, hostname = place.launcher, place.worker.app, place.worker.hostname
+    launcher, app, hostname = recipient.launcher, recipient.worker.app, recipient.worker.hostname
     if launcher is None:
         return {}
     running = (

@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 from sidekiq_celery.worker.commands import control_command, nok, ok
-from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.reloading import reload_modules
 from sidekiq_py.extension import monotonic
 from sidekiq_py.worker import Launcher, Load, ScalingPolicy, Wakeable
@@ -61,7 +61,7 @@ class ThreadScaler:
     def look(self, now: float) -> int:
         """See what there is to do, and take the size for it; returns that. *now* is on the monotonic clock."""
         size = self._worker.concurrency
-        running, *waiting = self._launcher.shape.load(size < self.policy.most)
+        running, *waiting = self._launcher.reconfiguration.load(size < self.policy.most)
         wanted = self.policy.wanted(Load(size, running, sum(waiting)), now)
         if wanted != size:
             logger.info("Scaling %s: %d threads", "up" if wanted > size else "down", wanted)
@@ -89,12 +89,12 @@ def pool_shrink(state: Any, n: int = 1, **kwargs: Any) -> dict[str, str]:
 @control_command(args=[("max", int), ("min", int)], signature="[max [min]]")
 def autoscale(state: Any, max: int | None = None, min: int | None = None, **kwargs: Any) -> dict[str, str]:
     """Modify autoscale settings."""
-    worker = state.steward.worker
+    worker = state.remote_control.worker
     policy = scaling_policy(worker)
     if policy is None:
         raise ValueError("Autoscale not enabled")
     policy.change(max, min)
-    state.steward.tell_all("autoscale", most=policy.most, least=policy.least)
+    state.remote_control.tell_all("autoscale", most=policy.most, least=policy.least)
     return ok(f"autoscale now max={policy.most} min={policy.least}")
 
 
@@ -105,34 +105,34 @@ def pool_restart(
     """Restart execution pool."""
     if not state.app.conf.worker_pool_restarts:
         raise ValueError("Pool restarts not enabled")
-    worker = state.steward.worker
+    worker = state.remote_control.worker
     if worker.pool_name != "prefork":
         return nok(f"pool_restart needs -P prefork: there is nothing but this process in -P {worker.pool_name}")
-    answer = state.steward.ask_parent("restart", modules=modules, reload=reload)
+    answer = state.remote_control.ask_parent("restart", modules=modules, reload=reload)
     if answer is not None and answer.error:
         return nok(f"the children stay as they are: {answer.error}")
-    state.steward.tell_here("restart", modules=modules, reload=reload)
+    state.remote_control.tell_here("restart", modules=modules, reload=reload)
     return ok("reload started")
 
 
 def _grow(state: Any, command: str, by: int) -> dict[str, str] | None:
-    worker = state.steward.worker
+    worker = state.remote_control.worker
     if worker.autoscale is not None:
         return nok(f"{command} is not supported with autoscale. Adjust autoscale range instead.")
     if worker.pool_name == "solo":
         return nok(f"{command} is not supported by -P solo, which runs one task at a time; use -P threads or prefork")
-    state.steward.tell_all("resize", by=by)
+    state.remote_control.tell_all("resize", by=by)
     return None
 
 
-def scaling_facts(place: Place) -> dict[str, int] | None:
+def scaling_facts(recipient: Recipient) -> dict[str, int] | None:
     """What `inspect stats` tells of it, asked in the parent, or the one process; None without `--autoscale`."""
-    if place.supervisor is not None:
-        size = place.supervisor.size
-        policy, busy, current = size.policy, sum(size.running.values()), len(place.supervisor.children)
+    if recipient.supervisor is not None:
+        size = recipient.supervisor.size
+        policy, busy, current = size.policy, sum(size.running.values()), len(recipient.supervisor.children)
     else:
-        policy, current = place.worker.thread_policy, place.worker.concurrency
-        busy = place.launcher.state.busy if place.launcher is not None else 0
+        policy, current = recipient.worker.thread_policy, recipient.worker.concurrency
+        busy = recipient.launcher.state.busy if recipient.launcher is not None else 0
     if policy is None:
         return None
     return {"max": policy.most, "min": policy.least, "current": current, "qty": busy}
@@ -142,42 +142,42 @@ def scaling_facts(place: Place) -> dict[str, int] | None:
 
 
 @on_message("resize")
-def resize(place: Place, by: int) -> None:
+def resize(recipient: Recipient, by: int) -> None:
     """Run so many more, or less, at once; at least one."""
-    worker = place.worker
+    worker = recipient.worker
     size = max(worker.concurrency + by, 1)
-    if place.supervisor is not None:
+    if recipient.supervisor is not None:
         # A child that was stopped from a Web UI is not counted any more.
-        size = place.supervisor.size.resize(place.supervisor.size.wanted + by)
-    elif place.launcher is not None and worker.pool_name != "prefork":
-        _resize_here(worker, place.launcher, size)
+        size = recipient.supervisor.size.resize(recipient.supervisor.size.wanted + by)
+    elif recipient.launcher is not None and worker.pool_name != "prefork":
+        _resize_here(worker, recipient.launcher, size)
         return
     worker.concurrency = size
 
 
 @on_message("autoscale")
-def change_scale(place: Place, most: int, least: int) -> None:
+def change_scale(recipient: Recipient, most: int, least: int) -> None:
     """Stay between these."""
-    worker = place.worker
+    worker = recipient.worker
     worker.autoscale = (most, least)
-    if place.supervisor is not None:
-        place.supervisor.size.rescale(most, least)
+    if recipient.supervisor is not None:
+        recipient.supervisor.size.rescale(most, least)
     elif worker.thread_policy is not None:
         worker.thread_policy.change(most, least)
 
 
 @on_message("restart")
-def restart(place: Place, modules: Any = None, reload: bool = False) -> None:
+def restart(recipient: Recipient, modules: Any = None, reload: bool = False) -> None:
     """Import or reload modules, then restart the children, which are forked with that."""
-    reload_modules(place.worker.app, modules, reload)
-    if place.supervisor is not None:
-        place.supervisor.restart()
+    reload_modules(recipient.worker.app, modules, reload)
+    if recipient.supervisor is not None:
+        recipient.supervisor.restart()
 
 
 def _resize_here(worker: Any, launcher: Launcher, size: int) -> None:
     if worker.pool_name == "asyncio":
-        launcher.shape.resize_loop(size)
+        launcher.reconfiguration.resize_loop(size)
     else:
         size = min(size, _MOST_THREADS)
-        launcher.shape.resize(size)
+        launcher.reconfiguration.resize(size)
     worker.concurrency = size

@@ -7,14 +7,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._config.censoring import sanitize_url
-from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.plain_values import plain
 from sidekiq_celery.worker.scaling import scaling_facts
 from sidekiq_py.extension import now_seconds
 from sidekiq_py.worker import rss_kb_of
 
 if TYPE_CHECKING:
-    from sidekiq_celery.worker.remote_control import Steward
+    from sidekiq_celery.worker.remote_control import RemoteControl
 
 __all__ = ("facts_of_parent", "memory_report", "memory_text", "stats_of")
 
@@ -27,34 +27,34 @@ _USAGE = (
 _SECRETS = ("password",)
 
 
-def stats_of(steward: "Steward") -> dict[str, Any]:
+def stats_of(remote_control: "RemoteControl") -> dict[str, Any]:
     """The reply of `stats`."""
-    facts = facts_of_parent(steward)
-    children = steward.ask_children("counts")
-    total = Counter(steward.counts_of_the_gone)
+    facts = facts_of_parent(remote_control)
+    children = remote_control.ask_children("counts")
+    total = Counter(remote_control.counts_of_the_gone)
     for answer in children:
         total.update(answer.value or {})
     pids = sorted(answer.pid for answer in children)
     return {
         "total": dict(total),
         "pid": facts.get("pid", os.getpid()),
-        "clock": str(steward.app.clock),
-        "uptime": round(now_seconds() - steward.worker_started_at),
-        "pool": _pool(steward.worker, facts.get("processes", pids)),
-        "broker": _broker(steward.connection),
-        "prefetch_count": steward.worker.concurrency,
+        "clock": str(remote_control.app.clock),
+        "uptime": round(now_seconds() - remote_control.worker_started_at),
+        "pool": _pool(remote_control.worker, facts.get("processes", pids)),
+        "broker": _broker(remote_control.connection),
+        "prefetch_count": remote_control.worker.concurrency,
         "rusage": facts.get("rusage", {}),
         **({"autoscaler": facts["autoscaler"]} if facts.get("autoscaler") else {}),
         **facts.get("steps", {}),
     }
 
 
-def facts_of_parent(steward: "Steward") -> dict[str, Any]:
+def facts_of_parent(remote_control: "RemoteControl") -> dict[str, Any]:
     """
     `pid`, `rusage`; of a prefork worker also `processes`, and `owners`: from their pids to the names under which they
     have jobs in flight. Empty if it does not answer.
     """
-    parent = steward.ask_parent("parent_facts")
+    parent = remote_control.ask_parent("parent_facts")
     return parent.value if parent is not None and parent.value else {}
 
 
@@ -94,48 +94,48 @@ def _told_by_steps(worker: Any) -> dict[str, Any]:
     return told
 
 
-def memory_text(steward: "Steward") -> str:
+def memory_text(remote_control: "RemoteControl") -> str:
     """Of all processes that run tasks; remembered for `memory_report`."""
-    kilobytes = sum(answer.value or 0 for answer in steward.ask_children("memory"))
+    kilobytes = sum(answer.value or 0 for answer in remote_control.ask_children("memory"))
     text = f"{kilobytes / 1024:.2f}MB"
-    steward.memory_samples.append(text)
+    remote_control.memory_samples.append(text)
     return text
 
 
-def memory_report(steward: "Steward", most: int) -> str:
+def memory_report(remote_control: "RemoteControl", most: int) -> str:
     """The last samples, a line each."""
-    samples = list(steward.memory_samples)[-max(most, 1) :]
+    samples = list(remote_control.memory_samples)[-max(most, 1) :]
     return "".join(f"- rss (sample {number}): {text}\n" for number, text in enumerate(samples)) or "no memsample yet\n"
 
 
 @on_message("parent_facts")
-def parent_facts(place: Place) -> dict[str, Any]:
+def parent_facts(recipient: Recipient) -> dict[str, Any]:
     """Of the process that the worker is to the system."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     facts: dict[str, Any] = {"pid": os.getpid(), "rusage": {name: getattr(usage, f"ru_{name}") for name in _USAGE}}
-    facts["autoscaler"] = scaling_facts(place)
-    facts["steps"] = _told_by_steps(place.worker)
-    if place.supervisor is not None:
-        children = [child for child in place.supervisor.children if child.is_staying]
+    facts["autoscaler"] = scaling_facts(recipient)
+    facts["steps"] = _told_by_steps(recipient.worker)
+    if recipient.supervisor is not None:
+        children = [child for child in recipient.supervisor.children if child.is_staying]
         facts["processes"] = [child.pid for child in children]
         facts["owners"] = {str(child.pid): child.owners[-1] for child in children if child.owners}
     return facts
 
 
 @on_message("memory")
-def memory(place: Place) -> int:
+def memory(recipient: Recipient) -> int:
     """KB that this process takes."""
     return rss_kb_of(os.getpid())
 
 
 @on_message("counts")
-def counts(place: Place) -> dict[str, int]:
+def counts(recipient: Recipient) -> dict[str, int]:
     """How often each task was tried in this process."""
-    return {} if place.launcher is None else place.launcher.metrics.attempts()
+    return {} if recipient.launcher is None else recipient.launcher.metrics.attempts()
 
 
 @on_message("gone")
-def note_gone(place: Place, counts: dict[str, int]) -> None:
-    """In the steward: a child that ends tells what it has done."""
-    if place.steward is not None:
-        place.steward.counts_of_the_gone.update(counts)
+def note_gone(recipient: Recipient, counts: dict[str, int]) -> None:
+    """In remote control's process: a child that ends tells what it has done."""
+    if recipient.remote_control is not None:
+        recipient.remote_control.counts_of_the_gone.update(counts)

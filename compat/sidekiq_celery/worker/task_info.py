@@ -2,18 +2,17 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_celery._send.clients import client_of
-from sidekiq_celery._wire.payload import arguments_of, marks_of
+from sidekiq_celery._wire.payload import arguments_of, task_headers_of
 from sidekiq_celery._wire.priorities import base_queue
+from sidekiq_celery.contract import App
 from sidekiq_celery.worker.plain_values import plain
 from sidekiq_py.api import JobSet, RetrySet, ScheduledSet
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import parse_job
-
-if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
+from sidekiq_py.redaction import current
 
 __all__ = ("job_info", "waiting_jobs")
 
@@ -24,7 +23,7 @@ _TIMER_PRIORITY = 6
 
 
 def job_info(
-    app: "Celery",
+    app: App,
     raw: bytes,
     hostname: str,
     *,
@@ -34,7 +33,7 @@ def job_info(
     is_acknowledged: bool = False,
 ) -> dict[str, Any]:
     """
-    A job in the shape of Celery's `inspect`, in types that JSON has.
+    A job in the shape of Celery's `inspect`, in types that JSON has, without what the program hides.
 
     Args:
         raw: Its payload.
@@ -44,13 +43,13 @@ def job_info(
         is_acknowledged: It has left Redis.
     """
     payload = parse_job(raw)
-    marks: Any = payload.get("celery")
-    marks = marks if isinstance(marks, dict) else {}
+    task_headers: Any = payload.get("celery")
+    task_headers = task_headers if isinstance(task_headers, dict) else {}
     name = str(payload.get("wrapped") or payload["class"])
-    args, kwargs = _arguments(app, payload)
+    args, kwargs = (current().arguments(given, name) for given in _arguments(app, payload))
     return {
         "id": payload.get("jid"),
-        "name": marks.get("shadow") or name,
+        "name": task_headers.get("shadow") or name,
         "args": args,
         "kwargs": kwargs,
         "type": name,
@@ -60,29 +59,29 @@ def job_info(
         "delivery_info": {
             "exchange": "",
             "routing_key": base_queue(app, queue or str(payload.get("queue") or "")),
-            "priority": marks.get("priority") or 0,
+            "priority": task_headers.get("priority") or 0,
             "redelivered": False,
         },
         "worker_pid": pid,
     }
 
 
-def _arguments(app: "Celery", payload: dict[str, Any]) -> tuple[Any, Any]:
+def _arguments(app: App, payload: dict[str, Any]) -> tuple[Any, Any]:
     """As they are written; the client reads values that JSON lacks as kombu does."""
     args: Any = payload.get("args")
     try:
-        marks = marks_of(payload)
-        if "body" in marks:
-            read = arguments_of(app, args, marks)
+        task_headers = task_headers_of(payload)
+        if "body" in task_headers:
+            read = arguments_of(app, args, task_headers)
             return plain(read[0]), plain(read[1])
-        if marks.get("kw") and isinstance(args[-1], dict):
+        if task_headers.get("kw") and isinstance(args[-1], dict):
             return args[:-1], args[-1]
     except Exception as error:  # noqa: BLE001 - whatever stands there, the task is shown
         return f"<cannot be read: {type(error).__name__}: {error}>", {}
     return args, {}
 
 
-def waiting_jobs(app: "Celery", hostname: str) -> list[dict[str, Any]]:
+def waiting_jobs(app: App, hostname: str) -> list[dict[str, Any]]:
     """
     Tasks of *app* that wait in Redis for their time, with an ETA or between two tries, the next ones first.
 
@@ -96,7 +95,7 @@ def waiting_jobs(app: "Celery", hostname: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda entry: str(entry["eta"]))[:_MOST_SHOWN]
 
 
-def _of_set(app: "Celery", jobs: JobSet, hostname: str) -> Iterator[dict[str, Any]]:
+def _of_set(app: App, jobs: JobSet, hostname: str) -> Iterator[dict[str, Any]]:
     served = set(app.amqp.queues.consume_from)
     for entry in islice(reversed(jobs), _MOST_READ):
         try:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sidekiq_celery._run.time_limits import trouble_with
 from sidekiq_celery.worker.commands import control_command, nok, ok
-from sidekiq_celery.worker.control_channel import Place, on_message
+from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_py.worker import registry
 
 __all__ = ("set_limits",)
@@ -27,18 +27,18 @@ def time_limit(
         return nok("unknown task")
     if (told := trouble_with(hard=hard, soft=soft)) is not None:
         return nok(f"{told}; nothing was changed")
-    pool = state.steward.worker.pool_name
+    pool = state.remote_control.worker.pool_name
     if hard and pool != "prefork" and not iscoroutinefunction(task.run):
         return nok(f"-P {pool} cannot end a task by a hard limit, nothing was changed: use -P prefork, or soft alone")
-    state.steward.tell_all("limits", task_name=task_name, hard=hard, soft=soft)
+    state.remote_control.tell_all("limits", task_name=task_name, hard=hard, soft=soft)
     # Messages come in their order: who answers this one has the limits. A task that is sent after the reply is limited.
-    state.steward.ask_children("heard")
+    state.remote_control.ask_children("heard")
     logger.info("New time limits for tasks of type %s: soft=%s hard=%s", task_name, soft, hard)
     return ok("time limits set successfully")
 
 
 @on_message("limits")
-def set_limits(place: Place, task_name: str, hard: float | None, soft: float | None) -> None:
+def set_limits(recipient: Recipient, task_name: str, hard: float | None, soft: float | None) -> None:
     """
     Limit the runs of a task that start from now on; None: no limit.
 
@@ -47,11 +47,11 @@ def set_limits(place: Place, task_name: str, hard: float | None, soft: float | N
     """
     if (told := trouble_with(hard=hard, soft=soft)) is not None:
         raise ValueError(told)
-    task = place.worker.app.tasks[task_name]
+    task = recipient.worker.app.tasks[task_name]
     former = task.__dict__.get("_former_limits", ())
     # Calls that were made elsewhere bring along the limits that the task has there.
     task._former_limits = (*former, (task.time_limit, task.soft_time_limit))
     task.time_limit, task.soft_time_limit = hard, soft
-    definition = registry.find(task_name) if place.launcher is not None else None
+    definition = registry.find(task_name) if recipient.launcher is not None else None
     if definition is not None:
         definition.take_limits()  # type: ignore[attr-defined]

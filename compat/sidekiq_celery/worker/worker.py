@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidekiq_celery import bootsteps, signals
+from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.log import mlevel
 from sidekiq_celery.utils.nodenames import default_nodename, worker_direct
@@ -20,7 +21,6 @@ from sidekiq_celery.worker.timer import Timer
 from sidekiq_py.errors import SidekiqError
 
 if TYPE_CHECKING:
-    from sidekiq_celery.app.base import Celery
     from sidekiq_celery.events.task_events import TaskEvents
     from sidekiq_py.worker import ScalingPolicy
 
@@ -63,6 +63,7 @@ class WorkController:
         beat: Run beat beside it.
         schedule_filename, scheduler: Of that beat.
         autoscale: The most and the least processes, or threads; also as a text with a comma.
+        probe_port: Answer `/live`, `/ready` and `/metrics` by HTTP there; not in Celery.
         task_events: Tell monitors what becomes of tasks.
         without_heartbeat: Tell them nothing of the worker.
         heartbeat_interval: Seconds, between what they are told of it.
@@ -79,7 +80,7 @@ class WorkController:
 
     app: ClassVar[Any] = None
 
-    def __init__(self, app: "Celery | None" = None, hostname: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, app: App | None = None, hostname: str | None = None, **kwargs: Any) -> None:
         self.app: Any = app or type(self).app  # type: ignore[misc]
         self.hostname = default_nodename(hostname)
         self.exitcode: int | None = None
@@ -116,9 +117,11 @@ class WorkController:
         without_heartbeat: bool = False,
         heartbeat_interval: float | None = None,
         autoscale: Any = None,
+        probe_port: int | None = None,
         **kwargs: Any,
     ) -> None:
         """Take options, else settings."""
+        self.probe_port = probe_port
         either = self.app.either
         self.loglevel: Any = mlevel(loglevel)
         self.logfile = logfile

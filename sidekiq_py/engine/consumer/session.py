@@ -32,7 +32,7 @@ from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadErro
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.extension import revoked
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import in_flight, job_counts
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.failure import error_class_name
@@ -151,7 +151,7 @@ class ConsumerSession:
             ownership,
             dialect=lambda: self.client.detection.dialect(now_seconds()),
         )
-        self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, aside=self._callbacks, report=_report)
+        self._lease = LeaseKeeper(self.pool, ownership, beat_seconds, callbacks=self._callbacks, report=_report)
         self._housekeeper = Housekeeper(link, ownership, recovery, beat_seconds, _report)
         self._lease.start()
         self._housekeeper.start()
@@ -260,7 +260,7 @@ class ConsumerSession:
         """A job is done. Does not raise: where Redis is away, it is told later."""
         self._ends.tell(partial(self._acknowledge, unit))
 
-    def bury(self, unit: UnitOfWork, reason: str, error_class: str) -> None:
+    def dead_letter(self, unit: UnitOfWork, reason: str, error_class: str) -> None:
         """A job is not to be delivered again: it goes to `dead`. Does not raise."""
         self._ends.tell(
             partial(self._dead_letter, unit, self._dead_member(unit.raw, reason, error_class), now_seconds())
@@ -303,18 +303,18 @@ class ConsumerSession:
         assert owner is not None
         day = utc_day(now_seconds())
         if unit.is_marked:
-            counters = [*in_flight.count_commands(day, failed=False), in_flight.clear_suspect_command(unit.raw)]
+            counters = [*job_counts.count_commands(day, failed=False), in_flight.clear_suspect_command(unit.raw)]
             self.pool.run(lambda link: settled(link, unit, (), counters))
         else:
             [removed] = self.pool.batch(done_commands(owner, [unit]))
             if removed:
-                self.pool.run(lambda link: in_flight.count_processed(link, day, 1), idempotent=False)
+                self.pool.run(lambda link: job_counts.count_processed(link, day, 1), idempotent=False)
         _forget(unit)
 
     def _dead_letter(self, unit: UnitOfWork, member: bytes, now: float) -> None:
         limits = DeadLimits(self.config.dead_max_jobs, self.config.dead_timeout_seconds)
         vital = [add_to_dead(member, now), *trim_dead(now, limits)]
-        counters = [*in_flight.count_commands(utc_day(now), failed=True), in_flight.clear_suspect_command(unit.raw)]
+        counters = [*job_counts.count_commands(utc_day(now), failed=True), in_flight.clear_suspect_command(unit.raw)]
         self.pool.run(lambda link: settled(link, unit, vital, counters))
         _forget(unit)
 

@@ -18,13 +18,14 @@ from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.fetch.fetcher import note_fetched
 from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.ownership.owner import UnitOfWork
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.logs import counted
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path import job_counts, settle_script
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")
@@ -87,13 +88,18 @@ class BasicFetcher:
         return None
 
     @property
+    def pulse(self) -> Pulse:
+        """Rests: each processor asks for itself, for two seconds at a time, and none waits for another."""
+        return Pulse()
+
+    @property
     def reserved(self) -> list[UnitOfWork]:
         """See `Fetcher`."""
         return []
 
     def acknowledge(self, unit: UnitOfWork, seconds: float) -> None:
         """Count it; it is in no structure any more."""
-        self.settle(unit, (), in_flight.count_commands(utc_day(now_seconds()), failed=False))
+        self.settle(unit, (), job_counts.count_commands(utc_day(now_seconds()), failed=False))
 
     def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """It has left Redis already."""
@@ -120,7 +126,7 @@ class BasicFetcher:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)
+                self._pool.run(lambda link: settle_script.write(link, vital, counters), idempotent=False)
                 return True
             except (RedisConnectionError, RedisReplyError) as error:
                 # Nothing was written.
@@ -129,7 +135,9 @@ class BasicFetcher:
                 if error.is_lasting:
                     _log.error("the end of a job waits in this process until what Redis refuses is repaired: %s", error)
                     self._deferred.add(
-                        lambda: self._pool.run(lambda link: in_flight.write(link, vital, counters), idempotent=False)
+                        lambda: self._pool.run(
+                            lambda link: settle_script.write(link, vital, counters), idempotent=False
+                        )
                     )
                     return True
                 if pause == _FIRST_PAUSE_SECONDS:

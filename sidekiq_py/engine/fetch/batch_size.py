@@ -8,6 +8,7 @@ is fetched ahead), and the rate at which the buffer was last emptied.
 
 _MAX_AHEAD = 1000
 _GROWTH = 4
+_LEAST_SECONDS = 1e-6
 
 
 class BatchSize:
@@ -32,7 +33,9 @@ class BatchSize:
         if seconds > high:
             self.high_seconds = min(seconds, high * 2)
         else:
-            self.high_seconds = max(high * 0.97, 1e-6)
+            # Not by `max`: once a job its 80 ns would be a hundredth of a no-op job.
+            shrunk = high * 0.97
+            self.high_seconds = shrunk if shrunk > _LEAST_SECONDS else _LEAST_SECONDS
 
     def refilled(self, consumed: int, seconds: float) -> int:
         """
@@ -44,6 +47,6 @@ class BatchSize:
         if self.high_seconds > self._buffer_seconds / 2 or consumed == 0:
             self.ahead = 0
         else:
-            startable = int(consumed / max(seconds, 1e-6) * self._buffer_seconds)
+            startable = int(consumed / max(seconds, _LEAST_SECONDS) * self._buffer_seconds)
             self.ahead = max(0, min(startable, _GROWTH * consumed, _MAX_AHEAD))
         return self.ahead

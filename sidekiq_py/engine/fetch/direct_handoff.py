@@ -2,15 +2,15 @@
 The job that another's end pushes, such as a chain's next step, where it is the only one to be had.
 
 It need not go through its queue then: the script that ends the one puts the other in flight, as a fetch right behind
-would (`in_flight.Take`), and the fetch is spared.
+would (`settle_script.Take`), and the fetch is spared.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect, Held, Join, Once, Unless
+from sidekiq_py.redis_access.job_path import in_flight, settle_script
+from sidekiq_py.redis_access.job_path.settle_script import Effect, Held, Join, Once, Unless
 
 _CONDITIONS = (Once, Join, Unless, Held)
 _PUSHES = frozenset({"LPUSH", "RPUSH"})
@@ -22,14 +22,14 @@ class DirectHandoff(NamedTuple):
 
     Args:
         call: The command that ends the one. Its reply is a list if it has taken the other.
-        heir: The other, as if it had been fetched; when is to be filled in.
+        next_job: The other, as if it had been fetched; when is to be filled in.
     """
 
     call: tuple[Any, ...]
     next_job: UnitOfWork
 
 
-def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str, str]) -> DirectHandoff | None:
+def direct_handoff_of(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str, str]) -> DirectHandoff | None:
     """
     How to end a job and take the one that its end pushes.
 
@@ -52,7 +52,7 @@ def succession(ended: UnitOfWork, owner: Owner, batch: int, queues: Mapping[str,
     if name is None or type(job) is not bytes:
         return None
     field = f"{batch}.0:{name}".encode()
-    take = in_flight.Take(key, job, field, owner.name, tuple(queues))
+    take = settle_script.Take(key, job, field, owner.name, tuple(queues))
     effects = [*vital[:at], take, *vital[at + 1 :]]
     call = in_flight.settle_call(owner.name, ended.field, effects, counters, ended.listed)
     return DirectHandoff(call, UnitOfWork(job, name, owner, field, False, fetched_at=0.0))

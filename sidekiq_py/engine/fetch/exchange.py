@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Any
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.fetch.direct_handoff import succession
+from sidekiq_py.engine.fetch.direct_handoff import direct_handoff_of
 from sidekiq_py.engine.fetch.fetcher import claimed
 from sidekiq_py.engine.fetch.settle import Acknowledgements, Ends, Settler, forget
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, listed_among
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
@@ -76,6 +76,8 @@ class Exchange:
         self._next_jobs_at = 0.0
         # Before that no job is taken by a plain move.
         self._singles_at = 0.0
+        # Of several queues, those that had a job when they were asked last.
+        self._filled: set[str] = set()
         # Bytes of the longest job that came last: plain moves ask for no sizes.
         self._longest = 0
 
@@ -86,6 +88,7 @@ class Exchange:
         self._by_field = {**self._by_field, **{name.encode(): name for name in begun}}
         self._by_key = {keys.queue(name): name for name in queue_names}
         self.paused = [name for name in self.paused if name in queue_names]
+        self._filled.intersection_update(queue_names)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -116,7 +119,7 @@ class Exchange:
             self._settler.restore(gathered)
             raise
         if units:
-            self._longest = max([len(unit.raw) for unit in units])
+            self._longest = max(map(len, [unit.raw for unit in units]))
         return units
 
     # ---- the job that another's end pushes
@@ -131,7 +134,7 @@ class Exchange:
         question = unit.question
         batch = owner.open_batch()
         try:
-            found = succession(unit, owner, batch, self._by_key)
+            found = direct_handoff_of(unit, owner, batch, self._by_key)
             if found is None:
                 return None
             reply, *answers = self._link.batch([found.call] if question is None else [found.call, question.command])
@@ -181,21 +184,17 @@ class Exchange:
         orders = [_drawn_order(queues) for _ in range(wanted)]
         batch = owner.open_batch()
         units: list[UnitOfWork] = []
+        paused: list[UnitOfWork] = []
         try:
-            replies = self._handed_in(gathered, plan.take(orders))
-            if isinstance(replies[0], RedisReplyError) and replies[0].code == "NOSCRIPT":
-                replies = self._link.batch(plan.take(orders, has_script=False))
-            moves = len(replies) - len(plan.look)
-            replies, look = replies[:moves], replies[moves:]
+            found, refused, look = self._moved(gathered, plan, orders)
             is_plain = plan.is_plain(look)
-            if not is_plain or any(isinstance(reply, RedisReplyError) for reply in replies):
+            if not is_plain or refused:
                 # What it is, a fetch says.
                 self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
             if is_plain:
                 owner.confirmed_at = asked_at
                 if self._on_notices is not None:
                     self._on_notices(plan.notices(look))
-            found = plan.taken(replies)
             if not is_plain:
                 # One may be a suspect, which is to come alone.
                 self._give_back(owner, batch, found[1:])
@@ -209,17 +208,60 @@ class Exchange:
                 else:
                     # A queue with one job that a script has to take has more of them, as a rule.
                     self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
-                    unit = claimed(self._link, owner, f"{batch}.{number}", queue, raw, self._on_notices)
+                    unit = claimed(self._link, owner, f"{batch}.{number}", queue, raw, self._on_notices, paused.append)
                 if unit is not None:
                     owner.units[unit.field] = unit
                     units.append(unit)
+            if paused:
+                in_flight.give_back(self._link, owner.name, [unit.field for unit in paused], listed_among(paused))
             return units
         except BaseException:
-            # Nobody will run them: as strangers they go back.
+            # Nobody will run them: as orphans they go back.
             forget(owner, [unit.field for unit in units])
             raise
         finally:
             owner.close_batch(batch)
+
+    def _moved(
+        self, gathered: Gathered, plan: in_flight.TakePlan, orders: Sequence[Sequence[int]]
+    ) -> tuple[list[tuple[str, bytes]], bool, list[Any]]:
+        """
+        Move one job for each order, if there is one.
+
+        Of several queues the first of each order is asked by a plain move, if it had a job last time: with a backlog
+        that suffices, and the script would be half of what such a job costs Redis.
+
+        Returns:
+            Queue and bytes of each job; whether a move was refused; the replies to the look.
+        """
+        names = plan.queue_names
+        firsts = [names[order[0]] for order in orders]
+        if len(names) == 1 or self._filled.issuperset(firsts):
+            replies = self._handed_in(gathered, plan.take_from(firsts))
+            moves, look = replies[: len(firsts)], replies[len(firsts) :]
+            found = [(name, reply) for name, reply in zip(firsts, moves, strict=True) if type(reply) is bytes]
+            refused = any(isinstance(reply, RedisReplyError) for reply in moves)
+            self._filled.difference_update(
+                [name for name, reply in zip(firsts, moves, strict=True) if type(reply) is not bytes]
+            )
+            if found or refused or len(names) == 1:
+                return found, refused, look
+        reply, *look = self._handed_in(gathered, plan.take_in_order(orders))
+        if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
+            reply, *look = self._link.batch(plan.take_in_order(orders, has_script=False))
+        found = plan.taken_in_order(reply)
+        self._note_filled(names, orders, [name for name, _ in found])
+        return found, isinstance(reply, RedisReplyError), look
+
+    def _note_filled(self, names: Sequence[str], orders: Sequence[Sequence[int]], found: Sequence[str]) -> None:
+        """Which queues had a job, as the script has *found* them: those asked before in an order had none."""
+        if len(found) < len(orders):
+            self._filled.clear()
+            return
+        for order, name in zip(orders, found, strict=True):
+            asked = [names[number] for number in order]
+            self._filled.difference_update(asked[: asked.index(name)])
+            self._filled.add(name)
 
     def _give_back(self, owner: Owner, batch: int, jobs: Sequence[tuple[str, bytes]]) -> None:
         """Queue and bytes of jobs that moves have brought into inboxes; the first of them is to run first."""
@@ -317,7 +359,7 @@ class Exchange:
             name = None if marked else names.get(field.partition(b":")[2])
             name = name or in_flight.split_field(field)[2]
             units.append(UnitOfWork(reply[at + 1], name, owner, field, marked, now))
-        # All in one step: of a reply that could not be read to its end, every job is a stranger and goes back.
+        # All in one step: of a reply that could not be read to its end, every job is an orphan and goes back.
         table.update(zip(reply[2::2], units, strict=True))
         return units
 

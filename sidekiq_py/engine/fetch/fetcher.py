@@ -5,29 +5,44 @@ What a fetcher is, and what it hands to a processor.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.registry import OnNotices
 from sidekiq_py.telemetry import FETCH
 
 
 def claimed(
-    link: Link, owner: Owner, number: str, queue: str, raw: bytes, on_notices: OnNotices | None
+    link: Link,
+    owner: Owner,
+    number: str,
+    queue: str,
+    raw: bytes,
+    on_notices: OnNotices | None,
+    on_paused: Callable[[UnitOfWork], object],
 ) -> UnitOfWork | None:
     """
     A job that a plain move has put into an inbox, where a script has to look whether it may start.
 
+    Args:
+        on_paused: Handed the job if its queue is paused: to put it back, in order with others from there.
+
     Returns:
-        None if it went back to its queue. One that must run alone does: the fetch script takes it.
+        None if it is not to start here, or went back to its queue. One that must run alone does: the fetch script takes
+        it.
     """
     reply = in_flight.claim(link, owner.name, number, queue, raw)
+    if reply == in_flight.PAUSED:
+        field = f"{number}@{queue}".encode()
+        on_paused(UnitOfWork(raw, queue, owner, field, False, monotonic(), is_listed=True))
+        return None
     if reply is None:
         return None
     field, raw, notices = reply
@@ -45,7 +60,7 @@ def note_fetched(units: Collection[UnitOfWork]) -> None:
 def strike_off(units: Iterable[UnitOfWork]) -> None:
     """
     Nobody here has these jobs any more, as something went wrong on their way. What is in flight and not in its owner's
-    table is a stranger, and goes back to its queue at the next comparison.
+    table is an orphan, and goes back to its queue at the next comparison.
     """
     for unit in units:
         if unit.owner is not None:
@@ -56,7 +71,7 @@ class Fetcher(Protocol):
     """
     Where processors get their jobs and hand in the ends of them. All calls are safe from any thread.
 
-    A job has one keeper at a time: the fetcher, from `take` on the processor, from `submit` on the event loop, and the
+    A job has one holder at a time: the fetcher, from `take` on the processor, from `submit` on the event loop, and the
     fetcher again when one of the calls below has returned. Where a call raises, the job is still the caller's.
     """
 
@@ -65,6 +80,10 @@ class Fetcher(Protocol):
 
     def take(self) -> UnitOfWork | None:
         """The next job to run; waits for one. None: stop."""
+
+    @property
+    def pulse(self) -> Pulse:
+        """Of fetching, while a processor is idle."""
 
     @property
     def reserved(self) -> list[UnitOfWork]:

@@ -2,7 +2,7 @@
 The thread that looks after a capsule's jobs while every processor is busy.
 
 It sleeps until it is armed, ticks every few milliseconds for as long as there is something to look after, and sleeps
-again: an idle process has no keeper that wakes up.
+again: an idle process has no flusher that wakes up.
 """
 
 import threading
@@ -107,7 +107,7 @@ class Flusher:
         except RedisError as error:
             self._on_offline(error)
             return False
-        except Exception as error:  # noqa: BLE001 — the keeper must outlive any single failure
+        except Exception as error:  # noqa: BLE001 — the flusher must outlive any single failure
             self._report(error, {"context": "flusher"})
             return False
         return True

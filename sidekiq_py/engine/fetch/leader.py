@@ -15,9 +15,10 @@ from sidekiq_py.engine.fetch.idle_workers import IdleWorkers
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
 from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.fetch.trouble import Trouble
-from sidekiq_py.engine.fetch.waiters import Waiters
+from sidekiq_py.engine.fetch.waiters import BLOCK_SECONDS, Waiters
 from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
 from sidekiq_py.engine.ownership.owner import Ownership
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError, RedisReplyError
 
 # A job that came sooner was there when it was asked for: a trip to Redis and back takes longer than to wait for none.
@@ -36,16 +37,17 @@ class Leader:
     One capsule's. Safe from any thread.
 
     Args:
-        waiters: Used by the leader, or by the keeper while there is none.
+        waiters: Used by the leader, or by the flusher while there is none.
         buffer: Where jobs go.
         settler: Has what is handed in along the way.
-        alarm: Rung when the keeper is to look after open moves.
+        alarm: Rung when the flusher is to look after open moves.
         poll_seconds: So often queues are looked at that nobody waits for.
 
     Attributes:
         is_quiet: Nobody leads any more.
         idle: How many processors wait.
         leaving: How many are to end.
+        pulse: Of whoever leads; it rests while no processor is idle.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Leader:
         self._change = IdleWorkers()
         self.idle = 0
         self.leaving = 0
+        self.pulse = Pulse()
         self._is_led = False
         # More jobs may wait than the last look has brought, so that the next is to be a fetch.
         self._has_backlog = True
@@ -98,6 +101,8 @@ class Leader:
             while True:
                 if self.is_quiet or jobs or self.leaving:
                     self.idle -= 1
+                    if not self.idle:
+                        self.pulse.rests()
                     return not self.is_quiet
                 if not self._is_led:
                     self._is_led = True
@@ -109,6 +114,11 @@ class Leader:
             with self._change:
                 self._is_led = False
                 self.idle -= 1
+                if self.idle:
+                    # Another one takes the lead, or a job.
+                    self.pulse.waits(0.0)
+                else:
+                    self.pulse.rests()
                 is_last = self.idle < max(1, len(jobs))
                 # As many as there is work for, and always one to take the lead.
                 self._change.wake(max(1, len(jobs)))
@@ -139,20 +149,23 @@ class Leader:
         self._signal(_LOOK_UP)
 
     def quiet(self) -> None:
-        """Send the processors away; late arrivals are the keeper's from here on."""
+        """Send the processors away; late arrivals are the flusher's from here on."""
         with self._change:
             self.is_quiet = True
             self._change.wake_all()
         self._quiet.set()
         self.wake()
         give_up_at = monotonic() + _LEADER_EXIT_SECONDS
-        while not self._take_the_lead() and monotonic() < give_up_at:
+        while self._is_led and monotonic() < give_up_at:
             threading.Event().wait(0.001)
 
     @property
     def has_untended_moves(self) -> bool:
-        """Moves are open, and nobody leads who would look after them."""
-        return (not self._is_led or self.is_quiet) and self._waiters.any_open
+        """
+        Moves are open, and nobody leads who would look after them. A leader that was told to go may still be opening
+        one: who reads that connection beside it takes its replies away, and it waits for them until a timeout.
+        """
+        return not self._is_led and self._waiters.any_open
 
     def read_late_arrivals(self) -> None:
         """While nobody leads: what the waiters bring now has no processor free."""
@@ -169,13 +182,6 @@ class Leader:
 
     # ---- leading
 
-    def _take_the_lead(self) -> bool:
-        with self._change:
-            if self._is_led:
-                return False
-            self._is_led = True
-            return True
-
     def _lead(self) -> None:
         """
         Fetch or wait until the buffer holds something, or it is time to stop.
@@ -187,6 +193,7 @@ class Leader:
         is_due = self._has_backlog or has_ends or not self._waits_for_all or self._waiters.closed > 1
         while not (self.is_quiet or self._buffer.jobs or self.leaving):
             work = "waiting"
+            self.pulse.waits(0.0)
             try:
                 # After a long sleep this owner may have been struck off: a fetch finds out, a move would not.
                 if is_due or not self._ownership.trusts(monotonic()):
@@ -225,6 +232,7 @@ class Leader:
         cool_until = self._waiters.cool_until
         if cool_until:
             seconds = min(seconds or 1.0, max(0.001, cool_until - monotonic()))
+        self.pulse.waits(BLOCK_SECONDS if seconds is None else seconds)
         units, is_signalled = self._waiters.collect(self._wake_read, seconds)
         must_look_up = is_signalled and _LOOK_UP in self._signals()
         has_come = self._buffer.keep(units)

@@ -5,7 +5,7 @@ The fetcher that loses nothing, and keeps Redis round trips out of a job's way.
    in the acknowledgements that are due and fetches the next batch in the same round trip (`exchange`).
 2. Where there is nothing to fetch, the leader waits on all queues at once and runs what comes itself; another idle
    processor takes its place.
-3. While no processor is free the keeper watches: acknowledgements go out within milliseconds, what was fetched ahead
+3. While no processor is free the flusher watches: acknowledgements go out within milliseconds, what was fetched ahead
    and does not start soon goes back (`side_channel`), and so does what still arrives.
 4. Whoever meets an error of Redis notes it (`trouble`): it is told once, and what is in flight is compared with what is
    known here.
@@ -33,11 +33,12 @@ from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.fetch.trouble import Trouble
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path import in_flight, job_counts
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.registry import OnNotices
 
 _log = logging.getLogger("sidekiq")
@@ -109,7 +110,7 @@ class ReliableFetcher:
             config.idle_poll_seconds,
         )
         self._flusher = Flusher(
-            f"sidekiq.{capsule.name}/keeper",
+            f"sidekiq.{capsule.name}/flusher",
             self._alarm,
             self._tick,
             self._is_needed,
@@ -125,7 +126,7 @@ class ReliableFetcher:
     # ---- for the manager
 
     def start(self) -> None:
-        """Start the keeper; processors do the rest."""
+        """Start the flusher; processors do the rest."""
         self._flusher.start()
 
     def quiet(self) -> None:
@@ -192,10 +193,15 @@ class ReliableFetcher:
                     self._side.hear_again(unit)
                 return unit
             except BaseException:
-                # Whatever it was: the next who asks gets the job, or the keeper gives it back.
+                # Whatever it was: the next who asks gets the job, or the flusher gives it back.
                 jobs.appendleft(unit)
                 self._alarm.arm()
                 raise
+
+    @property
+    def pulse(self) -> Pulse:
+        """See `Fetcher`."""
+        return self._leader.pulse
 
     @property
     def reserved(self) -> list[UnitOfWork]:
@@ -206,13 +212,14 @@ class ReliableFetcher:
         """The job succeeded; it ran for *seconds*."""
         self._buffer.size.ran(seconds)
         if unit.owner is None:
-            self.settle(unit, (), in_flight.count_commands(utc_day(now_seconds()), failed=False))
+            self.settle(unit, (), job_counts.count_commands(utc_day(now_seconds()), failed=False))
             return
         if unit.is_marked:
             self._settle_marked(unit)
             return
         self._settler.acknowledge(unit)
-        self._hand_in_after(seconds)
+        if seconds >= _SLOW_SECONDS:
+            self._hand_in_at_once()
 
     def finish(
         self,
@@ -230,7 +237,8 @@ class ReliableFetcher:
         unit.end = (vital, counters)
         unit.question = question
         self._settler.acknowledge(unit)
-        self._hand_in_after(seconds)
+        if seconds >= _SLOW_SECONDS:
+            self._hand_in_at_once()
 
     def acknowledge_early(self, unit: UnitOfWork, *, hard_limit_seconds: float | None = None) -> bool:
         """The job is about to start and is to run at most once: acknowledge it."""
@@ -245,7 +253,7 @@ class ReliableFetcher:
         try:
             was_ours = self._settler.acknowledge_early(unit, vital, counters)
         except RedisError as error:
-            # Whether it has left Redis is not known; if it has not, it is a stranger and goes back.
+            # Whether it has left Redis is not known; if it has not, it is an orphan and goes back.
             self._trouble.offline(error)
             was_ours = False
         if unit.owner is not None:
@@ -298,7 +306,7 @@ class ReliableFetcher:
         if has_ended:
             self._buffer.give_back(older_than=None)
         self.wake()
-        # Where nobody leads, it is the keeper who collects what the open moves bring.
+        # Where nobody leads, it is the flusher who collects what the open moves bring.
         self._alarm.arm()
 
     def awaits(self, queue: str) -> bool:
@@ -308,18 +316,16 @@ class ReliableFetcher:
     # ---- settling
 
     def _settle_marked(self, unit: UnitOfWork) -> None:
-        counters = in_flight.count_commands(utc_day(now_seconds()), failed=False)
+        counters = job_counts.count_commands(utc_day(now_seconds()), failed=False)
         self._settler.settle(unit, (), [*counters, in_flight.clear_suspect_command(unit.raw)])
 
-    def _hand_in_after(self, seconds: float) -> None:
-        """After a slow job at once; by a processor that is about to fetch, with that."""
-        if seconds < _SLOW_SECONDS:
-            return
+    def _hand_in_at_once(self) -> None:
+        """After a slow job; by a processor that is about to fetch, with that."""
         if self._buffer.jobs or self._leader.is_quiet or threading.get_ident() not in self._takers:
             # What is gathered is kept, and the job that calls is among it.
             self._trouble.attempt(self._settler.flush, "acknowledging")
 
-    # ---- for the keeper
+    # ---- for the flusher
 
     def _is_needed(self) -> bool:
         return bool(
@@ -328,7 +334,7 @@ class ReliableFetcher:
 
     def _tick(self) -> None:
         if self._trouble.clear():
-            self._side.give_back_strangers()
+            self._side.give_back_orphans()
             self._settler.flush()
             self._trouble.online("keeping")
         elif self._settler.has_pending and monotonic() - self._settler.flushed_at > TICK_SECONDS:

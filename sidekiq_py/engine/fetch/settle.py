@@ -24,9 +24,9 @@ from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import in_flight, job_counts, settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire import keys
 
 _log = logging.getLogger("sidekiq")
@@ -158,17 +158,17 @@ class Settler:
 
     def settle(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         """
-        End one job, as often as it takes until Redis has said so; put off where it refuses, so that the thread is free.
+        End one job, as often as it takes until Redis has said so; later where it refuses, so that the thread is free.
 
-        Of a job that was surrendered and not kept aside, what adds up is written under marks, so that it may be sent
-        again after a lost reply, too. Its counters can then count it twice.
+        Of a job that was acknowledged early and not kept elsewhere, what adds up is written under marks, so that it may
+        be sent again after a lost reply, too. Its counters can then count it twice.
 
         Returns:
             False if the job was not ours any more.
 
         Raises:
             RedisError: Redis is out of reach and the process leaves; the job stays in flight and will be recovered, but
-                for one that was surrendered, whose end is lost.
+                for one that was acknowledged early, whose end is lost.
         """
         end = self._end_of(unit, vital, counters)
         tries = 0
@@ -235,7 +235,7 @@ class Settler:
         if unit.kept_by:
             return partial(self._end_kept, unit, vital, counters)
         key = keys.kept(os.urandom(12).hex())
-        return partial(self._write, in_flight.repeatable(vital, key), counters)
+        return partial(self._write, settle_script.repeatable(vital, key), counters)
 
     def _end_kept(self, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         with self._lock:
@@ -243,7 +243,7 @@ class Settler:
 
     def _write(self, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
         with self._lock:
-            in_flight.write(self._link, vital, counters)
+            settle_script.write(self._link, vital, counters)
         return True
 
     def _defer(self, unit: UnitOfWork, end: Callable[[], object], refusal: RedisError) -> None:
@@ -279,13 +279,14 @@ class Settler:
         except Exception as error:  # noqa: BLE001 — what a job wants written may be anything
             _log.error("the end of a job cannot be sent to Redis, the job is kept in dead: %s; %s", error, unit)
             now = now_seconds()
-            unit.end = ([add_to_dead(unit.raw, now)], in_flight.count_commands(utc_day(now), failed=True))
+            unit.end = ([add_to_dead(unit.raw, now)], job_counts.count_commands(utc_day(now), failed=True))
 
     def note_done(self, owner: Owner, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
         """Successes were handed in by `done_commands`, and these are the replies."""
         removed = sum(replies)
+        gone = len(units) - removed
         # One that is gone was most likely removed by the first try, whose reply was lost; it is counted now.
-        self._count(removed + min(sum(unit.is_sent_again for unit in units), len(units) - removed))
+        self._count(removed + (min(sum(unit.is_sent_again for unit in units), gone) if gone else 0))
         forget(owner, [unit.field for unit in units])
 
     def note_tallied(self, link: Link, units: Sequence[UnitOfWork], reply: Any) -> None:
@@ -400,7 +401,7 @@ class Ends:
         for unit in units:
             assert unit.end is not None
             vital = unit.end[0]
-            if len(vital) == 1 and type(vital[0]) is in_flight.Tally:
+            if len(vital) == 1 and type(vital[0]) is settle_script.Tally:
                 found.setdefault((unit.owner, vital[0][:3]), []).append(unit)
             else:
                 self._single.append(unit)
@@ -432,14 +433,10 @@ def tallied_calls(units: Sequence[UnitOfWork]) -> tuple[Command, Command]:
     return in_flight.settle_many_calls(owner.name, jobs)  # type: ignore[arg-type] # as the caller has looked
 
 
-def done_commands(owner: Owner, units: Iterable[UnitOfWork]) -> Sequence[Command]:
+def done_commands(owner: Owner, units: Sequence[UnitOfWork]) -> Sequence[Command]:
     """The commands that acknowledge successes of an owner."""
-    fields, listed = [], []
-    for unit in units:
-        if unit.is_listed:
-            listed.append((unit.queue, unit.raw))
-        else:
-            fields.append(unit.field)
+    fields = [unit.field for unit in units if not unit.is_listed]
+    listed = [(unit.queue, unit.raw) for unit in units if unit.is_listed]
     return in_flight.acknowledge_commands(owner.name, fields, listed)
 
 

@@ -71,10 +71,10 @@ class SideChannel:
                 self._trouble.note()
                 self._trouble.report(error, {"context": "giving jobs back; those that are left go back later"})
             finally:
-                # What is still in flight is a stranger from now on, and goes back once Redis answers again.
+                # What is still in flight is an orphan from now on, and goes back once Redis answers again.
                 forget(owner, fields)
 
-    def give_back_strangers(self) -> None:
+    def give_back_orphans(self) -> None:
         """
         Put jobs back that are in flight and unknown here.
 

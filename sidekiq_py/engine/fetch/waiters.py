@@ -19,7 +19,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.fetcher import claimed, strike_off
 from sidekiq_py.engine.fetch.settle import Acknowledgements, Settler
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
-from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
@@ -68,10 +68,12 @@ class Waiter:
         before = acknowledgements.commands if acknowledgements is not None else []
         self.link.send(self.link.pack([*before, *plan.wait(self.queue, BLOCK_SECONDS)]))
 
-    def receive(self, cool_seconds: float, on_notices: OnNotices | None = None) -> UnitOfWork | None:
+    def receive(
+        self, cool_seconds: float, on_notices: OnNotices | None, on_paused: Callable[[UnitOfWork], object]
+    ) -> UnitOfWork | None:
         """
-        The job that came, or None: the time ran out, or it went back to its queue; or only the acknowledgements were
-        answered, and the move is still open.
+        The job that came, or None: the time ran out, or it went back to its queue or to *on_paused*; or only the
+        acknowledgements were answered, and the move is still open.
         """
         owner, plan = self.owner, self.plan
         assert owner is not None
@@ -96,7 +98,7 @@ class Waiter:
                 field = f"{self.batch}.0@{self.queue}".encode()
                 unit = UnitOfWork(raw, self.queue, owner, field, False, monotonic(), is_listed=True)
             else:
-                unit = claimed(self.link, owner, f"{self.batch}.0", self.queue, raw, on_notices)
+                unit = claimed(self.link, owner, f"{self.batch}.0", self.queue, raw, on_notices, on_paused)
                 if unit is None:
                     self.cool_until = monotonic() + cool_seconds
                     return None
@@ -113,7 +115,7 @@ class Waiter:
 
     def close_batch(self) -> None:
         """
-        Nothing is awaited any more; a job that may come all the same counts as a stranger, and what was acknowledged is
+        Nothing is awaited any more; a job that may come all the same counts as an orphan, and what was acknowledged is
         handed in once more.
         """
         if self.acknowledgements is not None:
@@ -126,7 +128,7 @@ class Waiter:
 
 class Waiters:
     """
-    The waiters of one capsule. Used by one thread at a time: the leader, or the keeper while there is none.
+    The waiters of one capsule. Used by one thread at a time: the leader, or the flusher while there is none.
 
     Args:
         queues: Each gets a connection, and up to two more while jobs come one by one.
@@ -155,6 +157,8 @@ class Waiters:
         self._settler = settler
         # The queue of the last job that came.
         self._served = ""
+        # Jobs of paused queues that are to go back.
+        self._held: list[UnitOfWork] = []
         self._ended: set[str] = set()
         self._opening = threading.Lock()
 
@@ -255,7 +259,7 @@ class Waiters:
             The jobs that came, and whether *wake_fd* was woken.
 
         Raises:
-            RedisError: A connection broke; what it held will be found as a stranger.
+            RedisError: A connection broke; what it held will be found as an orphan.
         """
         by_fd = {waiter.link.fileno(): waiter for waiter in self._waiters if self._is_alive(waiter)}
         if by_fd:
@@ -280,7 +284,7 @@ class Waiters:
         trouble: Exception | None = None
         for waiter in ready:
             try:
-                unit = waiter.receive(self._cool_seconds, self._on_notices)
+                unit = waiter.receive(self._cool_seconds, self._on_notices, self._hold)
             except Exception as error:  # noqa: BLE001 — the other waiters' jobs must not be dropped with it
                 trouble = error
                 continue
@@ -291,13 +295,48 @@ class Waiters:
             if monotonic() >= waiter.overdue_at:
                 waiter.give_up()
                 trouble = ReplyLostError(f"no word on {waiter.queue} for {waiter.link.timeout_seconds:g} seconds")
+        if self._held:
+            try:
+                self._put_back_held()
+            except RedisError as error:
+                trouble = error
         if trouble is not None:
             self._on_trouble()
         if trouble is not None and not units:
             raise trouble
 
+    def _hold(self, unit: UnitOfWork) -> None:
+        assert unit.owner is not None
+        # Known here, so that it does not go back as an orphan.
+        unit.owner.units[unit.field] = unit
+        self._held.append(unit)
+
+    def _put_back_held(self) -> None:
+        """
+        Put back what has come from paused queues on which no move is open any more.
+
+        While one is, it may have brought a job of its own: put back one by one, jobs changed places, and the open move
+        was served what another one had just put back. Where none brings anything, that is after `BLOCK_SECONDS`.
+        """
+        awaited = self._open_queues()
+        leaving = [unit for unit in self._held if unit.queue not in awaited]
+        if not leaving:
+            return
+        self._held = [unit for unit in self._held if unit.queue in awaited]
+        together: dict[tuple[Owner, str], dict[bytes, bytes]] = {}
+        for unit in leaving:
+            assert unit.owner is not None
+            together.setdefault((unit.owner, unit.queue), {})[unit.field] = unit.raw
+        try:
+            with self._pool.link() as link:
+                for (owner, queue), jobs in together.items():
+                    in_flight.put_back(link, owner.name, queue, jobs)
+        finally:
+            strike_off(leaving)
+
     def close(self) -> None:
         """Let go of all connections."""
+        strike_off(self._held)
         for waiter in self._waiters:
             waiter.close_batch()
             waiter.link.close()

@@ -58,7 +58,7 @@ class Housekeeper:
         self.pulse = Pulse()
         self._is_stopped = False
         self._is_refused = False
-        self._thread = background_thread("sidekiq.custodian", self._run)
+        self._thread = background_thread("sidekiq.housekeeper", self._run)
 
     def start(self) -> None:
         """Start the thread; its first look is at once."""
@@ -72,7 +72,7 @@ class Housekeeper:
             self._thread.join(timeout=self._link.timeout_seconds + 1)
         self._recovery.close()
 
-    def bury(self, owner: str) -> None:
+    def declare_dead(self, owner: str) -> None:
         """An owner is known to be dead: look after it at once."""
         self._known_dead.append(owner)
         self._pause.wake()
@@ -111,7 +111,7 @@ class Housekeeper:
     def _look(self) -> None:
         dead = list(self._known_dead)
         if dead:
-            self._recovery.bury(*dead, within_seconds=_PASS_SECONDS)
+            self._recovery.declare_dead(*dead, within_seconds=_PASS_SECONDS)
             for _ in dead:
                 self._known_dead.popleft()
         self._lookout.announce()

@@ -36,7 +36,7 @@ class LeaseKeeper:
     Args:
         pool: A link of its own comes from there.
         beat_seconds: From one renewal to the next.
-        aside: Where *report* is called, and the log written.
+        callbacks: Where *report* is called, and the log written.
         report: Told of errors.
 
     Attributes:
@@ -49,7 +49,7 @@ class LeaseKeeper:
         ownership: Ownership,
         beat_seconds: float,
         *,
-        aside: CallbackThread,
+        callbacks: CallbackThread,
         report: Callable[[BaseException, dict[str, Any]], None],
     ) -> None:
         self._lease_seconds = ownership.lease_ms / 1000
@@ -58,7 +58,7 @@ class LeaseKeeper:
         self._link = pool.new_link(timeout_seconds=patience)
         self._ownership = ownership
         self._beat_seconds = beat_seconds
-        self._aside = aside
+        self._callbacks = callbacks
         self._report = report
         self._is_offline = False
         self._end = Wakeable()
@@ -106,7 +106,7 @@ class LeaseKeeper:
         return True
 
     def _tell(self, error: BaseException, context: str) -> None:
-        self._aside.call(lambda: self._report(error, {"context": context}))
+        self._callbacks.call(lambda: self._report(error, {"context": context}))
 
     def _note_delay(self, seconds: float, cpu_seconds: float) -> None:
         """It got no turn for so long, in which this process used so much CPU time."""
@@ -122,4 +122,4 @@ class LeaseKeeper:
                 "The process was frozen, the machine is overloaded, or native code waited with the lock in its hands"
             )
         text = "The lease was renewed %.1f seconds late, of the %g after which others may run this worker's jobs. %s"
-        self._aside.call(lambda: _log.warning(text, seconds, self._lease_seconds, reason))
+        self._callbacks.call(lambda: _log.warning(text, seconds, self._lease_seconds, reason))

@@ -33,7 +33,7 @@ class Lookout:
     Says when this process is to walk the registry.
 
     Args:
-        link: The custodian's.
+        link: The housekeeper's.
         beat_seconds: From one question to the next.
     """
 

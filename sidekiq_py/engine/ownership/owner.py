@@ -20,7 +20,7 @@ from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 
 _log = logging.getLogger("sidekiq")
 
@@ -203,7 +203,7 @@ class Ownership:
         fields, inboxes, answers = in_flight.held(link, owner.name, queues, questions)
         orphans = owner.orphans(fields)
         moved = in_flight.give_back(link, owner.name, orphans) if orphans else 0
-        moved += self._give_back_listed(link, owner, self._listed_strangers(owner, queues, raise_first(inboxes)))
+        moved += self._give_back_listed(link, owner, self._listed_orphans(owner, queues, raise_first(inboxes)))
         if moved:
             _log.info("gave back %s whose fetch had lost its reply", counted(moved, "job"))
         return moved, raise_first(answers)
@@ -231,7 +231,7 @@ class Ownership:
             fields = [unit.field for unit in units]
             in_flight.give_back_at_process_end(link, self.current.name, fields, listed_among(units))
 
-    def _listed_strangers(
+    def _listed_orphans(
         self, owner: Owner, queues: Sequence[str], found: Sequence[list[bytes]]
     ) -> list[tuple[str, bytes]]:
         """Queue and bytes of what stands in an inbox and has lost its reply; what is to run first comes first."""
@@ -291,7 +291,7 @@ class UnitOfWork:
         raw: The original bytes.
         queue: The name of the queue it came from.
         owner: Under which it is in flight, and `field`, its field there; None with the basic fetcher, and for a job
-            that was surrendered.
+            that was acknowledged early.
         is_marked: A suspect, marked as started.
         fetched_at: On the monotonic clock.
 

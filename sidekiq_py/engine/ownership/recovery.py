@@ -195,7 +195,7 @@ class Recovery:
         """Let go of the connection."""
         self._link.close()
 
-    def bury(self, *names: str, within_seconds: float = math.inf) -> int:
+    def declare_dead(self, *names: str, within_seconds: float = math.inf) -> int:
         """Owners are known to be dead: bring their jobs back at once, before those of others."""
         until = monotonic() + within_seconds
         for page in _pages(names):
@@ -300,7 +300,7 @@ class Recovery:
         minded = [fate for fate in fates if fate.is_dead and self._extensions.minds_bytes(fate.entry.raw)]
         others = [fate for fate in fates if fate not in minded]
         done = recover.move(self._link, name, others, now=now_seconds(), dead=self._dead_limits())
-        done += [fate.entry.field for fate in minded if self._bury_with_ends(name, fate)]
+        done += [fate.entry.field for fate in minded if self._dead_letter_with_ends(name, fate)]
         dead = [fate for fate in fates if fate.is_dead and fate.entry.field in done]
         for fate in dead:
             self._announce(fate.entry.raw)
@@ -308,7 +308,7 @@ class Recovery:
             self._on_recovered(name, len(done), len(dead))
         return len(done)
 
-    def _bury_with_ends(self, name: str, fate: recover.Fate) -> bool:
+    def _dead_letter_with_ends(self, name: str, fate: recover.Fate) -> bool:
         """To `dead`, in one script with what extensions want written; False if it is not there any more, or refused."""
         entry, now = fate.entry, now_seconds()
         assert fate.dead_member is not None

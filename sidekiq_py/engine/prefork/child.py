@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.main_thread import run_worker
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.prefork.child_process import terminated_by
 from sidekiq_py.engine.prefork.memory import settle_memory
@@ -16,14 +17,14 @@ MakeLauncher = Callable[[Callable[[str], None]], Launcher]
 
 
 def run_child(
-    parent: Parent, make_launcher: MakeLauncher, obey: Callable[[Launcher, str], str] = lambda launcher, text: ""
+    parent: Parent, make_launcher: MakeLauncher, handle: Callable[[Launcher, str], str] = lambda launcher, text: ""
 ) -> int:
     """
     Work until told to stop, or until the parent is gone; the exit code.
 
     Args:
         make_launcher: Imports the program and gives a launcher that tells the names of its owners to what it is handed.
-        obey: Called with what a companion tells or asks, one after the other; gives the answer.
+        handle: Called with what a sidecar tells or asks, one after the other; gives the answer.
     """
     # Out of the terminal's foreground group: Ctrl-C reaches the parent alone, which then asks the children once.
     os.setpgid(0, 0)
@@ -31,35 +32,39 @@ def run_child(
     # The parent speaks with systemd.
     os.environ.pop("NOTIFY_SOCKET", None)
     launcher = make_launcher(lambda owner: parent.say("OWNER", owner))
-    launcher.watch_hard_limits(_Watch(parent))
+    launcher.termination.watch_hard_limits(_Watch(parent))
 
     relayed = CallbackThread()
 
     def hear(message: Message) -> None:
-        # What a companion wants may take its time: a dead sibling's jobs do not wait behind it.
+        # What a sidecar wants may take its time: a dead sibling's jobs do not wait behind it.
         if message.word == "TELL":
             text = " ".join(message.details)
-            relayed.call(lambda: obey(launcher, text))
+            relayed.call(lambda: handle(launcher, text))
         elif message.word == "ASK":
             number, text = message.details[0], " ".join(message.details[1:])
-            relayed.call(lambda: parent.say("ANSWER", number, obey(launcher, text)))
+            relayed.call(lambda: parent.say("ANSWER", number, handle(launcher, text)))
         elif message.word == "LOAD":
             asks_waiting = "waiting" in message.details
-            relayed.call(lambda: parent.say("LOAD", *map(str, launcher.shape.load(asks_waiting))))
+            relayed.call(lambda: parent.say("LOAD", *map(str, launcher.reconfiguration.load(asks_waiting))))
         elif message.word == "DEAD":
             # Said only now: this thread may have waited long for the interpreter, and somebody else is told meanwhile.
-            launcher.bury(message.details[0])
+            launcher.declare_dead(message.details[0])
             parent.say("HEARD", message.details[0])
         elif message.word == "KILLED":
             limit, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
             answers = {True: "yes", False: "no", None: "later"}
             parent.say(
-                "SETTLED", answers[launcher.settle_past_time_limit(owner, _bytes_of(field), limit)], owner, field
+                "SETTLED",
+                answers[launcher.termination.settle_past_time_limit(owner, _bytes_of(field), limit)],
+                owner,
+                field,
             )
 
     parent.listen(hear, on_end=lambda: launcher.signals.put("TERM"))
     settle_memory()
-    return launcher.run(
+    return run_worker(
+        launcher,
         on_ready=lambda: parent.say("READY"),
         # Whoever ends without it has crashed: a job may end its process with exit code 0.
         on_stop=lambda name: parent.say("LEAVING", name),

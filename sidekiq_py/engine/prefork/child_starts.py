@@ -1,4 +1,4 @@
-"""How the children of a family start: how long to wait after one that died young, and when there is no hope."""
+"""How the children of a prefork pool start: how long to wait after one that died young, and when there is no hope."""
 
 # After a child that died young the next one waits: a program that cannot start must not take the machine.
 _YOUNG_SECONDS = 2.0

@@ -10,9 +10,9 @@ without this word is a crash, whatever its exit code).
 - Down: `DEAD <owner>` (bring its jobs back), `KILLED <seconds> <owner> <field>` (its job ran past its hard limit,
 or was terminated: settle it as failed), `LOAD [waiting]` (how many jobs run, and how many wait). The end of the down
 pipe says that the parent is gone.
-- Between a companion (`sidecar.py`) and the rest, each text being one line. From the companion: `TELL <who> <text>`
+- Between a sidecar (`sidecar.py`) and the rest, each text being one line. From the sidecar: `TELL <who> <text>`
 and `ASK <number> <who> <text>`, where who is `parent`, `children` or `all`. To a child: `TELL <text>`, `ASK <number>
-<text>`. From a child: `ANSWER <number> <text>`, and `SAY <text>`. To the companion: `ASKED <number> <pid>…` (who was
+<text>`. From a child: `ANSWER <number> <text>`, and `SAY <text>`. To the sidecar: `ASKED <number> <pid>…` (who was
 asked), `ANSWER <number> <pid> <text>`, `SAID <pid> <text>`, `GONE <pid>` (a child has ended).
 
 Whoever reads passes over what it does not understand: a job may write to any file that its process has open.
@@ -155,9 +155,9 @@ class Parent:
                 for message in messages:
                     try:
                         hear(message)
-                    except Exception:  # noqa: BLE001 — what a companion asks for may be code of the program
+                    except Exception:  # noqa: BLE001 — what a sidecar asks for may be code of the program
                         # This thread also hears of the parent's end.
-                        _log.exception("a message of the parent process could not be obeyed: %.200r", message)
+                        _log.exception("a message of the parent process could not be handled: %.200r", message)
 
         threading.Thread(target=run, name="sidekiq.parent", daemon=True).start()
 

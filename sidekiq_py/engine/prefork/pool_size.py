@@ -1,5 +1,5 @@
 """
-How many children a family is to have, and which of them go when there are too many.
+How many children a pool is to have, and which of them go when there are too many.
 
 1. Now and then, if a policy decides, or when there are too many, the children are asked what they run; one of them
    also how many jobs wait.
@@ -93,7 +93,7 @@ class PoolSize:
 
         Args:
             children: Those that stay and may go.
-            may_scale: The policy may want another number; not while the family is to fetch nothing.
+            may_scale: The policy may want another number; not while the pool is to fetch nothing.
 
         Returns:
             Those that are to go now.

@@ -1,8 +1,8 @@
 """
-A companion of the family: a process beside the children that runs no jobs and may speak with the world.
+The sidecar of a prefork pool: a process beside the children that runs no jobs and may speak with the world.
 
 The parent never connects to anything and has one thread; what has to listen somewhere, as remote control does, is its
-companion. The parent forks it before the children, replaces it when it dies, relays what it tells and asks them, and
+sidecar. The parent forks it before the children, replaces it when it dies, relays what it tells and asks them, and
 ends it when all of them have ended. Texts pass as they are: what they mean is known at both ends alone. Nothing here
 waits for anybody: what a child does not take is kept up to a limit, beyond that the child is left out.
 """
@@ -23,7 +23,7 @@ from sidekiq_py.engine.prefork.pipes import Message, Parent
 
 _log = logging.getLogger("sidekiq")
 
-# What a child or the companion has not taken of what was relayed to it; beyond that it is left out.
+# What a child or the sidecar has not taken of what was relayed to it; beyond that it is left out.
 _MOST_WAITING_BYTES = 4_000_000
 _END_SECONDS = 3.0
 
@@ -33,21 +33,21 @@ PARENT, CHILDREN, ALL = "parent", "children", "all"
 @dataclass(frozen=True, slots=True)
 class Role:
     """
-    What a companion does.
+    What a sidecar does.
 
     Args:
-        run: Called in the companion; gives its exit code. It has to end when the parent's pipe does.
-        obey: Called in the parent with what the companion tells it or asks; gives the answer. It must not wait for
+        run: Called in the sidecar; gives its exit code. It has to end when the parent's pipe does.
+        handle: Called in the parent with what the sidecar tells it or asks; gives the answer. It must not wait for
             anything, and never connect to Redis.
     """
 
     run: Callable[[Parent], int]
-    obey: Callable[[str], str]
+    handle: Callable[[str], str]
 
 
 class Sidecar:
     """
-    The companion as the parent sees it.
+    The sidecar as the parent sees it.
 
     Args:
         role: None: there is none, and nothing here does anything.
@@ -78,7 +78,7 @@ class Sidecar:
             self.process = self._forks.fork(self._role.run)
         except OSError as error:
             pause = self._starts.note_death(was_ready=False, age_seconds=0.0, now=monotonic())
-            _log.error("the companion process could not be started (%s); the next try is in %.1f s", error, pause)
+            _log.error("the sidecar process could not be started (%s); the next try is in %.1f s", error, pause)
 
     def note_end(self, code: int) -> None:
         """It has ended, and another one is started soon."""
@@ -87,7 +87,7 @@ class Sidecar:
             return
         now = monotonic()
         self._starts.note_death(was_ready=True, age_seconds=now - process.born_at, now=now)
-        _log.warning("the companion process %d ended (%d) and is replaced", process.pid, code)
+        _log.warning("the sidecar process %d ended (%d) and is replaced", process.pid, code)
 
     def stop(self) -> None:
         """End it: it is asked to, and killed if it does not heed that."""
@@ -105,30 +105,30 @@ class Sidecar:
     # ---- the relay
 
     def hear(self, message: Message) -> None:
-        """What the companion says."""
+        """What the sidecar says."""
         match message.word, message.details:
             case "TELL", (who, *text):
                 self._tell(who, " ".join(text))
             case "ASK", (number, who, *text):
                 self._ask(number, who, " ".join(text))
             case _:
-                raise ValueError("the companion process does not speak so")
+                raise ValueError("the sidecar process does not speak so")
 
     def pass_answer(self, child: ChildProcess, number: str, text: list[str]) -> None:
-        """A child answers the companion's question."""
-        self._to_companion("ANSWER", number, str(child.pid), *text)
+        """A child answers the sidecar's question."""
+        self._to_sidecar("ANSWER", number, str(child.pid), *text)
 
     def pass_on(self, child: ChildProcess, text: tuple[str, ...]) -> None:
-        """A child tells the companion something."""
-        self._to_companion("SAID", str(child.pid), *text)
+        """A child tells the sidecar something."""
+        self._to_sidecar("SAID", str(child.pid), *text)
 
     def note_gone(self, child: ChildProcess) -> None:
         """A child has ended, and answers no more."""
-        self._to_companion("GONE", str(child.pid))
+        self._to_sidecar("GONE", str(child.pid))
 
     def _tell(self, who: str, text: str) -> None:
         if who != CHILDREN:
-            self._obey(text)
+            self._handle(text)
         if who != PARENT:
             for child in self._fleet.children:
                 _send(child, "TELL", text)
@@ -139,19 +139,19 @@ class Sidecar:
         asked = [str(child.pid) for child in children if _send(child, "ASK", number, text)]
         if who != CHILDREN:
             asked.append(str(os.getpid()))
-        self._to_companion("ASKED", number, *asked)
+        self._to_sidecar("ASKED", number, *asked)
         if who != CHILDREN:
-            self._to_companion("ANSWER", number, str(os.getpid()), self._obey(text))
+            self._to_sidecar("ANSWER", number, str(os.getpid()), self._handle(text))
 
-    def _obey(self, text: str) -> str:
+    def _handle(self, text: str) -> str:
         assert self._role is not None
         try:
-            return self._role.obey(text)
+            return self._role.handle(text)
         except Exception:  # noqa: BLE001 — the parent goes on, whatever was asked of it
-            _log.exception("what the companion process wants of the parent failed")
+            _log.exception("what the sidecar process wants of the parent failed")
             return ""
 
-    def _to_companion(self, word: str, *details: str) -> None:
+    def _to_sidecar(self, word: str, *details: str) -> None:
         if self.process is not None:
             _send(self.process, word, *details)
 

@@ -18,7 +18,7 @@ forerunner is ready (`rolling_restart.py`).
 replaced (`hard_limits.py`).
 - How many are wanted may change at any time (`pool_size.py`): missing ones are started, of too many the idle go
 first, and busy ones finish what they run.
-- A companion, where one is asked for, is kept beside the children (`sidecar.py`).
+- A sidecar, where one is asked for, is kept beside the children (`sidecar.py`).
 """
 
 import logging
@@ -71,9 +71,9 @@ class Supervisor:
         memory_limit_kb: A child that is larger is replaced.
         before_fork: Called in the parent before each child is made.
         on_ready: Called in the parent once all children have been ready.
-        on_signal: Told of each signal to the parent, by a name such as `TERM`, before it is obeyed.
+        on_signal: Told of each signal to the parent, by a name such as `TERM`, before it is handled.
         more_signals: Names of signals to watch beside those of any worker: `HUP`, `QUIT`.
-        companion: What a process beside the children does.
+        sidecar: What a process beside the children does.
         scaling: Changes how many children there are by what they have to do.
     """
 
@@ -88,7 +88,7 @@ class Supervisor:
         on_ready: Callable[[], None] = lambda: None,
         on_signal: Callable[[str], None] = lambda name: None,
         more_signals: Sequence[str] = ("HUP",),
-        companion: Role | None = None,
+        sidecar: Role | None = None,
         scaling: ScalingPolicy | None = None,
     ) -> None:
         self._phase = _Phase.WORKING
@@ -106,7 +106,7 @@ class Supervisor:
         self._dead_owners = DeadOwners(self._fleet)
         self._rolling = RollingRestart(self._fleet)
         self._memory = MemoryLimit(self._fleet, memory_limit_kb)
-        self._companion = Sidecar(companion, self._forks, self._fleet)
+        self._sidecar = Sidecar(sidecar, self._forks, self._fleet)
         self._service = ParentService(os.environ, os.getpid())
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class Supervisor:
         self._signals.watch(("CHLD", *self._more_signals))
         while not self._is_over:
             for step in (
-                self._companion.keep,
+                self._sidecar.keep,
                 self._start_missing,
                 self._wait,
                 self._reap,
@@ -153,7 +153,7 @@ class Supervisor:
             ):
                 with _going_on():
                     step()
-        self._companion.stop()
+        self._sidecar.stop()
         return self._exit_code
 
     @property
@@ -181,8 +181,8 @@ class Supervisor:
     def _reap(self) -> None:
         for ended in self._forks.reap():
             with _going_on():
-                if ended.process is self._companion.process:
-                    self._companion.note_end(ended.exit_code)
+                if ended.process is self._sidecar.process:
+                    self._sidecar.note_end(ended.exit_code)
                 else:
                     self._mourn(ended)
 
@@ -194,7 +194,7 @@ class Supervisor:
         for owner in child.owners:
             self._dead_owners.add(owner)
         end = child.note_end(ended.exit_code)
-        self._companion.note_gone(child)
+        self._sidecar.note_gone(child)
         self._hard_limits.note_gone(child)
         self._judge(child, end, ended.exit_code)
         self._rolling.note_end(child, end)
@@ -235,7 +235,7 @@ class Supervisor:
             self._hear(process, message)
         while (name := self._signals.next(0)) is not None:
             with _going_on():
-                self._obey(name)
+                self._handle_signal(name)
 
     def _pause_seconds(self) -> float | None:
         moments = [
@@ -244,7 +244,7 @@ class Supervisor:
             self._dead_owners.next_at(),
             self._memory.next_at,
             self._service.next_at,
-            self._companion.next_start_at,
+            self._sidecar.next_start_at,
             self._starts.next_at if self._are_missing else None,
             None if self._is_stopping else self.size.due_at(self._may_go(), may_scale=self._may_scale),
         ]
@@ -254,8 +254,8 @@ class Supervisor:
     def _hear(self, process: ChildProcess, message: Message) -> None:
         """A process may say anything: a job can write to each file that is open."""
         try:
-            if process is self._companion.process:
-                self._companion.hear(message)
+            if process is self._sidecar.process:
+                self._sidecar.hear(message)
             else:
                 self._hear_child(process, message)
         except Exception as error:  # noqa: BLE001 — as above
@@ -284,9 +284,9 @@ class Supervisor:
             case "LEAVING", _:
                 self._note_leaving(child)
             case "ANSWER", (number, *text):
-                self._companion.pass_answer(child, number, text)
+                self._sidecar.pass_answer(child, number, text)
             case "SAY", text:
-                self._companion.pass_on(child, text)
+                self._sidecar.pass_on(child, text)
             case _:
                 raise ValueError("no child speaks so")
 
@@ -301,7 +301,7 @@ class Supervisor:
             self.size.note_stopped()
             _log.info("child %d was stopped and is not replaced; %d stay", child.pid, self.size.wanted)
 
-    def _obey(self, name: str) -> None:
+    def _handle_signal(self, name: str) -> None:
         with _going_on():
             self._on_signal(name)
         if name in ("TERM", "INT"):

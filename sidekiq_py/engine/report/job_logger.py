@@ -20,6 +20,7 @@ from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.report.job_log_level import JOB_LOGGER_NAME, LevelGate, chain_of, find_gate
 from sidekiq_py.engine.report.line_handler import LineHandler
 from sidekiq_py.logs import job_fields
+from sidekiq_py.redaction import current
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements
 
 _MESSAGES = {JOB_START.name: "start", JOB_STOP.name: "done", JOB_EXCEPTION.name: "fail"}
@@ -78,7 +79,8 @@ class JobLogger:
         if elapsed is not None:
             fields["elapsed"] = elapsed
         shown = " ".join(f"{key}={value}" for key, value in fields.items())
-        marks = {"sidekiq_job": payload, "sidekiq_message": message, "sidekiq_elapsed": elapsed}
+        # Other formatters may write all that a record holds.
+        marks = {"sidekiq_job": current().apply(payload), "sidekiq_message": message, "sidekiq_elapsed": elapsed}
         self._logger.info("%s %s", message, shown, extra=marks)
 
     def _look(self, second: int) -> None:

@@ -29,7 +29,7 @@ from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.outcome import Attempt, EndKind, Outcome, Question
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import job_counts, settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.registry import JobDefinition, Registry
@@ -194,7 +194,7 @@ class AttemptEnd:
         around = self._around
         now = now_seconds()
         text = f"the job has {len(unit.raw):,} bytes, and max_job_bytes is {around.config.max_job_bytes:,}"
-        effects: Sequence[in_flight.Effect] = ()
+        effects: Sequence[settle_script.Effect] = ()
         if around.registry.on_too_large is not None:
             text, effects = around.registry.on_too_large(unit.raw)
         context = {"context": "A job is kept in dead, unread", "jobstr": unit.raw[:_SHOWN_BYTES]}
@@ -259,10 +259,10 @@ class AttemptEnd:
         around = self._around
         now = now_seconds()
         outcome = None
-        if definition.conclude is not None:
+        if definition.decide_outcome is not None:
             attempt = Attempt(unit.raw, payload, unit.queue, result, None, around.config, around.dialect(), now)
             try:
-                outcome = definition.conclude(attempt)
+                outcome = definition.decide_outcome(attempt)
             except Exception as error:  # noqa: BLE001 — a job whose end cannot be decided has not ended
                 self._fail(unit, payload, None, error, seconds)
                 return
@@ -280,7 +280,7 @@ class AttemptEnd:
     ) -> None:
         around = self._around
         now = now_seconds()
-        effects: Sequence[in_flight.Effect] = ()
+        effects: Sequence[settle_script.Effect] = ()
         # Of any other outcome `_carry_out` tells them.
         if (outcome is None or outcome.kind == "done") and around.extensions.minds(payload):
             try:
@@ -307,12 +307,12 @@ class AttemptEnd:
         if may_wait:
             seconds = 0.0
         if outcome is None and effects:
-            self._finish(unit, payload, effects, in_flight.count_commands(utc_day(now), failed=False), seconds)
+            self._finish(unit, payload, effects, job_counts.count_commands(utc_day(now), failed=False), seconds)
         elif outcome is None:
             self.acknowledge(unit, payload, seconds)
         elif outcome.kind == "done" and outcome.afterwards is None:
             # Like any success it may wait a moment for others, as nobody waits for word of it.
-            counters: Sequence[in_flight.Effect] = in_flight.count_commands(utc_day(now), failed=False)
+            counters: Sequence[settle_script.Effect] = job_counts.count_commands(utc_day(now), failed=False)
             if outcome.trims:
                 counters = [*outcome.trims, *counters]
             self._finish(unit, payload, outcome.vital, counters, seconds, outcome.question)
@@ -323,8 +323,8 @@ class AttemptEnd:
         self,
         unit: UnitOfWork,
         payload: Payload,
-        vital: Sequence[in_flight.Effect],
-        counters: Sequence[in_flight.Effect],
+        vital: Sequence[settle_script.Effect],
+        counters: Sequence[settle_script.Effect],
         seconds: float,
         question: Question | None = None,
     ) -> None:
@@ -346,7 +346,7 @@ class AttemptEnd:
             context = {"context": "A job's end cannot be written; it is kept in dead", "jobstr": unit.raw}
             self._around.hooks.report(failure, context)
             now = now_seconds()
-            end = [add_to_dead(unit.raw, now)], in_flight.count_commands(utc_day(now), failed=True)
+            end = [add_to_dead(unit.raw, now)], job_counts.count_commands(utc_day(now), failed=True)
             settle_or_leave(lambda: self._fetcher.settle(unit, *end), unit)
 
     def unstarted(self, unit: UnitOfWork) -> None:
@@ -390,7 +390,7 @@ class AttemptEnd:
                 outcome, payload, unit.raw, unit.queue, error=error, seconds=seconds, now=now
             )
         has_failed = outcome.kind != "done"
-        counters = in_flight.count_commands(utc_day(now), failed=has_failed)
+        counters = job_counts.count_commands(utc_day(now), failed=has_failed)
         was_ours = self._fetcher.settle(unit, outcome.vital, [*outcome.trims, *counters])
         if not was_ours:
             _log.info("a job ended that was given to somebody else meanwhile; nothing was written: %s", unit)
@@ -409,7 +409,7 @@ class AttemptEnd:
             except RedisError as failure:
                 _log.warning("a job has ended, and what was to follow its end was not done: %s", failure)
 
-    def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[in_flight.Effect, ...]) -> None:
+    def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[settle_script.Effect, ...]) -> None:
         """
         Back to its queue, or *other*, what the job itself has in its place.
 
@@ -432,19 +432,19 @@ class AttemptEnd:
         except Exception as error:  # noqa: BLE001 — a client middleware that raises must not keep the job in flight
             self._fail(unit, payload, definition, error)
             return
-        vital: list[in_flight.Effect] = []
+        vital: list[settle_script.Effect] = []
         if again is not None:
             vital = [("SADD", keys.QUEUES, again.queue), ("LPUSH", keys.queue(again.queue), again.payload)]
             if again.score is not None:
                 vital = [("ZADD", keys.SCHEDULE, again.score, again.payload)]
         # Counted as processed and failed, as in Ruby, where the interruption passes the counters as an exception.
-        self._fetcher.settle(unit, [*ends, *vital], in_flight.count_commands(utc_day(now_seconds()), failed=True))
+        self._fetcher.settle(unit, [*ends, *vital], job_counts.count_commands(utc_day(now_seconds()), failed=True))
         if SETTLE.handlers:
             job_events.settled("interrupted", payload, unit.raw, unit.queue)
 
     def _ends_of_interrupted(
         self, unit: UnitOfWork, payload: Payload, seconds: float, kind: EndKind
-    ) -> Sequence[in_flight.Effect]:
+    ) -> Sequence[settle_script.Effect]:
         around = self._around
         if not around.extensions.minds(payload):
             return ()
@@ -460,7 +460,7 @@ def _payload_for_extensions(raw: bytes) -> Payload:
         return {}
 
 
-def _push_back(unit: UnitOfWork) -> list[in_flight.Effect]:
+def _push_back(unit: UnitOfWork) -> list[settle_script.Effect]:
     return [("SADD", keys.QUEUES, unit.queue), ("RPUSH", keys.queue(unit.queue), unit.raw)]
 
 

@@ -1,7 +1,7 @@
 """
 `async def` jobs: one event loop per process, with a concurrency of its own.
 
-Processors fetch and decode and hand the job over; the loop runs it and gathers its acknowledgement, which the keeper
+Processors fetch and decode and hand the job over; the loop runs it and gathers its acknowledgement, which the flusher
 hands in. Whatever would block the loop (settling a failure) is done by a thread of its own.
 """
 
@@ -320,8 +320,8 @@ class EventLoop:
             raise
 
     async def _acknowledge(self, run: _Run, seconds: float) -> None:
-        if run.definition.conclude is not None or self._around.extensions.minds(run.payload):
-            await self._aside(
+        if run.definition.decide_outcome is not None or self._around.extensions.minds(run.payload):
+            await self._settle_in_thread(
                 lambda: run.ending.succeeded(run.unit, run.payload, run.definition, run.result, seconds, may_wait=True),
                 run.unit,
             )
@@ -333,24 +333,26 @@ class EventLoop:
 
         if run.unit.is_marked or run.definition.is_acknowledged_early:
             # Their ends are scripts of their own.
-            await self._aside(acknowledge, run.unit)
+            await self._settle_in_thread(acknowledge, run.unit)
         else:
             acknowledge()
 
     async def _settle(self, run: _Run, failure: BaseException, seconds: float) -> None:
-        await self._aside(lambda: run.ending.failed(run.unit, run.payload, run.definition, failure, seconds), run.unit)
+        await self._settle_in_thread(
+            lambda: run.ending.failed(run.unit, run.payload, run.definition, failure, seconds), run.unit
+        )
 
     async def _rescue(self, run: _Run, error: BaseException) -> None:
         """As in a thread: the job must not stay in flight for as long as this process lives."""
         try:
-            await self._aside(lambda: run.ending.rescued(run.unit, error), run.unit)
+            await self._settle_in_thread(lambda: run.ending.rescued(run.unit, error), run.unit)
             run.has_ended = True
         except Exception as failure:  # noqa: BLE001 — then it goes back
             self._around.hooks.report(failure, {"context": "Internal error", "jobstr": run.unit.raw})
 
-    async def _aside(self, settle: Callable[[], None], unit: UnitOfWork) -> None:
+    async def _settle_in_thread(self, settle: Callable[[], None], unit: UnitOfWork) -> None:
         """What waits for Redis would stop all other jobs of the loop."""
-        # A job's own decision (`conclude`) may have left itself a note in the context in which it ran.
+        # A job's own decision (`decide_outcome`) may have left itself a note in the context in which it ran.
         run = contextvars.copy_context().run
         # The job has ended: who cancels its task meanwhile comes too late.
         await _to_its_end(self._loop.run_in_executor(self._settling, run, settle_or_leave, settle, unit))

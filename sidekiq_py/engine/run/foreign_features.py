@@ -90,7 +90,7 @@ class ForeignFeatures:
         self._policies = {key: self._wanted.get(key, "refuse") for key in self._meanings}
         self.watched = frozenset(key for key, policy in self._policies.items() if policy != "run")
 
-    def verdict(self, unit: UnitOfWork, payload: Mapping[str, Any]) -> tuple[ExtensionPolicy, ExtensionKeyError] | None:
+    def decide(self, unit: UnitOfWork, payload: Mapping[str, Any]) -> tuple[ExtensionPolicy, ExtensionKeyError] | None:
         """What is to be done with a job that bears one of the watched keys, and why; None: it is run."""
         by_policy = {self._policies[key]: key for key in reversed(extension_keys_of(payload, self._meanings))}
         policy = next((policy for policy in _CAREFUL_FIRST if policy in by_policy), None)

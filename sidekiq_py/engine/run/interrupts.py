@@ -40,7 +40,7 @@ class Guard:
     `is_requested`. So one of them always sees the other, and the thread then waits for the interrupter in `absorb`.
     """
 
-    __slots__ = ("_is_main_thread", "_lock", "_thread_id", "is_condemned", "is_requested", "performing")
+    __slots__ = ("_is_main_thread", "_lock", "_thread_id", "is_requested", "is_terminated", "performing")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class Guard:
         self._is_main_thread = threading.current_thread() is threading.main_thread()
         self.performing: UnitOfWork | None = None
         self.is_requested = False
-        self.is_condemned = False
+        self.is_terminated = False
 
     def interrupt(self, unit: UnitOfWork, kind: type[BaseException]) -> bool:
         """Raise *kind* in the thread if it performs *unit*. From any other thread."""
@@ -69,9 +69,9 @@ class Guard:
             signal.pthread_kill(self._thread_id, WAKE)
             threading.Event().wait(pause)
 
-    def condemn(self, unit: UnitOfWork, tell: Callable[[], None]) -> bool:
+    def terminate(self, unit: UnitOfWork, tell: Callable[[], None]) -> bool:
         """
-        Call *tell* if the thread performs *unit*, which cannot end meanwhile. When it ends it finds `is_condemned`.
+        Call *tell* if the thread performs *unit*, which cannot end meanwhile. When it ends it finds `is_terminated`.
         From any other thread.
         """
         with self._lock:
@@ -79,7 +79,7 @@ class Guard:
             if self.performing is not unit:
                 return False
             tell()
-            self.is_condemned = True
+            self.is_terminated = True
             return True
 
     def absorb(self) -> None:

@@ -14,7 +14,7 @@ from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError, 
 from sidekiq_py.logs import log_context
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import in_flight, job_counts
 from sidekiq_py.telemetry import SETTLE
 from sidekiq_py.wire.payload import parse_job
 
@@ -53,7 +53,7 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
         outcome = around.after_failure(raw, queue, error, definition, now)
         outcome = around.with_ends_of_extensions(outcome, payload, raw, queue, error=error, seconds=0.0, now=now)
     has_failed = outcome.kind != "done"
-    counters = [*outcome.trims, *in_flight.count_commands(utc_day(now), failed=has_failed)]
+    counters = [*outcome.trims, *job_counts.count_commands(utc_day(now), failed=has_failed)]
 
     def settle(link: Link) -> bool:
         return in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters, listed=listed)

@@ -2,8 +2,9 @@
 How many jobs have succeeded in this process and are not in Redis's counters yet.
 
 One INCRBY per job would cost Redis as much as the job itself. Ruby adds them up and writes them with each heartbeat;
-here they are written two seconds after the first of them, so that a page that shows them is never far behind. A process
-that is killed takes the last seconds' count with it, and no job.
+here they are written two seconds after the first of them, so that a page that shows them is never far behind, and then
+every five seconds: in a fleet of 20 processes with 100 jobs a second, writes every two seconds were one in twelve of
+all packets that Redis got. A process that is killed takes the last seconds' count with it, and no job.
 
 Each write bears a number that Redis remembers, so that one whose reply was lost is sent again and counts once: a
 restart of Redis at that moment cost the count of two seconds, 1,092 of 6,000 jobs in one run.
@@ -15,18 +16,21 @@ import os
 import threading
 from functools import partial
 from itertools import count
+from math import inf
 from typing import NamedTuple
 
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.in_flight import begin_count, count_processed_once
+from sidekiq_py.redis_access.job_path.job_counts import begin_count, count_processed_once
 from sidekiq_py.wire import keys
 
 WRITE_AFTER_SECONDS = 2.0
+# From one write to the next.
+PERIOD_SECONDS = 5.0
 
 
 class _Write(NamedTuple):
@@ -43,10 +47,16 @@ class ProcessedCount:
 
     Args:
         pool: To the Redis whose counters they are.
+        after_seconds: From the first count to its write.
+        period_seconds: From one write to the next.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(
+        self, pool: Pool, *, after_seconds: float = WRITE_AFTER_SECONDS, period_seconds: float = PERIOD_SECONDS
+    ) -> None:
         self._pool = pool
+        self._after_seconds = after_seconds
+        self._period_seconds = period_seconds
         self._count = 0
         self._lock = threading.Lock()
         # One write at a time; the last one, until it is known to be done.
@@ -79,16 +89,21 @@ class ProcessedCount:
 
     def flush(self) -> None:
         """
-        Write them.
+        Write them. What is added meanwhile is left to the next time.
 
         Raises:
             RedisError: They come with the next flush.
         """
         with self._writing:
-            while (write := self._write or self._next_write()) is not None:
-                self._write = write
-                self._pool.run(partial(self._send, write=write))
-                self._write, self._is_begun = None, False
+            if self._write is not None:
+                self._finish(self._write)
+            self._write = self._next_write()
+            if self._write is not None:
+                self._finish(self._write)
+
+    def _finish(self, write: _Write) -> None:
+        self._pool.run(partial(self._send, write=write))
+        self._write, self._is_begun = None, False
 
     def _next_write(self) -> _Write | None:
         with self._lock:
@@ -103,11 +118,13 @@ class ProcessedCount:
         count_processed_once(link, write.day, write.jobs, key=self._key, before=before, mark=str(write.number))
 
     def _run(self) -> None:
+        next_at = -inf
         while True:
             self._is_due.wait()
-            if self._end.wait(WRITE_AFTER_SECONDS):
+            if self._end.wait(max(self._after_seconds, next_at - monotonic())):
                 return
             self._is_due.clear()
+            next_at = monotonic() + self._period_seconds
             try:
                 self.flush()
             except RedisError:

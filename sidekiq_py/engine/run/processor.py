@@ -44,10 +44,6 @@ _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = 1.0
 
 
-def _nothing() -> None:
-    pass
-
-
 class AsyncExecutor(Protocol):
     """Where `async def` jobs run."""
 
@@ -94,7 +90,7 @@ class Processor:
         self._ended: UnitOfWork | None = None
         self._thread = background_thread(name, self._run)
         self._is_here = False
-        self._after_each: Callable[[], None] = _nothing
+        self._after_each: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Processor {self._thread.name} tid={self._tid}>"
@@ -135,12 +131,12 @@ class Processor:
         unit = only or self.running
         return unit is not None and self._guard is not None and self._guard.interrupt(unit, kind)
 
-    def condemn(self, unit: UnitOfWork, signal_number: int) -> bool:
+    def terminate(self, unit: UnitOfWork, signal_number: int) -> bool:
         """Have this process killed, and *unit* settled as ended from outside. False: it has ended, or nobody can."""
         guard, watch = self._guard, self._watch
         if guard is None or watch is None:
             return False
-        return guard.condemn(unit, lambda: watch.terminate(unit, signal_number))
+        return guard.terminate(unit, lambda: watch.terminate(unit, signal_number))
 
     def _run(self) -> None:
         self._guard = self._guard or Guard()
@@ -156,7 +152,7 @@ class Processor:
                 threading.Event().wait(_PAUSE_SECONDS)
 
     def _work(self) -> None:
-        take = self._fetcher.take
+        take, after_each = self._fetcher.take, self._after_each
         while (unit := take()) is not None:
             self._unit = unit
             try:
@@ -166,7 +162,8 @@ class Processor:
             finally:
                 self._around.state.running.pop(self._tid, None)
             self._unit = None
-            self._after_each()
+            if after_each is not None:
+                after_each()
 
     def _give_back(self) -> None:
         """What this thread had in hand when it failed goes back to its queue, unless its end has been handed in."""
@@ -231,10 +228,10 @@ class Processor:
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
         """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""
-        verdict = self._foreign.verdict(unit, payload)
-        if verdict is None:
+        decision = self._foreign.decide(unit, payload)
+        if decision is None:
             return False
-        policy, error = verdict
+        policy, error = decision
         if policy == "bury":
             self._settle(unit, lambda: self._ending.buried(unit, payload, error))
         else:
@@ -249,23 +246,23 @@ class Processor:
         around = self._around
         now = now_seconds()
         try:
-            verdict = self._extensions.admission(FetchedJob(payload, unit.raw, unit.queue, now, around.dialect()))
+            decision = self._extensions.admission(FetchedJob(payload, unit.raw, unit.queue, now, around.dialect()))
         except ExtensionError as error:
             at = now + self._held_up.pause_seconds(payload)
             around.hooks.report(error, {"context": "The job waits and is tried again", "job": payload})
-            verdict = Postpone(at, str(error))
-        if verdict is None:
+            decision = Postpone(at, str(error))
+        if decision is None:
             self._held_up.forget(payload)
             return False
-        if isinstance(verdict, Postpone):
-            at = verdict.at
-            self._held_up.note(payload, verdict.reason)
+        if isinstance(decision, Postpone):
+            at = decision.at
+            self._held_up.note(payload, decision.reason)
             self._settle(unit, lambda: self._ending.postponed(unit, at))
-        elif isinstance(verdict, Drop):
-            reason = verdict.reason
+        elif isinstance(decision, Drop):
+            reason = decision.reason
             self._settle(unit, lambda: self._ending.invalidated(unit, payload, reason))
         else:
-            reason = verdict.reason
+            reason = decision.reason
             self._settle(unit, lambda: self._ending.buried(unit, payload, DeadLetteredError(reason)))
         return True
 
@@ -314,9 +311,14 @@ class Processor:
             watch.end()
         seconds = monotonic() - started
         if failure is None:
-            is_plain = not is_minded and definition.conclude is None
+            is_plain = not is_minded and definition.decide_outcome is None
             if is_plain and (not self._extensions.minded_runs or not self._extensions.minds(payload)):
-                self._acknowledge(unit, payload, seconds)
+                # That it succeeded is all there is to write.
+                try:
+                    self._ending.acknowledge(unit, payload, seconds)
+                except RedisError as error:
+                    tell_left_behind(unit, error)
+                self._ended = unit
             else:
                 self._succeed(unit, payload, definition, seconds)
             if JOB_STOP.handlers:
@@ -327,14 +329,6 @@ class Processor:
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
         around.context.leave()
         del running[self._tid]
-
-    def _acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
-        """It succeeded, and that is all there is to write."""
-        try:
-            self._ending.acknowledge(unit, payload, seconds)
-        except RedisError as error:
-            tell_left_behind(unit, error)
-        self._ended = unit
 
     def _succeed(self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, seconds: float) -> None:
         result, self._result = self._result, None
@@ -365,8 +359,8 @@ class Processor:
             guard.performing = None
             if not is_done and failure is None:
                 failure = error
-        # From Python 3.13 on an exception can strike one look later than in the bytecode where the job lost the interpreter
-        # lock to the interrupter. If the job ends in between, that is at the start of the next function that is called.
+        # From Python 3.13 on an exception can strike one look later than in the bytecode where the job lost the
+        # interpreter lock to the interrupter. If the job ends in between, that is at the start of the next function.
         while True:
             try:
                 leave_if_forked(self._pid, failure)
@@ -375,8 +369,8 @@ class Processor:
                 break
             except INTERRUPTS:
                 continue
-        if guard.is_condemned:
-            guard.is_condemned = False
+        if guard.is_terminated:
+            guard.is_terminated = False
             if self._watch is not None:
                 self._watch.end()
         return failure

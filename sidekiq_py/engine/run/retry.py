@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from sidekiq_py.config import Config
 from sidekiq_py.errors import JobFailed, PayloadError, Shutdown
-from sidekiq_py.outcome import Attempt, Conclude, Outcome
+from sidekiq_py.outcome import Attempt, DecideOutcome, Outcome
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import backtrace_lines, error_class_name, error_text, record_failure
@@ -48,7 +48,7 @@ class FailingJob(Protocol):
         """`(payload, exception)`; it may return "discard" since 7.2.0."""
 
     @property
-    def conclude(self) -> Conclude | None:
+    def decide_outcome(self) -> DecideOutcome | None:
         """Decides for itself what becomes of it, before the rules of this module."""
 
 
@@ -163,13 +163,13 @@ def retry_jitter_seconds(count: int, draw: Callable[[], float], dialect: Dialect
 
 
 def _own_judgement(failure: _Failure, payload: Payload) -> Outcome | None:
-    conclude = failure.job.conclude if failure.job is not None else None
-    if conclude is None:
+    decide_outcome = failure.job.decide_outcome if failure.job is not None else None
+    if decide_outcome is None:
         return None
     attempt = Attempt(
         failure.raw, payload, failure.queue, None, failure.error, failure.config, failure.dialect, failure.now
     )
-    return conclude(attempt)
+    return decide_outcome(attempt)
 
 
 def _judge(failure: _Failure, payload: Payload) -> Outcome:
@@ -283,14 +283,14 @@ def _retry(failure: _Failure, payload: Payload, count: int, wanted: int | None) 
 
 def _exhaust(failure: _Failure, payload: Payload) -> Outcome:
     dialect = failure.dialect
-    if _exhausted_verdict(failure, payload) == "discard" and dialect.exhausted_may_discard:
+    if _exhausted_decision(failure, payload) == "discard" and dialect.exhausted_may_discard:
         return _discard(failure, payload, announce_death=dialect.discard_runs_death_handlers)
     if payload.get("dead") is False:
         return _discard(failure, payload, announce_death=True)
     return _dead_letter(failure, payload)
 
 
-def _exhausted_verdict(failure: _Failure, payload: Payload) -> Any:
+def _exhausted_decision(failure: _Failure, payload: Payload) -> Any:
     block = failure.job.exhausted_block if failure.job else None
     if block is None:
         return None

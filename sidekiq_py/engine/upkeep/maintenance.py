@@ -1,8 +1,8 @@
 """
-Runs the maintenance of extensions, in the process that has the poller's lease.
+Runs the maintenance of the fleet, the extensions' included, in the process that has the poller's lease.
 
-A thread of its own, so that a round that takes long holds up neither due jobs nor the lease. It is started only where
-an extension has something to maintain. A round that raises is reported, and comes again with the next pause.
+A thread of its own, so that a round that takes long holds up neither due jobs nor the lease. A round that raises is
+reported, and comes again with the next pause.
 """
 
 import threading

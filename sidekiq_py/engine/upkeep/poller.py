@@ -42,9 +42,9 @@ from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
-from sidekiq_py.redis_access.job_path.in_flight import Effect
 from sidekiq_py.redis_access.job_path.promote import Move, Moved
 from sidekiq_py.redis_access.job_path.push import Outgoing
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.telemetry import PROMOTE
 from sidekiq_py.wire.dialect import Dialect

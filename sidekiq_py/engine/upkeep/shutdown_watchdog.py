@@ -42,7 +42,7 @@ class ShutdownWatchdog:
         self._end = Wakeable()
         self._answered_at = monotonic()
         self._is_asked = False
-        self._thread = threading.Thread(target=self._run, name="sidekiq.parting", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sidekiq.shutdown_watchdog", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

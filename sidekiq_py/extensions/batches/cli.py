@@ -7,27 +7,21 @@ from typing import Any
 import click
 
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
-from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative, shortened
+from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, shortened
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.api import Batches
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.state import STATES, BatchStatus
+from sidekiq_py.redaction import current
 
 _LISTED = 25
 _SHOWN = 20
 _WIDTH = 60
 
 
-class _DefaultList(click.Group):
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(
-            ctx, args if args and args[0] in (*self.commands, *self.get_help_option_names(ctx)) else ["list", *args]
-        )
-
-
-@click.group(cls=_DefaultList)
+@click.group(cls=DefaultsToList)
 def batches() -> None:
     """Batches and their jobs. Without a command they are listed."""
 
@@ -186,7 +180,8 @@ def _rows(status: BatchStatus) -> list[tuple[str, object]]:
 def _error(member: state.Member) -> str:
     if not member.error:
         return ""
-    return f"{member.error.get('error_class')}: {member.error.get('error_message')}"
+    error = current().apply(member.error)
+    return f"{error.get('error_class')}: {error.get('error_message')}"
 
 
 def _ago(at: float | None, now: float) -> str:

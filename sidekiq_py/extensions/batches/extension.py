@@ -28,7 +28,7 @@ from sidekiq_py.extensions.batches.pretended import pretending
 from sidekiq_py.extensions.batches.rows import text_of_job
 from sidekiq_py.middleware.running import running_here
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.in_flight import Held, Join, Once, Unless
+from sidekiq_py.redis_access.job_path.settle_script import Held, Join, Once, Unless
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.failure import error_class_name, error_text
@@ -281,8 +281,8 @@ def _rows_of(jobs: PushSlice, members: Sequence[bool]) -> list[bytes]:
     """What the rows of jobs keep, but of those that are members already."""
     both = [
         (raw, score)
-        for portion in jobs.portions
-        for raw, score in zip(portion.payloads, portion.scores or repeat(None), strict=False)
+        for push_batch in jobs.push_batches
+        for raw, score in zip(push_batch.payloads, push_batch.scores or repeat(None), strict=False)
     ]
     text = jobs.dialect.float_text
     return [text_of_job(*one, text) for one, is_member in zip(both, members, strict=True) if not is_member]

@@ -5,6 +5,8 @@ only programs with the extra `web` have what they need.
 Both read a page at a time, so that a batch of 100,000 costs no more than one of ten.
 """
 
+from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,10 @@ from sidekiq_py.errors import SidekiqError
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.api import Batches
 from sidekiq_py.extensions.batches.errors import BatchGoneError
+from sidekiq_py.extensions.batches.member import membership_of
 from sidekiq_py.extensions.batches.rows import ROW_STATES
-from sidekiq_py.web import Page, PageAction, Visit
+from sidekiq_py.redaction import REDACTED, Redaction
+from sidekiq_py.web import JobLink, Page, PageAction, Visit
 
 _SHOWN = 50
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -32,8 +36,13 @@ def pages() -> list[Page]:
     """The pages."""
     return [
         Page("Batches", "/batches", _list, _template("batches.html"), (PageAction("/batches/act", _act),)),
-        Page("Batch", "/batches/one", _show, _template("batch.html"), is_listed=False),
+        Page("Batch", "/batches/one", _show, _template("batch.html"), is_listed=False, job_links=_links),
     ]
+
+
+def _links(payload: Mapping[str, Any]) -> list[JobLink]:
+    member = membership_of(payload)
+    return [] if member is None else [JobLink("Batch", member.bid, "/batches/one", {"bid": member.bid})]
 
 
 def _template(name: str) -> dict[str, str]:
@@ -72,17 +81,30 @@ def _show(visit: Visit) -> Any:
     if rows is not None:
         chosen = next((name for name in ROW_STATES if name == wanted), None)
         after = _number(visit.query("after")) if visit.query("after") else None
-        page = rows.page(chosen, after=after, limit=_SHOWN)
+        page = rows.page(chosen, after=after, limit=_SHOWN, redaction=visit.site.redaction, with_counts=True)
     members = [] if rows is not None else list(islice(state.members(pool, batch.bid), _SHOWN))
     return visit.page(
         "batch.html",
         batch=batch,
-        counts=rows.counts() if rows is not None else {},
+        counts=page.counts if page is not None else {},
         page=page,
         members=members,
         wanted=wanted if wanted in ROW_STATES else "",
         moment=moment,
+        told=partial(_told, visit.site.redaction),
     )
+
+
+def _told(policy: Redaction, klass: str | None, error: Mapping[str, Any] | None, message: Any = None) -> str:
+    """The error of a member, or what it said last, as far as the policy for its class lets it be shown."""
+    klass = klass or (error or {}).get("class")
+    if not isinstance(klass, str) and policy.mask_text("") is None:
+        # A rule for that very class might hide it.
+        return REDACTED if error or message else ""
+    about = policy.apply({"message": message, **(error or {})}, klass if isinstance(klass, str) else None)
+    if error:
+        return " ".join(str(about[key]) for key in ("error_class", "error_message") if about.get(key))
+    return "" if message is None else str(about["message"])
 
 
 def _act(visit: Visit) -> Any:

@@ -14,7 +14,8 @@ from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.pretended import pretending
-from sidekiq_py.redaction import Redaction
+from sidekiq_py.redaction import Redaction, current
+from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps
@@ -37,6 +38,8 @@ MOST_ROWS = 1000
 MOST_ARGUMENT_BYTES = 2000
 _STRIDE = 2**33
 _SLICE = 500
+# Commands by which rows are read.
+_READS = 4
 # What stands before the message of a track.
 _TIMES = 6
 
@@ -98,10 +101,12 @@ class Page:
 
     Args:
         next: Hand it in as `after` for the next page; None after the last one.
+        counts: How many rows are in each state, if that was asked for.
     """
 
     rows: Sequence[Row]
     next: int | None
+    counts: Mapping[RowState, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -142,9 +147,11 @@ class Rows:
         """
         if pretending() is not None:
             return dict.fromkeys(ROW_STATES, 0)
+        return _counts(self._pool.batch(self._counting())) or {}
+
+    def _counting(self) -> list[Command]:
         ranges = [_range_of(state) for state in ROW_STATES]
-        found = self._pool.batch([("ZCOUNT", f"{self._key}:states", first, f"({end}") for first, end in ranges])
-        return dict(zip(ROW_STATES, map(int, found), strict=True))
+        return [("ZCOUNT", f"{self._key}:states", first, f"({end}") for first, end in ranges]
 
     def page(
         self,
@@ -153,6 +160,7 @@ class Rows:
         after: int | None = None,
         limit: int = 100,
         redaction: Redaction | None = None,
+        with_counts: bool = False,
     ) -> Page:
         """
         Some rows.
@@ -161,7 +169,8 @@ class Rows:
             state: Only those in it.
             after: The number of the last row seen.
             limit: How many at most, up to `MOST_ROWS`.
-            redaction: What to hide among the arguments; by default what looks like a secret.
+            redaction: What to hide among the arguments; by default what the program hides.
+            with_counts: Have `Page.counts`, in the same round trip.
 
         Raises:
             BatchError: There is no such state, or *limit* is none.
@@ -171,49 +180,54 @@ class Rows:
             raise BatchError(f"{state!r} is no state of a job; use one of {', '.join(ROW_STATES)}")
         if not 1 <= limit <= MOST_ROWS:
             raise BatchError(f"limit is {limit}; a page has 1 to {MOST_ROWS} rows")
-        policy = Redaction() if redaction is None else redaction
+        policy = current() if redaction is None else redaction
         if pretending() is not None:
-            return Page((), None)
+            return Page((), None, self.counts() if with_counts else None)
         first = 0 if after is None else after + 1
-        return self._all(first, limit, policy) if state is None else self._in_state(state, first, limit, policy)
+        counting = self._counting() if with_counts else []
+        if state is None:
+            return self._all(first, limit, policy, counting)
+        return self._in_state(state, first, limit, policy, counting)
 
     def get(self, number: int, *, redaction: Redaction | None = None) -> Row | None:
         """The row of this number, or None."""
         found = self.page(after=number - 1, limit=1, redaction=redaction).rows
         return found[0] if found and found[0].number == number else None
 
-    def _in_state(self, state: RowState, first: int, limit: int, policy: Redaction) -> Page:
+    def _in_state(
+        self, state: RowState, first: int, limit: int, policy: Redaction, counting: Sequence[Command]
+    ) -> Page:
         start, end = _range_of(state)
         words = ("ZRANGEBYSCORE", f"{self._key}:states", start + first, f"({end}", "LIMIT", 0, limit)
-        numbers = [int(number) for number in self._pool.command(*words)]
+        found, *counted = self._pool.batch([words, *counting])
+        numbers = [int(number) for number in found]
         # One that has just gone to another state is of no page of this one.
         rows = [row for row in self._read(numbers, policy) if row.state == state]
-        return Page(rows, numbers[-1] if len(numbers) == limit else None)
+        return Page(rows, numbers[-1] if len(numbers) == limit else None, _counts(counted))
 
-    def _all(self, first: int, limit: int, policy: Redaction) -> Page:
-        end = int(self._pool.command("HGET", self._key, "next") or 0)
-        rows: list[Row] = []
+    def _all(self, first: int, limit: int, policy: Redaction, counting: Sequence[Command]) -> Page:
+        numbers: Sequence[int] = range(first, first + limit)
+        end, *replies = self._pool.batch([("HGET", self._key, "next"), *self._reading(numbers), *counting])
+        end = int(end or 0)
+        rows, counted = _rows(numbers, replies[:_READS], policy), _counts(replies[_READS:])
+        first += limit
         # Numbers that were reserved and not used have no row.
         while first < end and len(rows) < limit:
-            numbers = range(first, min(end, first + max(limit - len(rows), _SLICE)))
+            numbers = range(first, min(end, first + _SLICE))
             rows += self._read(numbers, policy)
             first = numbers[-1] + 1
         if len(rows) > limit or (first < end and rows):
             rows = rows[:limit]
-            return Page(rows, rows[-1].number)
-        return Page(rows, None)
+            return Page(rows, rows[-1].number, counted)
+        return Page(rows, None, counted)
 
     def _read(self, numbers: Sequence[int], policy: Redaction) -> list[Row]:
-        if not numbers:
-            return []
+        return _rows(numbers, self._pool.batch(self._reading(numbers)), policy) if numbers else []
+
+    def _reading(self, numbers: Sequence[int]) -> list[Command]:
         names = ("jobs", "tracks", "errors")
-        reads: list[tuple[Any, ...]] = [("HMGET", f"{self._key}:{name}", *numbers) for name in names]
-        found = self._pool.batch([*reads, ("ZMSCORE", f"{self._key}:states", *numbers)])
-        return [
-            _row(number, job, track, error, score, policy)
-            for number, job, track, error, score in zip(numbers, *found, strict=True)
-            if job is not None and track is not None and score is not None
-        ]
+        reads: list[Command] = [("HMGET", f"{self._key}:{name}", *numbers) for name in names]
+        return [*reads, ("ZMSCORE", f"{self._key}:states", *numbers)]
 
 
 def track_of(pool: Pool, bid: str, number: int) -> bytes | None:
@@ -231,6 +245,20 @@ def text_of_job(raw: bytes, score: str | None, float_text: FloatText) -> bytes:
         told["at"] = float(score)
     head = dumps(told, float_text)
     return head if len(args) > MOST_ARGUMENT_BYTES else b'%b,"args":%b}' % (head[:-1], args)
+
+
+def _rows(numbers: Sequence[int], found: Sequence[Any], policy: Redaction) -> list[Row]:
+    """From the replies to `Rows._reading`."""
+    return [
+        _row(number, job, track, error, score, policy)
+        for number, job, track, error, score in zip(numbers, *found, strict=True)
+        if job is not None and track is not None and score is not None
+    ]
+
+
+def _counts(found: Sequence[Any]) -> dict[RowState, int] | None:
+    """From the replies to `Rows._counting`; None if nothing was asked for."""
+    return dict(zip(ROW_STATES, map(int, found), strict=True)) if found else None
 
 
 def _range_of(state: RowState) -> tuple[int, int]:
@@ -261,7 +289,7 @@ def _row(number: int, job: bytes, track: bytes, error: bytes | None, score: Any,
         at=_number(at),
         total=_number(total),
         message=message,
-        error=_object(error) if error else None,
+        error=policy.apply(_object(error)) if error else None,
     )
 
 

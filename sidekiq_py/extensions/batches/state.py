@@ -9,6 +9,7 @@ from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.pretended import pretending
 from sidekiq_py.extensions.batches.rows import Rows
+from sidekiq_py.redaction import current
 from sidekiq_py.redis_access.connection.pool import Pool
 
 State = Literal["open", "running", "complete", "success"]
@@ -154,7 +155,7 @@ class BatchStatus:
                     "number": one.number,
                     "jid": one.jid,
                     "state": one.state,
-                    **({"error": dict(one.error)} if one.error else {}),
+                    **({"error": current().apply(one.error)} if one.error else {}),
                 }
             )
         names = (

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
-from sidekiq_py.cli.output import echo_json, echo_json_array, echo_table, relative
+from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative
 from sidekiq_py.cli.values import span_seconds
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic import store
@@ -15,14 +15,14 @@ from sidekiq_py.extensions.periodic.cron_jobs import CronJob, CronJobs
 from sidekiq_py.extensions.periodic.cron_text import parse
 from sidekiq_py.extensions.periodic.declared import OVERLAPS
 from sidekiq_py.extensions.periodic.layout import tick_text
+from sidekiq_py.redaction import current
 from sidekiq_py.wire.json_dialect import loads
 
 _TIME = "%Y-%m-%d %H:%M:%S %z"
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def cron(ctx: click.Context) -> None:
+@click.group(cls=DefaultsToList)
+def cron() -> None:
     """
     List, run, enable and disable periodic jobs, Ruby's and Python's.
 
@@ -31,8 +31,6 @@ def cron(ctx: click.Context) -> None:
     sidekiq-py cron disable report --reason "the source is down"
     sidekiq-py cron next "30 2 * * * Europe/Berlin" --count 5
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_jobs)
 
 
 @cron.command("list")
@@ -47,7 +45,7 @@ def list_jobs(as_json: bool = False) -> None:
     jobs = CronJobs()
     found, others = list(jobs), jobs.others()
     if as_json:
-        echo_json_array([*(job.to_dict() for job in found), *others])
+        echo_json_array([*map(_as_dict, found), *others])
         return
     if not found and not others:
         click.echo("There are no periodic jobs. Declare one: sidekiq.periodic('*/5 * * * *', report)")
@@ -65,11 +63,11 @@ def show(name: str, as_json: bool) -> None:
     """Show one periodic job."""
     job = _found(name)
     if as_json:
-        echo_json({**job.to_dict(ticks=5), "history": job.history(), "runs": _runs(job), "lost": _lost(job)})
+        echo_json({**_as_dict(job, ticks=5), "history": job.history(), "runs": _runs(job), "lost": _lost(job)})
         return
     rows = [
         (key.replace("_", " "), _shown(value))
-        for key, value in job.to_dict(ticks=5).items()
+        for key, value in _as_dict(job, ticks=5).items()
         if value not in (None, "", [])
     ]
     echo_table(("FIELD", "VALUE"), rows)
@@ -218,6 +216,11 @@ def _row(job: CronJob, now: float) -> tuple[str, ...]:
 
 def _foreign_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return (*(str(entry.get(key) or "") for key in ("name", "cron", "class", "next", "by")), "")
+
+
+def _as_dict(job: CronJob, *, ticks: int = 1) -> dict[str, Any]:
+    """What may be printed of it."""
+    return current().apply(job.to_dict(ticks=ticks))
 
 
 def _shown(value: Any) -> str:

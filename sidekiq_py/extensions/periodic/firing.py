@@ -25,8 +25,8 @@ from sidekiq_py.extensions.periodic.layout import DEFAULT_NAMESPACE, PAYLOAD_KEY
 from sidekiq_py.extensions.periodic.store import StoredJob
 from sidekiq_py.extensions.periodic.ticks import is_repeated, upcoming
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.in_flight import Effect
-from sidekiq_py.redis_access.job_path.push import portion_of
+from sidekiq_py.redis_access.job_path.push import push_batch_of
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 
 READ_EVERY_SECONDS = 5.0
 LOOK_EVERY_SECONDS = 0.5
@@ -241,7 +241,7 @@ def prepare(client: Client, job: StoredJob, now: float) -> tuple[str, list[Effec
     if ready is None:
         return None
     dialect = client.detection.dialect(now)
-    pushed = extended_push.shown_to_extensions([portion_of(ready)], job.entry.klass, {}, client.pool, dialect)
+    pushed = extended_push.shown_to_extensions([push_batch_of(ready)], job.entry.klass, {}, client.pool, dialect)
     return (ready.jid, extended_push.effects_of(pushed)) if pushed.outgoing else None
 
 

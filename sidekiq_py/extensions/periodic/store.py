@@ -28,8 +28,8 @@ from sidekiq_py.extensions.periodic.layout import (
 from sidekiq_py.extensions.periodic.ticks import previous_time
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path import settle_script
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire.json_dialect import loads
 
 RUNS_PREFIX = "sidekiq_py:cron_runs:"
@@ -182,7 +182,7 @@ def write(pool: Pool, *effects: Effect) -> None:
     Raises:
         RedisReplyError: A verb refused it, or Redis did.
     """
-    pool.run(lambda link: in_flight.write(link, effects))
+    pool.run(lambda link: settle_script.write(link, effects))
 
 
 def save_effect(layout: Layout, entry: CronEntry, own: OwnState, *, now: float) -> Effect:

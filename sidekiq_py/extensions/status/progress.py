@@ -19,7 +19,7 @@ from sidekiq_py.extension import Command
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import raise_first
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import settle_script
 
 Payload = dict[str, Any]
 
@@ -300,7 +300,7 @@ def _write(pool: Pool, run: Run, fields: dict[str, Any]) -> bytes | None:
     commands = run.commands(fields, now_seconds())
     if not commands:
         return None
-    call, full_call = in_flight.write_calls(commands)
+    call, full_call = settle_script.write_calls(commands)
     stop = ("HGET", keys.of(run.jid), "stop")
 
     def send(link: Any) -> bytes | None:

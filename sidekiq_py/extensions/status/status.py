@@ -10,7 +10,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import settle_script
 
 _PAGE = 500
 
@@ -122,7 +122,7 @@ class JobStatus:
     def stop(self) -> None:
         """Ask the job to stop: its next `progress()` raises `Stopped`, in either language."""
         command = keys.write(self.jid, now_seconds(), {"stop": "true"})
-        self._pool.run(lambda link: in_flight.write(link, [command]))
+        self._pool.run(lambda link: settle_script.write(link, [command]))
 
     def delete(self) -> bool:
         """Forget the status, not the job; False if it was gone."""

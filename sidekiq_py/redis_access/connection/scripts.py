@@ -22,14 +22,14 @@ class Script:
 
     Args:
         name: Of the file in `lua/`, without its ending.
-        seam: What *filling* takes the place of in its text.
+        placeholder: What *filling* takes the place of in its text.
     """
 
     __slots__ = ("digest", "name", "text")
 
-    def __init__(self, name: str, *, seam: bytes = b"", filling: bytes = b"") -> None:
+    def __init__(self, name: str, *, placeholder: bytes = b"", filling: bytes = b"") -> None:
         self.name = name
-        self.text = (_FOLDER / f"{name}.lua").read_bytes().replace(seam, filling or seam)
+        self.text = (_FOLDER / f"{name}.lua").read_bytes().replace(placeholder, filling or placeholder)
         self.digest = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
     @classmethod

@@ -13,41 +13,34 @@ What the keys hold stands in `docs/architecture.md`.
 
 import hashlib
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import count
-from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
 from sidekiq_py.redis_access.job_path.verbs import verbs
 from sidekiq_py.wire import keys
 
 FETCH = Script("fetch")
 CLAIM = Script("claim")
 TAKE_IN_ORDER = Script("take_in_order")
-SETTLE = Script("settle")
 GIVE_BACK = Script("give_back")
 RENEW = Script("renew")
 FENCE = Script("fence")
 
 # The error reply of `fetch.lua` to an owner that was recovered.
 FENCED = "FENCED"
-STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
+# The reply of `claim.lua` where the job's queue is paused.
+PAUSED = b"PAUSED"
 # Lua can hand about 8,000 values to one command.
 _SLICE = 1000
-_COUNTED_TTL_SECONDS = 3600
 _KEPT = "@"
-_DAY_SECONDS = 24 * 3600
 _LEASE_COUNT = 4
-_ADDS_UP = frozenset({"LPUSH", "RPUSH", "INCR", "INCRBY", "COUNT", "HINCRBY", "ZINCRBY", "APPEND", "PUBLISH"})
-# Their values, and the pairs of HSET, may come in several commands.
-_CAN_BE_CUT = frozenset({"SADD", "SREM", "LPUSH", "RPUSH", "HSET", "HDEL", "ZREM"})
 
 
 _FIELD = re.compile(rb"([0-9.]+)([:!@])(.*)", re.DOTALL)
@@ -130,13 +123,6 @@ class FetchPlan(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _take_keys(owner: str, queue_keys: tuple[str, ...]) -> Callable[[Mapping[Any, int]], tuple[int, ...]]:
-    """The numbers of the in-flight hash, owners, lease and orders, then of what must not be there."""
-    absent = (keys.PAUSED, keys.SUSPECTS, keys.REVOKED, *queue_keys)
-    return itemgetter(keys.in_flight(owner), keys.OWNERS, keys.lease(owner), keys.ORDERS, *absent)
-
-
-@lru_cache(maxsize=64)
 def _fetch_keys(owner: str, queues: tuple[str, ...]) -> Sequence[str]:
     return (
         keys.in_flight(owner),
@@ -162,7 +148,8 @@ def may_be_listed(raw: bytes) -> bool:
 
 class TakePlan:
     """
-    How single jobs go from queues into an owner's inboxes, by plain commands where there is one queue.
+    How single jobs go from queues into an owner's inboxes: by plain commands where it is known which queue has one, by
+    a script that asks several in order.
 
     Behind the moves stands one look at what rarely is there. `is_plain` reads its reply: if it is not plain, what was
     moved must be handed to `claim`, which knows about pauses, suspects, revocations and owners that were shut out. So
@@ -193,28 +180,26 @@ class TakePlan:
         """Move one job as soon as there is one, and look."""
         return [("BLMOVE", *self._moves[queue_name], "RIGHT", "LEFT", seconds), *self._look]
 
-    def take(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
+    def take_from(self, queue_names: Sequence[str]) -> list[Command]:
+        """Move one job from each of these queues, if there is one, and look."""
+        return [*[("LMOVE", *self._moves[name], "RIGHT", "LEFT") for name in queue_names], *self._look]
+
+    def take_in_order(self, orders: Sequence[Sequence[int]], *, has_script: bool = True) -> list[Command]:
         """
         Move one job for each order, if there is one, and look.
 
         Args:
-            orders: For each job the numbers of the queues in the order in which they are asked; all of them equal if
-                there is one queue.
-            has_script: Redis knows the script that several queues take.
+            orders: For each job the numbers of the queues in the order in which they are asked.
+            has_script: Redis knows the script.
         """
-        if len(self.queue_names) == 1:
-            move = self._moves[self.queue_names[0]]
-            return [*[("LMOVE", *move, "RIGHT", "LEFT")] * len(orders), *self._look]
         names = [key for pair in self._moves.values() for key in pair]
         numbers = [number for order in orders for number in order]
         call = TAKE_IN_ORDER.call if has_script else TAKE_IN_ORDER.full_call
         return [call(names, [len(self.queue_names), *numbers]), *self._look]
 
-    def taken(self, replies: Sequence[Any]) -> list[tuple[str, bytes]]:
-        """Queue and bytes of each job in the replies to the moves of `take`."""
-        if len(self.queue_names) == 1:
-            return [(self.queue_names[0], reply) for reply in replies if type(reply) is bytes]
-        flat = replies[0] if type(replies[0]) is list else ()
+    def taken_in_order(self, reply: Any) -> list[tuple[str, bytes]]:
+        """Queue and bytes of each job in the reply to the script of `take_in_order`."""
+        flat = reply if type(reply) is list else ()
         return [(self.queue_names[number], raw) for number, raw in zip(flat[::2], flat[1::2], strict=True)]
 
     @staticmethod
@@ -242,8 +227,9 @@ def claim(link: Link, owner: str, number: str, queue_name: str, raw: bytes) -> A
         number: `<batch>.<n>`, with which its field is to begin.
 
     Returns:
-        Its field, its bytes and the notices; None: it went back to its queue, or is gone. A suspect that already bears
-        a death goes back: the fetch script takes it, which knows whether it may come.
+        Its field, its bytes and the notices; None: it went back to its queue, or is gone; `PAUSED`: its queue is, and
+        it still stands in the inbox. A suspect that already bears a death goes back: the fetch script takes it, which
+        knows whether it may come.
     """
     names = [
         keys.in_flight(owner),
@@ -275,160 +261,7 @@ def acknowledge_commands(owner: str, fields: Sequence[bytes], listed: Iterable[t
     ]
 
 
-def count_processed(link: Link, day: str, count: int) -> None:
-    """
-    Add to the numbers of jobs that were processed; a counter of a foreign type is left as it is.
-
-    Args:
-        day: A UTC date as `YYYY-MM-DD`.
-    """
-    daily = keys.stat_processed_on(day)
-    replies = link.batch([("INCRBY", keys.STAT_PROCESSED, count), ("INCRBY", daily, count)])
-    raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
-    if replies[1] == count:
-        link.command("EXPIRE", daily, STAT_TTL_SECONDS)
-
-
-def begin_count(link: Link, key: str, before: str) -> None:
-    """Make *key* ready for `count_processed_once`; may be repeated until that is sent."""
-    link.command("SET", key, before, "EX", _COUNTED_TTL_SECONDS)
-
-
-def count_processed_once(link: Link, day: str, count: int, *, key: str, before: str, mark: str) -> None:
-    """
-    `count_processed` that may be sent again after a lost reply: the text at *key* says which was written last.
-
-    Args:
-        before: What stands there if this one was not written yet.
-        mark: What stands there afterwards.
-    """
-    commands: tuple[Command, ...] = (
-        ("INCRBY", keys.STAT_PROCESSED, count),
-        ("COUNT", keys.stat_processed_on(day), count, STAT_TTL_SECONDS),
-        ("SET", key, mark, "EX", _COUNTED_TTL_SECONDS),
-    )
-    write(link, (), [Held(key, before, commands)])
-
-
-class Counted(tuple[Command, ...]):
-    """The commands of `count_commands`, which stand in nearly every end: their words are put together once."""
-
-    def __init__(self, commands: Iterable[Command]) -> None:
-        self.numbers = dict(zip(dict.fromkeys(command[1] for command in self), count(2), strict=False))
-        self.words: list[Any] = []
-        _add_words(self.words, self, self.numbers)
-
-
-@lru_cache(maxsize=4)
-def count_commands(day: str, *, failed: bool) -> Counted:
-    """The commands that count one finished attempt, as Sidekiq does: a failure counts in both."""
-    counts = [("INCRBY", keys.STAT_PROCESSED, 1), ("COUNT", keys.stat_processed_on(day), 1, STAT_TTL_SECONDS)]
-    if failed:
-        counts += [("INCRBY", keys.STAT_FAILED, 1), ("COUNT", keys.stat_failed_on(day), 1, STAT_TTL_SECONDS)]
-    return Counted(counts)
-
-
-class Once(NamedTuple):
-    """
-    Commands of a job's end that are to be done by whichever job comes first.
-
-    Args:
-        key: A hash.
-        mark: The field that the first one sets; whoever finds it does nothing.
-    """
-
-    key: str
-    mark: str
-    then: tuple[Command, ...]
-
-
-class Join(NamedTuple):
-    """
-    Commands that are to be done once, by the job that completes a hash.
-
-    A job that runs again writes its own part again, so nothing is counted twice.
-
-    Args:
-        key: A hash from the numbers of the parts, from "0", to texts.
-        mark: The field that the last one sets.
-        parts: How many there are, besides those that the hash's field `more` counts.
-        seam: Stands in the words of *then* wherever the texts are to be put, joined by commas in the order of their
-            numbers. It must not occur in anybody's data.
-    """
-
-    key: str
-    mark: str
-    parts: int
-    seam: bytes
-    then: tuple[Command, ...]
-
-
-class Unless(NamedTuple):
-    """
-    Commands of a job's end that are not to be done where a text says so already.
-
-    Args:
-        key: A text; where there is none, or something else, the commands are done.
-        start: The beginning of a text that keeps them from being done.
-    """
-
-    key: str
-    start: str
-    then: tuple[Command, ...]
-
-
-class Held(NamedTuple):
-    """
-    Commands of a job's end that are to be done where it holds a lock.
-
-    Args:
-        key: A text.
-        text: What it must be; where it is another, or gone, the commands are not done.
-    """
-
-    key: str
-    text: str
-    then: tuple[Command, ...]
-
-
-class Take(NamedTuple):
-    """
-    The push of a job that goes straight in flight where a fetch right behind would bring it and no other.
-
-    Args:
-        key: The queue's.
-        field: Where it is to stand.
-        owner: By whose fetch.
-        queue_keys: Of all queues of that fetch.
-    """
-
-    key: str
-    job: bytes
-    field: bytes
-    owner: str
-    queue_keys: tuple[str, ...]
-
-
-class Tally(NamedTuple):
-    """
-    A verb of an extension whose commands can be taken together: the ends of many jobs that write nothing else go out as
-    one, for those of them that are still in flight.
-
-    Args:
-        first: Words of the verb that all have.
-        words: The job's own, behind them.
-    """
-
-    verb: str
-    key: str
-    first: tuple[Any, ...]
-    words: tuple[Any, ...]
-
-
 _NONE_LISTED: Mapping[bytes, bytes] = {}
-
-Effect = Command | Once | Join | Unless | Held | Take | Tally
-"""What a job's end writes. All are tuples; a command is one of no class of its own."""
 
 
 def clear_suspect_command(raw: bytes) -> tuple[Any, ...]:
@@ -457,7 +290,9 @@ def settle(
         False if the job was not in flight any more: nothing was written.
     """
     return bool(
-        _script_for(vital).run(link, *_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed))
+        settle_script.script_for(vital).run(
+            link, *settle_script.settle_parts(_key_of(owner, field, listed), field, vital, counters, listed)
+        )
     )
 
 
@@ -465,7 +300,9 @@ def settle_call(
     owner: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect] = (), listed: bytes | None = None
 ) -> tuple[Any, ...]:
     """The command by which `settle` ends a job, to be sent along with others; the script may have to be loaded."""
-    return _script_for(vital).call(*_settle_parts(_key_of(owner, field, listed), field, vital, counters, listed))
+    return settle_script.script_for(vital).call(
+        *settle_script.settle_parts(_key_of(owner, field, listed), field, vital, counters, listed)
+    )
 
 
 def settle_many_calls(
@@ -514,122 +351,6 @@ def kept_name(token: str) -> str:
 
 def _hash_of(owner: str) -> str:
     return keys.kept(owner[len(_KEPT) :]) if owner.startswith(_KEPT) else keys.in_flight(owner)
-
-
-def write(link: Link, vital: Sequence[Effect], counters: Sequence[Effect] = ()) -> None:
-    """As `settle`, for a job that is in flight nowhere: without condition."""
-    _script_for(vital).run(link, *_settle_parts(keys.in_flight(""), b"", vital, counters))
-
-
-def write_calls(vital: Sequence[Effect]) -> tuple[Command, Command]:
-    """The command that does what `write` does, and the one for a server that does not know the script."""
-    script, parts = _script_for(vital), _settle_parts(keys.in_flight(""), b"", vital, ())
-    return script.call(*parts), script.full_call(*parts)
-
-
-def take_out(link: Link, key: str, job: bytes, *, is_sorted_set: bool, vital: Sequence[Effect]) -> bool:
-    """
-    End a job that stands in a queue or in a sorted set, by its bytes.
-
-    Returns:
-        False if it was not there any more: nothing was written.
-    """
-    names, arguments = _settle_parts(key, job, vital, ())
-    arguments[1] = "2" if is_sorted_set else "1"
-    return bool(_script_for(vital).run(link, names, arguments))
-
-
-def _script_for(effects: Iterable[Effect]) -> Script:
-    """The script that knows the verbs among *effects*."""
-    return verbs.script() if verbs and any(_has_verb(effect) for effect in effects) else SETTLE
-
-
-def _has_verb(effect: Effect) -> bool:
-    if isinstance(effect, Once | Unless | Held | Join):
-        return any(_has_verb(command) for command in effect.then)
-    return effect[0] in verbs
-
-
-def _settle_parts(
-    in_flight_key: str,
-    field: bytes,
-    vital: Sequence[Effect],
-    counters: Sequence[Effect],
-    listed: bytes | None = None,
-) -> tuple[list[str], list[Any]]:
-    """KEYS and ARGV of `settle.lua`."""
-    # From each key to its number, as it comes; an end may name thousands.
-    known = {in_flight_key: 1}
-    if type(counters) is Counted:
-        known |= counters.numbers
-    numbers: defaultdict[Any, int] = defaultdict(count(len(known) + 1).__next__, known)
-    arguments: list[Any] = [field, "0", 0] if listed is None else [listed, "1", 0]
-    arguments[2] = _add_words(arguments, vital, numbers)
-    if type(counters) is Counted:
-        arguments += counters.words
-    else:
-        _add_words(arguments, counters, numbers)
-    return list(numbers), arguments
-
-
-def _add_words(words: list[Any], effects: Iterable[Effect], numbers: Mapping[Any, int]) -> int:
-    """
-    Append the words of each command; a condition is a command of its own, before those that hang on it.
-
-    Returns:
-        How many commands they are.
-    """
-    commands = 0
-    for effect in effects:
-        if type(effect) is tuple and len(effect) <= _SLICE:
-            words += (len(effect), effect[0], numbers[effect[1]], *effect[2:])
-            commands += 1
-        else:
-            for part in _parts_of(effect, numbers):
-                words += (len(part), part[0], numbers[part[1]], *part[2:])
-                commands += 1
-    return commands
-
-
-def _parts_of(effect: Effect, numbers: Mapping[Any, int]) -> list[Command]:
-    if isinstance(effect, Tally):
-        return [(effect.verb, effect.key, *effect.first, *effect.words)]
-    if isinstance(effect, Take):
-        return [("TAKE", *effect[:4], *_take_keys(effect.owner, effect.queue_keys)(numbers))]
-    if not isinstance(effect, Once | Unless | Held | Join):
-        if not isinstance(effect, tuple | list):
-            raise TypeError(f"{effect!r} is no command to Redis")
-        return _short(tuple(effect))
-    then = [part for command in effect.then for part in _short(command)]
-    if isinstance(effect, Once):
-        return [("ONCE", effect.key, effect.mark, len(then)), *then]
-    if isinstance(effect, Unless):
-        return [("UNLESS", effect.key, effect.start, len(then)), *then]
-    if isinstance(effect, Held):
-        return [("HELD", effect.key, effect.text, len(then)), *then]
-    return [("JOIN", effect.key, effect.mark, len(then), effect.parts, effect.seam), *then]
-
-
-def _short(command: Command) -> list[Command]:
-    """*command*, or several that do the same, none of them too long for a script."""
-    if len(command) <= _SLICE + 2 or command[0] not in _CAN_BE_CUT:
-        return [command]
-    verb, key, *values = command
-    return [(verb, key, *values[start : start + _SLICE]) for start in range(0, len(values), _SLICE)]
-
-
-def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:
-    """
-    *effects* that may be written again after a lost reply.
-
-    Args:
-        key: A hash that nobody else uses. What would add up, as a push, hangs on a mark in it, which lasts a day.
-    """
-    marked: list[Effect] = [
-        Once(key, str(number), (effect,)) if type(effect) is tuple and effect[0] in _ADDS_UP else effect
-        for number, effect in enumerate(effects)
-    ]
-    return marked if marked == list(effects) else [*marked, ("EXPIRE", key, _DAY_SECONDS)]
 
 
 def give_back(link: Link, owner: str, fields: Iterable[bytes], listed: Mapping[bytes, bytes] = _NONE_LISTED) -> int:
@@ -730,6 +451,21 @@ def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[byte
         link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names])
     )
     return found
+
+
+def put_back(link: Link, owner: str, queue_name: str, jobs: Mapping[bytes, bytes]) -> int:
+    """
+    Put jobs of one inbox back to their queue, in the order in which they were moved from there.
+
+    Args:
+        jobs: Field to bytes.
+
+    Returns:
+        How many were still in flight.
+    """
+    [newest_first] = listed(link, owner, [queue_name])
+    places = {raw: place for place, raw in enumerate(newest_first)}
+    return give_back(link, owner, sorted(jobs, key=lambda field: places.get(jobs[field], 0), reverse=True), jobs)
 
 
 def public_field(field: bytes, listed: bytes | None) -> bytes:

@@ -15,7 +15,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pcall_error, raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.payload import score_text
@@ -54,7 +54,7 @@ class Move:
     queue: str = ""
     data: bytes = b""
     score: str = ""
-    effects: tuple[in_flight.Effect, ...] = ()
+    effects: tuple[settle_script.Effect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +123,14 @@ def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits:
 
 def _take_out(pool: Pool, set_key: str, step: Move, now: float, limits: DeadLimits) -> Moved:
     """One that extensions mind, in a script of its own."""
-    vital: list[in_flight.Effect] = [*step.effects]
+    vital: list[settle_script.Effect] = [*step.effects]
     if step.target == "dead":
         # Theirs first: where a verb fails as it writes, the job must not be in both sets.
         vital = [*vital, add_to_dead(step.member, now), *trim_dead(now, limits)]
     try:
-        done = pool.run(lambda link: in_flight.take_out(link, set_key, step.member, is_sorted_set=True, vital=vital))
+        done = pool.run(
+            lambda link: settle_script.take_out(link, set_key, step.member, is_sorted_set=True, vital=vital)
+        )
     except RedisReplyError as error:
         if error.is_about_server:
             raise

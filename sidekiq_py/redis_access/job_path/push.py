@@ -58,7 +58,7 @@ def schedule_command(entries: Sequence[tuple[str, bytes]], *, prefix: str) -> li
     return [pack_command(("ZADD", prefix + keys.SCHEDULE, *arguments))]
 
 
-class Portion(NamedTuple):
+class PushBatch(NamedTuple):
     """
     Jobs that are sent by one command.
 
@@ -94,23 +94,23 @@ class Portion(NamedTuple):
         ]
 
 
-def portion_of(ready: Outgoing) -> Portion:
+def push_batch_of(ready: Outgoing) -> PushBatch:
     """A single job."""
-    return Portion(ready.queue, None if ready.score is None else [ready.score], [ready.jid], [ready.payload])
+    return PushBatch(ready.queue, None if ready.score is None else [ready.score], [ready.jid], [ready.payload])
 
 
-def portions_of(jobs: Sequence[Outgoing]) -> list[Portion]:
+def push_batches_of(jobs: Sequence[Outgoing]) -> list[PushBatch]:
     """Jobs by where they go, in their order."""
-    found: dict[tuple[str, bool], Portion] = {}
+    found: dict[tuple[str, bool], PushBatch] = {}
     for jid, queue, score, raw in jobs:
         place = (queue, False) if score is None else ("", True)
-        portion = found.get(place)
-        if portion is None:
-            portion = found[place] = Portion(queue, None if score is None else [], [], [])
-        if score is not None and portion.scores is not None:
-            portion.scores.append(score)
-        portion.jids.append(jid)
-        portion.payloads.append(raw)
+        batch = found.get(place)
+        if batch is None:
+            batch = found[place] = PushBatch(queue, None if score is None else [], [], [])
+        if score is not None and batch.scores is not None:
+            batch.scores.append(score)
+        batch.jids.append(jid)
+        batch.payloads.append(raw)
     return list(found.values())
 
 

@@ -63,7 +63,7 @@ class Verbs:
         if script is None:
             # Sorted, so that all processes with the same extensions send the same text.
             texts = [f"VERBS.{verb} = {self._known[verb].source.strip()}" for verb in sorted(self._known)]
-            script = self._scripts[name] = Script(name, seam=b"--@verbs", filling="\n".join(texts).encode())
+            script = self._scripts[name] = Script(name, placeholder=b"--@verbs", filling="\n".join(texts).encode())
         return script
 
 

@@ -1,13 +1,15 @@
 -- Takes a job that a plain move has just put into an inbox into the owner's in-flight hash, as a fetch would have, or puts
--- it back to its queue. Called where anything is paused, suspect or revoked, or the owner's lease is missing.
+-- it back to its queue. Called where anything is paused, suspect or revoked, or the owner's lease is missing. A job of a
+-- paused queue stays in the inbox: who has others of that queue puts them back together, in their order.
 --
 -- KEYS[1] hash  the owner's in-flight jobs   KEYS[2] hash  the owners   KEYS[3] list  the inbox
 -- KEYS[4] list  the queue   KEYS[5] hash  suspects   KEYS[6] set  names of paused queues
--- KEYS[7] zset  ids of revoked jobs   KEYS[8] string  the number of the standing orders
+-- KEYS[7] zset  ids of revoked jobs   KEYS[8] string  the number of the notices
 -- ARGV[1] owner   ARGV[2] "<batch>.<n>"   ARGV[3] the queue's name
 -- ARGV[4] the job's bytes
 --
--- Reply: {field, the job's bytes, orders}, or false: it was not there any more, or went back. Orders: see fetch.lua.
+-- Reply: {field, the job's bytes, notices}, or false: it was not there any more, or went back, or PAUSED. Notices: see
+-- fetch.lua.
 
 local job = ARGV[4]
 if not redis.call('LPOS', KEYS[3], job) then return false end
@@ -15,11 +17,12 @@ if not redis.call('LPOS', KEYS[3], job) then return false end
 -- Removes nothing. A script that has written is not refused for want of memory any more.
 redis.call('HDEL', KEYS[1], '')
 
-if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 or redis.call('SISMEMBER', KEYS[6], ARGV[3]) == 1 then
+if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then
   redis.call('RPUSH', KEYS[4], job)
   redis.call('LREM', KEYS[3], 1, job)
   return false
 end
+if redis.call('SISMEMBER', KEYS[6], ARGV[3]) == 1 then return 'PAUSED' end
 
 local mark = ':'
 if redis.call('EXISTS', KEYS[5]) == 1 then
@@ -35,7 +38,7 @@ if redis.call('EXISTS', KEYS[5]) == 1 then
   end
 end
 
-local orders = {redis.call('GET', KEYS[8]) or ''}
+local notices = {redis.call('GET', KEYS[8]) or ''}
 
 -- The ids of a job's text that are among the revoked. An argument may hold an id, too: whoever is told looks which one it is.
 local function note_revoked(job)
@@ -44,7 +47,7 @@ local function note_revoked(job)
     local from, to = string.find(job, '"jid"', at, true)
     if not from then return end
     local id = string.match(job, '^%s*:%s*"([^"]*)"', to + 1)
-    if id and redis.call('ZSCORE', KEYS[7], id) then orders[#orders + 1] = id end
+    if id and redis.call('ZSCORE', KEYS[7], id) then notices[#notices + 1] = id end
     at = to + 1
   end
 end
@@ -54,4 +57,4 @@ if redis.call('EXISTS', KEYS[7]) == 1 then note_revoked(job) end
 local field = ARGV[2] .. mark .. ARGV[3]
 redis.call('HSET', KEYS[1], field, job)
 redis.call('LREM', KEYS[3], 1, job)
-return {field, job, orders}
+return {field, job, notices}

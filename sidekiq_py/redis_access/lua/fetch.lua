@@ -6,7 +6,7 @@
 -- KEYS[4] hash    suspects: SHA-1 of the bytes -> "<deaths>:<first, epoch s>"
 -- KEYS[5] set     names of paused queues
 -- KEYS[6] hash    the departed
--- KEYS[7] zset    ids of revoked jobs   KEYS[8] string  the number of the standing orders, which each change counts up
+-- KEYS[7] zset    ids of revoked jobs   KEYS[8] string  the number of the notices, which each change counts up
 -- KEYS[9..]       lists: the queues, in order of precedence
 -- ARGV[1] owner   ARGV[2] what to write about it; "" once that stands there   ARGV[3] lease, ms
 -- ARGV[4] batch: the fields are "<batch>.<n>:<queue>", or "<batch>.<n>!<queue>" for a suspect that now starts
@@ -14,9 +14,9 @@
 -- ARGV[8] "1": a suspect that already bears a death may be taken
 -- ARGV[9..] the weight of each queue; all "0" is strict order
 --
--- Reply: {numbers of the paused queues, orders, field, bytes, field, bytes, ...}, or the error FENCED. The number of a queue
+-- Reply: {numbers of the paused queues, notices, field, bytes, field, bytes, ...}, or the error FENCED. The number of a queue
 -- whose key is no list is there, too, as -1 minus that number: it must not keep the others from being served. Orders are the
--- number of the standing orders, "" for none, and the ids in the text of these jobs that are revoked.
+-- number of the notices, "" for none, and the ids in the text of these jobs that are revoked.
 --
 -- A job is written into the hash before it leaves its queue: an error in between leaves it there.
 
@@ -113,7 +113,7 @@ end
 local has_revoked = is_special and redis.call('EXISTS', KEYS[7]) == 1
 -- Where it is of another type, that is to come out before anything has moved.
 if has_revoked then redis.call('ZSCORE', KEYS[7], '') end
-local orders = {redis.call('GET', KEYS[8]) or ''}
+local notices = {redis.call('GET', KEYS[8]) or ''}
 
 -- The ids of a job's text that are among the revoked. An argument may hold an id, too: whoever is told looks which one it is.
 local function note_revoked(job)
@@ -122,12 +122,12 @@ local function note_revoked(job)
     local from, to = string.find(job, '"jid"', at, true)
     if not from then return end
     local id = string.match(job, '^%s*:%s*"([^"]*)"', to + 1)
-    if id and redis.call('ZSCORE', KEYS[7], id) then orders[#orders + 1] = id end
+    if id and redis.call('ZSCORE', KEYS[7], id) then notices[#notices + 1] = id end
     at = to + 1
   end
 end
 
-local reply, entries = {paused, orders}, {}
+local reply, entries = {paused, notices}, {}
 
 local function write()
   if #entries > 0 then redis.call('HSET', in_flight, unpack(entries)) end

@@ -23,12 +23,12 @@ local function push(number, bytes)
 end
 
 local has_buried = false
-local function bury(member)
+local function dead_letter(member)
   has_buried = true
   return refused(redis.pcall('ZADD', KEYS[2], ARGV[1], member))
 end
 
-local function put_off(score, bytes)
+local function postpone(score, bytes)
   return refused(redis.pcall('ZADD', KEYS[4], score, bytes))
 end
 
@@ -41,9 +41,9 @@ for i = 4, #ARGV, 4 do
     if number > 0 then
       failure = push(number, ARGV[i + 2])
     elseif number == 0 then
-      failure = bury(member)
+      failure = dead_letter(member)
     elseif number == -2 then
-      failure = put_off(ARGV[i + 3], ARGV[i + 2])
+      failure = postpone(ARGV[i + 3], ARGV[i + 2])
       -- The same bytes in the same set have only another score now.
       stays = KEYS[1] == KEYS[4] and member == ARGV[i + 2]
     end

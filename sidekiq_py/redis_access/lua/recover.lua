@@ -16,7 +16,7 @@ local NAME = #KEYS[3] + 1
 local moved = {}
 local cut = false
 
-local function bury(job, member)
+local function dead_letter(job, member)
   if type(redis.pcall('ZADD', KEYS[4], ARGV[2], member)) ~= 'number' then return false end
   redis.pcall('HDEL', KEYS[2], redis.sha1hex(job))
   cut = true
@@ -38,7 +38,7 @@ for i = 5, #ARGV, 5 do
   if is_listed then job = redis.call('LPOS', source, name) and name else job = redis.call('HGET', source, name) end
   local is_moved = false
   if job then
-    if number == 0 then is_moved = bury(job, text) else is_moved = put_back(job, KEYS[number], text) end
+    if number == 0 then is_moved = dead_letter(job, text) else is_moved = put_back(job, KEYS[number], text) end
   end
   if is_moved then
     if is_listed then redis.call('LREM', source, 1, name) else redis.call('HDEL', source, name) end

@@ -14,9 +14,9 @@
 --
 -- Four commands are conditions on the next <n>, which are passed over where they do not hold:
 --   ONCE <hash> <mark> <n>                   nobody has set the mark yet; it is set
---   JOIN <hash> <mark> <n> <parts> <seam>    likewise, and the hash has the fields 0 to <parts> - 1, and as many more as
+--   JOIN <hash> <mark> <n> <parts> <placeholder>    likewise, and the hash has the fields 0 to <parts> - 1, and as many more as
 --                                            its field `more` says; in the words of the n commands their texts, joined by
---                                            commas, take the place of each seam
+--                                            commas, take the place of each placeholder
 --   UNLESS <string> <start> <n>              the text at the key does not begin so
 --   HELD <string> <text> <n>                 the text at the key is this one
 --
@@ -33,7 +33,7 @@
 -- Commands of extensions (verbs) are Lua, put in below by the caller: VERBS.NAME = {look = ..., run = ...}, both called with
 -- the key and a table of the words behind it. `look` writes nothing; a text that it returns refuses the whole script.
 --
--- Reply: 1, or {number of the standing orders} if a job was taken. 0 if the job was not in flight: somebody else owns it by
+-- Reply: 1, or {number of the notices} if a job was taken. 0 if the job was not in flight: somebody else owns it by
 -- now, and nothing was written. Error: WRONGTYPE or ERR with the name of the key; nothing was written.
 
 local VERBS = {}
@@ -179,18 +179,18 @@ local function joined(key, parts)
 end
 
 -- Plain text on both sides: a pattern would take the text of a job for a formula.
-local function spliced(word, seam, text)
-  if seam == '' then return word end
+local function spliced(word, placeholder, text)
+  if placeholder == '' then return word end
   local pieces, start = {}, 1
   repeat
-    local from, to = string.find(word, seam, start, true)
+    local from, to = string.find(word, placeholder, start, true)
     pieces[#pieces + 1] = string.sub(word, start, (from or 0) - 1)
     start = (to or 0) + 1
   until not from
   return table.concat(pieces, text)
 end
 
--- What a condition says of the next commands: how many are passed over, how many hang on it; for these the seam and its text.
+-- What a condition says of the next commands: how many are passed over, how many hang on it; for these the placeholder and its text.
 local function judged(at, is_vital)
   local verb, key, mark, n = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
   if verb == 'UNLESS' then
@@ -240,7 +240,7 @@ end
 local at = FIRST
 local number = 0
 local removed, taken = false, nil
-local skipped, hanging, key, mark, seam, text = 0, 0, nil, nil, nil, nil
+local skipped, hanging, key, mark, placeholder, text = 0, 0, nil, nil, nil, nil
 while ARGV[at] do
   local words = tonumber(ARGV[at])
   ARGV[at + 2] = KEYS[tonumber(ARGV[at + 2])]
@@ -251,10 +251,10 @@ while ARGV[at] do
   if skipped > 0 then
     skipped = skipped - 1
   elseif is_condition(ARGV[at + 1]) then
-    skipped, hanging, key, mark, seam, text = judged(at, number < vital)
+    skipped, hanging, key, mark, placeholder, text = judged(at, number < vital)
   elseif number < vital or words <= MOST_WORDS then
     if text and hanging > 0 then
-      for word = at + 3, at + words do ARGV[word] = spliced(ARGV[word], seam, text) end
+      for word = at + 3, at + words do ARGV[word] = spliced(ARGV[word], placeholder, text) end
     end
     local reply
     if ARGV[at + 1] == 'TAKE' then

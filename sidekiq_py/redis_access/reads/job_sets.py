@@ -99,7 +99,7 @@ def clear(pool: Pool, key: str) -> int:
     return int(length)
 
 
-def bury(pool: Pool, member: bytes, *, now: float, limits: DeadLimits | None) -> None:
+def kill(pool: Pool, member: bytes, *, now: float, limits: DeadLimits | None) -> None:
     """Write a member to the dead set and trim the set, in one transaction; without *limits* it is not trimmed."""
     trims = trim_dead(now, limits) if limits else []
     transact(pool, [add_to_dead(member, now), *trims])

@@ -6,7 +6,7 @@ anew in the same round trip; only the first one needs two.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,9 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.processes.process_set import Beat
+from sidekiq_py.redis_access.reads import queue_trends
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, queues_of
+from sidekiq_py.redis_access.reads.queue_trends import Sample
 from sidekiq_py.redis_access.reads.queues import QueueState
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.integer_text import to_i
@@ -62,6 +64,7 @@ class Look:
         failed: Attempts that raised.
         running: Identity, thread, entry of the work hash.
         names: For the next look.
+        trends: Of the queues that were asked for.
     """
 
     processed: int
@@ -74,23 +77,30 @@ class Look:
     running: tuple[tuple[str, str, bytes], ...]
     in_flight: tuple[InFlightCount, ...]
     names: Names
+    trends: Mapping[str, tuple[Sample, ...]]
 
 
-def read(pool: Pool, known: Names | None) -> Look:
+def read(
+    pool: Pool, known: Names | None, *, now: float, trends_of: Callable[[Sequence[str]], Sequence[str]] | None = None
+) -> Look:
     """
     Look once.
 
     Args:
         known: `Look.names` of the look before; None to begin, which takes a second round trip.
+        now: Epoch s.
+        trends_of: Takes the names of all queues and gives those whose trends are read as well.
     """
     if known is None:
         known = _names(_replies(pool, _NAMES))
+    charted = [] if trends_of is None else list(trends_of(known.queues))
     inboxes = [(owner, queue) for owner, queues in known.owners.items() for queue in queues]
     commands: list[Command] = [*_NAMES, *_TOTALS]
     commands += [command for name in known.queues for command in _of_queue(name)]
     commands += [command for name in known.processes for command in process_set.commands_of(name)]
     commands += [("HKEYS", keys.in_flight(owner)) for owner in known.owners]
     commands += [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes]
+    commands += queue_trends.commands_of(charted)
     replies = iter(_replies(pool, commands))
     names = _names([next(replies) for _ in _NAMES])
     processed, failed, scheduled, retries, dead = (_number(next(replies)) for _ in _TOTALS)
@@ -110,7 +120,10 @@ def read(pool: Pool, known: Names | None) -> Look:
     for inbox in inboxes:
         taken[inbox] += _number(next(replies))
     counts = tuple(InFlightCount(owner, queue, count) for (owner, queue), count in sorted(taken.items()) if count)
-    return Look(processed, failed, scheduled, retries, dead, queues, tuple(beats), tuple(running), counts, names)
+    trends = {name: queue_trends.read_reply(next(replies), now) for name in charted}
+    return Look(
+        processed, failed, scheduled, retries, dead, queues, tuple(beats), tuple(running), counts, names, trends
+    )
 
 
 def _of_queue(name: str) -> tuple[Command, Command]:

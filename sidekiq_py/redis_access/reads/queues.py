@@ -15,8 +15,8 @@ from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Effect
+from sidekiq_py.redis_access.job_path import settle_script
+from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire import keys
 
 MOVE_TAIL = Script("move_tail")
@@ -183,7 +183,7 @@ def remove_with(pool: Pool, name: str, job: bytes, effects: Sequence[Effect]) ->
     """`remove`, in one script with *effects*."""
     key = keys.queue(name)
     return pool.run(
-        lambda link: in_flight.take_out(link, key, job, is_sorted_set=False, vital=effects), idempotent=False
+        lambda link: settle_script.take_out(link, key, job, is_sorted_set=False, vital=effects), idempotent=False
     )
 
 

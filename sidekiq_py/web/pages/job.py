@@ -1,5 +1,6 @@
 """One job: what Redis holds of it; finding one by its id; and a copy of it with changes."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,8 @@ _MOST_QUEUES = 20
 _MOST_EDITED = 100
 _LONGEST_EDITED = 100_000
 _GONE = "It may have run, been retried or been deleted. The search by its id finds it if it is elsewhere."
+# W3C trace context: version, id of the trace (not all zeros), id of the span, flags.
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f])")
 _SETS = ("/retries", "/scheduled", "/dead")
 
 
@@ -153,6 +156,8 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
         at=record.at if isinstance(record, SortedEntry) else None,
         tags=shortened(json_text(shown.redacted.tags), 500),
         trace=_trace(shown.redacted),
+        trace_address=_trace_address(shown.redacted, visit.site.trace_url),
+        links=[link for page in visit.site.pages if page.job_links is not None for link in page.job_links(record.item)],
         backtrace=backtrace if isinstance(backtrace, list) else None,
         node=tree(item) if record.is_readable else None,
         text=shown.text,
@@ -162,6 +167,11 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
 def _trace(record: JobRecord) -> str:
     trace = record.get("traceparent")
     return shortened(trace, 200) if isinstance(trace, str) else ""
+
+
+def _trace_address(record: JobRecord, template: str) -> str:
+    found = _TRACEPARENT.match(_trace(record))
+    return template.replace("{trace_id}", found[1]) if found and template else ""
 
 
 def _copy_page(

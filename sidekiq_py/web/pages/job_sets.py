@@ -14,6 +14,7 @@ from sidekiq_py.web.access import Need
 from sidekiq_py.web.filters import PageFilter, filter_of
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.places import Action, Place, QueuePlace, set_place
+from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
 _SHOWN = 50
@@ -45,8 +46,11 @@ def listing(visit: Visit, place_of: PlaceOf) -> Response:
         "here": _address(visit, place, wanted),
     }
     if place.path == "/queue":
-        seen = visit.server.watch.look(is_live=False)
-        facts["summary"] = next((queue for queue in seen.queues if queue.name == place.name), None)
+        watch, name = visit.server.watch, place.name
+        seen = watch.look(is_live=False, trends_of=lambda names: [name] if name in names else [])
+        summary = next((queue for queue in seen.queues if queue.name == name), None)
+        facts["summary"] = summary
+        facts["charts"] = None if summary is None else charts_of(watch, summary, seen)
         facts["serving"] = [process for process in seen.processes if place.name in process.queues]
     return visit.page("jobs.html", **facts)
 

@@ -11,6 +11,7 @@ from sidekiq_py.doctor import Level
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.charts import Bar, bars, line
 from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
 _PERIODS = {"hour": "the last hour", "day": "the last day", "week": "the last week"}
@@ -24,7 +25,7 @@ def overview(visit: Visit) -> Response:
     if period not in _PERIODS:
         period = "hour"
     watch = visit.server.watch
-    seen = watch.look(is_live=visit.is_live)
+    seen = watch.look(is_live=visit.is_live, trends_of=watch.worst_queues(_QUEUES_SHOWN))
     rates = watch.rates()
     values = watch.recall(period, partial(_bars, visit, period), is_live=visit.is_live)
     report, trouble = visit.server.examiner.look()
@@ -40,7 +41,7 @@ def overview(visit: Visit) -> Response:
         chart=bars(values, title=f"Jobs that ended in {_PERIODS[period]}"),
         bars=values,
         queues=[
-            (queue, line(watch.sizes(queue.name), title="Size in the last minute"))
+            (queue, charts_of(watch, queue, seen))
             for queue in sorted(seen.queues, key=lambda queue: (-queue.latency, queue.name))[:_QUEUES_SHOWN]
         ],
         fleets=_fleets(seen.processes),

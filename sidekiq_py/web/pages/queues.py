@@ -4,8 +4,8 @@ from starlette.responses import Response
 
 from sidekiq_py.api import ProcessSet, Queue
 from sidekiq_py.web.access import Need
-from sidekiq_py.web.charts import line
 from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
 _SHOWN = 100
@@ -15,9 +15,8 @@ def queues(visit: Visit) -> Response:
     """All queues, a hundred on a page."""
     start = visit.query_number("from", 0)
     watch = visit.server.watch
-    seen = watch.look(is_live=visit.is_live)
-    shown = seen.queues[start : start + _SHOWN]
-    rows = [(queue, line(watch.sizes(queue.name), title="Size in the last minute")) for queue in shown]
+    seen = watch.look(is_live=visit.is_live, trends_of=lambda names: names[start : start + _SHOWN])
+    rows = [(queue, charts_of(watch, queue, seen)) for queue in seen.queues[start : start + _SHOWN]]
     return visit.page("queues.html", seen=seen, rows=rows, start=start, shown=_SHOWN)
 
 

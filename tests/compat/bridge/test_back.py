@@ -212,7 +212,7 @@ def test_jobs_of_other_queues_stay_in_the_sets(app: Celery, redis_client: redis.
 def test_what_a_dead_bridge_had_claimed_is_published_when_it_is_known_to_be_dead(
     app: Celery, rabbit_url: str, redis_url: str, redis_client: redis.Redis, run_bridge: RunBridge
 ) -> None:
-    """RabbitMQ keeps no marks, so a living bridge's claims are its own."""
+    """RabbitMQ keeps no task headers, so a living bridge's claims are its own."""
     source = Side(Pool(RedisSettings(redis_url)), "")
     claims, others = Claims("backward", source), Claims("backward", source)
     app.tasks["side.note"].delay("a")

@@ -79,8 +79,12 @@ def test_each_kind_of_call_becomes_a_job(
     assert "expires" in moved[ids["expired"]][KEY]
     assert moved[ids["linked"]][KEY]["callbacks"][0]["args"] == ["link"]
     assert moved[ids["linked"]][KEY]["errbacks"][0]["args"] == ["errback"]
-    marks = moved[ids["headers"]][KEY]
-    assert (marks["headers"], marks["shadow"], marks["timelimit"]) == ({"tenant": "a"}, "shadow", [9, None])
+    task_headers = moved[ids["headers"]][KEY]
+    assert (task_headers["headers"], task_headers["shadow"], task_headers["timelimit"]) == (
+        {"tenant": "a"},
+        "shadow",
+        [9, None],
+    )
     assert [job for job in moved.values() if len(job[KEY].get("chain", ())) == 2]
     assert len([job for job in moved.values() if job[KEY].get("group")]) == 2
     assert list(jobs(redis_client, "high")) == [ids["high"]]

@@ -74,14 +74,14 @@ def classes_in(client: redis.Redis, queue: str) -> list[str]:
 def report_for_ruby(client: redis.Redis, text: bytes, state: str, result: Any) -> None:
     """Go on behind a step as Ruby does."""
     step = json.loads(text)
-    marks = step["celery"]
+    task_headers = step["celery"]
     report = {
-        "class": marks["report"]["class"],
-        "queue": marks["report"]["queue"],
+        "class": task_headers["report"]["class"],
+        "queue": task_headers["report"]["queue"],
         "jid": f"report of {step['jid']}",
         "retry": True,
-        "args": [step["class"], step["jid"], marks, state, result],
-        "celery": {"parent_id": step["jid"], "root_id": marks.get("root_id", step["jid"])},
+        "args": [step["class"], step["jid"], task_headers, state, result],
+        "celery": {"parent_id": step["jid"], "root_id": task_headers.get("root_id", step["jid"])},
     }
     client.lpush(f"queue:{report['queue']}", json.dumps(report))
 

@@ -214,7 +214,10 @@ def test_skewed_members_begin_one_after_the_other(tasks: SimpleNamespace) -> Non
 def test_a_program_that_makes_no_workflows_knows_their_kinds() -> None:
     """A worker looks at what comes next in a workflow of its callers, with nothing of canvas imported."""
     program = (
+        "import sys\n"
+        "from sidekiq_celery import Celery\n"
         "from sidekiq_celery._workflow import chord_completion\n"
+        "assert Celery() and 'sidekiq_celery.canvas' not in sys.modules\n"
         "assert not chord_completion.kinds.is_group({'task': 'body'})"
     )
 
@@ -236,8 +239,9 @@ def test_every_kind_is_read_where_nobody_has_imported_it(tasks: SimpleNamespace,
     made = {"chain": chain(add.s(1, 1), one), "group": group(one, one), "chord": chord([add.s(1, 1)], one)}
     program = (
         "import json, sys\n"
+        "from sidekiq_celery import Celery\n"
         "from sidekiq_celery._workflow.signature import maybe_signature\n"
-        "assert 'sidekiq_celery.canvas' not in sys.modules\n"
+        "assert Celery() and 'sidekiq_celery.canvas' not in sys.modules\n"
         "print(type(maybe_signature(json.loads(sys.argv[1]))).__name__.strip('_'))"
     )
 

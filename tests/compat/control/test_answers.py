@@ -106,6 +106,16 @@ def test_stats_tell_what_it_is_and_has_done(worker: Asked) -> None:
     assert stats["rusage"]["maxrss"] > 0
 
 
+def test_it_tells_the_rate_limit_that_was_set_at_run_time(worker: Asked) -> None:
+    """As in Celery, until the program's is set again."""
+    worker.broadcast("rate_limit", task_name=f"{PROJECT}.hold", rate_limit="7/m")
+    told = worker.inspect("registered")
+    worker.broadcast("rate_limit", task_name=f"{PROJECT}.hold", rate_limit="5/s")
+
+    assert told == [f"{PROJECT}.add", f"{PROJECT}.hold [rate_limit=7/m]"]
+    assert worker.inspect("registered")[1] == f"{PROJECT}.hold [rate_limit=5/s]"
+
+
 def test_it_tells_what_it_knows_and_serves(worker: Asked) -> None:
     """Tasks, queues, settings without secrets, and more that people ask for."""
     assert worker.inspect("registered") == [f"{PROJECT}.add", f"{PROJECT}.hold [rate_limit=5/s]"]
@@ -130,7 +140,7 @@ def test_commands_of_the_program_are_answered(worker: Asked) -> None:
 
     odd = worker.broadcast("dump_odd")
     assert (odd["object"], odd["bytes"], odd["5"]) == ("<Odd>", "b'\\xff'", [1, "<Odd>"])
-    assert "state.steward" in worker.broadcast("wants_a_consumer")["error"]
+    assert "state.remote_control" in worker.broadcast("wants_a_consumer")["error"]
 
 
 def test_what_cannot_be_done_is_said(worker: Asked) -> None:

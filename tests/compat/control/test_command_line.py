@@ -92,7 +92,7 @@ def test_a_reply_may_be_an_error(call: Call, worker: Asked, monkeypatch: pytest.
 
     assert shown.exit_code == 0
     assert f"->  {NODE}: ERROR" in shown.output
-    assert "state.steward" in shown.output
+    assert "state.remote_control" in shown.output
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What control survives: a killed steward, a restart of Redis, a frozen child, a parent that is gone."""
+"""What control survives: a killed remote control, a restart of Redis, a frozen child, a parent that is gone."""
 
 import os
 import re
@@ -26,8 +26,8 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def steward_of(worker: Asked) -> int:
-    """The process of a prefork worker's steward: the child that runs no tasks."""
+def remote_control_of(worker: Asked) -> int:
+    """The process of a prefork worker's remote_control: the child that runs no tasks."""
     [pid] = set(children(worker.process.pid)) - set(worker.inspect("stats")["pool"]["processes"])
     return pid
 
@@ -63,18 +63,18 @@ def has_socket(pid: int) -> bool:
     return any(target.startswith("socket:") for target in targets)
 
 
-def test_a_steward_that_is_killed_is_replaced(start: Start) -> None:
+def testa_remote_control__that_is_killed_is_replaced(start: Start) -> None:
     """The tasks do not notice, and the parent connects to nothing itself."""
     worker = start("prefork")
     task_id = worker.send("stays")
-    old = steward_of(worker)
+    old = remote_control_of(worker)
     assert has_socket(old)
 
     os.kill(old, signal.SIGKILL)
     eventually(lambda: is_gone(old), within_seconds=SECONDS)
     answered(worker)
 
-    assert steward_of(worker) != old
+    assert remote_control_of(worker) != old
     assert [task["id"] for task in worker.inspect("active")] == [task_id]
     assert not has_socket(worker.process.pid)
     worker.release("stays")
@@ -82,7 +82,7 @@ def test_a_steward_that_is_killed_is_replaced(start: Start) -> None:
     assert worker.process.stop(SECONDS) == 0
 
 
-def test_a_steward_ends_with_its_parent(start: Start) -> None:
+def testa_remote_control__ends_with_its_parent(start: Start) -> None:
     """Also with one that was killed; the children do, too."""
     worker = start("prefork")
     family = children(worker.process.pid)
@@ -93,10 +93,10 @@ def test_a_steward_ends_with_its_parent(start: Start) -> None:
     eventually(lambda: all(is_gone(pid) for pid in family), within_seconds=SECONDS)
 
 
-def test_a_frozen_steward_holds_nobody_up(start: Start) -> None:
+def test_frozen_remote_control_holds_nobody_up(start: Start) -> None:
     """Tasks run on, and the worker stops."""
     worker = start("prefork")
-    frozen = steward_of(worker)
+    frozen = remote_control_of(worker)
     os.kill(frozen, signal.SIGSTOP)
 
     assert worker.app.send_task("tests.compat.control.project.add", (1, 2)).get(timeout=SECONDS) == 3

@@ -17,7 +17,7 @@ from sidekiq_celery.exceptions import BackendStoreError
 
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import settle_script
 
 MakeApp = Callable[..., Celery]
 
@@ -252,8 +252,8 @@ def test_a_result_in_the_jobs_own_database_is_written_with_the_jobs_end(
     pool = Pool(RedisSettings(redis_url))
 
     with pool.link() as link:
-        in_flight.write(link, effects)
-        in_flight.write(link, app.backend.effects_for("a", "FAILURE", ValueError()) or ())
+        settle_script.write(link, effects)
+        settle_script.write(link, app.backend.effects_for("a", "FAILURE", ValueError()) or ())
 
     pool.close()
     assert (meta(redis_client, "a")["status"], meta(redis_client, "a")["result"]) == ("SUCCESS", 1)

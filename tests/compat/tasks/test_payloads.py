@@ -93,12 +93,12 @@ def test_every_option_goes_along(redis_client: redis.Redis, add: Any) -> None:
     )  # fmt: skip
 
     [job] = waiting(redis_client, "high")
-    marks = job["celery"]
-    left = datetime.fromisoformat(marks.pop("expires")) - datetime.now(UTC)
+    task_headers = job["celery"]
+    left = datetime.fromisoformat(task_headers.pop("expires")) - datetime.now(UTC)
     assert timedelta(0) < left <= timedelta(seconds=60)
-    marks.pop("origin")
+    task_headers.pop("origin")
     assert job["jid"] == "my-id"
-    assert marks == {
+    assert task_headers == {
         "priority": 5,
         "headers": {"tenant": "a"},
         "timelimit": [9, 8],

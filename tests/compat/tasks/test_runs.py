@@ -590,8 +590,8 @@ def test_what_cannot_be_read_is_kept_and_not_run(app: Celery, worker: TaskWorker
     worker.start()
     careful.apply_async((1,), serializer="yaml")
     bodies = ('{"kw":true}', '{"body":"%%%","content_type":"application/json"}', "5", '{"expires":"soon"}')
-    for number, marks in enumerate(bodies):
-        raw = f'{{"class":"proj.careful","args":[1],"jid":"j{number}","queue":"celery","celery":{marks}}}'
+    for number, task_headers in enumerate(bodies):
+        raw = f'{{"class":"proj.careful","args":[1],"jid":"j{number}","queue":"celery","celery":{task_headers}}}'
         push_jobs(redis_client, [raw.encode()], queue="celery")
 
     eventually(lambda: redis_client.zcard("dead") == 1 + len(bodies))

@@ -14,8 +14,8 @@ from sidekiq_celery.worker.registering import register_tasks
 from sidekiq_py.engine.ownership.recovery import PoisonPillError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Held
+from sidekiq_py.redis_access.job_path import settle_script
+from sidekiq_py.redis_access.job_path.settle_script import Held
 from tests.compat.beat.beats import jobs
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually
@@ -310,7 +310,9 @@ def test_a_lock_that_is_no_text_is_left_alone(redis_url: str, redis_client: redi
     redis_client.set("mine", "me")
     delete = [Held("odd", "me", (("DEL", "odd"),)), Held("mine", "me", (("DEL", "mine"), ("INCR", "both")))]
 
-    pool.run(lambda link: in_flight.write(link, [*delete, ("SET", "more", 1)], [Held("more", "2", (("DEL", "more"),))]))
+    pool.run(
+        lambda link: settle_script.write(link, [*delete, ("SET", "more", 1)], [Held("more", "2", (("DEL", "more"),))])
+    )
 
     assert redis_client.mget("mine", "both", "more") == [None, b"1", b"1"]
     assert redis_client.llen("odd") == 1

@@ -18,6 +18,7 @@ app = Celery("project", broker=URL, backend=URL)
 app.conf.worker_max_tasks_per_child = int(os.environ.get("MOST_TASKS") or 0) or None
 app.conf.worker_soft_shutdown_timeout = float(os.environ.get("SOFT_SHUTDOWN") or 0.0)
 app.conf.worker_pool_restarts = "RESTARTS" in os.environ
+app.conf.worker_enable_remote_control = "WITHOUT_REMOTE_CONTROL" not in os.environ
 if "WORKER_POOL" in os.environ:
     app.conf.update(worker_pool=os.environ["WORKER_POOL"], worker_concurrency=3)
 if "EVERY_SECONDS" in os.environ:

@@ -378,7 +378,7 @@ def test_nothing_is_lost_while_a_worker_is_changed_and_its_children_are_killed(
             # The changes are to meet work.
             eventually(lambda: redis_client.llen("queue:first") < 20, within_seconds=_SECONDS)
         if number in (70, 140):
-            # It may be the steward, and it may be about to go.
+            # It may be remote control, and it may be about to go.
             with suppress(ProcessLookupError):
                 os.kill(draw.choice(eventually(lambda: forked(worker), within_seconds=_SECONDS)), signal.SIGKILL)
     replies(project, "add_consumer", queue="second")

@@ -20,7 +20,7 @@ from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.logs import LineFormatter, PlainFormatter
 from sidekiq_py.middleware.chain import Chain, ClientMiddleware, ServerMiddleware
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path.in_flight import SETTLE
+from sidekiq_py.redis_access.job_path.settle_script import SETTLE
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.engine.fetch.in_flight_jobs import ABOUT, OWNER, digest, fetch, held
 from tests.support.cutting_proxy import CuttingProxy
@@ -201,14 +201,14 @@ def test_a_job_past_its_hard_limit_fails_once_though_the_reply_is_lost(
         worker = Worker(proxy.url)
         exits.callback(worker.stop)
         launcher = worker.start()
-        link = launcher._pool.new_link()
+        link = launcher.parts.pool.new_link()
         exits.callback(link.close)
         push_jobs(redis_client, [job_text(1, "run")], "elsewhere")
         [(field, _)] = fetch(link, ("elsewhere", 0), registration=ABOUT)
         proxy.cut(SETTLE.digest, "before reply")
 
-        assert launcher.settle_past_time_limit(OWNER, field, "5.0") is True
-        assert launcher.settle_past_time_limit(OWNER, field, "5.0") is False
+        assert launcher.termination.settle_past_time_limit(OWNER, field, "5.0") is True
+        assert launcher.termination.settle_past_time_limit(OWNER, field, "5.0") is False
 
     assert proxy.cuts["before reply"] == 1
     assert held(redis_client) == {}
@@ -247,7 +247,7 @@ def test_a_poison_pill_is_reported_under_its_name(
     """Its bytes are shown as text, and who can be read is named in every line."""
     launcher = worker.start()
 
-    launcher._housekeeper._recovery._announce(text)
+    launcher.parts.housekeeper._recovery._announce(text)
 
     eventually(lambda: lines.with_text("Poison pill"))
     [told] = lines.with_text(text.decode(errors="replace"))

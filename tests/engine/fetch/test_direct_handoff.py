@@ -10,7 +10,7 @@ import redis
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
-from sidekiq_py.engine.fetch.direct_handoff import succession
+from sidekiq_py.engine.fetch.direct_handoff import direct_handoff_of
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
 from sidekiq_py.errors import RedisReplyError
@@ -19,8 +19,8 @@ from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.outcome import Attempt, Outcome, Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import SETTLE, Join, Once, Take, Unless
+from sidekiq_py.redis_access.job_path import job_counts, settle_script
+from sidekiq_py.redis_access.job_path.settle_script import SETTLE, Join, Once, Take, Unless
 from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.engine.fetch.in_flight_jobs import OWNER, fetch, held, push
 from tests.support.cutting_proxy import WHERES, CuttingProxy, Where
@@ -33,10 +33,10 @@ STEPS = 30
 TAKE = Take("queue:default", b"next", b"2.0:default", OWNER, ("queue:high", "queue:default"))
 
 
-def settle(link: Link, field: bytes, *vital: in_flight.Effect) -> Any:
+def settle(link: Link, field: bytes, *vital: settle_script.Effect) -> Any:
     """The reply of the script that ends a job."""
-    counters = in_flight.count_commands("2026-01-02", failed=False)
-    return SETTLE.run(link, *in_flight._settle_parts(f"sidekiq_py:inflight:{OWNER}", field, vital, counters))
+    counters = job_counts.count_commands("2026-01-02", failed=False)
+    return SETTLE.run(link, *settle_script.settle_parts(f"sidekiq_py:inflight:{OWNER}", field, vital, counters))
 
 
 def all_keys(client: redis.Redis) -> dict[bytes, bytes]:
@@ -49,7 +49,7 @@ def all_keys(client: redis.Redis) -> dict[bytes, bytes]:
 
 @pytest.mark.parametrize("before", [b"", b"7"])
 def test_it_goes_straight_in_flight(link: Link, redis_client: redis.Redis, before: bytes) -> None:
-    """In the step that ends the other; the reply tells the number of the standing orders, as that of a fetch does."""
+    """In the step that ends the other; the reply tells the number of the notices, as that of a fetch does."""
     push(redis_client, "first")
     [(field, _)] = fetch(link)
     if before:
@@ -144,7 +144,7 @@ def test_it_is_in_its_queue_where_the_end_is_refused_after_it(link: Link, redis_
         ((), True),
         ((Unless("result", "x", (("SET", "result", "1"), ("PUBLISH", "result", "1"))),), True),
         ((Once("marks", "done", (("LPUSH", "queue:high", b"more"),)),), False),
-        ((Join("whole", "done", 1, b"seam", (("LPUSH", "queue:high", b"more"),)),), False),
+        ((Join("whole", "done", 1, b"placeholder", (("LPUSH", "queue:high", b"more"),)),), False),
         ((("LPUSH", "queue:elsewhere", b"more"),), False),
         ((("RPUSH", "queue:default", b"more"),), False),
         ((["SET", "result", "1"],), False),
@@ -156,7 +156,7 @@ def test_an_end_that_may_push_more_leaves_it_to_a_fetch(beside: tuple[Any, ...],
     unit = UnitOfWork(b"first", "default", owner, b"1.0:default", is_marked=False, fetched_at=0.0)
     unit.end = ([*beside, ("LPUSH", "queue:default", b"next")], ())
 
-    found = succession(unit, owner, 2, {"queue:high": "high", "queue:default": "default"})
+    found = direct_handoff_of(unit, owner, 2, {"queue:high": "high", "queue:default": "default"})
 
     assert (found is not None) == is_taken
     if found is not None:
@@ -209,7 +209,7 @@ class Chained:
         self.registry = Registry()
         self.registry.add(FunctionDefinition("other", {}, self.ran.append, self.ran.append))
         step = FunctionDefinition("step", {}, self.step, self.step)
-        step.conclude = self.conclude
+        step.decide_outcome = self.decide_outcome
         self.registry.add(step)
         self.queues = tuple(QueueConfig(name) for name in queues or ("default",))
         self.client = Client(url, sidekiq_version="6.4.1")
@@ -219,7 +219,7 @@ class Chained:
         self.ran.append(number)
         self.on_step(number)
 
-    def conclude(self, attempt: Attempt) -> Outcome:
+    def decide_outcome(self, attempt: Attempt) -> Outcome:
         number = attempt.payload["args"][0]
         following = job_text(number + 1, "step").encode()
         vital: tuple[Any, ...] = (("SADD", "queues", "default"), ("LPUSH", "queue:default", following))
@@ -270,7 +270,7 @@ def test_a_chain_needs_no_fetches(redis_client: redis.Redis, make_chained: Calla
     chained.start()
     push_jobs(redis_client, [job_text(STEPS - 1, "step")])
     eventually(lambda: chained.ran == [STEPS - 1, STEPS])
-    eventually(lambda: nothing_is_left(redis_client))
+    eventually(lambda: nothing_is_left(redis_client) and len(chained.asked) == 2)
     chained.asked.clear()
     redis_client.hset("texts", mapping={str(number): f"text {number}" for number in range(STEPS + 1)})
     redis_client.config_resetstat()
@@ -278,7 +278,7 @@ def test_a_chain_needs_no_fetches(redis_client: redis.Redis, make_chained: Calla
     push_jobs(redis_client, [job_text(0, "step")])
 
     eventually(lambda: chained.ran[2:] == list(range(STEPS + 1)))
-    eventually(lambda: nothing_is_left(redis_client))
+    eventually(lambda: nothing_is_left(redis_client) and len(chained.asked) > STEPS)
     calls = {name: told["calls"] for name, told in redis_client.info("commandstats").items()}
     assert calls["cmdstat_lpush"] == 1
     assert calls.get("cmdstat_ltrim", 0) <= 2

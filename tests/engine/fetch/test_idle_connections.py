@@ -20,15 +20,15 @@ from tests.support.waiting import eventually
 def test_a_worker_reports_nothing_where_redis_closes_its_idle_connections(
     new_redis_server: Callable[..., RedisServer],
 ) -> None:
-    """Lease, custodian and the leader's fetch each found a broken connection, every time; handlers were told."""
+    """Lease, housekeeper and the leader's fetch each found a broken connection, every time; handlers were told."""
     server = new_redis_server(config={"timeout": "1"})
     client = server.client()
     worker = Worker(server.url)
     worker.hooks.on_error(lambda error, context: worker.reported.append(f"{context['context']}: {error}"))
     launcher = worker.start(beat_seconds=2.2)
-    fetcher = launcher._managers[0].fetcher
+    fetcher = launcher.parts.managers[0].fetcher
     assert isinstance(fetcher, ReliableFetcher)
-    links = [fetcher._exchange._link, launcher._lease._link, launcher._housekeeper._link]
+    links = [fetcher._exchange._link, launcher.parts.lease._link, launcher.parts.housekeeper._link]
     eventually(lambda: all(link.is_open for link in links))
     before = [link.generation for link in links]
 

@@ -11,7 +11,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import in_flight, job_counts
 from sidekiq_py.redis_access.job_path.in_flight import FetchPlan
 from tests.engine.fetch.in_flight_jobs import ABOUT, OWNER, acknowledge, claim, digest, fetch, held, jobs_of, push
 from tests.support.redis_server import RedisServer
@@ -230,19 +230,33 @@ def test_a_claim_of_what_is_gone_is_none(link: Link, redis_client: redis.Redis) 
     assert held(redis_client) == {}
 
 
-@pytest.mark.parametrize("reason", ["fenced", "paused"])
-def test_a_claim_that_is_not_allowed_puts_the_job_back_in_front(
-    link: Link, redis_client: redis.Redis, reason: str
-) -> None:
-    """It is the next to run, for somebody else or later."""
+def test_a_claim_by_one_who_was_shut_out_puts_the_job_back_in_front(link: Link, redis_client: redis.Redis) -> None:
+    """It is the next to run, for somebody else."""
     fetch(link)
     push(redis_client, "next")
     redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "arrived")
-    redis_client.hdel("sidekiq_py:owners", OWNER) if reason == "fenced" else redis_client.sadd("paused", "default")
+    redis_client.hdel("sidekiq_py:owners", OWNER)
 
     assert claim(link, b"arrived") is None
     assert redis_client.rpop("queue:default", 2) == [b"arrived", b"next"]
     assert held(redis_client) == {}
+
+
+def test_jobs_of_a_paused_queue_go_back_together_in_the_order_in_which_they_came(
+    link: Link, redis_client: redis.Redis
+) -> None:
+    """A claim leaves each of them where it is; what was moved first is the next to run."""
+    fetch(link)
+    push(redis_client, "next")
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "runs", "first", "second")
+    redis_client.sadd("paused", "default")
+
+    replies = [in_flight.claim(link, OWNER, "7.0", "default", raw) for raw in (b"second", b"first")]
+    moved = in_flight.put_back(link, OWNER, "default", {b"7.0@default": b"second", b"6.0@default": b"first"})
+
+    assert (replies, moved) == ([in_flight.PAUSED] * 2, 2)
+    assert redis_client.rpop("queue:default", 3) == [b"first", b"second", b"next"]
+    assert redis_client.lrange(f"sidekiq_py:inbox:{OWNER}:default", 0, -1) == [b"runs"]
 
 
 def test_a_waiter_leaves_a_suspect_with_a_death_to_a_fetch(link: Link, redis_client: redis.Redis) -> None:
@@ -284,15 +298,15 @@ def test_of_two_equal_jobs_in_an_inbox_each_is_acknowledged_by_itself(link: Link
 
 def test_the_number_of_processed_jobs_is_kept_for_five_years(link: Link, redis_client: redis.Redis) -> None:
     """The day's counter, that is; and where one of them is of a foreign type, the other counts."""
-    in_flight.count_processed(link, DAY, 3)
-    in_flight.count_processed(link, DAY, 2)
+    job_counts.count_processed(link, DAY, 3)
+    job_counts.count_processed(link, DAY, 2)
 
     assert redis_client.mget("stat:processed", f"stat:processed:{DAY}") == [b"5", b"5"]
     assert redis_client.ttl(f"stat:processed:{DAY}") > 4 * 365 * 24 * 3600
 
     redis_client.delete("stat:processed")
     redis_client.lpush("stat:processed", "not a number")
-    in_flight.count_processed(link, DAY, 1)
+    job_counts.count_processed(link, DAY, 1)
     assert redis_client.get(f"stat:processed:{DAY}") == b"6"
 
 

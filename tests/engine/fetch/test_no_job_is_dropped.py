@@ -366,8 +366,8 @@ def test_an_async_job_whose_task_cannot_be_made_goes_back(
     eventually(lambda: sorted(worker.ran) == [0, 1, 2])
     eventually(lambda: in_flight(redis_client) == 0)
     assert worker.launcher is not None
-    assert worker.launcher._loop is not None
-    loop = worker.launcher._loop
+    assert worker.launcher.parts.loop is not None
+    loop = worker.launcher.parts.loop
     eventually(lambda: loop.running == 0)
 
 

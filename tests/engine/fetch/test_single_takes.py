@@ -153,7 +153,7 @@ def test_an_idle_process_that_slept_asks_before_it_waits_again(
     """Its last move has ended without a job; no job is needed to find out."""
     fetcher = make_fetcher()
     asleep = fetcher._ownership.current
-    idle = threading.Thread(target=fetcher.take)
+    idle = threading.Thread(target=fetcher.take, daemon=True)
     idle.start()
     eventually(lambda: fetcher._waiters.any_open)
     redis_client.delete(keys.OWNERS, keys.lease(asleep.name))
@@ -163,6 +163,36 @@ def test_an_idle_process_that_slept_asks_before_it_waits_again(
 
     fetcher.quiet()
     idle.join()
+
+
+def test_nobody_reads_what_a_leader_is_still_opening(
+    make_fetcher: MakeFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told to stop in the midst of it, it gets its replies, and ends at once."""
+    fetcher = make_fetcher()
+    is_opening, may_go_on = threading.Event(), threading.Event()
+    connect = Link.connect
+
+    def slowly(link: Link) -> None:
+        if threading.current_thread() is idle and fetcher._waiters.any_open:
+            is_opening.set()
+            may_go_on.wait(10)
+        connect(link)
+
+    monkeypatch.setattr(Link, "connect", slowly)
+    idle = threading.Thread(target=fetcher.take, daemon=True)
+    idle.start()
+    assert is_opening.wait(10)
+    stopping = threading.Thread(target=fetcher.quiet, daemon=True)
+    stopping.start()
+    eventually(lambda: fetcher._leader.is_quiet)
+
+    assert not fetcher._leader.has_untended_moves
+
+    may_go_on.set()
+    stopping.join()
+    idle.join()
+    assert fetcher._leader.has_untended_moves
 
 
 def test_several_queues_are_asked_in_one_step(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
@@ -177,6 +207,25 @@ def test_several_queues_are_asked_in_one_step(make_fetcher: MakeFetcher, redis_c
     assert [(unit.queue, unit.raw) for unit in units] == [("high", A.encode()), ("low", B.encode())]
     calls = calls_of(redis_client)
     assert calls["evalsha"] + calls["eval"] <= 2
+
+
+def test_a_queue_that_had_a_job_is_asked_by_a_plain_move(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
+    """The script asks the others only where it has none any more."""
+    fetcher = make_fetcher({"high": 0, "low": 0})
+    push(redis_client, *[f'{{"jid":"h{number}"}}' for number in range(4)], queue="high")
+    push(redis_client, A, queue="low")
+    refill(fetcher, 1)
+    redis_client.config_resetstat()
+
+    units = refill(fetcher, 1) + refill(fetcher, 2)
+    calls = calls_of(redis_client)
+    [last] = refill(fetcher, 1)
+
+    assert [unit.raw for unit in units] == [b'{"jid":"h1"}', b'{"jid":"h2"}', b'{"jid":"h3"}']
+    assert (calls["lmove"], calls["evalsha"]) == (3, 0)
+    assert (last.queue, last.raw) == ("low", A.encode())
+    push(redis_client, B, queue="high")
+    assert [unit.raw for unit in refill(fetcher, 1)] == [B.encode()]
 
 
 def test_long_jobs_come_as_many_as_a_batch_may_hold(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
@@ -262,7 +311,7 @@ def test_what_a_dead_process_had_in_its_inbox_comes_back_as_a_suspect(
     refill(dead, 2)
     recovery = Recovery(Config(), pool.new_link(), Ownership("me:2:abc", ["default"], 30), dialect=Dialect.unknown)
 
-    assert recovery.bury(dead._ownership.current.name) == 2
+    assert recovery.declare_dead(dead._ownership.current.name) == 2
 
     assert redis_client.rpop("queue:default", 2) == [b"a", b"b"]
     assert {key.decode() for key in redis_client.hkeys(keys.SUSPECTS)} == {digest(b"a"), digest(b"b")}

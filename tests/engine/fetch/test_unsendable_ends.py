@@ -25,10 +25,10 @@ def worker(redis_url: str) -> Iterator[Worker]:
 
 def declare(worker: Worker, word: Any, question: Question | None = None) -> None:
     """The job `odd`, whose end has that word in it, and `fine`, which counts itself."""
-    worker.declare("odd", lambda _: None).conclude = lambda attempt: Outcome(
+    worker.declare("odd", lambda _: None).decide_outcome = lambda attempt: Outcome(
         "done", attempt.payload, vital=(("INCR", "odd"), ("RPUSH", "words", word)), question=question
     )
-    worker.declare("fine", lambda _: None).conclude = lambda attempt: Outcome(
+    worker.declare("fine", lambda _: None).decide_outcome = lambda attempt: Outcome(
         "done", attempt.payload, vital=(("HINCRBY", "ended", "n", 1),)
     )
 
@@ -38,7 +38,7 @@ def declare_end(worker: Worker, vital: Any) -> None:
     declare(worker, "word")
     odd = worker.registry.find("odd")
     assert odd is not None
-    odd.conclude = lambda attempt: Outcome("done", attempt.payload, vital=vital)
+    odd.decide_outcome = lambda attempt: Outcome("done", attempt.payload, vital=vital)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_an_end_that_is_no_success_becomes_a_failure(
 ) -> None:
     """It is written at once, and says there and then that it cannot be: the job fails by that, and waits for a try."""
     is_async = iscoroutinefunction(function)
-    worker.declare("odd", function, is_async=is_async).conclude = lambda attempt: Outcome(
+    worker.declare("odd", function, is_async=is_async).decide_outcome = lambda attempt: Outcome(
         kind, attempt.payload, vital=(("RPUSH", "words", "\ud800"),)
     )
     push_jobs(redis_client, [job_text(1, "odd")])

@@ -67,7 +67,7 @@ def test_two_moves_that_are_served_in_one_turn_do_not_swap_their_jobs(
 def test_a_move_whose_connection_broke_here_alone_costs_no_job(
     pool: Pool, ownership: Ownership, redis_client: redis.Redis
 ) -> None:
-    """Redis serves the old move and its claim all the same; what they took is a stranger and goes back."""
+    """Redis serves the old move and its claim all the same; what they took is an orphan and goes back."""
     old = Waiters(pool, ownership, ["default"], 0.05)
     new = Waiters(pool, ownership, ["default"], 0.05)
     old.open(())
@@ -104,6 +104,48 @@ def test_a_paused_queue_whose_job_was_not_claimed_is_left_alone_and_no_more(
 
     assert not group.any_open
     assert redis_client.lrange(keys.queue("default"), 0, -1) == [b"job"]
+    group.close()
+
+
+def test_what_open_moves_have_brought_of_a_paused_queue_goes_back_in_its_order(
+    pool: Pool, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """One after the other, the last that came would be the next to run."""
+    group = Waiters(pool, ownership, ["default"], 0.05)
+    group.open(())
+    group._open_another("default")
+    eventually(lambda: open_moves(redis_client) == 2)
+    redis_client.sadd(keys.PAUSED, "default")
+    redis_client.lpush(keys.queue("default"), b"first", b"second", b"third")
+
+    eventually(lambda: group.collect(None, 0.1) and not group.any_open)
+
+    assert redis_client.lrange(keys.queue("default"), 0, -1) == [b"third", b"second", b"first"]
+    assert jobs_in_flight(redis_client) == []
+    assert not ownership.current.units
+    group.close()
+
+
+def test_a_job_of_a_paused_queue_goes_back_when_no_move_there_is_open(
+    pool: Pool, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """Another one would be served it at once. Until then it counts as one that is known."""
+    group = Waiters(pool, ownership, ["default"], 0.05)
+    group.open(())
+    group._open_another("default")
+    eventually(lambda: open_moves(redis_client) == 2)
+    redis_client.sadd(keys.PAUSED, "default")
+    redis_client.lpush(keys.queue("default"), b"first")
+    assert eventually(lambda: group.collect(None, 0.1) and ownership.current.units)
+    with pool.link() as link:
+        assert ownership.give_back_orphans(link) == 0
+    assert jobs_in_flight(redis_client) == [b"first"]
+
+    redis_client.lpush(keys.queue("default"), b"second")
+    eventually(lambda: group.collect(None, 0.1) and not group.any_open)
+
+    assert redis_client.lrange(keys.queue("default"), 0, -1) == [b"second", b"first"]
+    assert not ownership.current.units
     group.close()
 
 

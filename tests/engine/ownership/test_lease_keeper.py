@@ -79,7 +79,7 @@ def launch(proxy: CuttingProxy, hooks: Hooks) -> Iterator[Callable[..., Launcher
 
 def entered(client: redis.Redis, launcher: Launcher) -> str:
     """The worker's owner, once Redis knows it."""
-    owner = launcher._ownership.current.name
+    owner = launcher.parts.ownership.current.name
     eventually(lambda: client.hexists(keys.OWNERS, owner))
     return owner
 
@@ -158,7 +158,7 @@ def test_an_error_handler_that_takes_its_time_costs_no_lease(
 
 
 @pytest.fixture
-def aside() -> Iterator[CallbackThread]:
+def callbacks() -> Iterator[CallbackThread]:
     """Where the keeper's errors are told."""
     one = CallbackThread()
     yield one
@@ -166,7 +166,7 @@ def aside() -> Iterator[CallbackThread]:
 
 
 def test_a_connection_that_is_gone_without_a_word_is_given_up_before_the_lease_runs_out(
-    proxy: CuttingProxy, redis_client: redis.Redis, aside: CallbackThread
+    proxy: CuttingProxy, redis_client: redis.Redis, callbacks: CallbackThread
 ) -> None:
     """Waited for as long as other replies are, it would cost the lease: another connection is still in time."""
     pool = Pool(RedisSettings(proxy.url, socket_timeout_seconds=60))
@@ -175,7 +175,7 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up_before_the_lease_r
     redis_client.hset(keys.OWNERS, owner.name, owner.about)
     owner.is_registered = True
     errors: list[BaseException] = []
-    flusher = LeaseKeeper(pool, ownership, 0.1, aside=aside, report=lambda error, context: errors.append(error))
+    flusher = LeaseKeeper(pool, ownership, 0.1, callbacks=callbacks, report=lambda error, context: errors.append(error))
     flusher.start()
     eventually(lambda: redis_client.exists(keys.lease(owner.name)))
 
@@ -214,12 +214,12 @@ def test_a_reply_that_took_long_confirms_no_more_than_when_it_was_asked_for(
 
 
 def test_a_job_that_keeps_the_interpreter_lock_is_told_of(
-    redis_url: str, aside: CallbackThread, caplog: pytest.LogCaptureFixture
+    redis_url: str, callbacks: CallbackThread, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing in this process can renew the lease meanwhile; where the process was idle, it was frozen."""
     pool = Pool(RedisSettings(redis_url))
     ownership = Ownership("host:1:abc", ["default"], 1)
-    flusher = LeaseKeeper(pool, ownership, 0.05, aside=aside, report=lambda error, context: None)
+    flusher = LeaseKeeper(pool, ownership, 0.05, callbacks=callbacks, report=lambda error, context: None)
     # A function of C that is called without releasing the lock.
     snooze = ctypes.PyDLL(None).usleep
     with caplog.at_level(logging.WARNING, "sidekiq"):
@@ -242,7 +242,7 @@ def test_a_worker_that_is_robbed_all_the_same_goes_on(
     first = entered(redis_client, launcher)
     redis_client.hdel(keys.OWNERS, first)
     redis_client.delete(keys.lease(first))
-    eventually(lambda: launcher._ownership.current.name != first)
+    eventually(lambda: launcher.parts.ownership.current.name != first)
     push_jobs(redis_client, [job_text(1, "run")])
 
     eventually(lambda: ran == [1])

@@ -142,7 +142,7 @@ def test_a_walk_that_failed_is_made_again(start: Start) -> None:
 
 
 @pytest.fixture
-def custodian(pool: Pool, link: Link) -> Iterator[Housekeeper]:
+def housekeeper(pool: Pool, link: Link) -> Iterator[Housekeeper]:
     """Of a living process that was told of its neighbours; its beats are made by hand."""
     own = pool.new_link()
     ownership = Ownership("me:1:abc", ["default"], 30)
@@ -152,73 +152,75 @@ def custodian(pool: Pool, link: Link) -> Iterator[Housekeeper]:
     own.close()
 
 
-def commands_of_a_beat(custodian: Housekeeper, client: redis.Redis) -> Counter[str]:
+def commands_of_a_beat(housekeeper: Housekeeper, client: redis.Redis) -> Counter[str]:
     """How often each command was called."""
     client.config_resetstat()
-    custodian._turn()
+    housekeeper._turn()
     stats = client.info("commandstats")
     found = Counter({name.removeprefix("cmdstat_"): int(row["calls"]) for name, row in stats.items()})
     return found - Counter({"config|resetstat": 1, "info": 1})
 
 
 def test_a_beat_reads_nothing_of_the_others_in_a_process_that_is_not_the_lookout(
-    custodian: Housekeeper, redis_client: redis.Redis
+    housekeeper: Housekeeper, redis_client: redis.Redis
 ) -> None:
     """Read by everybody, the registry cost Redis the square of the fleet: 25 % of a core for 1,000 idle processes."""
     redis_client.set("sidekiq_py:lookout", "another")
     redis_client.hset(
         "sidekiq_py:owners", mapping={f"o:{number}:x:1": registration(ELSEWHERE, []) for number in range(300)}
     )
-    custodian._turn()
-    custodian._turn()
+    housekeeper._turn()
+    housekeeper._turn()
 
-    assert commands_of_a_beat(custodian, redis_client) == {"hkeys": 1, "lrange": 1, "mget": 1}
+    assert commands_of_a_beat(housekeeper, redis_client) == {"hkeys": 1, "lrange": 1, "mget": 1}
 
 
-def test_a_beat_with_nothing_to_do_wakes_redis_up_once(custodian: Housekeeper, redis_client: redis.Redis) -> None:
+def test_a_beat_with_nothing_to_do_wakes_redis_up_once(housekeeper: Housekeeper, redis_client: redis.Redis) -> None:
     """With a packet for the look at what is in flight and one for the lookout's lease, it was twice."""
     redis_client.set("sidekiq_py:lookout", "another")
-    custodian._turn()
-    custodian._turn()
+    housekeeper._turn()
+    housekeeper._turn()
     reads = redis_client.info("stats")["total_reads_processed"]
 
-    custodian._turn()
+    housekeeper._turn()
 
     # Its own, and that of the question.
     assert redis_client.info("stats")["total_reads_processed"] - reads == 2
 
 
-def test_the_lookout_looks_after_all(custodian: Housekeeper, link: Link, redis_client: redis.Redis) -> None:
+def test_the_lookout_looks_after_all(housekeeper: Housekeeper, link: Link, redis_client: redis.Redis) -> None:
     """Also after who entered without a word."""
-    custodian._turn()
+    housekeeper._turn()
     push(redis_client, "a")
     fetch(link, owner="dead:2:def:1", registration=registration(GONE, ["default"]))
 
-    custodian._turn()
+    housekeeper._turn()
 
     assert redis_client.lrange("queue:default", 0, -1) == [b"a"]
 
 
 def test_a_process_that_is_not_the_lookout_brings_back_the_jobs_of_a_neighbour_that_died(
-    custodian: Housekeeper, link: Link, redis_client: redis.Redis
+    housekeeper: Housekeeper, link: Link, redis_client: redis.Redis
 ) -> None:
     """The lookout may live on another machine, from where that cannot be seen."""
     redis_client.set("sidekiq_py:lookout", "another")
-    custodian._turn()
+    housekeeper._turn()
     push(redis_client, "a")
     fetch(link, owner="dead:2:def:1", registration=registration(GONE, ["default"]))
     redis_client.set(f"sidekiq_py:newest:{HERE.machine}", "dead:2:def:1")
 
-    custodian._turn()
+    housekeeper._turn()
 
     assert redis_client.lrange("queue:default", 0, -1) == [b"a"]
 
 
-def test_a_custodian_that_stops_leaves_the_lease_to_others(custodian: Housekeeper, redis_client: redis.Redis) -> None:
+def test_a_housekeeper_that_stops_leaves_the_lease_to_others(
+    housekeeper: Housekeeper, redis_client: redis.Redis
+) -> None:
     """A deploy does not delay the recovery of what died before it."""
-    custodian.start()
+    housekeeper.start()
     eventually(lambda: redis_client.exists("sidekiq_py:lookout"))
 
-    custodian.stop()
+    housekeeper.stop()
 
     assert not redis_client.exists("sidekiq_py:lookout")

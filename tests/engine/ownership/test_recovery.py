@@ -257,9 +257,9 @@ def test_a_parent_s_word_is_enough(recovery: Recovery, link: Link, redis_client:
     push(redis_client, "a")
     hold(link)
 
-    assert recovery.bury(DEAD) == 1
-    assert recovery.bury(DEAD) == 0
-    assert recovery.bury("never heard of") == 0
+    assert recovery.declare_dead(DEAD) == 1
+    assert recovery.declare_dead(DEAD) == 0
+    assert recovery.declare_dead("never heard of") == 0
 
 
 def test_jobs_come_back_in_their_order_and_their_queues_are_known(
@@ -271,7 +271,7 @@ def test_jobs_come_back_in_their_order_and_their_queues_are_known(
     hold(link, max_jobs=450)
     hold(link, batch=2, max_jobs=1)
 
-    recovery.bury(DEAD)
+    recovery.declare_dead(DEAD)
 
     assert redis_client.lrange("queue:default", 0, -1)[::-1] == [f"{number:03}".encode() for number in range(500)]
     assert redis_client.smembers("queues") == {b"default"}
@@ -284,7 +284,7 @@ def test_an_inbox_is_emptied_and_looked_at_again(
     hold(link)
     inbox = f"sidekiq_py:inbox:{DEAD}:low"
     redis_client.lpush(inbox, "first")
-    assert recovery.bury(DEAD) == 1
+    assert recovery.declare_dead(DEAD) == 1
     redis_client.lpush(inbox, "second")
     clocks.pass_seconds(30)
 
@@ -297,7 +297,7 @@ def test_who_departed_is_forgotten_after_a_minute(
 ) -> None:
     """But not with something of his still to be brought back."""
     hold(link)
-    recovery.bury(DEAD)
+    recovery.declare_dead(DEAD)
     clocks.pass_seconds(59)
     recovery.look()
     assert redis_client.hexists("sidekiq_py:departed", DEAD)
@@ -315,7 +315,7 @@ def test_a_job_that_was_settled_meanwhile_is_not_brought_back(
     first, _ = hold(link)
     redis_client.hdel(f"sidekiq_py:inflight:{DEAD}", first)
 
-    assert recovery.bury(DEAD) == 1
+    assert recovery.declare_dead(DEAD) == 1
     assert redis_client.lrange("queue:default", 0, -1) == [b"b"]
 
 
@@ -329,7 +329,7 @@ def test_a_job_that_cannot_go_back_does_not_keep_the_others(
     fetch(link, ("odd", 0), owner=DEAD, registration="", batch=2)
     redis_client.set("queue:odd", "a string")
 
-    assert recovery.bury(DEAD) == 1
+    assert recovery.declare_dead(DEAD) == 1
     clocks.pass_seconds(100)
     assert recovery.look() == 0
     redis_client.delete("queue:odd")
@@ -353,7 +353,7 @@ def test_a_queue_that_may_not_be_written_does_not_keep_the_other_jobs(
     pool = Pool(RedisSettings(redis_server.url.replace("redis://", "redis://recovering:secret@")))
     recovery = Recovery(Config(), pool.new_link(), Ownership("me:1:abc", [], 30), dialect=Dialect.unknown)
 
-    moved = recovery.bury(DEAD)
+    moved = recovery.declare_dead(DEAD)
 
     recovery.close()
     redis_client.execute_command("ACL", "DELUSER", "recovering")
@@ -375,7 +375,7 @@ def test_what_others_wrote_does_not_keep_the_jobs_of_the_dead(
     redis_client.hset("sidekiq_py:owners", b"\xff", "{}")
     redis_client.hset("sidekiq_py:suspects", digest(b"a"), "many:times")
 
-    assert recovery.bury(DEAD) == 1
+    assert recovery.declare_dead(DEAD) == 1
     assert redis_client.lrange("queue:default", 0, -1) == [b"a"]
     assert set(held(redis_client, DEAD).values()) == {b"x", b"y"}
     assert counts(pool) == []
@@ -402,7 +402,7 @@ def die_with(job: bytes, recovery: Recovery, link: Link, client: redis.Redis, *,
     client.hdel("sidekiq_py:departed", DEAD)
     hold(link, batch=batch, max_jobs=10)
     assert job in held(client, DEAD).values()
-    recovery.bury(DEAD)
+    recovery.declare_dead(DEAD)
 
 
 def test_the_third_death_after_a_start_mark_goes_to_dead(
@@ -591,7 +591,7 @@ def test_whom_the_parent_names_comes_before_the_others(
     fetch(link, ("low", 0), owner=DEAD, registration=ELSEWHERE)
     assert held(redis_client, DEAD)
 
-    assert recovery.bury(DEAD, within_seconds=0) == 1
+    assert recovery.declare_dead(DEAD, within_seconds=0) == 1
     assert redis_client.lrange("queue:low", 0, -1) == [b"urgent"]
     assert recovery.has_more
 

@@ -1,8 +1,8 @@
 """
-A parent of two children and a companion, without Redis; run as `python -m tests.engine.prefork.prefork_program
+A parent of two children and a sidecar, without Redis; run as `python -m tests.engine.prefork.prefork_program
 <folder>`.
 
-The companion says what files named `say-…` in the folder hold and appends what it hears to `heard`; children answer
+The sidecar says what files named `say-…` in the folder hold and appends what it hears to `heard`; children answer
 what they are asked, and note what they are told in `told`.
 """
 
@@ -45,11 +45,11 @@ def be_child(folder: Path, parent: Parent) -> int:
     return 0
 
 
-def be_companion(folder: Path, parent: Parent) -> int:
+def be_sidecar(folder: Path, parent: Parent) -> int:
     """Say what files say."""
     if (folder / "deaf").exists():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    append(folder / "companions", str(os.getpid()))
+    append(folder / "sidecars", str(os.getpid()))
     parent.listen(
         lambda message: append(folder / "heard", " ".join((message.word, *message.details))),
         on_end=lambda: os._exit(0),
@@ -72,7 +72,7 @@ def main() -> int:
             raise RuntimeError("on purpose")
         return f"[{text}]"
 
-    role = Role(run=lambda parent: be_companion(folder, parent), obey=obey)
+    role = Role(run=lambda parent: be_sidecar(folder, parent), handle=obey)
     config = Config(redis=RedisSettings("redis://127.0.0.1:1/0"), shutdown_timeout_seconds=20)
 
     def fail_at_hup(name: str) -> None:
@@ -80,7 +80,7 @@ def main() -> int:
             raise RuntimeError("on purpose")
 
     return Supervisor(
-        config, 2, lambda parent: be_child(folder, parent), None, on_signal=fail_at_hup, companion=role
+        config, 2, lambda parent: be_child(folder, parent), None, on_signal=fail_at_hup, sidecar=role
     ).run()
 
 

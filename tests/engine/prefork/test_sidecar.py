@@ -1,4 +1,4 @@
-"""The companion of a family: what it asks and tells, and what becomes of the family when somebody dies or hangs."""
+"""The sidecar of a prefork pool: what it asks and tells, and what becomes of the family when somebody dies or hangs."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ _SECONDS = 60
 
 
 class Family:
-    """A parent, two children and a companion."""
+    """A parent, two children and a sidecar."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,14 +32,14 @@ class Family:
         return path.read_text().split("\n")[:-1] if path.exists() else []
 
     def say(self, *lines: str) -> None:
-        """Have the companion say it."""
+        """Have the sidecar say it."""
         self._said += 1
         path = self.folder / f"new-{self._said:04}"
         path.write_text("\n".join(lines), errors="surrogateescape")
         path.rename(self.folder / f"say-{self._said:04}")
 
     def hears(self, start: str, times: int = 1) -> list[str]:
-        """Wait until the companion has heard so many lines that begin so."""
+        """Wait until the sidecar has heard so many lines that begin so."""
 
         def found() -> list[str] | None:
             lines = [line for line in self.lines("heard") if line.startswith(start)]
@@ -48,9 +48,9 @@ class Family:
         return eventually(found, within_seconds=_SECONDS)
 
     @property
-    def companion(self) -> int:
+    def sidecar(self) -> int:
         """The one that was started last."""
-        return int(eventually(lambda: self.lines("companions"), within_seconds=_SECONDS)[-1])
+        return int(eventually(lambda: self.lines("sidecars"), within_seconds=_SECONDS)[-1])
 
     def stop(self) -> int:
         """By TERM; the exit code."""
@@ -115,7 +115,7 @@ def test_a_handler_that_fails_in_the_parent_ends_nobody(family: Family) -> None:
     assert family.stop() == 0
 
 
-def test_a_companion_that_says_anything_is_borne(family: Family) -> None:
+def test_a_sidecar_that_says_anything_is_borne(family: Family) -> None:
     """What is not understood is passed over."""
     family.say("ASK", "TELL", "\udcff", "SHOUT loudly", "ASK 1 children still")
 
@@ -123,13 +123,13 @@ def test_a_companion_that_says_anything_is_borne(family: Family) -> None:
     assert family.stop() == 0
 
 
-def test_a_companion_that_dies_is_replaced(family: Family) -> None:
+def test_a_sidecar_that_dies_is_replaced(family: Family) -> None:
     """What it was about to be told is gone with it."""
-    old = family.companion
+    old = family.sidecar
     family.say("ASK 1 children much")
     os.kill(old, signal.SIGKILL)
 
-    eventually(lambda: family.companion != old, within_seconds=_SECONDS)
+    eventually(lambda: family.sidecar != old, within_seconds=_SECONDS)
     family.say("ASK 2 children again")
 
     assert len(family.hears("ANSWER 2", times=2)) == 2
@@ -163,7 +163,7 @@ def test_a_frozen_child_holds_nobody_up(family: Family) -> None:
     assert family.stop() == 0
 
 
-def test_a_companion_that_does_not_heed_term_is_killed(tmp_path: Path) -> None:
+def test_a_sidecar_that_does_not_heed_term_is_killed(tmp_path: Path) -> None:
     """The parent's end does not wait for it for long."""
     (tmp_path / "deaf").touch()
     family = Family(tmp_path)

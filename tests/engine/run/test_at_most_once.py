@@ -53,12 +53,12 @@ def test_a_job_that_runs_at_most_once_is_nowhere_while_it_runs(
 def test_what_its_end_wants_is_written_all_the_same(redis_client: redis.Redis, worker: Worker) -> None:
     """A result does not depend on the job being in flight."""
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         return Outcome("done", attempt.payload, vital=(("SET", "result", str(attempt.result)),))
 
     definition = worker.declare("answer", lambda _: 42)
     definition.is_acknowledged_early = True
-    definition.conclude = conclude
+    definition.decide_outcome = decide_outcome
     worker.start()
     push_jobs(redis_client, [job_text(1, "answer")])
 
@@ -152,7 +152,7 @@ def test_its_end_pushes_once_though_the_reply_is_lost(
         worker = Worker(proxy.url)
         exits.callback(worker.stop)
         job = Held(worker)
-        job.definition.conclude = lambda attempt: Outcome(
+        job.definition.decide_outcome = lambda attempt: Outcome(
             "discarded", attempt.payload, vital=(("SADD", "queues", "next"), ("LPUSH", "queue:next", "callback"))
         )
         worker.start()
@@ -187,7 +187,7 @@ def test_it_goes_back_where_it_wants_to(redis_client: redis.Redis, worker: Worke
     ran: list[int] = []
     definition = worker.declare("reject", ran.append)
     definition.is_acknowledged_early = True
-    definition.conclude = lambda attempt: Outcome("requeue", attempt.payload) if len(ran) < 3 else None
+    definition.decide_outcome = lambda attempt: Outcome("requeue", attempt.payload) if len(ran) < 3 else None
     worker.start()
     push_jobs(redis_client, [job_text(1, "reject")])
 
@@ -230,7 +230,7 @@ def test_it_is_ended_from_outside_at_its_hard_limit(redis_client: redis.Redis, w
     launcher = worker.start()
     job.definition.hard_timeout_seconds = 5.0
     watch = Watch()
-    launcher.watch_hard_limits(watch)
+    launcher.termination.watch_hard_limits(watch)
     push_jobs(redis_client, [job_text(1, "held"), job_text(2, "run")])
     assert job.begun.wait(30)
     [unit] = watch.units
@@ -238,8 +238,8 @@ def test_it_is_ended_from_outside_at_its_hard_limit(redis_client: redis.Redis, w
     [kept] = redis_client.keys("sidekiq_py:kept:*")
     assert redis_client.ttl(kept) > 3600
 
-    assert launcher.settle_past_time_limit(unit.kept_by, unit.field, "5.0") is True
-    assert launcher.settle_past_time_limit(unit.kept_by, unit.field, "5.0") is False
+    assert launcher.termination.settle_past_time_limit(unit.kept_by, unit.field, "5.0") is True
+    assert launcher.termination.settle_past_time_limit(unit.kept_by, unit.field, "5.0") is False
     job.may_end.set()
 
     eventually(lambda: redis_client.get("stat:processed") == b"2")

@@ -22,19 +22,19 @@ def unit() -> UnitOfWork:
     return UnitOfWork(b"{}", "default", None, b"1.0:default", False, 0.0)
 
 
-def test_only_a_job_that_is_performed_is_condemned() -> None:
+def test_only_a_job_that_is_performed_is_terminated() -> None:
     """One that has ended is not: its thread has another by now."""
     guard, ended, running = Guard(), unit(), unit()
     told: list[UnitOfWork] = []
     guard.performing = running
 
-    assert not guard.condemn(ended, lambda: told.append(ended))
-    assert guard.condemn(running, lambda: told.append(running))
+    assert not guard.terminate(ended, lambda: told.append(ended))
+    assert guard.terminate(running, lambda: told.append(running))
     assert told == [running]
-    assert guard.is_condemned
+    assert guard.is_terminated
 
 
-def test_a_job_cannot_end_while_it_is_condemned() -> None:
+def test_a_job_cannot_end_while_it_is_terminated() -> None:
     """Its thread waits for whoever tells the parent, so that its last word comes behind that."""
     guard, running = Guard(), unit()
     guard.performing = running
@@ -56,7 +56,7 @@ def test_a_job_cannot_end_while_it_is_condemned() -> None:
         thread.join(timeout=0.05)
         said.append("terminate")
 
-    assert guard.condemn(running, tell)
+    assert guard.terminate(running, tell)
     thread.join()
     assert said == ["terminate", "end"]
 
@@ -78,8 +78,8 @@ def test_a_coroutine_is_cancelled_and_fails_by_that(redis_client: redis.Redis, w
     eventually(lambda: "start 1" in seen)
     [job] = eventually(launcher.state.snapshot)
 
-    assert launcher.terminate(job.unit, 15)
-    assert not launcher.terminate(unit(), 15)
+    assert launcher.termination.terminate(job.unit, 15)
+    assert not launcher.termination.terminate(unit(), 15)
 
     [(member, _)] = eventually(lambda: redis_client.zrange("retry", 0, -1, withscores=True))
     assert b"TerminatedError" in member
@@ -94,7 +94,7 @@ def test_a_thread_cannot_be_ended(redis_client: redis.Redis, worker: Worker) -> 
     push_jobs(redis_client, [job_text(1, "block")])
     [job] = eventually(launcher.state.snapshot)
 
-    assert not launcher.terminate(job.unit, 15)
+    assert not launcher.termination.terminate(job.unit, 15)
     go_on.set()
 
 

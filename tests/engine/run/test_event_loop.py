@@ -208,7 +208,7 @@ def test_a_slot_comes_free_whatever_fails_beside_the_job(
 ) -> None:
     """What fails between the engine and the job is a failure of the job, and not the end of its slot."""
     launcher = start(async_concurrency=1)
-    context = launcher._surroundings.context
+    context = launcher.parts.surroundings.context
     lines: list[float] = []
 
     def refuse_once(payload: Any) -> None:
@@ -235,7 +235,7 @@ def test_the_heartbeat_counts_coroutines_among_the_jobs_that_may_run_at_once(
     eventually(lambda: is_busy(launcher, 4))
 
     eventually(lambda: concurrency_of(redis_client, launcher) == 2 + 4)
-    launcher.shape.resize_loop(9)
+    launcher.reconfiguration.resize_loop(9)
 
     eventually(lambda: concurrency_of(redis_client, launcher) == 2 + 9)
 

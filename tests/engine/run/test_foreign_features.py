@@ -74,7 +74,7 @@ class Worker:
         return self.launcher
 
     def _watch(self, launcher: Launcher) -> None:
-        for manager in launcher._managers:
+        for manager in launcher.parts.managers:
             manager.fetcher.requeue = self._note(manager.fetcher.requeue)  # type: ignore[method-assign]
 
     def _note(self, requeue: Callable[[Sequence[UnitOfWork]], None]) -> Callable[[Sequence[UnitOfWork]], None]:
@@ -176,7 +176,7 @@ def test_an_idle_worker_hands_the_job_back_once_and_does_not_meet_it_again(
 ) -> None:
     """Its own blocking moves on that queue have run out before."""
     launcher = worker.start("mixed", "own", concurrency=4)
-    fetcher = launcher._managers[0].fetcher
+    fetcher = launcher.parts.managers[0].fetcher
     eventually(lambda: fetcher.awaits("mixed") and fetcher.awaits("own"))
 
     push_jobs(redis_client, [BATCHED], "mixed")
@@ -218,7 +218,7 @@ def test_no_capsule_serves_the_queue_any_more(
             CapsuleConfig("third", 1, (QueueConfig("c"),)),
         )
     )
-    fetchers = [manager.fetcher for manager in launcher._managers]
+    fetchers = [manager.fetcher for manager in launcher.parts.managers]
     eventually(lambda: fetchers[0].awaits("mixed") and fetchers[1].awaits("mixed"))
 
     push_jobs(redis_client, [BATCHED], "mixed")

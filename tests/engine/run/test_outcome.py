@@ -11,15 +11,15 @@ import redis
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Attempt, Outcome, Question
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.in_flight import Join, Once, Unless
+from sidekiq_py.redis_access.job_path import in_flight, settle_script
+from sidekiq_py.redis_access.job_path.settle_script import Join, Once, Unless
 from tests.engine.fetch.in_flight_jobs import OWNER, fetch, held, push
 from tests.engine.fetch.test_beside_the_job import Worker
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
 
-SEAM = b"\x00seam\x00"
+PLACEHOLDER = b"\x00seam\x00"
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def worker(redis_url: str) -> Iterator[Worker]:
 
 def part(number: int, text: bytes, parts: int) -> list[Any]:
     """The end of one part of a whole that has *parts*."""
-    body = (("LPUSH", "queue:body", b'{"args":[[' + SEAM + b']],"n":%d}' % number), ("SADD", "queues", "body"))
-    return [("HSET", "whole", str(number), text), Join("whole", "done", parts, SEAM, body)]
+    body = (("LPUSH", "queue:body", b'{"args":[[' + PLACEHOLDER + b']],"n":%d}' % number), ("SADD", "queues", "body"))
+    return [("HSET", "whole", str(number), text), Join("whole", "done", parts, PLACEHOLDER, body)]
 
 
 def test_what_only_the_first_may_do_is_done_once(link: Link, redis_client: redis.Redis) -> None:
@@ -75,7 +75,7 @@ def test_a_key_that_is_no_text_keeps_nothing_from_being_done(link: Link, redis_c
     """As SET does not mind either what was there."""
     redis_client.lpush("result", "x")
 
-    in_flight.write(link, [Unless("result", "x", (("SET", "result", "new"),))])
+    settle_script.write(link, [Unless("result", "x", (("SET", "result", "new"),))])
 
     assert redis_client.get("result") == b"new"
 
@@ -121,10 +121,10 @@ def test_a_whole_that_has_grown_waits_for_what_was_added(link: Link, redis_clien
 def test_a_part_costs_the_same_however_many_are_there(link: Link, redis_client: redis.Redis) -> None:
     """Each asks whether it is the last one; to go through those that are there would hold Redis up for long."""
     for number in range(300):
-        in_flight.write(link, part(number, b"1", 301))
+        settle_script.write(link, part(number, b"1", 301))
     redis_client.config_resetstat()
 
-    in_flight.write(link, part(0, b"1", 301))
+    settle_script.write(link, part(0, b"1", 301))
 
     asked = redis_client.info("commandstats")
     assert sum(asked.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("hexists", "hget", "hlen")) < 20
@@ -139,20 +139,20 @@ def test_a_job_that_is_not_in_flight_any_more_joins_nothing(link: Link, redis_cl
 
 def test_a_job_that_is_in_flight_nowhere_writes_all_the_same(link: Link, redis_client: redis.Redis) -> None:
     """For fetchers that keep none, and for jobs that were acknowledged before they started."""
-    in_flight.write(link, part(0, b"7", 1))
+    settle_script.write(link, part(0, b"7", 1))
 
     assert redis_client.lrange("queue:body", 0, -1) == [b'{"args":[[7]],"n":0}']
 
 
 def test_a_success_writes_what_its_job_wants(redis_client: redis.Redis, worker: Worker) -> None:
-    """The result is handed to `conclude`, and what it returns rides in the script that ends the job."""
+    """The result is handed to `decide_outcome`, and what it returns rides in the script that ends the job."""
     told: list[str] = []
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         vital = (("SET", "result", json.dumps(attempt.result)),)
         return Outcome("done", attempt.payload, vital=vital, afterwards=lambda: told.append("after"))
 
-    worker.declare("answer", lambda _: 42).conclude = conclude
+    worker.declare("answer", lambda _: 42).decide_outcome = decide_outcome
     worker.start()
     push_jobs(redis_client, [job_text(1, "answer")])
 
@@ -170,7 +170,7 @@ def test_what_follows_an_end_may_be_refused(
     def refuse() -> None:
         raise RedisReplyError("NOPERM not for you")
 
-    worker.declare("answer", lambda _: 42).conclude = lambda attempt: Outcome(
+    worker.declare("answer", lambda _: 42).decide_outcome = lambda attempt: Outcome(
         "done", attempt.payload, vital=(("SET", "result", "42"),), afterwards=refuse
     )
     worker.start()
@@ -189,10 +189,10 @@ def test_a_failure_goes_where_its_job_wants(redis_client: redis.Redis, worker: W
     def fail(_: int) -> None:
         raise error
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         return Outcome("dead", attempt.payload, vital=(("SET", "failure", repr(attempt.error)),))
 
-    worker.declare("fail", fail).conclude = conclude
+    worker.declare("fail", fail).decide_outcome = decide_outcome
     worker.start()
     push_jobs(redis_client, [job_text(1, "fail")])
 
@@ -204,7 +204,7 @@ def test_a_failure_goes_where_its_job_wants(redis_client: redis.Redis, worker: W
 def test_a_job_that_wants_nothing_is_acknowledged_like_any_other(redis_client: redis.Redis, worker: Worker) -> None:
     """In batches: a task whose result nobody keeps costs what a native job costs."""
     ran: list[int] = []
-    worker.declare("plain", ran.append).conclude = lambda attempt: None
+    worker.declare("plain", ran.append).decide_outcome = lambda attempt: None
     worker.start()
     push_jobs(redis_client, [job_text(number, "plain") for number in range(100)])
 
@@ -218,7 +218,7 @@ def test_a_failure_that_its_job_leaves_to_sidekiq_is_retried(redis_client: redis
     def fail(_: int) -> None:
         raise ValueError("boom")
 
-    worker.declare("fail", fail).conclude = lambda attempt: None
+    worker.declare("fail", fail).decide_outcome = lambda attempt: None
     worker.start()
     push_jobs(redis_client, [job_text(1, "fail")])
 
@@ -229,14 +229,14 @@ def test_a_failure_that_its_job_leaves_to_sidekiq_is_retried(redis_client: redis
 def test_a_job_whose_decision_fails_is_not_lost(redis_client: redis.Redis, worker: Worker, is_async: bool) -> None:
     """It waits in the retry set with the error of the decision."""
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         raise RuntimeError("undecided")
 
     async def answer(_: int) -> int:
         return 42
 
     function: Callable[..., Any] = answer if is_async else lambda _: 42
-    worker.declare("answer", function, is_async=is_async).conclude = conclude
+    worker.declare("answer", function, is_async=is_async).decide_outcome = decide_outcome
     worker.start()
     push_jobs(redis_client, [job_text(1, "answer")])
 
@@ -250,10 +250,10 @@ def test_an_async_job_decides_too(redis_client: redis.Redis, worker: Worker) -> 
     async def answer(_: int) -> int:
         return 42
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         return Outcome("done", attempt.payload, vital=(("SET", "result", str(attempt.result)),))
 
-    worker.declare("answer", answer, is_async=True).conclude = conclude
+    worker.declare("answer", answer, is_async=True).decide_outcome = decide_outcome
     worker.start()
     push_jobs(redis_client, [job_text(1, "answer")])
 
@@ -264,10 +264,10 @@ def test_an_async_job_decides_too(redis_client: redis.Redis, worker: Worker) -> 
 def test_ends_that_wait_for_others_are_written_in_batches(redis_client: redis.Redis, worker: Worker) -> None:
     """As acknowledgements are; each is a script of its own, which a server that has forgotten it is told again."""
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         return Outcome("done", attempt.payload, vital=(("HINCRBY", "ended", str(attempt.payload["jid"]), 1),))
 
-    worker.declare("plain", lambda _: None).conclude = conclude
+    worker.declare("plain", lambda _: None).decide_outcome = decide_outcome
     worker.start()
     for start in range(0, 300, 100):
         redis_client.script_flush()
@@ -287,12 +287,12 @@ def test_what_an_end_pushes_is_fetched_before_others_are_served(redis_client: re
         assert is_awaited.wait(60)
         ran.append(number)
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         number = attempt.payload["args"][0]
         push = ("LPUSH", "queue:default", job_text(number + 1, "step"))
         return Outcome("done", attempt.payload, vital=(push,) if number < 20 else ())
 
-    worker.declare("step", step).conclude = conclude
+    worker.declare("step", step).decide_outcome = decide_outcome
     launcher = worker.start()
     # From then on the server knows the scripts.
     is_awaited.set()
@@ -320,13 +320,13 @@ def test_what_a_success_asks_is_answered_with_the_next_fetch(redis_client: redis
     answers: list[Any] = []
     ran: list[tuple[int, int]] = []
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         number = attempt.payload["args"][0]
         push = ("LPUSH", "queue:default", job_text(number + 1, "step"))
         question = Question(("HGET", "texts", str(number)), answers.append)
         return Outcome("done", attempt.payload, vital=(push,) if number < 9 else (), question=question)
 
-    worker.declare("step", lambda number: ran.append((number, len(answers)))).conclude = conclude
+    worker.declare("step", lambda number: ran.append((number, len(answers)))).decide_outcome = decide_outcome
     redis_client.hset("texts", mapping={str(number): f"text {number}" for number in range(10)})
     worker.start()
     push_jobs(redis_client, [job_text(0, "step")])
@@ -346,11 +346,11 @@ def test_an_end_that_redis_refuses_holds_up_no_other(redis_client: redis.Redis, 
     """Its job stays in flight until what is wrong has been repaired."""
     redis_client.set("counts", "no hash")
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         key = "counts" if attempt.payload["args"] == [7] else "fine"
         return Outcome("done", attempt.payload, vital=(("HINCRBY", key, "ended", 1),))
 
-    worker.declare("plain", lambda _: None).conclude = conclude
+    worker.declare("plain", lambda _: None).decide_outcome = decide_outcome
     worker.start()
     push_jobs(redis_client, [job_text(number, "plain") for number in range(20)])
 
@@ -368,10 +368,10 @@ def test_a_failure_that_is_logged_elsewhere_is_not_logged_twice(
     def fail(_: int) -> None:
         raise ValueError("boom")
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         return Outcome("discarded", attempt.payload, is_logged=attempt.payload["args"] == [1])
 
-    worker.declare("fail", fail).conclude = conclude
+    worker.declare("fail", fail).decide_outcome = decide_outcome
     worker.start()
     push_jobs(redis_client, [job_text(1, "fail"), job_text(2, "fail")])
 
@@ -387,8 +387,8 @@ def test_a_mark_says_nothing_that_was_not_done(link: Link, redis_client: redis.R
     """Whoever tries again after a refusal does what hangs on it; a mark set before would have it lost."""
     push(redis_client, "a")
     [(field, _)] = fetch(link, max_jobs=1)
-    then = (("SADD", "queues", "body"), ("LPUSH", "queue:body", b"[" + SEAM + b"]"))
-    condition = Once("whole", "done", then) if kind == "once" else Join("whole", "done", 1, SEAM, then)
+    then = (("SADD", "queues", "body"), ("LPUSH", "queue:body", b"[" + PLACEHOLDER + b"]"))
+    condition = Once("whole", "done", then) if kind == "once" else Join("whole", "done", 1, PLACEHOLDER, then)
     end = [("HSET", "whole", "0", "7"), condition]
     redis_client.set("queue:body", "oops")
 
@@ -449,11 +449,11 @@ def test_what_is_passed_over_need_not_be_possible(link: Link, redis_client: redi
     redis_client.hset("marks", "done", "1")
     impossible = (("LPUSH", "odd", "x"),)
 
-    in_flight.write(
+    settle_script.write(
         link,
         [
             ("HSET", "whole", "0", "7"),
-            Join("whole", "done", 2, SEAM, impossible),
+            Join("whole", "done", 2, PLACEHOLDER, impossible),
             Once("marks", "done", impossible),
             Unless("odd", "te", impossible),
         ],
@@ -466,7 +466,7 @@ def test_a_key_may_be_removed_and_become_another(link: Link, redis_client: redis
     """What counts is its type when the command's turn has come."""
     redis_client.set("key", "text")
 
-    in_flight.write(link, [("DEL", "key"), ("HSET", "key", "done", "1"), ("EXPIRE", "key", 60)])
+    settle_script.write(link, [("DEL", "key"), ("HSET", "key", "done", "1"), ("EXPIRE", "key", 60)])
 
     assert redis_client.hgetall("key") == {b"done": b"1"}
 
@@ -483,7 +483,7 @@ def test_a_condition_of_a_wrong_type_among_the_counters_costs_no_other(link: Lin
         OWNER,
         field,
         vital=(),
-        counters=[Once("odd", "m", then), Join("odd", "m", 1, SEAM, then), ("INCR", "stat")],
+        counters=[Once("odd", "m", then), Join("odd", "m", 1, PLACEHOLDER, then), ("INCR", "stat")],
     )
 
     assert redis_client.mget("stat", "never") == [b"1", None]
@@ -494,7 +494,7 @@ def test_an_end_of_many_values_and_keys_is_written(link: Link, redis_client: red
     values = [str(number) for number in range(9_001)]
     pairs = [word for value in values for word in (value, value)]
 
-    in_flight.write(
+    settle_script.write(
         link,
         [
             Once("marks", "done", (("RPUSH", "list", *values), ("SADD", "set", *values))),
@@ -508,13 +508,15 @@ def test_an_end_of_many_values_and_keys_is_written(link: Link, redis_client: red
     assert len(redis_client.keys("queue:*")) == 3_000
 
 
-def test_every_seam_is_filled_and_a_foreign_field_counts_nothing(link: Link, redis_client: redis.Redis) -> None:
-    """A text that holds the seam itself stays as it is."""
-    redis_client.hset("whole", mapping={"0": b"<" + SEAM + b">", "more": "x"})
+def test_every_placeholder_is_filled_and_a_foreign_field_counts_nothing(link: Link, redis_client: redis.Redis) -> None:
+    """A text that holds the placeholder itself stays as it is."""
+    redis_client.hset("whole", mapping={"0": b"<" + PLACEHOLDER + b">", "more": "x"})
 
-    in_flight.write(link, [Join("whole", "done", 1, SEAM, (("LPUSH", "body", SEAM + b"|" + SEAM),))])
+    settle_script.write(
+        link, [Join("whole", "done", 1, PLACEHOLDER, (("LPUSH", "body", PLACEHOLDER + b"|" + PLACEHOLDER),))]
+    )
 
-    assert redis_client.lrange("body", 0, -1) == [b"<" + SEAM + b">|<" + SEAM + b">"]
+    assert redis_client.lrange("body", 0, -1) == [b"<" + PLACEHOLDER + b">|<" + PLACEHOLDER + b">"]
 
 
 def test_an_end_that_is_too_long_loses_no_thread(redis_client: redis.Redis, worker: Worker) -> None:
@@ -523,7 +525,7 @@ def test_an_end_that_is_too_long_loses_no_thread(redis_client: redis.Redis, work
     def fail(_: int) -> None:
         raise ValueError("boom")
 
-    worker.declare("big", fail).conclude = lambda attempt: Outcome(
+    worker.declare("big", fail).decide_outcome = lambda attempt: Outcome(
         "dead", attempt.payload, vital=(("ZADD", "big", *(number for n in range(5_000) for number in (n, n))),)
     )
     worker.start()
@@ -545,10 +547,10 @@ def test_one_spell_of_refused_writes_is_told_once(
         begun.set()
         gate.wait(30)
 
-    def conclude(attempt: Attempt) -> Outcome | None:
+    def decide_outcome(attempt: Attempt) -> Outcome | None:
         return Outcome("done", attempt.payload, vital=(("HINCRBY", "ended", "n", 1),))
 
-    worker.declare("plain", plain).conclude = conclude
+    worker.declare("plain", plain).decide_outcome = decide_outcome
     worker.start()
     push_jobs(redis_client, [job_text(number, "plain") for number in range(10)])
     assert begun.wait(30)

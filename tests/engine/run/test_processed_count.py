@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 import redis
 
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.run.processed_count import ProcessedCount
 from sidekiq_py.errors import ReplyLostError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
+from tests.support.waiting import eventually
 
 
 def written(client: redis.Redis) -> tuple[int, int]:
@@ -31,6 +32,39 @@ def test_what_is_added_up_is_written_by_one_flush(pool: Pool, redis_client: redi
 
     assert written(redis_client) == (7, 7)
     assert redis_client.ttl(f"stat:processed:{utc_day(now_seconds())}") > 10**8  # type: ignore[operator]
+
+
+def test_a_busy_process_writes_seldom(pool: Pool, redis_client: redis.Redis) -> None:
+    """Once a period, however many jobs end in it."""
+    counts = ProcessedCount(pool, after_seconds=0.0, period_seconds=0.2)
+    redis_client.config_resetstat()
+    began = monotonic()
+    counts.start()
+    jobs = 0
+    while monotonic() < began + 0.5:
+        counts.add(1)
+        jobs += 1
+    counts.stop()
+    counts._thread.join(10)
+    most = (monotonic() - began) / 0.2 + 1
+
+    assert not counts._thread.is_alive()
+    # Two in each write: in all, and of the day.
+    assert redis_client.info("commandstats")["cmdstat_incrby"]["calls"] / 2 <= most
+    counts.flush()
+    assert written(redis_client) == (jobs, jobs)
+
+
+def test_a_process_with_few_jobs_writes_soon(pool: Pool, redis_client: redis.Redis) -> None:
+    """Where the last write was long ago, a count does not wait for a period."""
+    counts = ProcessedCount(pool, after_seconds=0.0, period_seconds=0.0)
+    counts.start()
+
+    for total in (1, 2, 3):
+        counts.add(1)
+        eventually(lambda total=total: written(redis_client) == (total, total))
+
+    counts.stop()
 
 
 @pytest.mark.parametrize("is_done", [True, False])

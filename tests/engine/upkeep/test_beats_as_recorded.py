@@ -19,7 +19,7 @@ from interop_tests.support.recordings import (
 from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import job_counts, settle_script
 from sidekiq_py.redis_access.processes import beats
 from sidekiq_py.redis_access.processes.beats import Beat
 from sidekiq_py.wire.work import dump_work
@@ -98,8 +98,8 @@ def test_jobs_are_counted_as_ruby_counts_them(found: Recording, pool: Pool, redi
     """A failure is processed too; the days' counters expire after five years. Ruby also writes counts of zero."""
     told = found.input
     for number in range(told["processed"]):
-        counters = in_flight.count_commands(utc_day(told["now"]), failed=number < told["failed"])
-        pool.run(partial(in_flight.write, vital=(), counters=counters))
+        counters = job_counts.count_commands(utc_day(told["now"]), failed=number < told["failed"])
+        pool.run(partial(settle_script.write, vital=(), counters=counters))
 
     ours = database_of(redis_client)
     theirs = {name: held for name, held in found.database.items() if name.startswith("stat:")}

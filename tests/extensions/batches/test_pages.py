@@ -5,7 +5,11 @@ import pytest
 import sidekiq_py as sidekiq
 from sidekiq_py.api import AuditLog
 from sidekiq_py.web import Redaction, User, asgi_app
+from tests.support.waiting import eventually
 from tests.web.browsing import Visitor
+from tests.web.conftest import round_trips
+
+__all__ = ["round_trips"]
 
 SCRIPT = "\"'><script>alert(1)</script>"
 
@@ -89,3 +93,39 @@ def test_what_stands_in_a_batch_stays_text(visitor, redis_client):
         page = operator.get(path)
         assert page.status == 200
         assert "<script>alert" not in page.text
+
+
+@pytest.mark.parametrize("track", [False, True])
+def test_the_dashboard_s_policy_holds_for_members_of_a_batch(track, app, worker):
+    """Their arguments, and their errors where a rule names them."""
+
+    def refuse():
+        raise ValueError("no anna@example.com")
+
+    app.deeds["anna"] = refuse
+    batch = sidekiq.Batch(track=track)
+    with batch.jobs():
+        app.deed.perform_async("anna")
+    address = f"/batches/one?bid={batch.bid}"
+    plain = Visitor(asgi_app(authorize=lambda _request: "viewer"))
+    rule = Redaction(jobs={"*": ["args[0]", "error_message"]})
+
+    eventually(lambda: "no anna@example.com" in plain.get(address).text, 10)
+    hidden = Visitor(asgi_app(authorize=lambda _request: "viewer", redaction=rule)).get(address).text
+
+    assert "anna" not in hidden
+    assert "[redacted]" in hidden
+
+
+def test_a_tracked_batch_of_any_size_is_shown_in_three_round_trips(visitor, redis_client, round_trips):
+    """And no more rows are read than are shown."""
+    operator = visitor()
+    batch = batch_of(2000, track=True)
+    operator.get(f"/batches/one?bid={batch.bid}")
+
+    for query, shown in (("", 50), ("&after=1000", 50), ("&state=enqueued", 50), ("&state=dead", 0)):
+        with round_trips() as made:
+            page = operator.get(f"/batches/one?bid={batch.bid}{query}")
+        assert made.count <= 3
+        assert page.text.count('<tr data-key="') == shown
+        assert "enqueued: 2000" in page.shown

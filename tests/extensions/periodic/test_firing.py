@@ -15,7 +15,7 @@ from sidekiq_py.extensions.periodic.cron_jobs import CronJobs
 from sidekiq_py.extensions.periodic.firing import Firing
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight
+from sidekiq_py.redis_access.job_path import in_flight, settle_script
 from tests.extensions.periodic.conftest import NOON
 
 Look = Callable[[float], list[str]]
@@ -415,7 +415,7 @@ def test_a_lost_reply_is_no_tick_lost_and_none_fired_twice(
     """The script is sent again, and finds its own claim."""
     sidekiq.periodic("* * * * *", job_named(), name="report")
     start()
-    write, sent = in_flight.write, []
+    write, sent = settle_script.write, []
 
     def lose_the_first_reply(link: Link, effects: Any) -> None:
         sent.append(effects)

@@ -154,9 +154,9 @@ class TestWorkController(WorkController):
             server_middleware=server_middleware,
             client=client_of(self.app),
         )
-        start_steward = remote_control_host.beside(self, launcher, self._hooks)
+        start_remote_control = remote_control_host.beside(self, launcher, self._hooks)
         launcher.start()
-        start_steward()
+        start_remote_control()
         return launcher
 
     def _register(self, hooks: Hooks) -> None:

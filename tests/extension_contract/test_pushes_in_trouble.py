@@ -13,7 +13,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import PushOutcomeUnknownError
 from sidekiq_py.extension import PushSlice
 from tests.client.interposer import Exchange, Interposer
-from tests.extension.conftest import Tally
+from tests.extension_contract.conftest import Tally
 from tests.support.redis_server import RedisServer
 
 Push = Callable[[str], Any]

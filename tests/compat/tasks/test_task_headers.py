@@ -50,9 +50,16 @@ WRONG: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
-def job(number: int, marks: Any) -> str:
+def job(number: int, task_headers: Any) -> str:
     return json.dumps(
-        {"class": "proj.marked", "args": [], "jid": f"j{number}", "queue": "celery", "retry": True, "celery": marks}
+        {
+            "class": "proj.marked",
+            "args": [],
+            "jid": f"j{number}",
+            "queue": "celery",
+            "retry": True,
+            "celery": task_headers,
+        }
     )
 
 
@@ -73,13 +80,13 @@ def test_every_key_has_wrong_values_here() -> None:
     assert WRONG.keys() == _KINDS.keys()
 
 
-def test_a_task_whose_marks_are_not_well_made_fails_without_running(
+def test_a_task_whose_task_headers_are_not_well_made_fails_without_running(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis, runs: list[str]
 ) -> None:
     """With `InvalidTaskError`, which names the key; it is kept in the dead set and not tried again."""
     cases = [{name: value} for name, values in WRONG.items() for value in values]
     wrong = [*({"content_type": "application/json", **case} for case in cases), 5, "x", [], True]
-    push_jobs(redis_client, [job(number, marks) for number, marks in enumerate(wrong)], queue="celery")
+    push_jobs(redis_client, [job(number, task_headers) for number, task_headers in enumerate(wrong)], queue="celery")
     push_jobs(redis_client, [job(len(wrong), {"origin": "sane"})], queue="celery")
 
     worker.start()
@@ -116,7 +123,7 @@ def test_what_is_well_made_still_holds(
     assert runs == []
 
 
-def test_marks_as_a_caller_writes_them_are_well_made(
+def test_task_headers_as_a_caller_writes_them_are_well_made(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis, runs: list[str]
 ) -> None:
     """With every option that leaves one; a null says nothing."""

@@ -14,7 +14,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
 from sidekiq_py.testing import fake
-from tests.extension.conftest import BLIND, Tally, TallyClosed, Worker
+from tests.extension_contract.conftest import BLIND, Tally, TallyClosed, Worker
 from tests.support.waiting import eventually
 
 
@@ -372,7 +372,7 @@ class TestRegistration:
 
     def test_names_come_from_extensions(self, tally: Tally, monkeypatch):
         """In the package, in the data API, on the current job and on Ruby's jobs."""
-        monkeypatch.setattr(Tally, "public_names", {"TallyClosed": "tests.extension.conftest"})
+        monkeypatch.setattr(Tally, "public_names", {"TallyClosed": "tests.extension_contract.conftest"})
         monkeypatch.setattr(Tally, "job_attributes", {"tally_number": lambda job: job.payload["tally"]})
 
         assert sidekiq.TallyClosed is TallyClosed  # type: ignore[attr-defined]

@@ -1,0 +1,285 @@
+"""The pages and their actions. Imported when a dashboard asks for them, as only programs with the extra `web` can."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError as RedisPyError
+
+from sidekiq_celery import states, stored_results, workflow_state
+from sidekiq_celery._dashboard.shown import ShownResult, call_text
+from sidekiq_celery._dashboard.side import Side, side_of
+from sidekiq_celery._dashboard.workers import Worker
+from sidekiq_celery.exceptions import CeleryError, ImproperlyConfigured
+from sidekiq_celery.stored_results import StoredResult
+from sidekiq_py.errors import SidekiqError
+from sidekiq_py.web import JobLink, Page, PageAction, Visit
+
+__all__ = ("pages",)
+
+_SHOWN = 50
+_LONGEST_ID = 200
+_STATES = (states.SUCCESS, states.FAILURE, states.RETRY, states.STARTED, states.REVOKED)
+_TEMPLATES = Path(__file__).with_name("templates")
+_MARKS = ("flow", "chord", "group", "callbacks", "errbacks", "parent_id")
+_MOST_MORE = 1000
+
+Render = Callable[[Visit], Any]
+
+
+def pages() -> list[Page]:
+    """The pages."""
+    templates = {path.name: path.read_text() for path in _TEMPLATES.iterdir()}
+    return [
+        Page(
+            "Celery",
+            "/celery",
+            _told(_tasks),
+            templates,
+            (PageAction("/celery/revoke", _told(_revoke)),),
+            job_links=_links,
+        ),
+        Page("Task", "/celery/task", _told(_task), is_listed=False),
+        Page("Workflows", "/celery/workflows", _told(_workflows), is_listed=False),
+        Page("Workflow", "/celery/workflow", _told(_workflow), is_listed=False),
+        Page("Workers", "/celery/workers", _told(_workers), is_listed=False),
+        Page(
+            "Worker",
+            "/celery/worker",
+            _told(_worker),
+            actions=(PageAction("/celery/worker/act", _told(_act_on_worker)),),
+            is_listed=False,
+        ),
+        Page(
+            "Rate limits",
+            "/celery/limits",
+            _told(_limits),
+            actions=(PageAction("/celery/limit", _told(_set_limit)),),
+            is_listed=False,
+        ),
+    ]
+
+
+def _told(render: Render) -> Render:
+    """What the errors of Celery's world mean, on a page."""
+
+    @wraps(render)
+    def told(visit: Visit) -> Any:
+        try:
+            return render(visit)
+        except SidekiqError:
+            raise
+        except ImproperlyConfigured as error:
+            return visit.page("error.html", 409, title="These pages cannot be used here", advice=f"{error}.")
+        except (CeleryError, KombuError, RedisPyError, OSError) as error:
+            advice = f"{type(error).__name__}: {error}. Reload the page to see what was done."
+            return visit.page("error.html", 502, title="Celery's side did not answer", advice=advice)
+
+    return told
+
+
+def _links(payload: Mapping[str, Any]) -> Iterable[JobLink]:
+    """From the page of a task's job to its result and its workflow."""
+    marks, jid = payload.get("celery"), payload.get("jid")
+    if not isinstance(marks, dict) or not isinstance(jid, str) or len(jid) > _LONGEST_ID:
+        return
+    yield JobLink("Task", "State and result", "/celery/task", {"id": jid})
+    if any(marks.get(mark) for mark in _MARKS):
+        root = marks.get("root_id") or jid
+        if isinstance(root, str) and len(root) <= _LONGEST_ID:
+            yield JobLink("Workflow", root, "/celery/workflow", {"id": root})
+    group = marks.get("group")
+    if isinstance(group, str) and len(group) <= _LONGEST_ID:
+        yield JobLink("Group", group, "/celery/workflow", {"id": group})
+
+
+# Tasks and results
+
+
+def _tasks(visit: Visit) -> Any:
+    side = side_of(visit.pool)
+    state, name, after = visit.query("state"), visit.query("name").strip()[:_LONGEST_ID], visit.query("after", "0")
+    wanted = {state} if state in _STATES else set()
+    found = stored_results.page(side.app, _cursor(after), states=wanted, name=name, limit=_SHOWN)
+    return visit.page(
+        "celery_tasks.html",
+        rows=[ShownResult(stored, visit.site.redaction) for stored in found.results],
+        found=found,
+        states=_STATES,
+        state=state if wanted else "",
+        name=name,
+        is_first=_cursor(after) == "0",
+    )
+
+
+def _task(visit: Visit) -> Any:
+    side, task_id = side_of(visit.pool), visit.query("id").strip()[:_LONGEST_ID]
+    if not task_id:
+        return visit.redirect("/celery")
+    stored = stored_results.read(side.app, [task_id]).get(task_id)
+    shown = None if stored is None else ShownResult(stored, visit.site.redaction)
+    return visit.page(
+        "celery_task.html",
+        task_id=task_id,
+        shown=shown,
+        # Not 404: a task that waits or runs has no result yet, and may be revoked.
+        stored=stored or StoredResult(task_id, states.PENDING),
+    )
+
+
+def _revoke(visit: Visit) -> Any:
+    task_id, terminates = visit.field("id").strip(), visit.field("action") == "terminate"
+    if not task_id or len(task_id) > _LONGEST_ID:
+        return visit.redirect("/celery", "There is no such task; nothing was done.")
+    side = side_of(visit.pool)
+    visit.audit("terminate" if terminates else "revoke", f"task {task_id}")
+    try:
+        side.app.control.revoke(task_id, terminate=terminates)
+    except ValueError as error:
+        return visit.redirect("/celery", f"Nothing was done: {error}")
+    ending = " It is ended if it runs." if terminates else " If it runs already, it goes on."
+    return visit.redirect("/celery/task", f"The task is revoked: it will not start.{ending}", id=task_id)
+
+
+# Workflows
+
+
+def _workflows(visit: Visit) -> Any:
+    found = workflow_state.unfinished(side_of(visit.pool).app, _cursor(visit.query("after", "0")), limit=_SHOWN)
+    return visit.page("celery_workflows.html", found=found)
+
+
+def _workflow(visit: Visit) -> Any:
+    wanted, group = visit.query("id").strip()[:_LONGEST_ID], visit.query("group")[:_LONGEST_ID]
+    start = visit.query_number("from", 0, most=10**9)
+    if not wanted:
+        return visit.redirect("/celery/workflows")
+    page = workflow_state.read(side_of(visit.pool).app, wanted, group=group, start=start, limit=_SHOWN)
+    redaction = visit.site.redaction
+    return visit.page(
+        "celery_workflow.html",
+        200 if page.is_known else 404,
+        page=page,
+        group=group,
+        shown=None if page.result is None else ShownResult(page.result, redaction),
+        rows=[(one, None if one.result is None else ShownResult(one.result, redaction)) for one in page.members],
+        shown_at_once=_SHOWN,
+    )
+
+
+# Workers
+
+
+def _workers(visit: Visit) -> Any:
+    seen = side_of(visit.pool).workers.look()
+    start = visit.query_number("from", 0)
+    rows = [] if seen is None else list(seen.workers.values())[start : start + _SHOWN]
+    return visit.page("celery_workers.html", seen=seen, rows=rows, start=start, shown_at_once=_SHOWN)
+
+
+def _worker(visit: Visit) -> Any:
+    seen = side_of(visit.pool).workers.look()
+    name = visit.query("name")
+    worker = None if seen is None else seen.workers.get(name)
+    return visit.page(
+        "celery_worker.html",
+        200 if worker is not None or seen is None else 404,
+        name=name,
+        seen=seen,
+        worker=worker,
+        active=[] if worker is None else [_running(visit, task) for task in worker.active[:_SHOWN]],
+        totals=[] if worker is None else _totals(worker),
+    )
+
+
+def _act_on_worker(visit: Visit) -> Any:
+    side, name, action = side_of(visit.pool), visit.field("name"), visit.field("action")
+    queue, count = visit.field("queue").strip(), visit.field("count").strip()
+    commands: Mapping[str, Callable[[], Any]] = {
+        "shutdown": lambda: side.app.control.shutdown(destination=[name]),
+        "grow": lambda: _replied(side, "pool_grow", name, n=int(count)),
+        "shrink": lambda: _replied(side, "pool_shrink", name, n=int(count)),
+        "restart": lambda: _replied(side, "pool_restart", name),
+        "add": lambda: _replied(side, "add_consumer", name, queue=queue),
+        "cancel": lambda: _replied(side, "cancel_consumer", name, queue=queue),
+    }
+    if action not in commands or not name or len(name) > _LONGEST_ID:
+        return visit.redirect("/celery/workers", "There is no such action; nothing was done.")
+    if action in ("add", "cancel") and not (queue and queue.isprintable() and len(queue) <= _LONGEST_ID):
+        return visit.redirect("/celery/worker", "Name a queue; nothing was done.", name=name)
+    if action in ("grow", "shrink") and not _is_count(count):
+        return visit.redirect("/celery/worker", f"Give a number from 1 to {_MOST_MORE}; nothing was done.", name=name)
+    details = queue if action in ("add", "cancel") else count if action in ("grow", "shrink") else ""
+    visit.audit(action, f"worker {name}", details)
+    said = commands[action]()
+    side.workers.forget()
+    if action == "shutdown":
+        return visit.redirect("/celery/workers", f"{name} was told to stop; it finishes what it runs.")
+    return visit.redirect("/celery/worker", f"{name}: {said}", name=name)
+
+
+def _limits(visit: Visit) -> Any:
+    seen = side_of(visit.pool).workers.look()
+    start = visit.query_number("from", 0)
+    limits = [] if seen is None else seen.limits
+    return visit.page(
+        "celery_limits.html",
+        seen=seen,
+        rows=limits[start : start + _SHOWN],
+        total=len(limits),
+        start=start,
+        shown_at_once=_SHOWN,
+    )
+
+
+def _set_limit(visit: Visit) -> Any:
+    side, task, limit = side_of(visit.pool), visit.field("task"), visit.field("limit").strip()
+    if not task or not limit or len(task) > _LONGEST_ID or len(limit) > _LONGEST_ID:
+        return visit.redirect("/celery/limits", "Name a task and a limit, as in 10/m; nothing was done.")
+    visit.audit("rate limit", f"task {task}", limit)
+    replies = side.app.control.rate_limit(task, limit, reply=True) or []
+    side.workers.forget()
+    return visit.redirect("/celery/limits", f"{task}: {_said(replies)}")
+
+
+def _replied(side: Side, command: str, name: str, **arguments: Any) -> str:
+    return _said(side.app.control.broadcast(command, arguments, destination=[name], reply=True) or [])
+
+
+def _said(replies: Any) -> str:
+    """What workers have answered, each answer once."""
+    said = [
+        str(answer.get("ok") or answer.get("error") or answer)
+        for reply in replies
+        if isinstance(reply, Mapping)
+        for answer in reply.values()
+        if isinstance(answer, Mapping)
+    ]
+    if not said:
+        return "no worker has answered; reload the page to see what was done"
+    return "; ".join(dict.fromkeys(said))
+
+
+def _running(visit: Visit, task: Mapping[str, Any]) -> tuple[str, str, str, float | None]:
+    """Id, name, arguments, and since how many seconds it runs."""
+    began = task.get("time_start")
+    seconds = max(0.0, visit.now.timestamp() - began) if isinstance(began, int | float) else None
+    task_id, name = task.get("id"), task.get("name")
+    arguments = call_text(name, task.get("args"), task.get("kwargs"), visit.site.redaction)
+    return (task_id if isinstance(task_id, str) else ""), str(name), arguments, seconds
+
+
+def _totals(worker: Worker) -> list[tuple[str, int]]:
+    counts = [(str(name), count) for name, count in worker.totals.items() if type(count) is int]
+    return sorted(counts, key=lambda pair: -pair[1])[:_SHOWN]
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= _MOST_MORE
+
+
+def _cursor(text: str) -> str:
+    """A cursor of SCAN; the beginning for anything else."""
+    return text if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < 2**64 else "0"

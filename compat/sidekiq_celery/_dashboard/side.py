@@ -1,0 +1,106 @@
+"""An app for a Redis that a dashboard shows, and what is remembered of its workers while somebody looks."""
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from sidekiq_celery import _state
+from sidekiq_celery._config.broker import redis_settings
+from sidekiq_celery._dashboard.workers import WorkerWatch
+from sidekiq_celery.app.base import Celery
+from sidekiq_celery.backends.location import is_same_database
+from sidekiq_celery.contract import App
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_py import Client
+from sidekiq_py.errors import ConfigError
+from sidekiq_py.extension import Pool, RedisSettings
+
+__all__ = ("Side", "side_of")
+
+# Where a program's app keeps results, and how its workers are spoken to.
+_TAKEN_OVER = (
+    *("broker_url", "broker_read_url", "broker_write_url", "broker_use_ssl", "broker_transport_options"),
+    *("result_backend", "result_backend_transport_options", "redis_backend_use_ssl"),
+    *("control_exchange", "control_queue_ttl", "control_queue_expires", "control_queue_durable"),
+    "control_queue_exclusive",
+)
+_MOST_KEPT = 64
+
+_sides: dict[tuple[str, str, int], "Side"] = {}
+_lock = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """
+    The Celery side of one Redis.
+
+    Args:
+        app: Reads results and speaks to workers; it runs no tasks. It reads JSON alone, whatever the program's app
+            accepts: who can write to Redis must not have pickles loaded where operators sign in.
+        workers: What its workers have said.
+    """
+
+    app: Celery
+    workers: WorkerWatch
+
+
+def side_of(pool: Any) -> Side:
+    """
+    That of a Redis.
+
+    Args:
+        pool: As `pool=` of the data API takes it.
+
+    Raises:
+        ConfigError: It was given as something else than a URL.
+    """
+    settings = _settings(pool)
+    theirs = _program_s_app(settings)
+    key = settings.url, settings.namespace, id(theirs)
+    with _lock:
+        found = _sides.get(key)
+        if found is None:
+            app = _app(settings, theirs)
+            found = _sides[key] = Side(app, WorkerWatch(app))
+            while len(_sides) > _MOST_KEPT:
+                _sides.pop(next(iter(_sides)))
+        return found
+
+
+def _settings(pool: Any) -> RedisSettings:
+    ours = (Client() if pool is None else Client(pool=pool)).pool
+    if type(ours) is not Pool:
+        raise ConfigError(
+            "the pages of Celery need the URL of this Redis, and the dashboard was given a client of redis-py; give "
+            "asgi_app the URL as pool= or in servers="
+        )
+    return ours.settings
+
+
+def _program_s_app(settings: RedisSettings) -> App | None:
+    """The program's own app, if its tasks are in that Redis: it knows where their results are."""
+    app = _state.known_app()
+    if app is None:
+        return None
+    try:
+        theirs = redis_settings(app)
+    except ImproperlyConfigured:
+        return None
+    return app if is_same_database(theirs, settings) and theirs.namespace == settings.namespace else None
+
+
+def _app(settings: RedisSettings, theirs: App | None) -> Celery:
+    app = Celery("dashboard", set_as_current=False, fixups=[])
+    prefix = {"global_keyprefix": f"{settings.namespace}:"} if settings.namespace else {}
+    app.conf.update(
+        broker_url=settings.url,
+        result_backend=settings.url,
+        broker_transport_options=prefix,
+        result_backend_transport_options=prefix,
+    )
+    if theirs is not None:
+        known = {name: theirs.conf.get(name) for name in _TAKEN_OVER}
+        app.conf.update({name: value for name, value in known.items() if value})
+    app.conf.update(accept_content=["json"], result_accept_content=["json"], task_serializer="json")
+    return app

@@ -1,0 +1,177 @@
+"""What the workers say of themselves, asked in the background while somebody looks."""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock, Thread
+from typing import Any
+
+from sidekiq_celery.app.base import Celery
+
+__all__ = ("TaskLimit", "Worker", "WorkerWatch", "WorkersSeen")
+
+_log = logging.getLogger("sidekiq.web")
+
+# As long as clients of Celery wait for replies by default.
+_PATIENCE_SECONDS = 1.0
+_KEPT_SECONDS = 10.0
+_QUESTIONS = ("active_queues", "active", "registered")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """
+    A worker that has answered.
+
+    Args:
+        name: Of its node.
+        stats: As `inspect().stats()` has it.
+        queues: The names of those that it serves.
+        active: The tasks that it runs, as `inspect().active()` has them.
+        registered: Its tasks → their rate limits, as texts; empty for none.
+    """
+
+    name: str
+    stats: Mapping[str, Any]
+    queues: tuple[str, ...]
+    active: tuple[Mapping[str, Any], ...]
+    registered: Mapping[str, str]
+
+    @property
+    def pool(self) -> Mapping[str, Any]:
+        """What it says of its pool."""
+        return _mapping(self.stats.get("pool"))
+
+    @property
+    def totals(self) -> Mapping[str, Any]:
+        """Task → how often it was run since the worker started."""
+        return _mapping(self.stats.get("total"))
+
+    @property
+    def processed(self) -> int:
+        """How many tasks it has run since it started."""
+        return sum(count for count in self.totals.values() if type(count) is int)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLimit:
+    """
+    A task that workers know.
+
+    Args:
+        limits: Its rate limits; more than one where workers run different releases of the program.
+        workers: How many know it.
+    """
+
+    name: str
+    limits: tuple[str, ...]
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersSeen:
+    """
+    What was heard last.
+
+    Args:
+        workers: By name.
+        trouble: Why nobody could be asked; empty if that went well.
+    """
+
+    workers: Mapping[str, Worker] = field(default_factory=dict)
+    trouble: str = ""
+
+    @property
+    def limits(self) -> list[TaskLimit]:
+        """All tasks that workers know, by name."""
+        known: dict[str, list[str]] = {}
+        for worker in self.workers.values():
+            for name, limit in worker.registered.items():
+                known.setdefault(name, []).append(limit)
+        return [TaskLimit(name, tuple(sorted(set(limits))), len(limits)) for name, limits in sorted(known.items())]
+
+
+class WorkerWatch:
+    """
+    Asks all workers by remote control, at most every ten seconds, and only if somebody looks.
+
+    Args:
+        app: Whose workers.
+    """
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._lock = Lock()
+        self._seen: WorkersSeen | None = None
+        self._asked_at = float("-inf")
+        self._is_asking = False
+
+    def __repr__(self) -> str:
+        return f"<WorkerWatch of {self._app!r}>"
+
+    def look(self) -> WorkersSeen | None:
+        """What was heard last; None as long as the first answers are waited for."""
+        with self._lock:
+            if time.monotonic() - self._asked_at >= _KEPT_SECONDS and not self._is_asking:
+                self._is_asking = True
+                Thread(target=self._ask, name="sidekiq.web/celery", daemon=True).start()
+            return self._seen
+
+    def forget(self) -> None:
+        """Ask anew at the next look: something was changed."""
+        with self._lock:
+            self._asked_at = float("-inf")
+
+    def _ask(self) -> None:
+        # Before the questions: what is changed meanwhile is asked for once more.
+        asked_at = time.monotonic()
+        with self._lock:
+            self._asked_at = asked_at
+        try:
+            seen = WorkersSeen(_ask_all(self._app))
+        except Exception as error:  # noqa: BLE001 - of kombu, redis-py or our own; the page says it
+            _log.warning("the workers of Celery could not be asked: %s: %s", type(error).__name__, error)
+            seen = WorkersSeen(trouble=f"{type(error).__name__}: {error}")
+        with self._lock:
+            self._seen, self._is_asking = seen, False
+
+
+def _ask_all(app: Celery) -> dict[str, Worker]:
+    with app.connection_for_write() as connection:
+        stats = app.control.inspect(timeout=_PATIENCE_SECONDS, connection=connection).stats() or {}
+        if not stats:
+            return {}
+        # The others need not wait until nobody more answers: it is known who does.
+        names = list(stats)
+        inspect = app.control.inspect(names, timeout=_PATIENCE_SECONDS, limit=len(names), connection=connection)
+        queues, active, registered = (_mapping(getattr(inspect, question)()) for question in _QUESTIONS)
+    return {
+        name: Worker(
+            name,
+            _mapping(stats[name]),
+            tuple(_names(queues.get(name))),
+            tuple(one for one in _items(active.get(name)) if isinstance(one, Mapping)),
+            dict(_limit(one) for one in _items(registered.get(name)) if isinstance(one, str)),
+        )
+        for name in sorted(stats)
+    }
+
+
+def _names(queues: Any) -> list[str]:
+    return [str(queue.get("name")) for queue in _items(queues) if isinstance(queue, Mapping)]
+
+
+def _limit(text: str) -> tuple[str, str]:
+    """Of `shop.add [rate_limit=10/m]` the name and the limit."""
+    name, _, more = text.partition(" [")
+    limits = [part.removeprefix("rate_limit=") for part in more.rstrip("]").split() if part.startswith("rate_limit=")]
+    return name, limits[0] if limits else ""
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,226 @@
+"""
+Stored results as they stand, for whoever looks at them: many at once, by id or by looking through all.
+
+`AsyncResult` makes exceptions and results of what is stored. Here nothing is made of it and nothing is waited for: what
+a monitor shows may have been written by anybody.
+
+    from sidekiq_celery import stored_results
+
+    stored_results.read(app, [task_id])
+    page = stored_results.page(app, states={"FAILURE"})
+    page = stored_results.page(app, page.next)
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kombu.exceptions import ContentDisallowed, DecodeError
+
+from sidekiq_celery import states
+from sidekiq_celery.backends.redis import RedisBackend
+from sidekiq_celery.contract import App
+from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_py.errors import JsonParseError
+from sidekiq_py.payloads import loads
+
+__all__ = ("ResultPage", "StoredResult", "page", "read", "read_with_group")
+
+_SCANNED_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """
+    What is stored of one task.
+
+    Args:
+        state: As of `AsyncResult`.
+        result: What it returned, or the details of a state of its own; None where it failed.
+        error: Class and text of its error; empty where it did not fail.
+        name, args, kwargs, worker, queue, retries: Only with the setting `result_extended`.
+        children: What it has called, as `AsyncResult.as_tuple` and `GroupResult.as_tuple` write it.
+        trouble: Why it cannot be read; all else is empty then.
+    """
+
+    task_id: str
+    state: str
+    result: Any = None
+    error: str = ""
+    traceback: str = ""
+    name: str | None = None
+    args: Any = None
+    kwargs: Any = None
+    worker: str | None = None
+    queue: str | None = None
+    retries: int | None = None
+    done_at: datetime | None = None
+    parent_id: str | None = None
+    group_id: str | None = None
+    children: Sequence[Any] = ()
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPage:
+    """
+    What a look through the results has found so far.
+
+    Args:
+        next: Where to go on; None at the end.
+        looked_at: How many results were looked at.
+    """
+
+    results: tuple[StoredResult, ...]
+    next: str | None
+    looked_at: int
+
+
+def read(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
+    """
+    What is stored of tasks, by their ids, in one round trip; those of which nothing is stored are left out.
+
+    Raises:
+        RedisError: As `Pool.run` does.
+        ImproperlyConfigured: Results are not in Redis.
+    """
+    backend = _backend(app)
+    wanted = [task_id for task_id in dict.fromkeys(task_ids) if task_id]
+    texts = backend.mget([backend.get_key_for_task(task_id) for task_id in wanted])
+    return {
+        task_id: _result(backend, task_id, text)
+        for task_id, text in zip(wanted, texts, strict=True)
+        if text is not None
+    }
+
+
+def read_with_group(app: App, id: str) -> tuple[StoredResult | None, Sequence[Any]]:
+    """
+    What is stored under an id that may be a task's or a group's, in one round trip.
+
+    Returns:
+        The task, and the members of the group as tuples, if it was kept by `GroupResult.save`.
+    """
+    if not id:
+        return None, ()
+    backend = _backend(app)
+    text, group = backend.mget([backend.get_key_for_task(id), backend.get_key_for_group(id)])
+    stored = _decoded(backend, group) if group is not None else None
+    about = stored.get("result") if isinstance(stored, Mapping) else None
+    members = about[1] if isinstance(about, list) and len(about) == 2 and isinstance(about[1], list) else ()
+    return None if text is None else _result(backend, id, text), members
+
+
+def page(
+    app: App,
+    after: str = "0",
+    *,
+    states: Collection[str] = (),
+    name: str = "",
+    limit: int = 50,
+    look_at: int = 10_000,
+) -> ResultPage:
+    """
+    Look through all stored results, in no order.
+
+    Args:
+        after: `ResultPage.next` of the page before.
+        states: Those wanted; all if it is empty.
+        name: What the task's name has to contain; only results with `result_extended` have one.
+        limit: About how many to find.
+        look_at: How many keys of Redis to look at.
+
+    Raises:
+        RedisError: As `Pool.run` does.
+        ImproperlyConfigured: Results are not in Redis.
+        ValueError: *after* is no number.
+    """
+    backend = _backend(app)
+    cursor = int(after)
+    found: list[StoredResult] = []
+    looked_at = 0
+    for _ in range(max(1, look_at // _SCANNED_AT_ONCE)):
+        cursor, task_ids = backend.scan_task_ids(cursor, _SCANNED_AT_ONCE)
+        looked_at += len(task_ids)
+        found += [
+            result
+            for result in read(app, task_ids).values()
+            if (not states or result.state in states) and name in (result.name or "")
+        ]
+        if cursor == 0 or len(found) >= limit:
+            break
+    return ResultPage(tuple(found), str(cursor) if cursor else None, looked_at)
+
+
+def _backend(app: App) -> RedisBackend:
+    backend = app.backend
+    if not isinstance(backend, RedisBackend):
+        raise ImproperlyConfigured(
+            f"results are kept by {type(backend).__name__}; only those in Redis can be looked through"
+        )
+    return backend
+
+
+def _result(backend: RedisBackend, task_id: str, text: bytes) -> StoredResult:
+    meta = _decoded(backend, text)
+    if not isinstance(meta, Mapping):
+        return StoredResult(task_id, "", trouble=meta)
+    state = _text(meta.get("status")) or ""
+    failed = state in states.EXCEPTION_STATES
+    kwargs, children = meta.get("kwargs"), meta.get("children")
+    return StoredResult(
+        task_id,
+        state,
+        None if failed else meta.get("result"),
+        _error(meta.get("result")) if failed else "",
+        _text(meta.get("traceback")) or "",
+        _text(meta.get("name")),
+        meta.get("args"),
+        kwargs,
+        _text(meta.get("worker")),
+        _text(meta.get("queue")),
+        meta["retries"] if type(meta.get("retries")) is int else None,
+        _moment(meta.get("date_done")),
+        _text(meta.get("parent_id")),
+        _text(meta.get("group_id")),
+        children if isinstance(children, list) else (),
+    )
+
+
+def _decoded(backend: RedisBackend, text: bytes | None) -> Any:
+    """What the text says, or why it cannot be read."""
+    if text is not None and backend.serializer == "json" and text.startswith(b"{") and b"__type__" not in text:
+        try:
+            # Twice as fast as by kombu, for the 0.8 MB of a task that has called 10,000 others.
+            return loads(text)
+        except JsonParseError:
+            pass
+    try:
+        meta = backend.decode(text)
+    except (ContentDisallowed, DecodeError, ValueError, TypeError, RecursionError) as error:
+        return f"It cannot be read here: {error}"
+    return meta if isinstance(meta, Mapping) else "It is no result of Celery's"
+
+
+def _error(stored: Any) -> str:
+    if not isinstance(stored, Mapping):
+        return str(stored)
+    message = stored.get("exc_message")
+    if isinstance(message, list | tuple):
+        message = ", ".join(map(str, message))
+    return ": ".join(str(part) for part in (stored.get("exc_type"), message) if part)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _moment(value: Any) -> datetime | None:
+    """When a task ended; None for what is no time with a zone."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, datetime) and value.tzinfo is not None else None

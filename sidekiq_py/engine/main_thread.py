@@ -1,0 +1,103 @@
+"""Runs a worker in the main thread of a process: starts it, handles signals, and stops it."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.report.log_files import reopen_log_files
+from sidekiq_py.engine.report.systemd import ServiceNotifier
+from sidekiq_py.engine.run.thread_dump import thread_dump
+
+_log = logging.getLogger("sidekiq")
+
+# Two signals within this time ask for one stop.
+_ONE_STOP_SECONDS = 1.0
+
+
+def run_worker(
+    launcher: Launcher,
+    on_ready: Callable[[], None] = lambda: None,
+    on_stop: Callable[[str], None] = lambda name: None,
+) -> int:
+    """
+    Start, and handle signals until told to stop; the exit code. Only in the main thread.
+
+    Args:
+        on_ready: Called once everything runs.
+        on_stop: Told of the signal, `TERM` or `INT`, by which it stops.
+
+    Does not return where a job did not heed Shutdown: the process ends at once.
+    """
+    signals = launcher.signals
+    if not launcher.config.is_single_slot_child:
+        signals.watch()
+        launcher.start()
+        on_ready()
+        _serve(launcher, on_stop)
+        return 0
+    # Jobs run in the main thread, as in Celery's prefork: there a signal interrupts a system call, and code that
+    # needs this thread works.
+    signals.watch_beside_jobs()
+    launcher.start(runs_jobs_here=True)
+    on_ready()
+    serving = threading.Thread(target=_serve_beside, args=(launcher, on_stop), name="sidekiq.signals", daemon=True)
+    serving.start()
+    launcher.run_jobs_here(signals.watch_again)
+    serving.join()
+    return 0
+
+
+def _serve_beside(launcher: Launcher, on_stop: Callable[[str], None]) -> None:
+    try:
+        _serve(launcher, on_stop)
+    except BaseException:  # noqa: BLE001 — it ends the process in any case
+        # Nobody would heed a signal any more; whoever keeps this process sees a crash.
+        _log.exception("Internal error while signals were awaited")
+        os._exit(1)
+
+
+def _serve(launcher: Launcher, on_stop: Callable[[str], None]) -> None:
+    """Handle signals until told to stop, and stop."""
+    service = ServiceNotifier(os.environ)
+    service.ready()
+    while (name := launcher.signals.next()) not in ("TERM", "INT"):
+        _handle_signal(launcher, name)
+    on_stop(name)
+    service.stopping()
+    stubborn = _stop_heeding_signals(launcher)
+    _log.info("Bye!")
+    service.close()
+    if stubborn:
+        launcher.parts.departure.let_go_and_exit(0)
+
+
+def _handle_signal(launcher: Launcher, name: str | None) -> None:
+    if name in ("TSTP", "USR1"):
+        launcher.quiet()
+    elif name == "TTIN":
+        loop = launcher.parts.loop
+        _log.warning("%s", thread_dump(launcher.state, () if loop is None else loop.task_lines()))
+    elif name == "USR2":
+        reopen_log_files()
+    else:
+        _log.info("No signal handler registered for %s, ignoring", name)
+
+
+def _stop_heeding_signals(launcher: Launcher) -> list[str]:
+    """Stop in a thread of its own, so that a second TERM or INT can hurry it."""
+    stubborn: list[str] = []
+    stopping = threading.Thread(target=lambda: stubborn.extend(launcher.stop()), name="sidekiq.stop")
+    _log.info("Shutting down")
+    stopping.start()
+    asked_at = monotonic()
+    while stopping.is_alive():
+        name = launcher.signals.next(0.05)
+        # A process manager that passes Ctrl-C on as TERM means one stop.
+        if name in ("TERM", "INT") and monotonic() - asked_at > _ONE_STOP_SECONDS:
+            launcher.hurry()
+        elif name == "TTIN":
+            _handle_signal(launcher, name)
+    return stubborn

@@ -1,0 +1,57 @@
+"""Sidekiq's counters: how many jobs were processed, and how many failed."""
+
+from functools import lru_cache
+
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.replies import raise_first
+from sidekiq_py.redis_access.job_path.failed_jobs import Command
+from sidekiq_py.redis_access.job_path.settle_script import Counted, Held, write
+from sidekiq_py.wire import keys
+
+STAT_TTL_SECONDS = 5 * 365 * 24 * 3600
+_COUNTED_TTL_SECONDS = 3600
+
+
+def count_processed(link: Link, day: str, count: int) -> None:
+    """
+    Add to the numbers of jobs that were processed; a counter of a foreign type is left as it is.
+
+    Args:
+        day: A UTC date as `YYYY-MM-DD`.
+    """
+    daily = keys.stat_processed_on(day)
+    replies = link.batch([("INCRBY", keys.STAT_PROCESSED, count), ("INCRBY", daily, count)])
+    raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
+    if replies[1] == count:
+        link.command("EXPIRE", daily, STAT_TTL_SECONDS)
+
+
+def begin_count(link: Link, key: str, before: str) -> None:
+    """Make *key* ready for `count_processed_once`; may be repeated until that is sent."""
+    link.command("SET", key, before, "EX", _COUNTED_TTL_SECONDS)
+
+
+def count_processed_once(link: Link, day: str, count: int, *, key: str, before: str, mark: str) -> None:
+    """
+    `count_processed` that may be sent again after a lost reply: the text at *key* says which was written last.
+
+    Args:
+        before: What stands there if this one was not written yet.
+        mark: What stands there afterwards.
+    """
+    commands: tuple[Command, ...] = (
+        ("INCRBY", keys.STAT_PROCESSED, count),
+        ("COUNT", keys.stat_processed_on(day), count, STAT_TTL_SECONDS),
+        ("SET", key, mark, "EX", _COUNTED_TTL_SECONDS),
+    )
+    write(link, (), [Held(key, before, commands)])
+
+
+@lru_cache(maxsize=4)
+def count_commands(day: str, *, failed: bool) -> Counted:
+    """The commands that count one finished attempt, as Sidekiq does: a failure counts in both."""
+    counts = [("INCRBY", keys.STAT_PROCESSED, 1), ("COUNT", keys.stat_processed_on(day), 1, STAT_TTL_SECONDS)]
+    if failed:
+        counts += [("INCRBY", keys.STAT_FAILED, 1), ("COUNT", keys.stat_failed_on(day), 1, STAT_TTL_SECONDS)]
+    return Counted(counts)

@@ -1,0 +1,34 @@
+"""The charts of a queue: its size and its latency over the last two hours."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from sidekiq_py.api import Overview, QueueSummary, TrendPoint
+from sidekiq_py.web.charts import line, trend
+from sidekiq_py.web.site import Watch
+
+
+class QueueCharts(NamedTuple):
+    """Both are empty as long as there is only one value."""
+
+    size: Markup
+    latency: Markup
+
+
+def charts_of(watch: Watch, queue: QueueSummary, seen: Overview) -> QueueCharts:
+    """
+    From what Redis holds, up to now. Where no Python worker has noted anything, the size of the last minute, as far as
+    somebody looked.
+    """
+    points: Sequence[TrendPoint] = watch.trend(queue.name)
+    if not points:
+        return QueueCharts(line(watch.sizes(queue.name), title="Size in the last minute"), Markup(""))
+    now = TrendPoint(datetime.fromtimestamp(seen.at, UTC), queue.size, queue.latency)
+    upto_now = [*points, now]
+    return QueueCharts(
+        trend([(point.at, point.size) for point in upto_now], title="Size in the last two hours"),
+        trend([(point.at, point.latency) for point in upto_now], title="Latency in the last two hours"),
+    )

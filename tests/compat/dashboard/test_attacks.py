@@ -1,0 +1,91 @@
+"""What somebody tries who can write to Redis, or runs a worker: nothing executes and no page breaks."""
+
+import json
+from typing import Any
+
+import redis
+from sidekiq_celery._dashboard.side import side_of
+from sidekiq_celery._dashboard.workers import Worker, WorkersSeen
+
+from tests.web.browsing import Visitor
+from tests.web.test_attacks import SCRIPT, check, links_of
+
+_PAGES = ("/celery", "/celery/workflows", "/celery/workers", "/celery/limits")
+
+
+def test_scripts_in_results_workflows_and_what_workers_say_stay_text(
+    operator: Visitor, redis_client: redis.Redis
+) -> None:
+    """In each field, of a shape that is right and of one that is not; all links are followed."""
+    text = {
+        **dict.fromkeys(("name", "worker", "queue", "traceback", "parent_id", "group_id", "date_done"), SCRIPT),
+        "status": "FAILURE",
+        "result": {"exc_type": SCRIPT, "exc_message": [SCRIPT], "exc_module": SCRIPT},
+        "args": [SCRIPT],
+        "kwargs": {SCRIPT: SCRIPT},
+        "children": [[[SCRIPT, SCRIPT], [[[SCRIPT, None], None]]], [[SCRIPT, None], None], SCRIPT, [[], []], [[1], 2]],
+    }
+    metas: list[Any] = [
+        text,
+        {**text, "status": SCRIPT, "result": SCRIPT, "args": SCRIPT, "kwargs": SCRIPT, "children": SCRIPT},
+        {**text, "status": "FAILURE", "result": SCRIPT, "children": {SCRIPT: SCRIPT}, "retries": SCRIPT},
+        {"status": {SCRIPT: 1}, "result": {"__type__": SCRIPT, "__value__": SCRIPT}},
+        {"children": [[["\ud800", None], None], [["x" * 5000, None], None]], "parent_id": "\ud800"},
+        [SCRIPT],
+        SCRIPT,
+        None,
+    ]
+    for number, meta in enumerate(metas):
+        redis_client.set(f"celery-task-meta-{number}", json.dumps(meta))
+    redis_client.set(f"celery-task-meta-{SCRIPT}", json.dumps(text))
+    redis_client.set(b"celery-task-meta-\xff", SCRIPT)
+    redis_client.set("celery-task-meta-junk", b"\xff\x00")
+    redis_client.hset("celery-task-meta-hash", "a", "b")
+    redis_client.set("celery-taskset-meta-6", json.dumps({"result": [["6", None], SCRIPT]}))
+    redis_client.hset(f"sidekiq_py:flow:{SCRIPT}", mapping={SCRIPT: json.dumps({"s": {"task": SCRIPT}, "n": SCRIPT})})
+    loop = {"s": {"task": SCRIPT}, "n": {"next": "b", "id": "a"}}
+    redis_client.hset("sidekiq_py:flow:loop", mapping={"b": json.dumps(loop), "c": b"\xff", "d": "[1]"})
+    redis_client.hset(f"sidekiq_py:chord:{SCRIPT}", mapping={"parts": SCRIPT, "more": "-1", "body": SCRIPT})
+    redis_client.hset("sidekiq_py:chord:large", mapping={"parts": "120", "0": SCRIPT})
+    task = {"id": SCRIPT, "name": SCRIPT, "args": [SCRIPT], "kwargs": {SCRIPT: SCRIPT}, "time_start": SCRIPT}
+    stats = {"pool": {"implementation": SCRIPT, "max-concurrency": SCRIPT}, "pid": SCRIPT, "total": {SCRIPT: 1}}
+    worker = Worker(SCRIPT, stats, (SCRIPT,), (task, {}), {SCRIPT: SCRIPT})
+    watch = side_of(None).workers
+    watch._seen, watch._asked_at = WorkersSeen({SCRIPT: worker}), float("inf")
+
+    try:
+        seen = set()
+        waiting = [*_PAGES, *(f"/celery/task?id={n}" for n in (*range(8), "junk", "hash"))]
+        waiting += [f"/celery/workflow?id={n}" for n in (*range(8), "loop", "large", "junk")]
+        while waiting:
+            path = waiting.pop()
+            reply = operator.get(path)
+            check(reply)
+            seen.add(path)
+            waiting += [link for link in links_of(reply) if link not in seen and link not in waiting][:30]
+    finally:
+        watch._seen, watch._asked_at = None, float("-inf")
+    assert len(seen) > 40
+
+
+def test_parameters_that_are_none_stay_text(operator: Visitor) -> None:
+    """Cursors, pages, ids and names of any kind."""
+    for path in ("/celery", "/celery/task", "/celery/workflows", "/celery/workflow", "/celery/worker"):
+        for name in ("after", "id", "group", "from", "name", "state"):
+            for value in ("%3Cscript%3E", "-1", "99999999999999999999999", "%ff%00", "%ed%a0%80", "x" * 5000):
+                check(operator.get(f"{path}?{name}={value}"))
+                check(operator.get(f"{path}?id=a&{name}={value}"))
+
+
+def test_a_result_of_megabytes_makes_no_page_of_megabytes(operator: Visitor, redis_client: redis.Redis) -> None:
+    """Nor do names, errors and ids."""
+    long = "x" * 3_000_000
+    meta = {"status": "FAILURE", "name": long, "worker": long, "queue": long, "traceback": long, "parent_id": long}
+    about = {"result": {"exc_type": long, "exc_message": long}, "args": [long], "group_id": long}
+    redis_client.set("celery-task-meta-a", json.dumps({**meta, **about, "children": [[[long, None], None]]}))
+    redis_client.set("celery-task-meta-b", json.dumps({"status": long, "result": [long]}))
+
+    for path in ("/celery", "/celery/task?id=a", "/celery/task?id=b", "/celery/workflow?id=a", "/celery/workflow?id=b"):
+        reply = operator.get(path)
+        check(reply)
+        assert len(reply.text) < 400_000, path

@@ -1,0 +1,247 @@
+"""Celery's pages of the dashboard: what they show, and their buttons."""
+
+import json
+import re
+from collections.abc import Callable
+from html import unescape
+from typing import Any
+
+import pytest
+import redis
+from sidekiq_celery import Celery, chain, chord, group
+
+from sidekiq_py.api import AuditLog
+from sidekiq_py.web import Redaction
+from tests.compat.dashboard.conftest import NODE
+from tests.support.celery_program import StartWorker
+from tests.support.waiting import eventually
+from tests.web.browsing import Visitor
+
+LONG = 60
+
+
+def store(client: redis.Redis, task_id: str, **about: Any) -> None:
+    """What Celery stores of a task."""
+    meta = {"status": "SUCCESS", "result": None, "traceback": None, "children": [], "task_id": task_id, **about}
+    client.set(f"celery-task-meta-{task_id}", json.dumps(meta))
+
+
+def task_tuple(task_id: str) -> list[Any]:
+    """As `AsyncResult.as_tuple`."""
+    return [[task_id, None], None]
+
+
+def test_tasks_run_by_a_worker_are_shown_with_results_errors_and_workflows(
+    operator: Visitor, app: Celery, start_worker: StartWorker
+) -> None:
+    """From the list to the error of one, and down a tree."""
+    start_worker()
+    failed = app.send_task("shop.refuse", ("no stock",), {"password": "hunter2"})
+    parent = app.send_task("shop.fan_out", (60,))
+    eventually(lambda: len(operator.get("/celery?name=shop.add").text.split("<tr>")) >= 52, LONG)
+    eventually(failed.ready, LONG)
+
+    assert f"{failed.id} shop.refuse FAILURE ValueError: no stock" in operator.get("/celery?state=FAILURE").shown
+    page = operator.get(f"/celery/task?id={failed.id}")
+    assert "ValueError: no stock Traceback (most recent call last):" in page.shown
+    assert '["no stock", {"password": "[redacted]"}]' in page.shown
+    assert "hunter2" not in page.text
+    tree = operator.get(f"/celery/workflow?id={parent.id}")
+    assert "1 Group of 60" in tree.shown
+    [link] = re.findall(r'href="(/celery/workflow\?[^"]*group=[^"]*)"', tree.text)
+    second = operator.get(unescape(link) + "&from=50")
+    assert re.search(r"60 shop\.add [0-9a-f-]+ SUCCESS 118", second.shown)
+
+
+def test_workers_are_asked_and_steered(operator: Visitor, start_worker: StartWorker) -> None:
+    """Slots, queues and rate limits; each is noted before it is done."""
+    start_worker()
+    eventually(lambda: NODE in operator.get("/celery/workers").shown, LONG)
+
+    more = operator.post("/celery/worker/act", {"name": NODE, "action": "grow", "count": "1"}).shown
+    queue = operator.post("/celery/worker/act", {"name": NODE, "action": "add", "queue": "parcels"}).shown
+    limit = operator.post("/celery/limit", {"task": "shop.add", "limit": "5/m"}).shown
+
+    assert f"{NODE}: pool will grow" in more
+    assert f"{NODE}: add consumer parcels" in queue
+    assert "shop.add: new rate limit set successfully" in limit
+    eventually(lambda: "shop.add 5/m 1" in operator.get("/celery/limits").shown, LONG)
+    worker = operator.get(f"/celery/worker?name={NODE}").shown
+    assert "Slots 3" in worker
+    assert "celery, parcels" in worker
+    assert [entry.action for entry in AuditLog().page()] == ["rate limit", "add", "grow"]
+    operator.post("/celery/worker/act", {"name": NODE, "action": "shutdown"})
+    eventually(lambda: "No worker of Celery tasks has answered" in operator.get("/celery/workers").shown, LONG)
+
+
+def test_a_revoked_task_does_not_run_and_one_that_runs_is_shown(
+    operator: Visitor, app: Celery, start_worker: StartWorker, redis_client: redis.Redis
+) -> None:
+    """With its arguments, but for those that are hidden."""
+    revoked = app.send_task("shop.add", (1, 2))
+
+    told = operator.post("/celery/revoke", {"id": revoked.id, "action": "revoke"}).shown
+    start_worker()
+    running = app.send_task("shop.hold", ("k",), {"token": "hunter2"})
+
+    assert "The task is revoked: it will not start." in told
+    eventually(lambda: "REVOKED" in operator.get(f"/celery/task?id={revoked.id}").shown, LONG)
+    eventually(lambda: running.id in operator.get(f"/celery/worker?name={NODE}").text, LONG)
+    page = operator.get(f"/celery/worker?name={NODE}")
+    assert '"k", {"token": "[redacted]"}' in page.shown
+    assert "hunter2" not in page.text
+    redis_client.rpush("release:k", "now")
+
+
+def test_a_workflow_of_ten_thousand_is_read_a_page_at_a_time(
+    operator: Visitor, redis_client: redis.Redis, round_trips: Callable[..., Any]
+) -> None:
+    """In three round trips, whatever its size."""
+    members = [task_tuple(f"t{number}") for number in range(10_000)]
+    store(redis_client, "parent", children=[[["g", None], members], task_tuple("t1")])
+    store(redis_client, "t9999", result="the last", parent_id="parent", group_id="g")
+
+    with round_trips() as made:
+        page = operator.get("/celery/workflow?id=parent&group=g&from=9950")
+
+    assert made.count <= 3
+    assert "10,000 below it" in page.shown
+    assert '10,000 t9999 SUCCESS "the last"' in page.shown
+    assert len(page.text) < 60_000
+    assert "Previous page" in page.text
+    assert "Next page" not in page.text
+
+
+def test_a_chain_shows_its_steps_and_a_chord_its_parts(
+    operator: Visitor, app: Celery, redis_client: redis.Redis
+) -> None:
+    """Before anything has ended there is no result, and what is kept for later tells."""
+    add = app.signature("shop.add")
+    chained = chain(add.clone((1, 2)), add.clone((3,)), app.signature("shop.hold")).apply_async()
+    waiting = chord(group(add.clone((n, n)) for n in range(60)), app.signature("shop.fan_out")).apply_async()
+    redis_client.hset(f"sidekiq_py:chord:{waiting.parent.id}", mapping={"0": "0", "59": "118"})
+
+    listed = operator.get("/celery/workflows").shown
+    steps = operator.get(f"/celery/workflow?id={chained.parent.parent.id}").shown
+    parts = operator.get(f"/celery/workflow?id={waiting.parent.id}&from=50").shown
+
+    assert "chain 2 steps to come" in listed
+    assert "chord 2 of 60 have ended" in listed
+    assert "Steps to come shop.add shop.hold" in steps
+    assert "Header 2 of 60 have ended 60 below it" in parts
+    assert "60 part of the header SUCCESS" in parts
+    assert "59 part of the header PENDING" in parts
+
+
+def test_a_task_s_job_links_to_its_result_and_workflow(operator: Visitor, app: Celery) -> None:
+    """Members of a group to the group as well; jobs of Ruby's do not."""
+    sent = group(app.signature("shop.add", (n, n)) for n in range(2)).apply_async(countdown=600)
+    single = sent.results[0]
+
+    page = operator.get(f"/job?jid={single.id}").text
+
+    assert f'href="/celery/task?id={single.id}"' in page
+    assert f'href="/celery/workflow?id={sent.id}"' in page
+
+
+def test_a_long_search_goes_on_where_it_stopped(operator: Visitor, redis_client: redis.Redis) -> None:
+    """Ten thousand keys at a time, whatever else is in Redis."""
+    redis_client.mset({f"other:{number}": "x" for number in range(30_000)})
+    store(redis_client, "found", status="FAILURE", result={"exc_type": "Boom", "exc_message": ["it broke"]})
+
+    path: str | None = "/celery?state=FAILURE"
+    pages = 0
+    while path is not None:
+        page = operator.get(path)
+        pages += 1
+        following = re.search(r'id="more" href="([^"]+)"', page.text)
+        path = unescape(following[1]) if following and "Boom: it broke" not in page.shown else None
+
+    assert "FAILURE Boom: it broke" in page.shown
+    assert pages <= 4
+
+
+def test_a_pickled_result_is_not_loaded(operator: Visitor, redis_client: redis.Redis) -> None:
+    """Whoever can write to Redis would run code where operators look."""
+    redis_client.set("celery-task-meta-a", b"\x80\x04cos\nsystem\n(S'touch /tmp/loaded'\ntR.")
+
+    assert "cannot be read here" in operator.get("/celery/task?id=a").shown
+    assert "cannot be read here" in operator.get("/celery").shown
+
+
+def test_rules_for_a_class_hide_its_results_and_all_that_do_not_say_whose_they_are(
+    visitor: Callable[..., Visitor], redis_client: redis.Redis
+) -> None:
+    """As with the text of a job that names no class."""
+    store(redis_client, "mail", name="shop.mail", args=["anna@x"], kwargs={}, result="sent to anna")
+    store(redis_client, "other", name="shop.other", args=["bert@x"], kwargs={}, result="sent to bert")
+    store(redis_client, "old", result="sent to carl", traceback="carl")
+    operator = visitor(redaction=Redaction(jobs={"shop.mail": ["args[0]", "result"]}))
+
+    texts = {name: operator.get(f"/celery/task?id={name}").text for name in ("mail", "other", "old")}
+    listed = operator.get("/celery").text
+
+    assert "anna" not in texts["mail"] + listed
+    assert "carl" not in texts["old"] + listed
+    assert "sent to bert" in texts["other"]
+
+
+def test_each_of_several_servers_has_tasks_and_workflows_of_its_own(
+    visitor: Callable[..., Visitor], redis_client: redis.Redis, redis_url: str, new_redis_server: Callable[..., Any]
+) -> None:
+    """What is done on a page goes to the server that it shows."""
+    store(redis_client, "here", result="at home")
+    with new_redis_server() as other, other.client() as abroad:
+        store(abroad, "there", result="abroad")
+        abroad.hset("sidekiq_py:flow:f", mapping={"s": '{"s": {"task": "shop.ship"}, "n": null}'})
+        operator = visitor(servers={"home": redis_url, "abroad": other.url})
+
+        home, away = (operator.get(f"{base}/celery").shown for base in ("", "/at/abroad"))
+        tree = operator.get("/at/abroad/celery/workflow?id=f")
+        operator.post("/at/abroad/celery/revoke", {"id": "there", "action": "revoke"})
+
+        assert ('"at home"' in home, '"abroad"' in home) == (True, False)
+        assert ('"at home"' in away, '"abroad"' in away) == (False, True)
+        assert "Steps to come shop.ship" in tree.shown
+        assert 'href="/at/abroad/celery/workflows"' in tree.text
+        assert abroad.zscore("sidekiq_py:revoked", "there") is not None
+        assert not redis_client.exists("sidekiq_py:revoked")
+
+
+def test_a_dashboard_over_a_client_of_redis_py_says_what_to_give_instead(
+    visitor: Callable[..., Visitor], redis_client: redis.Redis
+) -> None:
+    """Workers are spoken to by another library, which needs an address."""
+    reply = visitor(pool=redis_client).get("/celery")
+
+    assert reply.status == 409
+    assert "give asgi_app the URL" in reply.shown
+
+
+def test_results_that_the_program_s_app_keeps_elsewhere_are_found_there(
+    operator: Visitor, redis_client: redis.Redis, redis_url: str
+) -> None:
+    """The app whose tasks are in this Redis knows."""
+    app = Celery("shop", broker=redis_url, backend=redis_url, fixups=[])
+    app.conf.result_backend_transport_options = {"global_keyprefix": "shop:"}
+    redis_client.set("shop:_celery-task-meta-a", json.dumps({"status": "SUCCESS", "result": "elsewhere"}))
+    redis_client.rename("shop:_celery-task-meta-a", app.backend.get_key_for_task("a").decode())
+
+    assert '"elsewhere"' in operator.get("/celery/task?id=a").shown
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": NODE, "action": "grow", "count": "0"},
+        {"name": NODE, "action": "grow", "count": "1e9"},
+        {"name": NODE, "action": "add", "queue": " "},
+        {"name": NODE, "action": "add", "queue": "a\nb"},
+        {"name": NODE, "action": "format"},
+        {"name": "", "action": "shutdown"},
+    ],
+)
+def test_what_cannot_be_meant_is_not_sent(operator: Visitor, fields: dict[str, str]) -> None:
+    """Nothing is done, and nothing noted."""
+    assert "nothing was done" in operator.post("/celery/worker/act", fields).shown
+    assert list(AuditLog().page()) == []

@@ -15,6 +15,7 @@ from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
+from sidekiq_py.registry import registry
 from sidekiq_py.testing import fake
 from tests.extension_contract.conftest import BLIND, Tally, TallyClosed, Worker
 from tests.support.waiting import eventually
@@ -114,6 +115,33 @@ class TestPush:
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
 
         assert b"tally" not in redis_client.lindex("queue:default", 0)
+
+    def test_pushes_of_jobs_without_its_options_pass_it_by(self, redis_client, redis_url, tally: Tally, monkeypatch):
+        """One by one, awaited or many at once: they are plain commands, and no script."""
+        import asyncio
+
+        monkeypatch.setattr(Tally, "push_options", ("tallied",))
+        redis_client.config_resetstat()
+
+        client = Client(redis_url, sidekiq_version="7.3.2")
+        client.push({"class": "run", "args": [1]})
+        client.push_bulk({"class": "run", "args": [[2], [3]]})
+        asyncio.run(self._apush(redis_url))
+
+        assert not {"cmdstat_eval", "cmdstat_evalsha"} & redis_client.info("commandstats").keys()
+        assert (tally.pushed, redis_client.llen("queue:default")) == (0, 6)
+
+    def test_pushes_of_jobs_with_one_of_its_options_do_not(self, redis_client, redis_url, tally: Tally, monkeypatch):
+        """The declared job says so."""
+        monkeypatch.setattr(Tally, "push_options", ("tallied",))
+        declared = sidekiq.job(name="Tallied", custom={"tallied": True})(lambda number: None)
+
+        try:
+            Client(redis_url, sidekiq_version="7.3.2").push({"class": declared, "args": [1]})
+        finally:
+            registry.remove("Tallied")
+
+        assert tally.pushed == 1
 
 
 class TestEnd:

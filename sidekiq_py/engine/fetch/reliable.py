@@ -38,7 +38,7 @@ from sidekiq_py.errors import RedisError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight, job_counts
-from sidekiq_py.redis_access.job_path.settle_script import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
 from sidekiq_py.registry import OnNotices
 
 _log = logging.getLogger("sidekiq")
@@ -234,7 +234,8 @@ class ReliableFetcher:
         if unit.owner is None or unit.is_marked:
             self.settle(unit, vital, counters)
             return
-        unit.end = (vital, counters)
+        # As few objects as can be: a drain keeps them by the thousand.
+        unit.end = vital[0] if len(vital) == 1 and type(vital[0]) is Tally else (vital, counters)
         unit.question = question
         self._settler.acknowledge(unit)
         if seconds >= _SLOW_SECONDS:

@@ -9,6 +9,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from sidekiq_py.clock import now_seconds, utc_day
@@ -23,7 +24,7 @@ from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.errors import ExtensionError, JobTooLargeError, PayloadError, RedisError, SidekiqError, Stopped
-from sidekiq_py.extension import JobEnd
+from sidekiq_py.extension import Extension, JobEnd
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.loaded_extensions import LoadedExtensions
@@ -41,6 +42,7 @@ from sidekiq_py.wire.payload import parse_job_or_empty, score_text
 _log = logging.getLogger("sidekiq")
 
 _SHOWN_BYTES = 200
+_DAY_SECONDS = 24 * 3600
 
 Payload = dict[str, Any]
 
@@ -92,8 +94,6 @@ class Surroundings:
 
     def chain_for(self, payload: Payload) -> Chain[ServerMiddleware]:
         """What wraps the run of a job: the program's middleware, and outside of it that of extensions that mind it."""
-        if not self.extensions.minds(payload):
-            return self.chain
         found = self.extensions.around(payload)
         if not found:
             return self.chain
@@ -130,7 +130,11 @@ class Surroundings:
         end = JobEnd(kind, payload, raw, queue, now, self.dialect(), error, seconds, outcome.member, outcome.score)
         try:
             own = self.extensions.followed(end, outcome.vital)
-            return outcome._replace(vital=(*self.extensions.end_effects(end), *own))
+            theirs = self.extensions.end_effects(end)
+            # What an extension has put in place of the definition's own is a verb, which looks before it writes. It
+            # has to know of the next step before this end counts: a batch was a success after the first step of a chain.
+            vital = (*theirs, *own) if own == outcome.vital else (*own, *theirs)
+            return outcome._replace(vital=vital)
         except ExtensionError as failure:
             if outcome.kind == "done":
                 raise
@@ -294,12 +298,8 @@ class AttemptEnd:
         if (outcome is None or outcome.kind == "done") and around.extensions.minds(payload):
             try:
                 if outcome is None:
-                    tally = around.extensions.end_of_success(payload)
-                    if tally is None:
-                        end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
-                        effects = around.extensions.end_effects(end)
-                    else:
-                        effects = (tally,)
+                    end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
+                    effects = around.extensions.end_effects(end)
                 else:
                     outcome = around.with_ends_of_extensions(
                         outcome,
@@ -340,6 +340,26 @@ class AttemptEnd:
         self._fetcher.finish(unit, vital, counters, seconds, question)
         if SETTLE.handlers:
             job_events.settled("done", payload, unit.raw, unit.queue)
+
+    def tallied(self, unit: UnitOfWork, payload: Payload, minding: Sequence[Extension], seconds: float) -> bool:
+        """
+        The attempt succeeded, and all there is to write is its share of what others write, too.
+
+        Args:
+            minding: The extensions that mind it.
+
+        Returns:
+            False if more may have to be written, or nobody knows yet: `succeeded` decides.
+        """
+        tally = self._around.extensions.end_of_success(payload, minding)
+        if tally is None:
+            return False
+        counters = _counters_of_success(int(now_seconds() // _DAY_SECONDS))
+        try:
+            self._finish(unit, payload, (tally,), counters, seconds)
+        except RedisError as error:
+            tell_left_behind(unit, error)
+        return True
 
     def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
         """The attempt succeeded, and that is all there is to write."""
@@ -493,6 +513,12 @@ def _push_back(unit: UnitOfWork) -> list[settle_script.Effect]:
 def is_success(failure: BaseException | None) -> bool:
     """For the metrics: an interrupted iterable job has done its part, as in Ruby, and so has one that was stopped."""
     return failure is None or isinstance(failure, Interrupted | Stopped)
+
+
+@lru_cache(maxsize=2)
+def _counters_of_success(day: int) -> Sequence[settle_script.Effect]:
+    """On the day that is so many days after 1970-01-01."""
+    return job_counts.count_commands(utc_day(day * _DAY_SECONDS), failed=False)
 
 
 def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:

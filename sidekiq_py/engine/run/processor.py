@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from sidekiq_py import tid
@@ -37,7 +37,7 @@ from sidekiq_py.errors import (
     RedisError,
     TerminatedError,
 )
-from sidekiq_py.extension import Drop, FetchedJob, Postpone
+from sidekiq_py.extension import Drop, Extension, FetchedJob, Postpone
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
@@ -218,9 +218,12 @@ class Processor:
         if not self._foreign.watched.isdisjoint(payload) and self._is_turned_away(unit, payload):
             return
         # Asked once a job: four calls that look again cost a no-op job a tenth of its time.
-        is_minded = not self._extensions.keys.isdisjoint(payload)
-        if is_minded and self._is_held_up(unit, payload):
-            return
+        minding = self._extensions.minding(payload)
+        if minding:
+            if not self._extensions.may_hold_up(payload, minding):
+                self._held_up.forget(payload)
+            elif self._is_held_up(unit, payload):
+                return
         definition = self._around.registry.find(payload["class"])
         if definition is not None and definition.resolve is not None:
             definition = definition.resolve(payload)
@@ -235,7 +238,7 @@ class Processor:
                 self._fetcher.requeue([unit])
             return
         try:
-            self._run_here(unit, payload, definition, started, is_minded=is_minded)
+            self._run_here(unit, payload, definition, started, minding)
         finally:
             if self._extensions.minded_runs:
                 self._extensions.forget_run(payload)
@@ -254,9 +257,6 @@ class Processor:
 
     def _is_held_up(self, unit: UnitOfWork, payload: Payload) -> bool:
         """An extension does not let it start now, and it has been seen to: nothing is counted as started."""
-        if not self._extensions.may_hold_up(payload):
-            self._held_up.forget(payload)
-            return False
         around = self._around
         now = now_seconds()
         try:
@@ -304,7 +304,12 @@ class Processor:
         around.context.leave()
 
     def _run_here(
-        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float, *, is_minded: bool
+        self,
+        unit: UnitOfWork,
+        payload: Payload,
+        definition: JobDefinition,
+        started: float,
+        minding: Sequence[Extension],
     ) -> None:
         watch = self._watch if definition.hard_timeout_seconds is not None else None
         if definition.is_acknowledged_early:
@@ -319,13 +324,13 @@ class Processor:
             around.tell_started(payload, unit.queue)
         if watch is not None:
             watch.begin(unit, definition.hard_timeout_seconds or 0.0)
-        chain = around.chain_for(payload) if is_minded else around.chain
+        chain = around.chain_for(payload) if minding else around.chain
         failure = self._perform(unit, payload, definition, chain)
         if watch is not None:
             watch.end()
         seconds = monotonic() - started
         if failure is None:
-            is_plain = not is_minded and definition.decide_outcome is None
+            is_plain = not minding and definition.decide_outcome is None
             if is_plain and (not self._extensions.minded_runs or not self._extensions.minds(payload)):
                 # That it succeeded is all there is to write.
                 try:
@@ -333,8 +338,10 @@ class Processor:
                 except RedisError as error:
                     tell_left_behind(unit, error)
                 self._ended = unit
-            else:
+            elif definition.decide_outcome is not None or not self._ending.tallied(unit, payload, minding, seconds):
                 self._succeed(unit, payload, definition, seconds)
+            else:
+                self._ended = unit
             if JOB_STOP.handlers:
                 around.tell_stopped(payload, unit.queue, seconds)
         else:

@@ -40,6 +40,7 @@ class StatusExtension(Extension):
     phase = "count"
     # Without the extension nothing is left undone but the status itself.
     payload_keys: ClassVar[Mapping[str, str]] = {OPTION: ""}
+    push_options: ClassVar[Sequence[str]] = (OPTION,)
     verbs: ClassVar[Sequence[Verb]] = (keys.WRITE,)
     api_names: ClassVar[Mapping[str, str]] = {"JobStatus": "sidekiq_py.extensions.status.status"}
 

@@ -151,7 +151,8 @@ def counting_seconds(server: Server, count: int) -> float:
     server.client.delete("bench:counted")
     began = time.monotonic()
     work.reveal(server)
-    ground.wait_for(lambda: server.client.hget("bench:counted", "jobs") == b"%d" % count, 900, every=0.02)
+    # More, where a client sends its command again after a timeout, as on a busy machine.
+    ground.wait_for(lambda: int(server.client.hget("bench:counted", "jobs") or 0) >= count, 900, every=0.02)
     seconds = time.monotonic() - began
     ground.wait_for(lambda: not ground.is_in_flight(server.client), 30)
     return seconds

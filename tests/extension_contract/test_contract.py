@@ -11,6 +11,8 @@ from sidekiq_py import program
 from sidekiq_py.api import DeadSet, Queue, RetrySet, ScheduledSet
 from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
+from sidekiq_py.engine.report.job_context import JobContext
+from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
 from sidekiq_py.registry import registry
@@ -422,3 +424,21 @@ def _served(redis_client: redis.Redis) -> set[str]:
         info = json.loads(redis_client.hget(identity, "info") or "{}")  # type: ignore[arg-type]
         names |= set(info.get("queues", []))
     return names
+
+
+class TestTrouble:
+    @pytest.mark.parametrize(("faults", "kind"), [((), "retry"), (("after_failure",), "dead")])
+    def test_a_job_beside_which_something_went_wrong_has_an_end(
+        self, redis_client, redis_url, tally: Tally, worker: Worker, monkeypatch, faults, kind
+    ):
+        """It never got as far as its run; where even its failure cannot be written, its bytes are in `dead`."""
+        monkeypatch.setattr(JobContext, "enter", lambda *args: 1 / 0)
+        for name in faults:
+            monkeypatch.setattr(Surroundings, name, lambda *args: 1 / 0)
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+
+        eventually(lambda: redis_client.zcard(kind) == 1)
+        [end] = tally.ends
+        assert (end.kind, end.payload["args"], type(end.error)) == (kind, [1], ZeroDivisionError)
+        assert counts(redis_client) == {"pushed": 1, kind: 1}

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.buffer import Buffer
@@ -28,7 +28,7 @@ from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.flusher import TICK_SECONDS, Alarm, Flusher
 from sidekiq_py.engine.fetch.leader import Leader
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
-from sidekiq_py.engine.fetch.settle import Settler, forget, utc_day
+from sidekiq_py.engine.fetch.settle import Settler, forget
 from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.fetch.trouble import Trouble
 from sidekiq_py.engine.fetch.waiters import Waiters

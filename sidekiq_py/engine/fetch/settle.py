@@ -14,11 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
@@ -33,18 +33,6 @@ _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _TRIES_BEFORE_DEFERRING = 3
 _SLICE = 1000
-_DAY_SECONDS = 24 * 3600
-
-
-def utc_day(now: float) -> str:
-    """The UTC date of an epoch time, as in the names of the daily counters."""
-    return _day(int(now // _DAY_SECONDS))
-
-
-@lru_cache(maxsize=2)
-def _day(number: int) -> str:
-    """Of the day that is so many days after 1970-01-01."""
-    return time.strftime("%Y-%m-%d", time.gmtime(number * _DAY_SECONDS))
 
 
 class Settler:

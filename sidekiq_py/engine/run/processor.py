@@ -29,7 +29,14 @@ from sidekiq_py.engine.run.attempt import (
 from sidekiq_py.engine.run.forked import leave_if_forked
 from sidekiq_py.engine.run.held_up import HeldUp
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
-from sidekiq_py.errors import DeadLetteredError, ExtensionError, JobNotFoundError, PayloadError, RedisError
+from sidekiq_py.errors import (
+    DeadLetteredError,
+    ExtensionError,
+    JobNotFoundError,
+    PayloadError,
+    RedisError,
+    TerminatedError,
+)
 from sidekiq_py.extension import Drop, Extension, FetchedJob, Postpone
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.middleware.running import run
@@ -84,6 +91,8 @@ class Processor:
         self._pid = 0
         # What the job returned that runs, or ran last.
         self._result: Any = None
+        # Another process has settled the job that ran last, which was sent a signal to end it.
+        self._is_settled = False
         # The job at hand: whatever goes wrong, this thread sees to it.
         self._unit: UnitOfWork | None = None
         # The job whose end has been handed in: whatever goes wrong after that is no failure of it.
@@ -132,11 +141,16 @@ class Processor:
         return unit is not None and self._guard is not None and self._guard.interrupt(unit, kind)
 
     def terminate(self, unit: UnitOfWork, signal_number: int) -> bool:
-        """Have this process killed, and *unit* settled as ended from outside. False: it has ended, or nobody can."""
+        """Have *unit* settled as ended from outside, and then `send_signal`. False: it has ended, or nobody can."""
         guard, watch = self._guard, self._watch
         if guard is None or watch is None:
             return False
         return guard.terminate(unit, lambda: watch.terminate(unit, signal_number))
+
+    def send_signal(self, number: int, send: Callable[[int], None]) -> None:
+        """The terminated job has been settled by another process: have the signal reach it."""
+        if self._guard is not None:
+            self._guard.send_signal(number, send)
 
     def _run(self) -> None:
         self._guard = self._guard or Guard()
@@ -332,7 +346,10 @@ class Processor:
                 around.tell_stopped(payload, unit.queue, seconds)
         else:
             around.tell_raised(payload, unit.queue, seconds, failure)
-            self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
+            if self._is_settled:
+                self._settle(unit, lambda: self._fetcher.settle(unit, (), ()))
+            else:
+                self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
         around.context.leave()
         del running[self._tid]
@@ -350,6 +367,7 @@ class Processor:
         failure: BaseException | None = None
         is_done = False
         try:
+            self._is_settled = False
             guard.performing = unit
             deadline = None
             if definition.timeout_seconds is not None:
@@ -377,7 +395,18 @@ class Processor:
             except INTERRUPTS:
                 continue
         if guard.is_terminated:
-            guard.is_terminated = False
-            if self._watch is not None:
-                self._watch.end()
+            failure = self._after_terminated(guard, failure)
         return failure
+
+    def _after_terminated(self, guard: Guard, failure: BaseException | None) -> BaseException | None:
+        """A job has ended that was to be ended from outside; what it has failed by."""
+        signal_number, is_terminated = guard.pardon()
+        watch = self._watch
+        assert watch is not None
+        watch.end()
+        if is_terminated:
+            # As Celery's, which ends by SystemExit: an exception may have struck anywhere.
+            self._fetcher.quiet()
+            watch.replace()
+        self._is_settled = signal_number is not None
+        return failure if signal_number is None else TerminatedError(signal_number)

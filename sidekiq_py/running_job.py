@@ -1,13 +1,10 @@
 """The job that runs here, as an object for the program."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_py import program
 from sidekiq_py.middleware.running import running_here
 from sidekiq_py.registry import Payload
-
-if TYPE_CHECKING:
-    from sidekiq_py.extensions.batches.batch import Batch
 
 
 class CurrentJob:
@@ -40,27 +37,6 @@ class CurrentJob:
         """1 for the first run, 2 for the first retry."""
         count = self.payload.get("retry_count")
         return 1 if count is None else int(count) + 2
-
-    if TYPE_CHECKING:
-        # What `__getattr__` finds at run time.
-
-        @property
-        def batch(self) -> "Batch | None":
-            """The batch that the job is a member of."""
-
-        @property
-        def is_valid(self) -> bool:
-            """Nobody has invalidated the job's batch; asked of Redis."""
-
-        def progress(
-            self, at: float | None = None, total: float | None = None, message: str | None = None, **fields: Any
-        ) -> None:
-            """Say how far the job is."""
-
-        async def aprogress(
-            self, at: float | None = None, total: float | None = None, message: str | None = None, **fields: Any
-        ) -> None:
-            """The awaited twin of `progress`."""
 
     def __getattr__(self, name: str) -> Any:
         """What an extension adds, such as `batch` and `progress`."""

@@ -12,7 +12,7 @@ Every object looks at the program's Redis, or at that of `pool=` or `client=`. C
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidekiq_py import program
 from sidekiq_py.api.audit import AuditEntry, AuditLog
@@ -29,13 +29,6 @@ from sidekiq_py.api.processes import Process, ProcessSet, Work, WorkSet
 from sidekiq_py.api.profiles import ProfileRecord, ProfileSet
 from sidekiq_py.api.queue import Queue, QueuedJob, QueuePage
 from sidekiq_py.api.stats import History, QueueSummary, Stats
-
-if TYPE_CHECKING:
-    # What `__getattr__` finds at run time, as only extensions that are loaded have it.
-    from sidekiq_py.extensions.batches.api import Batches as Batches
-    from sidekiq_py.extensions.periodic.cron_jobs import CronJob as CronJob
-    from sidekiq_py.extensions.periodic.cron_jobs import CronJobs as CronJobs
-    from sidekiq_py.extensions.status.status import JobStatus as JobStatus
 
 __all__ = [
     "AuditEntry",

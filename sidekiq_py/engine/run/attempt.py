@@ -132,7 +132,7 @@ class Surroundings:
             own = self.extensions.followed(end, outcome.vital)
             theirs = self.extensions.end_effects(end)
             # What an extension has put in place of the definition's own is a verb, which looks before it writes. It
-            # has to know of the next step before this end counts: a batch was a success after the first step of a chain.
+            # has to know of the next step before this end counts: a batch was a success after a chain's first step.
             vital = (*theirs, *own) if own == outcome.vital else (*own, *theirs)
             return outcome._replace(vital=vital)
         except ExtensionError as failure:

@@ -2,120 +2,198 @@
 What does a batch cost?
 
 `perform_bulk` of 1,000,000 jobs inside a batch against the same outside, and Python's memory while it does; single
-pushes likewise; then one worker's drain of no-op jobs that are members against that of plain ones, side by side in one
-run; and Redis's memory for a batch, beside its jobs.
+pushes likewise; then one worker's drain of no-op jobs that are members against that of plain ones; and Redis's memory
+for a batch, beside its jobs.
+
+Each comparison is made in turns on one Redis, and told three times: by the clock, by the CPU time of Python, and by
+that of Redis. On a machine that others use, too, the clock alone says little.
 """
 
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
 
 import redis
 
 import sidekiq_py as sidekiq
 from bench import ground
 from bench.push import no_op
+from sidekiq_py import program
 from sidekiq_py.client.sync_client import Client
 
 PUSHED = 1_000_000
 DRAINED = 100_000
 SINGLE = 2_000
-ROUNDS = 3
+ROUNDS = 5
 
 
-def bulk_seconds(client: "redis.Redis[bytes]", count: int, *, is_batch: bool) -> float:
-    """How long it takes to push so many."""
+class Cost(NamedTuple):
+    """Seconds that something took: by the clock, of Python's CPU, of Redis's."""
+
+    wall: float
+    python: float
+    redis: float
+
+    @property
+    def cpu(self) -> float:
+        """Of both."""
+        return self.python + self.redis
+
+
+def redis_cpu_seconds(client: "redis.Redis[bytes]") -> float:
+    """User and system time of the server so far."""
+    info = client.info("cpu")
+    return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+
+def process_cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, in steps of a hundredth."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cost_of(work: Callable[[], None], client: "redis.Redis[bytes]", python_cpu: Callable[[], float]) -> Cost:
+    """What *work* takes."""
+    before = (time.perf_counter(), python_cpu(), redis_cpu_seconds(client))
+    work()
+    after = (time.perf_counter(), python_cpu(), redis_cpu_seconds(client))
+    return Cost(*[end - start for start, end in zip(before, after, strict=True)])
+
+
+def push_cost(client: "redis.Redis[bytes]", push: Callable[[], None], *, is_batch: bool) -> Cost:
+    """
+    What a push takes from an empty Redis on, with opening and closing where it is one of a batch. Outside of one it is
+    that of a program that has loaded no extension.
+    """
     client.flushall()
-    jobs = ([number, "x"] for number in range(count))
-    began = time.perf_counter()
+    program.extensions.clear()
     if is_batch:
-        with sidekiq.Batch().jobs():
-            no_op.perform_bulk(jobs)
-    else:
-        no_op.perform_bulk(jobs)
-    return time.perf_counter() - began
+        program.extensions.load_installed()
+
+    def work() -> None:
+        with sidekiq.Batch().jobs() if is_batch else nullcontext():
+            push()
+
+    return cost_of(work, client, time.process_time)
 
 
-def single_seconds(*, is_batch: bool) -> float:
-    """How long it takes to push some one by one."""
+def drain_cost(client: "redis.Redis[bytes]", worker: int, count: int, *, is_batch: bool) -> Cost:
+    """What the worker of this pid takes for so many, from when it may begin until the last has left the queue."""
+    client.sadd("paused", "default")
+    with sidekiq.Batch().jobs() if is_batch else nullcontext():
+        no_op.perform_bulk([number, "x"] for number in range(count))
+    time.sleep(1)
 
-    def push() -> float:
-        began = time.perf_counter()
-        for number in range(SINGLE):
-            no_op.perform_async(number, "x")
-        return time.perf_counter() - began
+    def work() -> None:
+        client.srem("paused", "default")
+        ground.wait_for(lambda: client.llen(ground.QUEUE) == 0 and not ground.is_in_flight(client), 300, every=0.005)
 
-    if not is_batch:
-        return push()
-    with sidekiq.Batch().jobs():
-        return push()
+    return cost_of(work, client, lambda: process_cpu_seconds(worker))
+
+
+def ratios(inside: list[Cost], outside: list[Cost], *, is_rate: bool = False) -> str:
+    """The medians of neighbours: by the clock, by all CPU time, by each part."""
+
+    def ratio(part: Callable[[Cost], float]) -> float:
+        found = [part(one) / part(other) for one, other in zip(inside, outside, strict=True)]
+        return 1 / ground.median(found) if is_rate else ground.median(found)
+
+    wall, cpu = ratio(lambda one: one.wall), ratio(lambda one: one.cpu)
+    python, of_redis = ratio(lambda one: one.python), ratio(lambda one: one.redis)
+    return f"{wall:.2f} by the clock, {cpu:.2f} by CPU (Python {python:.2f}, Redis {of_redis:.2f})"
 
 
 def peak_kb(url: str, count: int) -> int:
-    """Most memory of a process that pushes so many in a batch, and keeps none of their ids."""
+    """Most memory of a process that pushes so many in a batch, 50,000 a call, and keeps none of their ids."""
     code = (
-        "import resource, sidekiq_py as sidekiq\n"
+        "import sidekiq_py as sidekiq\n"
         "from bench.batches import no_op\n"
         f"sidekiq.configure(redis_url={url!r}, sidekiq_version='7')\n"
         "with sidekiq.Batch().jobs():\n"
         f"    for start in range(0, {count}, 50_000):\n"
         "        no_op.perform_bulk([number, 'x'] for number in range(50_000))\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        "print(*[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ground.ROOT)
     return int(ran.stdout)
 
 
-def drain_seconds(client: "redis.Redis[bytes]", count: int, *, is_batch: bool) -> float:
-    """How long the worker takes for so many, from when it may begin."""
-    client.sadd("paused", "default")
-    if is_batch:
-        with sidekiq.Batch().jobs():
-            no_op.perform_bulk([number, "x"] for number in range(count))
-    else:
+def batch_bytes(client: "redis.Redis[bytes]") -> int:
+    """What Redis holds for the newest batch, beside its jobs."""
+    bid = client.zrange("sidekiq_py:batches", -1, -1)[0].decode()
+    return sum(client.memory_usage(key, samples=0) for key in client.scan_iter(f"sidekiq_py:batch:{bid}*"))
+
+
+def push_many(count: int) -> Callable[[], None]:
+    """Pushes so many by one call."""
+
+    def push() -> None:
         no_op.perform_bulk([number, "x"] for number in range(count))
-    time.sleep(1)
-    began = time.perf_counter()
-    client.srem("paused", "default")
-    while client.llen("queue:default"):
-        time.sleep(0.002)
-    return time.perf_counter() - began
+
+    return push
+
+
+def push_singly(count: int) -> Callable[[], None]:
+    """Pushes so many one by one."""
+
+    def push() -> None:
+        for number in range(count):
+            no_op.perform_async(number, "x")
+
+    return push
+
+
+def push_rows(client: "redis.Redis[bytes]", url: str, pushed: int, rounds: int) -> list[tuple[str, str]]:
+    """Of the table: what concerns pushes."""
+    rows: list[tuple[str, str]] = []
+    for what, push, times in (
+        (f"perform_bulk of {pushed:,} in a batch: times the cost", push_many(pushed), rounds),
+        ("perform_async in a batch: times the cost", push_singly(SINGLE), 3 * rounds),
+    ):
+        outside, inside = [], []
+        for _ in range(times):
+            outside.append(push_cost(client, push, is_batch=False))
+            inside.append(push_cost(client, push, is_batch=True))
+        rows.append((what, ratios(inside, outside)))
+    push_cost(client, push_many(pushed), is_batch=True)
+    rows.append(("… Redis's memory of such a batch, per job", f"{batch_bytes(client) / pushed:.3f} bytes"))
+    client.flushall()
+    few, many = peak_kb(url, 100_000), peak_kb(url, pushed)
+    rows.append((f"… Python's memory for {pushed:,} against 100,000", f"{many / few:.2f} x {few / 1024:.0f} MB"))
+    client.flushall()
+    return rows
+
+
+def drain_rows(client: "redis.Redis[bytes]", url: str, drained: int, rounds: int) -> list[tuple[str, str]]:
+    """Of the table: what concerns drains."""
+    outside, inside = [], []
+    with ground.python_worker(url, "-c", "10", "--no-job-log") as worker:
+        drain_cost(client, worker.pid, drained, is_batch=True)
+        for _ in range(rounds):
+            outside.append(drain_cost(client, worker.pid, drained, is_batch=False))
+            inside.append(drain_cost(client, worker.pid, drained, is_batch=True))
+    plain = ground.median([drained / one.wall for one in outside])
+    used = [ground.median([1e6 * one.cpu / drained for one in costs]) for costs in (inside, outside)]
+    return [
+        (f"drain {drained:,} no-op jobs of a batch: share of the rate", ratios(inside, outside, is_rate=True)),
+        (
+            "… the plain drain; CPU of both a job, in a batch and plain",
+            f"{plain:,.0f}/s; {used[0]:.1f} and {used[1]:.1f} µs",
+        ),
+        ("… Redis's memory of a batch that has succeeded, per job", f"{batch_bytes(client) / drained:.3f} bytes"),
+    ]
 
 
 def run(pushed: int = PUSHED, drained: int = DRAINED, rounds: int = ROUNDS) -> list[tuple[str, str]]:
     """The rows of the table."""
-    rows: list[tuple[str, str]] = []
     with ground.redis_server() as url, redis.Redis.from_url(url) as client:
         sidekiq.configure(redis_url=url, sidekiq_version="7")
-        ratios = []
-        for _ in range(rounds):
-            plain = bulk_seconds(client, pushed, is_batch=False)
-            ratios.append(bulk_seconds(client, pushed, is_batch=True) / plain)
-        rows.append(
-            (f"perform_bulk of {pushed:,} in a batch against outside", f"{ground.median(ratios):.2f} x the time")
-        )
-        used = [client.memory_usage(key) for key in client.scan_iter("sidekiq_py:batch*")]
-        rows.append(("… Redis's memory of that batch, per job", f"{sum(used) / pushed:.2f} bytes"))
-        client.flushall()
-        few, many = peak_kb(url, 100_000), peak_kb(url, pushed)
-        rows.append((f"… Python's memory for {pushed:,} against 100,000", f"{many / few:.2f} x {few / 1024:.0f} MB"))
-        client.flushall()
-        singles = [single_seconds(is_batch=True) / single_seconds(is_batch=False) for _ in range(5 * rounds)]
-        rows.append(("perform_async in a batch against outside", f"{ground.median(singles):.2f} x the time"))
-        client.flushall()
-        with ground.python_worker(url, "-c", "10", "--no-job-log"):
-            drain_seconds(client, drained, is_batch=True)
-            plains, members = [], []
-            for _ in range(rounds):
-                plains.append(drained / drain_seconds(client, drained, is_batch=False))
-                members.append(drained / drain_seconds(client, drained, is_batch=True))
-        share = ground.median([member / plain for member, plain in zip(members, plains, strict=True)])
-        rows.append(
-            (f"drain {drained:,} no-op jobs of a batch", f"{share:.2f} of the plain {ground.median(plains):,.0f}/s")
-        )
-        bid = client.zrange("sidekiq_py:batches", -1, -1)[0].decode()
-        used = [client.memory_usage(key) for key in client.scan_iter(f"sidekiq_py:batch:{bid}*")]
-        rows.append(("… Redis's memory of a batch that has succeeded", f"{sum(used) / drained:.2f} bytes a job"))
+        rows = [*push_rows(client, url, pushed, rounds), *drain_rows(client, url, drained, rounds)]
     Client(url).close()
     return rows
 

@@ -16,6 +16,7 @@ from tests.support.worker_process import REPOSITORY
 
 @pytest.mark.kill
 @pytest.mark.ruby
+@pytest.mark.timeout(300)
 def test_a_small_round_with_ruby_and_an_older_release_loses_nothing(report: Callable[[object], None]) -> None:
     """A worker of either release of ours is killed, and the others run what it had."""
     for series in SERIES:

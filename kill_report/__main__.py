@@ -48,7 +48,7 @@ def play(campaign: Campaign, seed: int, scale: float, keep: Path | None = None) 
             one.repeats = verdict.repeats
             one.unended_in_dead = verdict.unended_in_dead
             for pid, seconds in verdict.recovery_seconds.items():
-                one.recovery_ms.setdefault(stage.kinds.get(pid, "others"), []).append(round(1000 * seconds))
+                one.recovery_ms.setdefault(stage.kinds[pid], []).append(round(1000 * seconds))
             wrong = {"lost": verdict.lost, "two runs at a time": verdict.together}
             problems = [f"{what}: {numbers[:20]}" for what, numbers in wrong.items() if numbers] + stage.wrong
             if one.repeats[UNEXPLAINED]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kill_report.campaigns import CAMPAIGNS
+from kill_report.campaigns.named_steps import STEPS
 from kill_report.record import Round
 
 GOAL_JOBS = 1_000_000
@@ -21,8 +22,9 @@ _PAGE = """# Reliability
 {headline}
 
 Written by `make kill-report` from {rounds:,} rounds on {dates}: commit `{commits}`, Python {pythons},
-{servers}, on {cores} cores. The machine was shared (load averages of {loads} at the ends of the rounds), so the times
-to recovery are those of a machine that is short of CPU.
+{servers}, on {cores} cores. The machine was shared
+(load averages of {loads} at the ends of the rounds), so the times to recovery are those of a machine that is short of
+CPU.
 
 | | |
 |---|---|
@@ -211,7 +213,7 @@ def _steps(steps: Mapping[str, int]) -> str:
     if not steps:
         return "No worker was killed at a named step yet."
     found = ", ".join(f"{name} ({count})" for name, count in sorted(steps.items()))
-    return f"Steps of a job's way at which workers were killed, {len(steps)} in all: {found}."
+    return f"Steps of a job's way at which workers were killed, {len(steps)} of {len(STEPS)}: {found}."
 
 
 def _recovery(rounds: Sequence[Round]) -> str:

@@ -7,12 +7,25 @@ Pure code takes `now` as an argument; only long-lived parts and the client ask h
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
+
+_DAY_SECONDS = 24 * 3600
 
 
 def now_seconds() -> float:
     """Seconds since the epoch, as Ruby's `Time.now.to_f`."""
     return time.time()
+
+
+def utc_day(now: float) -> str:
+    """The UTC date of an epoch time, as in the names of the daily counters."""
+    return _day(int(now // _DAY_SECONDS))
+
+
+@lru_cache(maxsize=2)
+def _day(number: int) -> str:
+    """Of the day that is so many days after 1970-01-01."""
+    return time.strftime("%Y-%m-%d", time.gmtime(number * _DAY_SECONDS))
 
 
 # Asked several times a job: a function around it would cost more than the question.

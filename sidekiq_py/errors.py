@@ -26,6 +26,8 @@ Every error of the project.
     ├── SoftTimeLimitError                  raised inside a job that ran past its `timeout`
     ├── HardTimeLimitError                  what became of a job whose process was killed at its `hard_timeout`
     ├── TerminatedError                     what became of a job that somebody has ended while it ran
+    ├── PoisonPillError                     what became of a job whose process died again and again
+    ├── LateDeathError                      what a job has failed by in a process that died before it could say so
     └── JobFailed                           raised by a job whose input is bad: it dies at once, with no retry
 
 Signals that steer a run are not errors: `Shutdown` is a `BaseException`, so that a job's `except Exception` lets it
@@ -261,6 +263,35 @@ class TerminatedError(SidekiqError):
 
     def __reduce__(self) -> tuple[type["TerminatedError"], tuple[int]]:
         return type(self), (self.signal_number,)
+
+
+class PoisonPillError(SidekiqError):
+    """A job's process died once while it was in flight, and three times more while it ran as a suspect."""
+
+    def __init__(
+        self,
+        message: str = "the process died 3 times while this job ran as a suspect, after a first death that made it "
+        "one, so it started 4 times; it was put into the dead set. Look at memory, native libraries and time limits "
+        "before it is retried",
+    ) -> None:
+        super().__init__(message)
+
+
+class LateDeathError(SidekiqError):
+    """
+    A job has failed for good in a process that was killed before it had called the death handlers.
+
+    Args:
+        message: Of what it failed by.
+        error_class: The name of that.
+    """
+
+    def __init__(self, message: str, error_class: str) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+
+    def __reduce__(self) -> tuple[type["LateDeathError"], tuple[str, str]]:
+        return type(self), (str(self), self.error_class)
 
 
 class WrongModeError(SidekiqError, RuntimeError):

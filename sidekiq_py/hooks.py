@@ -33,7 +33,7 @@ class Hooks:
     def __init__(self) -> None:
         self._events: dict[str, list[EventHandler]] = {name: [] for name in EVENTS}
         self._errors: list[ErrorHandler] = []
-        self._deaths: list[DeathHandler] = []
+        self._deaths: list[tuple[DeathHandler, type[BaseException]]] = []
 
     def on(self, event: str) -> Callable[[F], F]:
         """A decorator that calls the function at *event*, without arguments."""
@@ -51,10 +51,25 @@ class Hooks:
         self._errors.append(handler)
         return handler
 
-    def on_death(self, handler: F) -> F:
-        """Call `handler(payload, exception)` when a job will not be tried again."""
-        self._deaths.append(handler)
+    def on_death(self, handler: F, of: type[BaseException] = BaseException) -> F:
+        """
+        Call `handler(payload, exception)` when a job will not be tried again: at least once, also where the process is
+        killed that would have called it. Another one then hands it `PoisonPillError` or `LateDeathError`.
+
+        Args:
+            of: Only for jobs that have failed by this.
+        """
+        self._deaths.append((handler, of))
         return handler
+
+    @property
+    def has_death_handlers(self) -> bool:
+        """There is one, be it for some errors alone."""
+        return bool(self._deaths)
+
+    def minds_death(self, error: BaseException) -> bool:
+        """A death handler is called for a job that has failed by *error*."""
+        return any(isinstance(error, of) for _, of in self._deaths)
 
     def clear(self) -> None:
         """Forget all handlers."""
@@ -107,8 +122,10 @@ class Hooks:
                 _log.exception("!!! ERROR HANDLER THREW AN ERROR !!!")
 
     def announce_death(self, payload: dict[str, Any], error: BaseException) -> None:
-        """Call every death handler; an error in one is reported and the next is called."""
-        for handler in self._deaths:
+        """Call every death handler that minds *error*; an error in one is reported and the next is called."""
+        for handler, of in self._deaths:
+            if not isinstance(error, of):
+                continue
             try:
                 handler(payload, error)
             except BaseException as failure:  # noqa: BLE001 — as above

@@ -107,14 +107,15 @@ class LoadedExtensions:
             except Exception as error:  # noqa: BLE001 — another package's mistake must not stop a worker
                 _log.error("the extension %s (%s) cannot be used: %s", point.name, point.value, error)
 
-    def wants_pushes(self, follows: "Payload | None" = None) -> bool:
+    def wants_pushes(self, options: "Mapping[str, Any] | None" = None, follows: "Payload | None" = None) -> bool:
         """
         Whether a push is to go through `push`.
 
         Args:
+            options: Of the declared job; None where they are not known.
             follows: The payload of the job whose end makes it, if one does.
         """
-        return bool(self._pushers) and any(_wants(extension, follows) for extension in self._pushers)
+        return bool(self._pushers) and any(_wants(extension, options, follows) for extension in self._pushers)
 
     def deferred(self) -> "list[AbstractContextManager[Any]]":
         """What to enter around a push that waits for a commit, once it is made."""
@@ -129,7 +130,7 @@ class LoadedExtensions:
             Exception: What a hook raises; nothing is pushed.
         """
         for extension in self._pushers:
-            if _wants(extension, jobs.follows):
+            if _wants(extension, jobs.options, jobs.follows):
                 extension.push(jobs)
         return jobs
 
@@ -137,10 +138,18 @@ class LoadedExtensions:
         """What an extension raises for the error of its verb, or None."""
         return next((found for one in self._all if (found := one.explain(refusal)) is not None), None)
 
-    def may_hold_up(self, payload: "Payload") -> bool:
-        """Whether `admission` may decide anything; also where that cannot be told, which it then says."""
+    def may_hold_up(self, payload: "Payload", minding: "Sequence[Extension]") -> bool:
+        """
+        Whether `admission` may decide anything; also where that cannot be told, which it then says.
+
+        Args:
+            minding: Those that mind the job.
+        """
         try:
-            return any(extension.may_hold_up(payload) for extension in self._minding(payload))
+            for extension in minding:  # noqa: SIM110 — a generator costs more than the question, and every member asks
+                if extension.may_hold_up(payload):
+                    return True
+            return False
         except Exception:  # noqa: BLE001 — as above
             return True
 
@@ -151,7 +160,7 @@ class LoadedExtensions:
         Raises:
             ExtensionError: A hook has raised.
         """
-        for extension in self._minding(job.payload):
+        for extension in self.minding(job.payload):
             try:
                 decision = extension.admit(job)
             except Exception as error:
@@ -164,14 +173,18 @@ class LoadedExtensions:
         """What wraps the run of a job, outermost first."""
         if not self.minded_runs and self._keys_around.isdisjoint(payload):
             return []
-        found = [extension.around() for extension in self._minding(payload)]
+        found = [extension.around() for extension in self.minding(payload)]
         return [middleware for middleware in found if middleware is not None]
 
-    def end_of_success(self, payload: "Payload") -> "Tally | None":
-        """What a success writes, where one extension alone minds it and its payload tells; else `end_effects` does."""
+    def end_of_success(self, payload: "Payload", minding: "Sequence[Extension]") -> "Tally | None":
+        """
+        What a success writes, where one extension alone minds it and its payload tells; else `end_effects` does.
+
+        Args:
+            minding: Those that the payload's keys belong to.
+        """
         if self.minded_runs:
             return None
-        minding = self._minding(payload)
         try:
             return minding[0].end_of_success(payload) if len(minding) == 1 else None
         except Exception:  # noqa: BLE001 — `end_effects` will say what is wrong
@@ -186,7 +199,7 @@ class LoadedExtensions:
         """
         effects: list[Effect] = []
         try:
-            for extension in reversed(self._minding(end.payload)):
+            for extension in reversed(self.minding(end.payload)):
                 try:
                     effects += extension.end(end)
                 except Exception as error:
@@ -202,7 +215,7 @@ class LoadedExtensions:
         Raises:
             ExtensionError: A hook has raised.
         """
-        for extension in self._minding(end.payload):
+        for extension in self.minding(end.payload):
             if effects and extension.has_followed:
                 try:
                     effects = extension.followed(end, effects)
@@ -212,8 +225,26 @@ class LoadedExtensions:
 
     def pretend(self, end: "JobEnd") -> None:
         """A job that one of them minds has run in a testing mode."""
-        for extension in reversed(self._minding(end.payload)):
+        for extension in reversed(self.minding(end.payload)):
             extension.pretend(end)
+
+    def minding(self, payload: "Payload") -> "Sequence[Extension]":
+        """In the order of phases, those that own a key of the payload or mind this run."""
+        # Asked once for each job, of which most bear none and nearly all others one.
+        alone: tuple[Extension, ...] = ()
+        for key in self._alone:
+            if key in payload:
+                if alone:
+                    break
+                alone = self._alone[key]
+        else:
+            if not self.minded_runs or id(payload) not in self.minded_runs:
+                return alone
+        found = [key for key in self._by_key if key in payload]
+        owners = {self._by_key[key] for key in found}
+        if id(payload) in self.minded_runs:
+            owners.add(self.minded_runs[id(payload)][1])
+        return [extension for extension in self._all if extension in owners]
 
     def minds(self, payload: "Payload") -> bool:
         """Whether a job bears a key of one of them, or one of them minds this run."""
@@ -274,17 +305,6 @@ class LoadedExtensions:
         self.load_installed()
         return next((names(extension)[name] for extension in self._all if name in names(extension)), None)
 
-    def _minding(self, payload: "Payload") -> "Sequence[Extension]":
-        """In the order of phases, those that own a key of the payload."""
-        found = [key for key in self._by_key if key in payload]
-        if len(found) == 1 and not self.minded_runs:
-            # As a rule; asked three times a job.
-            return self._alone[found[0]]
-        owners = {self._by_key[key] for key in found}
-        if id(payload) in self.minded_runs:
-            owners.add(self.minded_runs[id(payload)][1])
-        return [extension for extension in self._all if extension in owners]
-
     def _arrange(self, extensions: "list[Extension]") -> None:
         self._all = tuple(sorted(extensions, key=lambda one: one.turn))
         self._pushers = tuple(one for one in self._all if one.has_push)
@@ -294,8 +314,9 @@ class LoadedExtensions:
         self.keys = frozenset(self._by_key)
 
 
-def _wants(extension: "Extension", follows: "Payload | None") -> bool:
-    if extension.wants_pushes():
+def _wants(extension: "Extension", options: "Mapping[str, Any] | None", follows: "Payload | None") -> bool:
+    concerns = options is None or not extension.push_options or not options.keys().isdisjoint(extension.push_options)
+    if concerns and extension.wants_pushes():
         return True
     if follows is None or extension.payload_keys.keys().isdisjoint(follows):
         return False

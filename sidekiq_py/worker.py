@@ -12,7 +12,6 @@ from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.main_thread import run_worker
 from sidekiq_py.engine.notices import Notices
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.ownership.recovery import PoisonPillError
 from sidekiq_py.engine.prefork.child import run_child
 from sidekiq_py.engine.prefork.child_process import rss_kb_of
 from sidekiq_py.engine.prefork.memory import settle_memory
@@ -20,6 +19,7 @@ from sidekiq_py.engine.prefork.pipes import Message, Parent
 from sidekiq_py.engine.prefork.scaling import Load, ScalingPolicy
 from sidekiq_py.engine.prefork.sidecar import ALL, CHILDREN, PARENT, Role
 from sidekiq_py.engine.prefork.supervisor import Supervisor
+from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.program import hooks, server_middleware, settings
 from sidekiq_py.registry import Registry, registry

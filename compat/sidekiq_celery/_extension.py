@@ -7,7 +7,6 @@ Tasks themselves are declared jobs (`_run.definition`), which decide about their
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from importlib.resources import files
 from typing import Any, ClassVar
 
 from sidekiq_py.extension import Extension
@@ -41,7 +40,9 @@ class CeleryExtension(Extension):
 
     def ruby_code(self) -> str:
         """What `sidekiq-celery ruby-steps` prints."""
-        return files("sidekiq_celery").joinpath("ruby", "sidekiq_celery_steps.rb").read_text("utf-8")
+        from sidekiq_celery._workflow.ruby_steps import ruby_file  # as below
+
+        return ruby_file()
 
 
 def _signature(definition: Any, *args: Any, immutable: bool) -> Any:

@@ -142,6 +142,7 @@ def machines(stage: Stage) -> set[int]:
             at = stage.draw.randrange(len(guests))
             guest = guests[at]
             stage.troubles.deaths[guest.generation] = time.monotonic()
+            stage.kinds[guest.generation] = "worker on one of two machines"
             os.kill(guest.inner_pid(), 9)
             guest.wait()
             stage.faults["SIGKILL: worker on one of two machines"] += 1

@@ -10,14 +10,17 @@ from sidekiq_py.client import sync_client
 from sidekiq_py.clock import Wakeable, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.ownership.identity import new_identity
+from sidekiq_py.engine.ownership.owed_deaths import OwedDeaths
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.hooks import Hooks
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import recover as left_behind
 from sidekiq_py.redis_access.reads import in_flight_counts
+from sidekiq_py.wire.dialect import Dialect
 
 
 @click.command()
@@ -44,12 +47,14 @@ def recover(everything: bool, as_json: bool) -> None:
     pool = Pool(settings)
     link = pool.new_link()
     detection = sync_client.current().detection
-    recovery = Recovery(
-        config,
-        link,
-        Ownership(new_identity(), (), config.lease_seconds),
-        dialect=lambda: detection.dialect(now_seconds()),
-    )
+    ownership = Ownership(new_identity(), (), config.lease_seconds)
+
+    def dialect() -> Dialect:
+        return detection.dialect(now_seconds())
+
+    # It knows no program, so the next worker with death handlers calls them.
+    owed = OwedDeaths(pool, ownership, Hooks(), dialect, must_keep=True)
+    recovery = Recovery(config, link, ownership, dialect=dialect, owed=owed)
     _enter_lost_owners(link, with_lease=everything)
     if everything:
         moved = recovery.declare_dead(*left_behind.owners(link))

@@ -151,7 +151,7 @@ class AsyncClient:
         ready = outgoing.prepare(order, dialect=dialect, chain=self.middleware)
         if ready is None:
             return None
-        if program.extensions.wants_pushes():
+        if program.extensions.wants_pushes(outgoing.options_of(order.definition)):
             stopped = await self._push_extended(
                 [push_batch_of(ready)], order.fields["class"], order.definition, dialect
             )
@@ -174,7 +174,7 @@ class AsyncClient:
     async def _push_slices(self, order: bulk.BulkOrder, dialect: Dialect, fit: bulk.Fit | None = None) -> Jids:
         jids: Jids = []
         for one in bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit):
-            if program.extensions.wants_pushes():
+            if program.extensions.wants_pushes(outgoing.options_of(order.definition)):
                 stopped = await self._push_extended(one.push_batches, order.fields["class"], order.definition, dialect)
                 jids += [None if jid in stopped else jid for jid in one.jids]
                 continue

@@ -18,7 +18,7 @@ _log = logging.getLogger("sidekiq")
 
 LOOK_AGAIN_SECONDS = 60.0
 # After a look that failed, or found nobody: the Ruby side may just be starting. Four times as long after each further
-# look that finds nobody: it reads all processes, and without Ruby all look. That was 40 HGET a second for 20 of them.
+# look that finds nobody: it reads all processes, and without Ruby all clients look.
 _LOOK_SOON_SECONDS = 5.0
 
 
@@ -97,6 +97,10 @@ class Detection:
                 # The push that follows will say what is wrong, unless this user may push and not ask.
                 pass
         return self.last
+
+    def look_by(self, look: Callable[[], list[bytes]]) -> None:
+        """Fetch the infos by this from now on, unless the release is pinned."""
+        self._look = look
 
     def postpone(self, now: float) -> None:
         """No look for a few seconds."""

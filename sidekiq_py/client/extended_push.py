@@ -47,16 +47,18 @@ def is_left_to_others(pushed: PushSlice) -> bool:
     return pushed.is_empty or (program.interceptor is not None and program.interceptor(pushed.outgoing))
 
 
-def send(pool: Pool, pushed: PushSlice) -> None:
+def send(pool: Pool, pushed: PushSlice, lost: ReplyLostError | None = None) -> None:
     """
     Push, in one script with what the extensions write.
+
+    Args:
+        lost: The reply to a first try was; this one can be told from it (`once`).
 
     Raises:
         RedisError: It was not enqueued; with `PushOutcomeUnknownError` nobody knows.
         Exception: What an extension raises where its own command was refused; nothing was pushed.
     """
     effects = effects_of(pushed)
-    lost: ReplyLostError | None = None
 
     def write(link: Link) -> None:
         nonlocal lost
@@ -133,13 +135,7 @@ class Slices:
         except ReplyLostError as error:
             if pushed.once is None:
                 raise PushOutcomeUnknownError(pushed.jids, error) from error
-            try:
-                send(self._pool, pushed)
-            except RedisError as second:
-                if not second.is_about_server:
-                    raise
-                # Of the first try nobody knows any more now than before.
-                raise PushOutcomeUnknownError(pushed.jids, error) from second
+            send(self._pool, pushed, lost=error)
         else:
             _tell_pushed(pushed)
 

@@ -110,7 +110,7 @@ class Client:
         now = time()
         detection = self.detection
         dialect = detection.last if detection.valid_from <= now < detection.valid_until else detection.dialect(now)
-        if self.middleware or not program.is_plain or program.extensions.wants_pushes():
+        if self.middleware or not program.is_plain or program.extensions.wants_pushes(definition.options):
             return self.push_call(definition, args)
         push_template = definition.push_template
         if (
@@ -207,7 +207,7 @@ class Client:
         from sidekiq_py.client import bulk
 
         made = bulk.slices(order, dialect=dialect, chain=self.middleware, fit=fit)
-        if program.extensions.wants_pushes():
+        if program.extensions.wants_pushes(outgoing.options_of(order.definition)):
             return self._push_extended_slices(order, made, dialect)
         jids: Jids = []
         in_doubt: list[str] = []
@@ -307,11 +307,11 @@ class Client:
         Raises:
             Exception: What a hook raises; nothing is to be pushed.
         """
-        if not program.extensions.wants_pushes(follows):
+        options = outgoing.options_of(definition)
+        if not program.extensions.wants_pushes(options, follows):
             return None
         from sidekiq_py.client import extended_push  # a program without extensions has no use for it
 
-        options = outgoing.options_of(definition)
         dialect = self.detection.dialect(time())
         push_batches = [redis_push.push_batch_of(job) for job in jobs]
         return extended_push.shown_to_extensions(push_batches, class_name, options, self.pool, dialect, follows)

@@ -4,7 +4,7 @@ import threading
 from typing import NamedTuple
 
 from sidekiq_py.demo.record import Record
-from sidekiq_py.redis_access.connection.monitor import Command, watch
+from sidekiq_py.redis_access.connection.monitor import SeenCommand, watch
 from sidekiq_py.redis_access.connection.pool import Pool
 
 # The private server is gone long before.
@@ -80,7 +80,7 @@ class Tape:
         )
 
 
-def _told(position: int, command: Command) -> Told:
+def _told(position: int, command: SeenCommand) -> Told:
     words = [word.decode("utf-8", "backslashreplace") for word in command.words]
     # redis-rb spells the names small.
     name = words[0].upper()

@@ -64,6 +64,13 @@ class Facts:
         rest = ["--namespace", namespace] if namespace else []
         return " ".join(["sidekiq-py", *map(for_shell, [*words, *rest])])
 
+    def redis_cli(self, *words: str, keys: int) -> str:
+        """A command line of `redis-cli`, for bash; the first *keys* words behind its name are keys."""
+        namespace = self._pool.settings.namespace
+        start = f"{namespace}:" if namespace else ""
+        command, named, others = words[0], words[1 : keys + 1], words[keys + 1 :]
+        return " ".join(["redis-cli", command, *(for_shell(start + key) for key in named), *map(for_shell, others)])
+
     @cached_property
     def server(self) -> ServerInfo:
         """Product, version, mode."""

@@ -59,6 +59,7 @@ _FIXED = {
     keys.OWNERS: _Kind("hash", "No Python process can fetch, and none is recovered"),
     keys.DEPARTED: _Kind("hash", "Jobs of Python processes that ended may not come back"),
     keys.SUSPECTS: _Kind("hash", "Jobs of Python processes that died cannot be brought back"),
+    keys.DEATHS: _Kind("hash", "Death handlers are not called where a Python process is killed before it could"),
     keys.LOOKOUT_LEASE: _Kind("string", "Jobs of Python processes that died with their machine may not come back"),
     keys.POLLER_LEASE: _Kind("string", "Python processes cannot agree on who moves due jobs"),
 }

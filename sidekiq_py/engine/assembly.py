@@ -17,6 +17,7 @@ from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.ownership import identity as identities
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
+from sidekiq_py.engine.ownership.owed_deaths import OwedDeaths
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.ownership.reports import OwnershipReports
@@ -47,6 +48,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import Registry
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
@@ -83,6 +85,7 @@ class WorkerParts:
         self.identity = identity = identities.new_identity()
         self.hooks = hooks
         self.pool = pool = Pool(config.redis)
+        client.detection.look_by(lambda: versions.shared_infos(pool))
         self.life = life = LifeCycle()
         self.signals = signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
         self.state = state = WorkState()
@@ -95,12 +98,16 @@ class WorkerParts:
         self.job_logger = JobLogger(context, identity)
         reports = OwnershipReports(self.callbacks, hooks)
         dialect = _dialect(config, client, life)
+        queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
+        self.ownership = ownership = Ownership(identity, queues, config.lease_seconds, on_epoch, reports.warn)
+        owed = OwedDeaths(pool, ownership, hooks, dialect, is_kept=is_reliable)
         self.managers: list[Manager] = []
         self.surroundings = Surroundings(
             config=config,
             registry=registry,
             chain=server_middleware,
             hooks=hooks,
+            owed=owed,
             state=state,
             metrics=metrics,
             context=context,
@@ -119,8 +126,6 @@ class WorkerParts:
             is_stopping=lambda: life.is_quieting,
         )
         self.loop = loop = _loop(self.surroundings, self.managers)
-        queues = list(dict.fromkeys(name for capsule in config.capsules for name in capsule.queue_names))
-        self.ownership = ownership = Ownership(identity, queues, config.lease_seconds, on_epoch, reports.warn)
 
         def fetcher(capsule: CapsuleConfig) -> Fetcher:
             room = loop.room if loop is not None else lambda: None
@@ -193,7 +198,9 @@ class WorkerParts:
             ownership,
             dialect=dialect,
             extensions=extensions,
+            owed=owed,
             on_dead_lettered=reports.dead_lettered,
+            on_owed_death=reports.owed_death,
             on_recovered=reports.recovered,
         )
         self.housekeeper = Housekeeper(link, ownership, recovery, config.lease_beat_seconds, reports.report)

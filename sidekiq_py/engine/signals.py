@@ -49,6 +49,8 @@ class SignalInbox:
         self._names: deque[str] = deque()
         self._functions: dict[int, Callable[[], None]] = {}
         self._read_by_number: dict[int, str] = {}
+        # Sent to the job that the main thread runs, and still to be passed over here.
+        self._sent_to_job: deque[int] = deque()
         self._read_fd, self._write_fd = wake_pipe(self)
 
     def put(self, name: str) -> None:
@@ -84,6 +86,9 @@ class SignalInbox:
         if name is None:
             # A mark of `put`, or of a handler that has put the name in.
             return
+        if number in self._sent_to_job:
+            self._sent_to_job.remove(number)
+            return
         function = self._functions.get(number)
         if function is not None:
             function()
@@ -99,7 +104,11 @@ class SignalInbox:
         """
         number = getattr(signal, f"SIG{name}")
         self._functions[number] = function
-        signal.signal(number, lambda *_: function())
+
+        def handle(*_: Any) -> None:
+            function()
+
+        _watched[number] = (handle, signal.signal(number, handle))
 
     def watch_beside_jobs(self) -> None:
         """As `watch`, where the main thread runs jobs and another one reads the names. Only in the main thread."""
@@ -125,6 +134,17 @@ class SignalInbox:
         if signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False) != self._write_fd:
             for number, (handler, _) in _watched.items():
                 signal.signal(number, handler)
+            # asyncio has read them.
+            self._sent_to_job.clear()
+
+    def send_to_job(self, number: int) -> None:
+        """Send a signal to the main thread, for the job that runs there and not for this inbox. From another thread."""
+        if number in self._read_by_number and has_handler_of_program(number):
+            # Only then the system tells us of it, too.
+            self._sent_to_job.append(number)
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, number)
 
     def watch(self, more: Sequence[str] = ()) -> None:
         """Take in the signals of the system, and *more*. Only in the main thread."""
@@ -139,6 +159,16 @@ class SignalInbox:
         # A process that was frozen takes a signal in any of its threads, and Python's handlers run in the main thread
         # alone: the byte wakes it.
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+
+
+def is_watched(number: int) -> bool:
+    """A handler of ours heeds this signal."""
+    return number in _watched and signal.getsignal(number) is _watched[number][0]
+
+
+def has_handler_of_program(number: int) -> bool:
+    """The program, or a job, heeds this signal by a function of its own."""
+    return callable(signal.getsignal(number)) and not is_watched(number)
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

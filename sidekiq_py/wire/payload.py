@@ -181,6 +181,14 @@ def dump(payload: Mapping[str, Any], *, dialect: Dialect) -> bytes:
     return dumps(payload, dialect.float_text, "payload")
 
 
+def parse_job_or_empty(raw: bytes) -> dict[str, Any]:
+    """As `parse_job`; empty where the bytes are no usable job."""
+    try:
+        return parse_job(raw)
+    except PayloadError:
+        return {}
+
+
 def parse_job(raw: bytes) -> dict[str, Any]:
     """
     Read a payload as it stands; keys that it lacks are not added. For its arguments use `args_of`.

@@ -147,6 +147,27 @@ def test_a_queue_whose_name_is_no_utf_8_is_looked_at(
     assert r"mail\xff" in [name for found in json.loads(result.stdout)["findings"] for name in found["subjects"]]
 
 
+@pytest.mark.parametrize("namespace", ["", "my app"])
+def test_a_queue_whose_name_is_no_utf_8_is_renamed_by_the_printed_command(
+    redis_url: str, redis_client: redis.Redis, namespace: str
+) -> None:
+    """In bash, as it stands, but for the way to this Redis."""
+    start = namespace.encode() + b":" if namespace else b""
+    for key in ("processes", ruby_process(redis_client)):
+        redis_client.rename(key, start + key.encode())
+    redis_client.lpush(start + b"queue:it's\xff", json.dumps(payload()))
+    redis_client.sadd(start + b"queues", b"it's\xff")
+    pool = Pool(RedisSettings(redis_url, namespace=namespace))
+
+    [advice] = [found.advice for check, found in examine(pool=pool).findings() if check.name == "unworked-queues"]
+    pool.close()
+    commands = advice.rpartition(": ")[2].replace("redis-cli ", f"redis-cli -u {redis_url} ")
+    subprocess.run(["bash", "-c", commands], check=True, capture_output=True)
+
+    assert redis_client.llen(start + b"queue:NAME") == 1
+    assert redis_client.smembers(start + b"queues") == {b"NAME"}
+
+
 def test_a_name_that_is_no_utf_8_is_found_again_by_the_printed_command() -> None:
     """In bash."""
     name = b"it's \\ \xff\xfe".decode(errors="surrogateescape")

@@ -4,8 +4,11 @@ import gc
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -169,3 +172,22 @@ def test_a_redis_out_of_reach_is_told_at_the_start(new_redis_server: Callable[..
     server.start()
     worker.start()
     worker.stop()
+
+
+def test_a_worker_loads_nothing_that_only_some_programs_need(redis_url: str, tmp_path: Path) -> None:
+    """The data API, YAML and time zones come with the first batch, schedule file or zone that wants them."""
+    code = (
+        "import sys, sidekiq_py as sidekiq\n"
+        f"sidekiq.configure(redis_url={redis_url!r}, sidekiq_version='8')\n"
+        "sidekiq.job(name='A')(lambda: None)\n"
+        "worker = sidekiq.embed(concurrency=1)\n"
+        "worker.start()\n"
+        "worker.stop()\n"
+        "print(*sys.modules, sep='\\n')\n"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    loaded = set(ran.stdout.split())
+    assert "sidekiq_py.extensions.batches.audit" in loaded
+    assert not loaded & {"sidekiq_py.api", "yaml", "zoneinfo"}

@@ -11,8 +11,11 @@ from sidekiq_py import program
 from sidekiq_py.api import DeadSet, Queue, RetrySet, ScheduledSet
 from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
+from sidekiq_py.engine.report.job_context import JobContext
+from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
+from sidekiq_py.registry import registry
 from sidekiq_py.testing import fake
 from tests.extension_contract.conftest import BLIND, Tally, TallyClosed, Worker
 from tests.support.waiting import eventually
@@ -112,6 +115,33 @@ class TestPush:
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
 
         assert b"tally" not in redis_client.lindex("queue:default", 0)
+
+    def test_pushes_of_jobs_without_its_options_pass_it_by(self, redis_client, redis_url, tally: Tally, monkeypatch):
+        """One by one, awaited or many at once: they are plain commands, and no script."""
+        import asyncio
+
+        monkeypatch.setattr(Tally, "push_options", ("tallied",))
+        redis_client.config_resetstat()
+
+        client = Client(redis_url, sidekiq_version="7.3.2")
+        client.push({"class": "run", "args": [1]})
+        client.push_bulk({"class": "run", "args": [[2], [3]]})
+        asyncio.run(self._apush(redis_url))
+
+        assert not {"cmdstat_eval", "cmdstat_evalsha"} & redis_client.info("commandstats").keys()
+        assert (tally.pushed, redis_client.llen("queue:default")) == (0, 6)
+
+    def test_pushes_of_jobs_with_one_of_its_options_do_not(self, redis_client, redis_url, tally: Tally, monkeypatch):
+        """The declared job says so."""
+        monkeypatch.setattr(Tally, "push_options", ("tallied",))
+        declared = sidekiq.job(name="Tallied", custom={"tallied": True})(lambda number: None)
+
+        try:
+            Client(redis_url, sidekiq_version="7.3.2").push({"class": declared, "args": [1]})
+        finally:
+            registry.remove("Tallied")
+
+        assert tally.pushed == 1
 
 
 class TestEnd:
@@ -394,3 +424,21 @@ def _served(redis_client: redis.Redis) -> set[str]:
         info = json.loads(redis_client.hget(identity, "info") or "{}")  # type: ignore[arg-type]
         names |= set(info.get("queues", []))
     return names
+
+
+class TestTrouble:
+    @pytest.mark.parametrize(("faults", "kind"), [((), "retry"), (("after_failure",), "dead")])
+    def test_a_job_beside_which_something_went_wrong_has_an_end(
+        self, redis_client, redis_url, tally: Tally, worker: Worker, monkeypatch, faults, kind
+    ):
+        """It never got as far as its run; where even its failure cannot be written, its bytes are in `dead`."""
+        monkeypatch.setattr(JobContext, "enter", lambda *args: 1 / 0)
+        for name in faults:
+            monkeypatch.setattr(Surroundings, name, lambda *args: 1 / 0)
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+
+        eventually(lambda: redis_client.zcard(kind) == 1)
+        [end] = tally.ends
+        assert (end.kind, end.payload["args"], type(end.error)) == (kind, [1], ZeroDivisionError)
+        assert counts(redis_client) == {"pushed": 1, kind: 1}

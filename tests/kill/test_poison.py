@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.kill.conftest import Fleet
+from tests.kill.test_named_steps import until_dead
 from tests.support.ledger import DIED, STARTED, job_text, number_of, push_jobs
 from tests.support.waiting import eventually
 
@@ -61,25 +62,63 @@ def test_several_culprits_find_no_innocent_to_take_along(fleet: Fleet, report: C
     """
     Each dies for itself.
 
-    The process that buries one may be killed by the next before it has called the death handlers; nobody calls them
-    then.
+    The process that buries one may be killed by the next before it has called the death handlers; another one does, and
+    calls them twice where it was killed just after.
     """
     jobs = 120
-    culprits = {10, 50, 90}
+    # Each costs four starts of a worker, which take seconds where the machine is busy.
+    culprits = {10, 90}
     texts = [job_text(n, "poison") if n in culprits else job_text(n, args=[0.02]) for n in range(jobs)]
     push_jobs(fleet.client, texts)
 
     deaths = work_until_done(fleet, 16, concurrency=5)
 
     eventually(lambda: fleet.client.zcard("dead") == len(culprits))
+    eventually(lambda: fleet.ledger.numbers(DIED).keys() == culprits, 30)
     dead = {number_of(raw) for raw in fleet.client.zrange("dead", 0, -1)}
     books = fleet.books(jobs)
     announced = fleet.ledger.numbers(DIED)
-    report(f"{books}; deaths={deaths} dead={sorted(dead)} announced={sorted(announced)}")
-    assert dead == culprits
-    assert announced.keys() <= culprits
-    assert set(announced.values()) <= {1}
+    report(f"{books}; deaths={deaths} dead={sorted(dead)} announced={announced}")
+    assert dead == announced.keys() == culprits
+    assert max(announced.values()) <= 2
+    eventually(lambda: not fleet.client.exists("sidekiq_py:deaths"))
     assert (books.lost, books.doubled) == ((), ())
+
+
+@pytest.mark.parametrize(("fault", "calls"), [("before", 1), ("after", 2)])
+def test_a_death_is_announced_though_the_process_that_buried_the_job_is_killed(
+    fleet: Fleet, fault: str, calls: int
+) -> None:
+    """By another one that has death handlers: at least once, and twice where the first had just called them."""
+    push_jobs(fleet.client, [job_text(0, "poison", [0.0])])
+    for _ in range(4):
+        worker = fleet.start(wait=False)
+        eventually(lambda worker=worker: not worker.is_running, 30)
+        fleet.deaths[worker.pid] = time.monotonic()
+
+    until_dead(fleet, fleet.start(wait=False, fault=f"{fault} a death is announced"))
+    assert (fleet.client.zcard("dead"), fleet.ledger.count(DIED)) == (1, calls - 1)
+    fleet.start(wait=False)
+
+    eventually(lambda: fleet.ledger.numbers(DIED) == {0: calls}, 30)
+    eventually(lambda: not fleet.client.exists("sidekiq_py:deaths"))
+
+
+@pytest.mark.parametrize("retry", [False, 0])
+@pytest.mark.parametrize(("fault", "calls"), [("before", 1), ("after", 2)])
+def test_the_death_of_a_job_without_tries_left_is_announced_though_its_process_is_killed(
+    fleet: Fleet, fault: str, calls: int, retry: bool | int
+) -> None:
+    """Whether it went to `dead` or left nothing; the job itself does not run again."""
+    push_jobs(fleet.client, [job_text(0, "boom", retry=retry)])
+
+    until_dead(fleet, fleet.start(wait=False, fault=f"{fault} a death is announced"))
+    assert fleet.client.zcard("dead") == (retry is not False)
+    fleet.start(wait=False)
+
+    eventually(lambda: fleet.ledger.numbers(DIED) == {0: calls}, 30)
+    eventually(lambda: not fleet.client.exists("sidekiq_py:deaths"))
+    assert fleet.ledger.count(STARTED) == 1
 
 
 def test_a_job_that_only_failed_to_be_lucky_is_not_remembered(fleet: Fleet, report: Callable[[object], None]) -> None:

@@ -16,7 +16,8 @@ from tests.support.missing_tools import skip_or_fail
 BESIDE_RUBY = ("failovers", "mixed-fleets")
 SCALE = 0.05
 
-pytestmark = pytest.mark.kill
+# Each starts processes one after the other, which a busy machine makes wait.
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("name", [name for name in CAMPAIGNS if name not in BESIDE_RUBY])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from sidekiq_py.redis_access.connection.monitor import Command, parse, watch
+from sidekiq_py.redis_access.connection.monitor import SeenCommand, parse, watch
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.support.redis_server import RedisServer
@@ -17,9 +17,9 @@ PAYLOAD = '{"class":"A","args":["\\"é\\n",1]}'.encode()
 
 
 @pytest.fixture
-def seen(redis_url: str, redis_client: redis.Redis) -> Iterator[list[Command]]:
+def seen(redis_url: str, redis_client: redis.Redis) -> Iterator[list[SeenCommand]]:
     """Fills while the test runs."""
-    commands: list[Command] = []
+    commands: list[SeenCommand] = []
     seen_commands = watch(Pool(RedisSettings(redis_url)).new_link(timeout_seconds=60))
 
     def look_on() -> None:
@@ -33,12 +33,12 @@ def seen(redis_url: str, redis_client: redis.Redis) -> Iterator[list[Command]]:
     thread.join()
 
 
-def words_of(commands: list[Command], name: bytes) -> tuple[bytes, ...]:
+def words_of(commands: list[SeenCommand], name: bytes) -> tuple[bytes, ...]:
     """The words of the first command called *name*."""
     return next((command.words for command in commands if command.words[0] == name), ())
 
 
-def test_a_command_has_its_time_its_sender_and_its_words(seen: list[Command], redis_client: redis.Redis) -> None:
+def test_a_command_has_its_time_its_sender_and_its_words(seen: list[SeenCommand], redis_client: redis.Redis) -> None:
     """As the server took it."""
     [now, _] = redis_client.time()
 
@@ -50,7 +50,7 @@ def test_a_command_has_its_time_its_sender_and_its_words(seen: list[Command], re
     assert abs(command.at_seconds - now) < 5
 
 
-def test_every_byte_survives(seen: list[Command], redis_server: RedisServer, redis_client: redis.Redis) -> None:
+def test_every_byte_survives(seen: list[SeenCommand], redis_server: RedisServer, redis_client: redis.Redis) -> None:
     """Redis escapes quotes, backslashes and whatever cannot be printed; Valkey 8.1 forgets the first two."""
     is_forgetful = redis_server.program.product == "Valkey" and redis_server.program.numbers < (9,)
     value = EVERY_BYTE if not is_forgetful else EVERY_BYTE.translate(None, b'"\\\a\b\t\n\r')
@@ -60,7 +60,7 @@ def test_every_byte_survives(seen: list[Command], redis_server: RedisServer, red
     assert eventually(lambda: words_of(seen, b"SET")) == (b"SET", b"key", value)
 
 
-def test_a_payload_survives(seen: list[Command], redis_client: redis.Redis) -> None:
+def test_a_payload_survives(seen: list[SeenCommand], redis_client: redis.Redis) -> None:
     """On every server."""
     redis_client.lpush("queue:default", PAYLOAD)
 
@@ -79,7 +79,7 @@ def test_a_line_without_escaped_quotes_is_read() -> None:
     assert parsed.words == (b"LPUSH", b"queue:default", PAYLOAD)
 
 
-def test_commands_from_within_a_script_are_seen(seen: list[Command], redis_client: redis.Redis) -> None:
+def test_commands_from_within_a_script_are_seen(seen: list[SeenCommand], redis_client: redis.Redis) -> None:
     """Their sender is `lua`."""
     redis_client.eval("redis.call('ZADD', KEYS[1], '1', 'member')", 1, "retry")
 

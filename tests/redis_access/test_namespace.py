@@ -99,13 +99,13 @@ def test_scripts_find_the_name_of_a_queue_behind_any_namespace(
 
         [(field, _)] = fetch(link, (queue, 0), batch=2)
         in_flight.fence(link, OWNER, certain=True, now=1.0)
-        recover.move(link, OWNER, [recover.Fate(recover.Entry(field, raw), 0, 1.0)], now=1.0, dead=(10, 10))
+        recover.put_back(link, OWNER, [recover.Fate(recover.Entry(field, raw), 0, 1.0)])
         assert pool.command("SMEMBERS", keys.QUEUES) == [queue.encode()]
         pool.command("UNLINK", keys.QUEUES)
 
         pool.command("LMOVE", keys.queue(queue), keys.inbox(OWNER, queue), "RIGHT", "LEFT")
         [[entry]] = recover.entries(link, OWNER, [queue])
-        recover.move(link, OWNER, [recover.Fate(entry, 0, 1.0)], now=1.0, dead=(10, 10))
+        recover.put_back(link, OWNER, [recover.Fate(entry, 0, 1.0)])
     assert pool.command("SMEMBERS", keys.QUEUES) == [queue.encode()]
     assert pool.command("LRANGE", keys.queue(queue), 0, -1) == [raw]
     assert [key for key in redis_client.keys("*") if not key.startswith(pool.key_prefix.encode())] == []

@@ -167,6 +167,8 @@ FAULTS: dict[str, Callable[[Countdown], None]] = {
     "after settling a success": lambda countdown: after(Settler, "acknowledge", countdown),
     "before settling a failure": lambda countdown: before(Settler, "settle", countdown),
     "after settling a failure": lambda countdown: after(Settler, "settle", countdown),
+    "before a death is announced": lambda countdown: before(Hooks, "announce_death", countdown),
+    "after a death is announced": lambda countdown: after(Hooks, "announce_death", countdown),
     "when a batch is closed": lambda countdown: before(Owner, "close_batch", countdown),
 }
 

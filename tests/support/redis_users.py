@@ -22,6 +22,18 @@ def documented_users() -> dict[str, list[str]]:
     return {name: rules for _, _, name, *rules in words}
 
 
+def rights_on_top(of_whom: str) -> list[str]:
+    """
+    What the page gives on top.
+
+    Args:
+        of_whom: How its item of the list begins.
+    """
+    page = (REPOSITORY / "docs" / "redis.md").read_text()
+    [item] = re.findall(rf"^- {re.escape(of_whom)}.*?(?=^- |^$)", page, re.MULTILINE | re.DOTALL)
+    return [word for rules in re.findall(r"`([~&+][^`]*)`", item) for word in rules.split()]
+
+
 @dataclass(frozen=True, slots=True)
 class Users:
     """
@@ -40,6 +52,10 @@ class Users:
         for name, rules in documented_users().items():
             self.admin.execute_command("ACL", "SETUSER", name, "reset", *rules)
         self.admin.execute_command("ACL", "LOG", "RESET")
+
+    def give(self, name: str, rights: list[str]) -> None:
+        """More rights for a user."""
+        self.admin.execute_command("ACL", "SETUSER", name, *rights)
 
     def url(self, name: str) -> str:
         """Where a user connects."""

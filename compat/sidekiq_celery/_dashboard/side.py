@@ -9,7 +9,6 @@ from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery._dashboard.workers import WorkerWatch
 from sidekiq_celery.app.base import Celery
 from sidekiq_celery.backends.location import is_same_database
-from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py import Client
 from sidekiq_py.errors import ConfigError
@@ -26,7 +25,7 @@ _TAKEN_OVER = (
 )
 _MOST_KEPT = 64
 
-_sides: dict[tuple[str, str, int], "Side"] = {}
+_sides: dict[tuple[str, str, str], "Side"] = {}
 _lock = Lock()
 
 
@@ -56,8 +55,8 @@ def side_of(pool: Any) -> Side:
         ConfigError: It was given as something else than a URL.
     """
     settings = _settings(pool)
-    theirs = _program_s_app(settings)
-    key = settings.url, settings.namespace, id(theirs)
+    theirs = _program_s_settings(settings)
+    key = settings.url, settings.namespace, repr(theirs)
     with _lock:
         found = _sides.get(key)
         if found is None:
@@ -78,19 +77,22 @@ def _settings(pool: Any) -> RedisSettings:
     return ours.settings
 
 
-def _program_s_app(settings: RedisSettings) -> App | None:
-    """The program's own app, if its tasks are in that Redis: it knows where their results are."""
+def _program_s_settings(settings: RedisSettings) -> dict[str, Any]:
+    """Those of the program's own app, if its tasks are in that Redis: it knows where their results are."""
     app = _state.known_app()
     if app is None:
-        return None
+        return {}
     try:
         theirs = redis_settings(app)
     except ImproperlyConfigured:
-        return None
-    return app if is_same_database(theirs, settings) and theirs.namespace == settings.namespace else None
+        return {}
+    if not is_same_database(theirs, settings) or theirs.namespace != settings.namespace:
+        return {}
+    known = {name: app.conf.get(name) for name in _TAKEN_OVER}
+    return {name: value for name, value in known.items() if value}
 
 
-def _app(settings: RedisSettings, theirs: App | None) -> Celery:
+def _app(settings: RedisSettings, theirs: dict[str, Any]) -> Celery:
     app = Celery("dashboard", set_as_current=False, fixups=[])
     prefix = {"global_keyprefix": f"{settings.namespace}:"} if settings.namespace else {}
     app.conf.update(
@@ -99,8 +101,6 @@ def _app(settings: RedisSettings, theirs: App | None) -> Celery:
         broker_transport_options=prefix,
         result_backend_transport_options=prefix,
     )
-    if theirs is not None:
-        known = {name: theirs.conf.get(name) for name in _TAKEN_OVER}
-        app.conf.update({name: value for name, value in known.items() if value})
+    app.conf.update(theirs)
     app.conf.update(accept_content=["json"], result_accept_content=["json"], task_serializer="json")
     return app

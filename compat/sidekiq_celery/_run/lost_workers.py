@@ -13,19 +13,19 @@ from sidekiq_celery._run.definition import JobRun, TaskDefinition
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.exceptions import WorkerLostError
 from sidekiq_py.extension import write
-from sidekiq_py.worker import PoisonPillError, Registry
+from sidekiq_py.worker import Registry
 
 __all__ = ("fail_lost_tasks",)
 
 
 def fail_lost_tasks(registry: Registry) -> Callable[[dict[str, Any], BaseException], None]:
-    """A death handler for the tasks in *registry*."""
+    """A death handler for the tasks in *registry* that have failed by `PoisonPillError`."""
 
     def on_death(payload: dict[str, Any], error: BaseException) -> None:
         definition = registry.find(str(payload.get("class")))
         if definition is not None and definition.resolve is not None:
             definition = definition.resolve(payload)
-        if not isinstance(error, PoisonPillError) or not isinstance(definition, TaskDefinition):
+        if not isinstance(definition, TaskDefinition):
             return
         run = JobRun(definition, payload)
         lost = WorkerLostError(str(error))

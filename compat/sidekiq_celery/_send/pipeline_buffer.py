@@ -141,7 +141,7 @@ def joined(jobs: Iterable[Wanted]) -> list[Command]:
 
 def shown(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = None) -> Sequence[Wanted]:
     """*jobs* as extensions leave them, with what these write; jobs of one task that come together are one slice."""
-    if not program.extensions.wants_pushes(follows):
+    if not program.extensions.wants_pushes(follows=follows):
         return jobs
     client = pushing_client(app)
     found: list[Wanted] = []

@@ -8,12 +8,18 @@ Their payloads bear `celery.report`: where the result goes, and which job goes o
 """
 
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any
 
 from sidekiq_celery._wire.ruby_headers import RUBY_OPTION
 from sidekiq_celery._workflow.signature import Signature
 
-__all__ = ("ruby_signature",)
+__all__ = ("ruby_file", "ruby_signature")
+
+
+def ruby_file() -> str:
+    """What Ruby needs for it."""
+    return files("sidekiq_celery").joinpath("ruby", "sidekiq_celery_steps.rb").read_text("utf-8")
 
 
 def ruby_signature(

@@ -2,7 +2,7 @@
 
 import click
 
-from sidekiq_celery._extension import CeleryExtension
+from sidekiq_celery._workflow.ruby_steps import ruby_file
 
 __all__ = ("ruby_steps",)
 
@@ -17,4 +17,4 @@ def ruby_steps() -> None:
     Without it: sidekiq-celery ruby-steps > sidekiq_celery_steps.rb
                 and require it in the file that `sidekiq -r` loads
     """
-    click.echo(CeleryExtension().ruby_code(), nl=False)
+    click.echo(ruby_file(), nl=False)

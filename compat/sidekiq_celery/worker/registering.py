@@ -15,6 +15,7 @@ from sidekiq_celery._run.unknown_tasks import unknown_tasks
 from sidekiq_celery.app import trace
 from sidekiq_celery.app.task import BaseTask
 from sidekiq_celery.contract import App
+from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.worker import Hooks, Registry
 from sidekiq_py.worker import hooks as program_hooks
 from sidekiq_py.worker import registry as program_registry
@@ -58,7 +59,7 @@ def register_tasks(
     """
     from sidekiq_celery._run.lost_workers import fail_lost_tasks
 
-    hooks.on_death(fail_lost_tasks(registry))
+    hooks.on_death(fail_lost_tasks(registry), of=PoisonPillError)
     failed_tasks = FailedTasks(app)
     definitions: list[TaskDefinition] = []
     orders = WorkerNotices(app, lambda ordered: limit_all(limits, definitions, ordered))

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from signal import SIGUSR1
+from signal import SIGUSR1, valid_signals
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._admission import revokes
@@ -34,7 +34,7 @@ def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None
     """Revoke task by task id (or list of ids)."""
     task_ids = [str(one) for one in maybe_list(task_id) or ()]
     try:
-        number = _signals.signum(signal or _TERM)
+        number = _number_of(signal)
         # A client of ours has written it down already.
         revokes.revoke(state.app, revokes.not_revoked(state.app, task_ids), waits=False)
     except KeyError as error:
@@ -61,8 +61,8 @@ def revoke_by_stamped_headers(
     """Revoke task by header (or list of headers)."""
     stamps: Mapping[str, Any] = headers if isinstance(headers, Mapping) else dict(one.split("=", 1) for one in headers)
     try:
-        number = _signals.signum(signal or _TERM)
-    except (ValueError, KeyError) as error:
+        number = _number_of(signal)
+    except KeyError as error:
         return nok(f"there is no signal {error}")
     revokes.revoke_stamped(state.app, stamps, waits=False)
     if not terminate:
@@ -75,6 +75,13 @@ def revoke_by_stamped_headers(
 def revoked(state: Any, **kwargs: Any) -> list[str]:
     """List of revoked task-ids."""
     return revokes.revoked_ids(state.app)
+
+
+def _number_of(wanted: Any) -> int:
+    number = _signals.signum(wanted or _TERM)
+    if number not in valid_signals():
+        raise KeyError(number)
+    return number
 
 
 def _named(task_ids: Sequence[str]) -> str:

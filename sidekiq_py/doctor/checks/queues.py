@@ -64,7 +64,7 @@ def due_elsewhere(facts: Facts) -> Iterator[Finding]:
             going = counted(number, "scheduled or failed job goes", "scheduled or failed jobs go")
             yield warning(
                 f"{going} to `{name}` when due, and no process works that queue.",
-                _start(name, _marked_keys([name], facts)),
+                _start(facts, name, _marked_keys([name], facts)),
                 [str(name)],
             )
     if not waiting:
@@ -173,7 +173,7 @@ def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
     waiting = counted(queue.size, "job waits", "jobs wait")
     seen = f"{waiting} in `{queue.name}`, and no process works that queue.{leaving}"
     marked = _marked_keys([queue.name], facts)
-    advice = _start(queue.name, marked)
+    advice = _start(facts, queue.name, marked)
     if not marked and is_writable(queue.name):
         advice += f" Or give its jobs to a queue that is worked: {facts.command('queues', 'move', queue.name)} TO"
     return problem(seen, advice, [queue.name])
@@ -194,7 +194,7 @@ def _quoted(marked: list[str]) -> str:
     return listed(f"`{key}`" for key in marked)
 
 
-def _start(name: str, marked: list[str]) -> str:
+def _start(facts: Facts, name: str, marked: list[str]) -> str:
     if marked:
         decided = " ".join(f"--extension-key {key}=run" for key in marked)
         return (
@@ -202,7 +202,13 @@ def _start(name: str, marked: list[str]) -> str:
             f"it is started with {decided} (or =bury: docs/pro_and_gems.md)."
         )
     if not is_writable(name):
+        steps = [
+            facts.redis_cli("RENAMENX", keys.queue(name), keys.queue("NAME"), keys=2),
+            facts.redis_cli("SADD", keys.QUEUES, "NAME", keys=1),
+            facts.redis_cli("SREM", keys.QUEUES, name, keys=1),
+        ]
         return (
-            "No worker can be told a name that is no UTF-8: mend what pushes there, and RENAMENX the list to another."
+            "No worker can be told a name that is no UTF-8. Mend what pushes there, then call the queue NAME, which is "
+            f"to be new, in bash, with redis-cli's options for this Redis: {' && '.join(steps)}"
         )
     return f"Start a worker for it (-q {for_shell(name)}), or give the queue to one that runs."

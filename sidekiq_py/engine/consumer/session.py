@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 from sidekiq_py.client.sync_client import Client
-from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.config import Config
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.consumer.ends import Ends
-from sidekiq_py.engine.fetch.settle import done_commands, settled, utc_day
+from sidekiq_py.engine.fetch.settle import done_commands, settled
 from sidekiq_py.engine.notices import Notices
 from sidekiq_py.engine.ownership.housekeeper import Housekeeper
 from sidekiq_py.engine.ownership.identity import new_identity

@@ -12,11 +12,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.config import CapsuleConfig
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.fetch.fetcher import note_fetched
-from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.pulse import Pulse
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError

@@ -40,7 +40,7 @@ def direct_handoff_of(ended: UnitOfWork, owner: Owner, batch: int, queues: Mappi
     Returns:
         None if the end pushes none, or several, or to another queue.
     """
-    if ended.end is None:
+    if ended.end is None or isinstance(ended.end, settle_script.Tally):
         return None
     vital, counters = ended.end
     at = _only_push(vital)

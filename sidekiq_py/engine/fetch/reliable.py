@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.buffer import Buffer
@@ -28,7 +28,7 @@ from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.flusher import TICK_SECONDS, Alarm, Flusher
 from sidekiq_py.engine.fetch.leader import Leader
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
-from sidekiq_py.engine.fetch.settle import Settler, forget, utc_day
+from sidekiq_py.engine.fetch.settle import Settler, forget
 from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.fetch.trouble import Trouble
 from sidekiq_py.engine.fetch.waiters import Waiters
@@ -38,7 +38,7 @@ from sidekiq_py.errors import RedisError
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight, job_counts
-from sidekiq_py.redis_access.job_path.settle_script import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
 from sidekiq_py.registry import OnNotices
 
 _log = logging.getLogger("sidekiq")
@@ -234,7 +234,8 @@ class ReliableFetcher:
         if unit.owner is None or unit.is_marked:
             self.settle(unit, vital, counters)
             return
-        unit.end = (vital, counters)
+        # As few objects as can be: a drain keeps them by the thousand.
+        unit.end = vital[0] if len(vital) == 1 and type(vital[0]) is Tally else (vital, counters)
         unit.question = question
         self._settler.acknowledge(unit)
         if seconds >= _SLOW_SECONDS:

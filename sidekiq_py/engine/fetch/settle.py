@@ -14,11 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
@@ -33,18 +33,6 @@ _log = logging.getLogger("sidekiq")
 _PAUSE_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _TRIES_BEFORE_DEFERRING = 3
 _SLICE = 1000
-_DAY_SECONDS = 24 * 3600
-
-
-def utc_day(now: float) -> str:
-    """The UTC date of an epoch time, as in the names of the daily counters."""
-    return _day(int(now // _DAY_SECONDS))
-
-
-@lru_cache(maxsize=2)
-def _day(number: int) -> str:
-    """Of the day that is so many days after 1970-01-01."""
-    return time.strftime("%Y-%m-%d", time.gmtime(number * _DAY_SECONDS))
 
 
 class Settler:
@@ -294,7 +282,7 @@ class Settler:
         owner = units[0].owner
         assert owner is not None
         if isinstance(reply, RedisReplyError) and reply.code == "NOSCRIPT":
-            [reply] = link.batch([tallied_calls(units)[1]])
+            [reply] = link.batch([tallied_call(units, has_script=False)])
         if isinstance(reply, RedisReplyError):
             self.note_ends(link, units, link.batch([end_call(unit) for unit in units]))
         else:
@@ -322,8 +310,7 @@ class Settler:
 
     def _ended_by_itself(self, link: Link, owner: Owner, unit: UnitOfWork, refusal: RedisError) -> bool | None:
         """An end was refused: perhaps its script has to be brought along; None: it is tried until it is accepted."""
-        assert unit.end is not None
-        vital, counters = unit.end
+        vital, counters = written_with(unit)
         if isinstance(refusal, RedisReplyError) and refusal.code == "NOSCRIPT":
             try:
                 return settled(link, unit, vital, counters)
@@ -381,8 +368,16 @@ def end_call(unit: UnitOfWork) -> tuple[Any, ...]:
     """The command that ends a job as its `end` says."""
     owner = unit.owner
     assert owner is not None
-    assert unit.end is not None
-    return in_flight.settle_call(owner.name, unit.field, *unit.end, unit.listed)
+    return in_flight.settle_call(owner.name, unit.field, *written_with(unit), unit.listed)
+
+
+def written_with(unit: UnitOfWork) -> tuple[Sequence[Effect], Sequence[Effect]]:
+    """The vital commands of its `end`, and the counters."""
+    end = unit.end
+    assert end is not None
+    if isinstance(end, settle_script.Tally):
+        return (end,), job_counts.count_commands(utc_day(now_seconds()), failed=False)
+    return end
 
 
 class Ends:
@@ -398,11 +393,17 @@ class Ends:
         self._single: list[UnitOfWork] = []
         self._groups: list[list[UnitOfWork]] = []
         found: dict[Any, list[UnitOfWork]] = {}
+        # As a rule the next one is of the same batch: its group is found by comparing, not by hashing.
+        last: Any = None
+        group: list[UnitOfWork] = []
         for unit in units:
-            assert unit.end is not None
-            vital = unit.end[0]
-            if len(vital) == 1 and type(vital[0]) is settle_script.Tally:
-                found.setdefault((unit.owner, vital[0][:3]), []).append(unit)
+            end = unit.end
+            if type(end) is settle_script.Tally:
+                verb, key, first, _ = end
+                share = unit.owner, verb, key, first
+                if share != last:
+                    last, group = share, found.setdefault(share, [])
+                group.append(unit)
             else:
                 self._single.append(unit)
         for group in found.values():
@@ -411,7 +412,7 @@ class Ends:
             else:
                 self._groups += sliced(group)
         self.commands: list[Command] = [end_call(unit) for unit in self._single]
-        self.commands += [tallied_calls(group)[0] for group in self._groups]
+        self.commands += [tallied_call(group) for group in self._groups]
 
     def note(self, link: Link, replies: Sequence[Any]) -> None:
         """
@@ -425,12 +426,12 @@ class Ends:
             self._settler.note_tallied(link, group, reply)
 
 
-def tallied_calls(units: Sequence[UnitOfWork]) -> tuple[Command, Command]:
-    """The command that ends them as one, and the one for a server that does not know the script."""
+def tallied_call(units: Sequence[UnitOfWork], *, has_script: bool = True) -> Command:
+    """The command that ends them as one; without *has_script* it brings its script along."""
     owner = units[0].owner
     assert owner is not None
-    jobs = [(unit.field, unit.raw if unit.is_listed else None, unit.end[0][0]) for unit in units if unit.end]
-    return in_flight.settle_many_calls(owner.name, jobs)  # type: ignore[arg-type] # as the caller has looked
+    shares = [(unit.field, unit.raw if unit.is_listed else None, unit.end) for unit in units]
+    return in_flight.settle_many_call(owner.name, shares, has_script=has_script)  # type: ignore[arg-type] # see the caller
 
 
 def done_commands(owner: Owner, units: Sequence[UnitOfWork]) -> Sequence[Command]:

@@ -32,8 +32,7 @@ class Housekeeper:
 
     Args:
         link: The recovery's, which this thread alone uses.
-        report: Told of errors; it must not wait for handlers of the program, nor must the recovery's
-        `on_dead_lettered`.
+        report: Told of errors; it must not wait for handlers of the program.
 
     Attributes:
         pulse: Of the thread.
@@ -122,3 +121,4 @@ class Housekeeper:
             self._lookout.has_walked()
         else:
             self._recovery.forget_silent()
+        self._recovery.take_over_deaths()

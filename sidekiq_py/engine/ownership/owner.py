@@ -20,7 +20,7 @@ from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import in_flight
-from sidekiq_py.redis_access.job_path.settle_script import Effect
+from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
 
 _log = logging.getLogger("sidekiq")
 
@@ -299,7 +299,8 @@ class UnitOfWork:
         is_acknowledged_early: It runs at most once, and has left Redis but for `kept_by`.
         is_listed: It stands in an inbox, where its bytes name it, and not in the in-flight hash.
         kept_by: The name under which its bytes are kept aside while it runs under a hard limit; else empty.
-        end: What its success writes, until that is handed in: the vital commands and the counters.
+        end: What its success writes, until that is handed in: the vital commands and the counters, or its share of
+            what others write, too.
         question: What it asks along with that.
         is_sent_again: Its success was handed in before, and whether that went through is not known.
     """
@@ -338,7 +339,7 @@ class UnitOfWork:
         self.is_listed = is_listed
         self.is_acknowledged_early = self.is_sent_again = False
         self.kept_by = ""
-        self.end: tuple[Sequence[Effect], Sequence[Effect]] | None = None
+        self.end: Tally | tuple[Sequence[Effect], Sequence[Effect]] | None = None
         self.question: Question | None = None
 
     def __repr__(self) -> str:

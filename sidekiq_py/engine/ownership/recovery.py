@@ -28,25 +28,25 @@ from typing import Any
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.ownership.host import ProcessPlace, parse_registration
+from sidekiq_py.engine.ownership.owed_deaths import OwedDeath, OwedDeaths
 from sidekiq_py.engine.ownership.owner import Ownership
 from sidekiq_py.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     ExtensionError,
-    PayloadError,
+    PoisonPillError,
     RedisError,
     RedisReplyError,
-    SidekiqError,
 )
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import counted, log_context
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.job_path import in_flight, recover
+from sidekiq_py.redis_access.job_path import in_flight, recover, settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
-from sidekiq_py.wire.payload import dump, parse_job
+from sidekiq_py.wire.payload import dump, parse_job_or_empty
 
 _log = logging.getLogger("sidekiq")
 
@@ -59,17 +59,6 @@ _FORGET_SUSPECTS_EVERY_SECONDS = 3600
 _AFTERCARE_SECONDS = 60
 # Asked about, or fenced, in one round trip.
 _OWNERS_PER_PAGE = 200
-
-
-class PoisonPillError(SidekiqError):
-    """A job's process died once while it was in flight, and three times more while it ran as a suspect."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"the process died {MOST_DEATHS} times while this job ran as a suspect, after a first death that made "
-            f"it one, so it started {MOST_DEATHS + 1} times; it was put into the dead set. Look at memory, native "
-            "libraries and time limits before it is retried"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +100,9 @@ class Recovery:
         link: A connection of its own.
         dialect: Gives the release to write for.
         extensions: Told of each job that goes to `dead`.
-        on_dead_lettered: Called with the bytes of each job that went to `dead`.
+        owed: Writes down that the death handlers are to be called for those.
+        on_dead_lettered: Called with the bytes of each job that went to `dead`; it must not wait for handlers.
+        on_owed_death: Called with each job whose death handlers another process has not called; likewise.
         on_recovered: Called with an owner's name, how many of its jobs are no longer in flight, and how many of these
             went to `dead`.
 
@@ -127,7 +118,9 @@ class Recovery:
         *,
         dialect: Callable[[], Dialect],
         extensions: LoadedExtensions | None = None,
-        on_dead_lettered: Callable[[bytes, BaseException], Any] = lambda raw, error: None,
+        owed: OwedDeaths | None = None,
+        on_dead_lettered: Callable[[bytes, BaseException, OwedDeath | None], Any] = lambda raw, error, owed: None,
+        on_owed_death: Callable[[OwedDeath, dict[str, Any], BaseException], Any] = lambda owed, payload, error: None,
         on_recovered: Callable[[str, int, int], Any] = lambda owner, count, dead: None,
     ) -> None:
         self._config = config
@@ -135,7 +128,9 @@ class Recovery:
         self._ownership = ownership
         self._dialect = dialect
         self._extensions = LoadedExtensions() if extensions is None else extensions
+        self._owed = owed
         self._on_dead_lettered = on_dead_lettered
+        self._on_owed_death = on_owed_death
         self._on_recovered = on_recovered
         self._missing: dict[str, _Missing] = {}
         self._neighbours: list[ProcessPlace] = []
@@ -144,6 +139,8 @@ class Recovery:
         self._asked_last = ""
         # The owners whose jobs cannot be brought back, once that was logged.
         self._left: set[str] = set()
+        # Likewise jobs that cannot be put into `dead`.
+        self._stuck: set[tuple[str, bytes]] = set()
         self._forget_suspects_at = 0.0
         self._suspects_cursor = b"0"
         self.has_more = False
@@ -173,6 +170,17 @@ class Recovery:
         moved = self._collect(until)
         self._forget_suspects()
         return moved
+
+    def take_over_deaths(self) -> None:
+        """
+        See to the death handlers that processes owe which are gone.
+
+        Raises:
+            RedisError: Redis is out of reach.
+        """
+        if self._owed is not None:
+            for owed, payload, error in self._owed.take_over(self._link):
+                self._on_owed_death(owed, payload, error)
 
     @property
     def neighbours(self) -> Sequence[ProcessPlace]:
@@ -297,53 +305,69 @@ class Recovery:
     def _bring_back(self, name: str, entries: Sequence[recover.Entry]) -> int:
         known = recover.records(self._link, [entry.raw for entry in entries])
         fates = [self._fate(entry, record) for entry, record in zip(entries, known, strict=True)]
-        minded = [fate for fate in fates if fate.is_dead and self._extensions.minds_bytes(fate.entry.raw)]
-        others = [fate for fate in fates if fate not in minded]
-        done = recover.move(self._link, name, others, now=now_seconds(), dead=self._dead_limits())
-        done += [fate.entry.field for fate in minded if self._dead_letter_with_ends(name, fate)]
-        dead = [fate for fate in fates if fate.is_dead and fate.entry.field in done]
-        for fate in dead:
-            self._announce(fate.entry.raw)
-        if done:
-            self._on_recovered(name, len(done), len(dead))
-        return len(done)
+        done = recover.put_back(self._link, name, [fate for fate in fates if not fate.is_poison])
+        dead = [fate for fate in fates if fate.is_poison and self._dead_letter(name, fate.entry)]
+        moved = len(done) + len(dead)
+        if moved:
+            self._on_recovered(name, moved, len(dead))
+        return moved
 
-    def _dead_letter_with_ends(self, name: str, fate: recover.Fate) -> bool:
-        """To `dead`, in one script with what extensions want written; False if it is not there any more, or refused."""
-        entry, now = fate.entry, now_seconds()
-        assert fate.dead_member is not None
-        payload = _readable(entry.raw)
-        end = JobEnd(
-            "dead",
-            payload,
-            entry.raw,
-            entry.queue,
-            now,
-            self._dialect(),
-            PoisonPillError(),
-            member=fate.dead_member,
-            score=now,
-        )
+    def _dead_letter(self, name: str, entry: recover.Entry) -> bool:
+        """
+        To `dead`, in one script with what extensions want written, and with the death that is to be announced.
+
+        Returns:
+            False if it is not there any more, or Redis refuses that.
+        """
+        now, error, payload = now_seconds(), PoisonPillError(), parse_job_or_empty(entry.raw)
+        member = self._dead_member(entry.raw)
+        effects: Sequence[settle_script.Effect] = ()
+        if self._extensions.minds_bytes(entry.raw):
+            end = JobEnd("dead", payload, entry.raw, entry.queue, now, self._dialect(), error, member=member, score=now)
+            try:
+                effects = self._extensions.end_effects(end)
+            except ExtensionError as failure:
+                _log.error("%s; the job is kept in dead", failure)
+        owed = self._owed.owe(payload, entry.raw, error) if self._owed is not None else None
         try:
-            effects = self._extensions.end_effects(end)
-        except ExtensionError as error:
-            _log.error("%s; the job is kept in dead", error)
-            effects = ()
-        limits = DeadLimits(*self._dead_limits())
-        try:
-            return in_flight.settle(
+            was_there = in_flight.settle(
                 self._link,
                 name,
                 entry.field,
                 # Theirs first: where a verb fails as it writes, the job must not be in both places.
-                vital=[*effects, add_to_dead(fate.dead_member, now), in_flight.clear_suspect_command(entry.raw)],
-                counters=trim_dead(now, limits),
+                vital=[*effects, add_to_dead(member, now)],
+                counters=[
+                    *(owed.commands if owed is not None else ()),
+                    in_flight.clear_suspect_command(entry.raw),
+                    *trim_dead(now, DeadLimits(self._config.dead_max_jobs, self._config.dead_timeout_seconds)),
+                ],
                 listed=entry.raw if entry.is_listed else None,
             )
-        except RedisReplyError as error:
-            if error.is_about_server:
+        except RedisReplyError as failure:
+            if failure.is_about_server:
                 raise
+            self._note_stuck(name, entry, failure)
             return False
+        if was_there:
+            with log_context(payload):
+                _log.error("%s: %s", error, entry.raw[:200].decode(errors="replace"))
+            self._on_dead_lettered(entry.raw, error, owed)
+        return was_there
+
+    def _note_stuck(self, name: str, entry: recover.Entry, error: RedisReplyError) -> None:
+        """Once a job: each pass tries again."""
+        if (name, entry.field) in self._stuck:
+            return
+        self._stuck.add((name, entry.field))
+        with log_context(parse_job_or_empty(entry.raw)):
+            _log.error(
+                "a job that has killed its process too often cannot be put into dead, and stays in flight at %s: %s. "
+                "Repair what Redis names (`sidekiq-py doctor` shows keys of a wrong type): then the job goes there by "
+                "itself. It is %s",
+                name,
+                error,
+                entry.raw[:200].decode(errors="replace"),
+            )
 
     def _fate(self, entry: recover.Entry, record: tuple[int, float] | None) -> recover.Fate:
         now = now_seconds()
@@ -352,12 +376,11 @@ class Recovery:
             deaths, first = 0, now
         if entry.is_marked:
             deaths += 1
-        member = self._dead_member(entry.raw) if deaths >= MOST_DEATHS else None
-        return recover.Fate(entry, deaths=deaths, first=first, dead_member=member)
+        return recover.Fate(entry, deaths=deaths, first=first, is_poison=deaths >= MOST_DEATHS)
 
     def _dead_member(self, raw: bytes) -> bytes:
         """The job with the reason why it is dead, for the Web UI; what cannot be read, or written again, stays raw."""
-        payload = _readable(raw)
+        payload = parse_job_or_empty(raw)
         if not payload:
             return raw
         error = PoisonPillError()
@@ -368,15 +391,6 @@ class Recovery:
         except (ArgumentTypeError, ArgumentValueError):
             return raw
 
-    def _announce(self, raw: bytes) -> None:
-        error = PoisonPillError()
-        with log_context(_readable(raw)):
-            _log.error("%s: %s", error, raw[:200].decode(errors="replace"))
-        self._on_dead_lettered(raw, error)
-
-    def _dead_limits(self) -> tuple[int, int]:
-        return self._config.dead_max_jobs, self._config.dead_timeout_seconds
-
 
 def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
     return (names[start : start + _OWNERS_PER_PAGE] for start in range(0, len(names), _OWNERS_PER_PAGE))
@@ -386,10 +400,3 @@ def _from_behind(name: str, names: Sequence[str]) -> list[str]:
     """*names*, which are sorted, from the first behind *name* on, and then those before it."""
     at = bisect_right(names, name)
     return [*names[at:], *names[:at]]
-
-
-def _readable(raw: bytes) -> dict[str, Any]:
-    try:
-        return parse_job(raw)
-    except PayloadError:
-        return {}

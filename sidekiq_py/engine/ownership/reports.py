@@ -4,11 +4,11 @@ import logging
 from typing import Any
 
 from sidekiq_py.engine.callback_thread import CallbackThread
-from sidekiq_py.errors import PayloadError
+from sidekiq_py.engine.ownership.owed_deaths import OwedDeath
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.logs import log_context
 from sidekiq_py.telemetry import RECOVER
-from sidekiq_py.wire.payload import parse_job
+from sidekiq_py.wire.payload import parse_job_or_empty
 
 _log = logging.getLogger("sidekiq")
 
@@ -39,12 +39,9 @@ class OwnershipReports:
         if RECOVER.handlers:
             self._callbacks.call(lambda: RECOVER.emit({"owner": owner, "count": count, "dead": dead}))
 
-    def dead_lettered(self, raw: bytes, error: BaseException) -> None:
+    def dead_lettered(self, raw: bytes, error: BaseException, owed: OwedDeath | None) -> None:
         """A job went to the dead set, as its process died too often."""
-        try:
-            payload = parse_job(raw)
-        except PayloadError:
-            payload = {}
+        payload = parse_job_or_empty(raw)
         about: dict[str, Any] = {"context": "Poison pill", "jobstr": raw}
         if payload:
             about["job"] = payload
@@ -52,7 +49,11 @@ class OwnershipReports:
         def announce() -> None:
             with log_context(payload):
                 self._hooks.report(error, about)
-                if payload:
-                    self._hooks.announce_death(payload, error)
+                if payload and owed is not None:
+                    owed.announce(payload, error)
 
         self._callbacks.call(announce)
+
+    def owed_death(self, owed: OwedDeath, payload: dict[str, Any], error: BaseException) -> None:
+        """Another process has not called the death handlers."""
+        self._callbacks.call(lambda: owed.announce(payload, error))

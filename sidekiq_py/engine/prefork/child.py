@@ -51,6 +51,8 @@ def run_child(
             # Said only now: this thread may have waited long for the interpreter, and somebody else is told meanwhile.
             launcher.declare_dead(message.details[0])
             parent.say("HEARD", message.details[0])
+        elif message.word == "SIGNAL":
+            launcher.termination.send_signal_to_job(int(message.details[0]), launcher.signals.send_to_job)
         elif message.word == "KILLED":
             limit, owner, field = message.details[0], message.details[1], " ".join(message.details[2:])
             answers = {True: "yes", False: "no", None: "later"}
@@ -94,6 +96,10 @@ class _Watch:
         if owner:
             field = in_flight.public_field(unit.field, unit.listed if unit.owner is not None else None)
             self._parent.say(word, limit, owner, field.decode(errors="surrogateescape"))
+
+    def replace(self) -> None:
+        """This process takes no more jobs, and another one is to take its place."""
+        self._parent.say("RENEW")
 
     def end(self) -> None:
         """It ended, and is not settled yet."""

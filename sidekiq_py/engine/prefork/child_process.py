@@ -4,7 +4,7 @@ import math
 import os
 import signal
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -75,6 +75,9 @@ class Limit:
         seconds: The limit as the child has told it, or `terminated_by`.
         due: When the job is past it, on the monotonic clock.
         times_asked: How many children were asked to settle it.
+        is_settled: It was, and the job goes on: it has survived the signal that it was to be ended by, or has not yet
+            been hit by it.
+        beneath: The hard limit of a job that is to be ended now.
     """
 
     seconds: str
@@ -82,15 +85,31 @@ class Limit:
     field: str
     due: float
     times_asked: int = 0
+    is_settled: bool = False
+    beneath: "Limit | None" = None
 
     def __post_init__(self) -> None:
         if math.isnan(self.due):
             raise ValueError("a time limit cannot be nan")
 
     @property
+    def is_order(self) -> bool:
+        """Somebody wants the job to end."""
+        return self.seconds.startswith(BY_SIGNAL)
+
+    @property
+    def signal_number(self) -> int:
+        """What its process is sent in the end."""
+        return int(self.seconds.removeprefix(BY_SIGNAL)) if self.is_order else signal.SIGKILL
+
+    def after_signal(self) -> "Limit":
+        """What holds on for a job that may have survived its signal."""
+        return replace(self.beneath or replace(self, due=math.inf), is_settled=True)
+
+    @property
     def reason(self) -> str:
-        """Why its process is killed, for the log."""
-        if self.seconds.startswith(BY_SIGNAL):
+        """Why its process is killed, or sent a signal, for the log."""
+        if self.is_order:
             return "a job is ended by remote control"
         return f"a job ran past its hard limit of {self.seconds} s"
 
@@ -172,6 +191,20 @@ class ChildProcess:
         self.state = State.READY if self.reason is None else State.LEAVING
         self.send_signal(signal.SIGCONT)
 
+    def begin_order(self, limit: Limit) -> None:
+        """Its job is to be ended; one that has survived a signal needs no more settling."""
+        before = self.limit
+        if before is not None:
+            limit.beneath = before.beneath if before.is_order else before
+            limit.is_settled = before.is_settled
+        self.limit = limit
+
+    def pass_signal(self, limit: Limit) -> None:
+        """Its job has been settled: have it sent the signal that is to end it."""
+        self.limit = limit.after_signal()
+        self.down.write("SIGNAL", str(limit.signal_number))
+        self.thaw()
+
     def kill(self, reason: Reason) -> None:
         """End it at once."""
         self.state, self.reason, self.limit, self.kill_at = State.KILLED, reason, None, None
@@ -182,7 +215,8 @@ class ChildProcess:
         was, self.state = self.state, State.DEAD
         if was is State.CANCELLED:
             return End.CANCELLED
-        if self.reason is not None:
+        is_by_signal = self.limit is not None and self.limit.is_settled
+        if self.reason is not None or is_by_signal:
             return End.LEFT if exit_code == 0 else End.CUT_SHORT
         return End.FAILED_START if was is State.STARTING else End.CRASHED
 
@@ -202,6 +236,15 @@ def rss_kb_of(pid: int) -> int:
     except (OSError, ValueError, IndexError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def signal_name(number: int) -> str:
+    """For the log."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # One of those for real time has no name.
+        return f"signal {number}"
 
 
 def send_signal(pid: int, number: int) -> None:

@@ -7,7 +7,8 @@ What the parent does about a job that is past its hard limit, or is to be termin
 second, the
    next one is asked too, and where no other is left, one is started: a helper's own job may hold its interpreter lock.
 3. KILLED: the job is settled, and the child is killed and replaced. If a helper finds that the job had ended, the child
-   goes on instead.
+   goes on instead. Where the job is to be ended by another signal than SIGKILL, the child goes on as well, and has its
+   job hit by that; what survives it is ended by its hard limit, or by the next signal, without another settling.
 
 One at a time. Redis settles a job for one helper alone, so several may be asked: whoever comes second finds nothing to
 settle. Where nobody settles the job soon, the child is killed all the same, and its job comes back as that of a dead
@@ -16,11 +17,12 @@ owner.
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.prefork.child_process import ChildProcess, Limit, Reason, State
+from sidekiq_py.engine.prefork.child_process import ChildProcess, Limit, Reason, State, signal_name
 from sidekiq_py.engine.prefork.fleet import Children
 
 _log = logging.getLogger("sidekiq")
@@ -131,8 +133,7 @@ class HardLimits:
         settling.is_later = settling.is_later or answer == "later"
         if answer == "yes" or (answer == "no" and settling.limit.times_asked > 1):
             # No, of one that was not asked alone: the others' answer is on its way. It is not in flight in either case.
-            _log.warning("%s: child %d is killed", settling.limit.reason, settling.child.pid)
-            self._kill(settling.child)
+            self._end(settling.child, settling.limit)
         elif answer == "no" or not settling.waiting:
             self._let_go_on(settling)
 
@@ -141,6 +142,9 @@ class HardLimits:
     def _freeze_next(self, now: float) -> None:
         for child in self._fleet.children:
             if child.limit is not None and now >= child.limit.due and child.is_freezable:
+                if child.limit.is_settled:
+                    self._end(child, child.limit)
+                    return
                 child.freeze()
                 self._settling = _Settling(child, child.limit, next_at=now, give_up_at=now + _STOPPED_SECONDS)
                 return
@@ -203,8 +207,18 @@ class HardLimits:
         """A job has been settled that was let go on when Redis was away."""
         for child in self._fleet.children:
             if child.limit is not None and (child.limit.owner, child.limit.field) == (owner, job):
-                _log.warning("%s: child %d is killed", child.limit.reason, child.pid)
-                self._kill(child)
+                self._end(child, child.limit)
+
+    def _end(self, child: ChildProcess, limit: Limit) -> None:
+        """Its job is settled."""
+        if limit.signal_number == signal.SIGKILL:
+            _log.warning("%s: child %d is killed", limit.reason, child.pid)
+            self._kill(child)
+            return
+        _log.warning("%s: child %d is sent %s", limit.reason, child.pid, signal_name(limit.signal_number))
+        if self._settling is not None and self._settling.child is child:
+            self._settling = None
+        child.pass_signal(limit)
 
     def _kill(self, child: ChildProcess) -> None:
         if self._settling is not None and self._settling.child is child:

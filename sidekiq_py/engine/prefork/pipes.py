@@ -4,12 +4,12 @@ What a parent and its children say to each other, over two pipes each.
 - Up: `OWNER <name>` (the child takes jobs under this name from now on), `READY`, `BEGIN <seconds> <owner> <field>` and
 `END` (a job with a hard limit starts and ends), `TERMINATE signal:<number> <owner> <field>` (the job that runs is to be
 ended by force; `END` if it ends by itself), `SETTLED <yes|no|later> <owner> <field>` (the answer to `KILLED`; `no`: it
-had ended, `later`: Redis is away), `RENEW` (replace me: I have run my share of jobs), `LOAD <running> [<waiting>]` (the
+had ended, `later`: Redis is away), `RENEW` (replace me: I take no more jobs), `LOAD <running> [<waiting>]` (the
 answer to `LOAD`), `HEARD <owner>` (the answer to `DEAD`), `LEAVING <signal>` (I was told to stop, and do: an end
 without this word is a crash, whatever its exit code).
 - Down: `DEAD <owner>` (bring its jobs back), `KILLED <seconds> <owner> <field>` (its job ran past its hard limit,
-or was terminated: settle it as failed), `LOAD [waiting]` (how many jobs run, and how many wait). The end of the down
-pipe says that the parent is gone.
+or was terminated: settle it as failed), `SIGNAL <number>` (your job was settled so: have this signal reach it), `LOAD
+[waiting]` (how many jobs run, and how many wait). The end of the down pipe says that the parent is gone.
 - Between a sidecar (`sidecar.py`) and the rest, each text being one line. From the sidecar: `TELL <who> <text>`
 and `ASK <number> <who> <text>`, where who is `parent`, `children` or `all`. To a child: `TELL <text>`, `ASK <number>
 <text>`. From a child: `ANSWER <number> <text>`, and `SAY <text>`. To the sidecar: `ASKED <number> <pid>…` (who was

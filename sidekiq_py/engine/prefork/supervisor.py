@@ -31,7 +31,7 @@ from enum import Enum
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config
-from sidekiq_py.engine.prefork.child_process import ChildProcess, End, Limit, Reason
+from sidekiq_py.engine.prefork.child_process import ChildProcess, End, Limit, Reason, signal_name
 from sidekiq_py.engine.prefork.child_starts import ChildStarts
 from sidekiq_py.engine.prefork.dead_owners import DeadOwners
 from sidekiq_py.engine.prefork.fleet import Fleet
@@ -203,7 +203,7 @@ class Supervisor:
         if end is End.CANCELLED:
             return
         if end is not End.LEFT:
-            how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+            how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
             when = " before it was ready" if end is End.FAILED_START else ""
             _log.warning("child %d %s%s; its jobs go back to their queues", child.pid, how, when)
         if end in (End.LEFT, End.CUT_SHORT):
@@ -270,7 +270,7 @@ class Supervisor:
             case "BEGIN", (seconds, owner, *job):
                 child.limit = Limit(seconds, owner, " ".join(job), monotonic() + float(seconds))
             case "TERMINATE", (order, owner, *job):
-                child.limit = Limit(order, owner, " ".join(job), monotonic())
+                child.begin_order(Limit(order, owner, " ".join(job), monotonic()))
             case "END", ():
                 child.limit = None
             case "SETTLED", (answer, owner, *job):
@@ -374,11 +374,3 @@ def _going_on() -> Iterator[None]:
     except Exception:  # noqa: BLE001 — as above
         _log.exception("Internal error in the parent process, which goes on")
         time.sleep(_AFTER_ERROR_SECONDS)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        # One of those for real time has no name.
-        return f"signal {number}"

@@ -9,12 +9,13 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.clock import now_seconds, utc_day
 from sidekiq_py.config import Config
 from sidekiq_py.engine.fetch.fetcher import Fetcher
-from sidekiq_py.engine.fetch.settle import utc_day
+from sidekiq_py.engine.ownership.owed_deaths import OwedDeath, OwedDeaths
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.report.job_context import JobContext
@@ -23,7 +24,7 @@ from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.errors import ExtensionError, JobTooLargeError, PayloadError, RedisError, SidekiqError, Stopped
-from sidekiq_py.extension import JobEnd
+from sidekiq_py.extension import Extension, JobEnd
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.loaded_extensions import LoadedExtensions
@@ -36,11 +37,12 @@ from sidekiq_py.registry import JobDefinition, Registry
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, SETTLE
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.payload import parse_job, score_text
+from sidekiq_py.wire.payload import parse_job_or_empty, score_text
 
 _log = logging.getLogger("sidekiq")
 
 _SHOWN_BYTES = 200
+_DAY_SECONDS = 24 * 3600
 
 Payload = dict[str, Any]
 
@@ -67,6 +69,9 @@ class HardLimitWatch(Protocol):
     def terminate(self, unit: UnitOfWork, signal_number: int) -> None:
         """The job that runs is to be ended from outside."""
 
+    def replace(self) -> None:
+        """This process takes no more jobs, and another one is to take its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -76,6 +81,7 @@ class Surroundings:
     registry: Registry
     chain: Chain[ServerMiddleware]
     hooks: Hooks
+    owed: OwedDeaths
     state: WorkState
     metrics: ExecutionMetrics
     context: JobContext
@@ -88,8 +94,6 @@ class Surroundings:
 
     def chain_for(self, payload: Payload) -> Chain[ServerMiddleware]:
         """What wraps the run of a job: the program's middleware, and outside of it that of extensions that mind it."""
-        if not self.extensions.minds(payload):
-            return self.chain
         found = self.extensions.around(payload)
         if not found:
             return self.chain
@@ -126,7 +130,11 @@ class Surroundings:
         end = JobEnd(kind, payload, raw, queue, now, self.dialect(), error, seconds, outcome.member, outcome.score)
         try:
             own = self.extensions.followed(end, outcome.vital)
-            return outcome._replace(vital=(*self.extensions.end_effects(end), *own))
+            theirs = self.extensions.end_effects(end)
+            # What an extension has put in place of the definition's own is a verb, which looks before it writes. It
+            # has to know of the next step before this end counts: a batch was a success after a chain's first step.
+            vital = (*theirs, *own) if own == outcome.vital else (*own, *theirs)
+            return outcome._replace(vital=vital)
         except ExtensionError as failure:
             if outcome.kind == "done":
                 raise
@@ -153,6 +161,12 @@ class Surroundings:
         if JOB_EXCEPTION.handlers:
             is_failure = not (is_success(error) or retry.is_caused_by_shutdown(error))
             job_events.raised(payload, queue, self.identity, seconds, error, is_failure=is_failure)
+
+    def death_owed(self, outcome: Outcome, raw: bytes, error: BaseException | None) -> OwedDeath | None:
+        """What is to be written along with this outcome, so that the death handlers are called whatever happens."""
+        if not outcome.announce_death or error is None:
+            return None
+        return self.owed.owe(outcome.payload, raw, error)
 
     def after_failure(
         self, raw: bytes, queue: str, error: BaseException, definition: JobDefinition | None, now: float
@@ -201,8 +215,7 @@ class AttemptEnd:
         around.hooks.report(JobTooLargeError(text), context)
         outcome = retry.dead_letter_untouched(unit.raw, {}, around.config, now)
         outcome = outcome._replace(announce_death=False, vital=(*effects, *outcome.vital))
-        minded = _payload_for_extensions(unit.raw) if around.extensions.minds_bytes(unit.raw) else {}
-        self._carry_out(unit, minded, None, outcome, now)
+        self._carry_out(unit, self._minded(unit), None, outcome, now)
 
     def postponed(self, unit: UnitOfWork, at: float) -> None:
         """It did not start, and waits in `schedule` until *at*, epoch s: nothing is counted."""
@@ -285,12 +298,8 @@ class AttemptEnd:
         if (outcome is None or outcome.kind == "done") and around.extensions.minds(payload):
             try:
                 if outcome is None:
-                    tally = around.extensions.end_of_success(payload)
-                    if tally is None:
-                        end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
-                        effects = around.extensions.end_effects(end)
-                    else:
-                        effects = (tally,)
+                    end = JobEnd("success", payload, unit.raw, unit.queue, now, around.dialect(), None, seconds)
+                    effects = around.extensions.end_effects(end)
                 else:
                     outcome = around.with_ends_of_extensions(
                         outcome,
@@ -332,6 +341,26 @@ class AttemptEnd:
         if SETTLE.handlers:
             job_events.settled("done", payload, unit.raw, unit.queue)
 
+    def tallied(self, unit: UnitOfWork, payload: Payload, minding: Sequence[Extension], seconds: float) -> bool:
+        """
+        The attempt succeeded, and all there is to write is its share of what others write, too.
+
+        Args:
+            minding: The extensions that mind it.
+
+        Returns:
+            False if more may have to be written, or nobody knows yet: `succeeded` decides.
+        """
+        tally = self._around.extensions.end_of_success(payload, minding)
+        if tally is None:
+            return False
+        counters = _counters_of_success(int(now_seconds() // _DAY_SECONDS))
+        try:
+            self._finish(unit, payload, (tally,), counters, seconds)
+        except RedisError as error:
+            tell_left_behind(unit, error)
+        return True
+
     def acknowledge(self, unit: UnitOfWork, payload: Payload, seconds: float) -> None:
         """The attempt succeeded, and that is all there is to write."""
         self._fetcher.acknowledge(unit, seconds)
@@ -341,13 +370,31 @@ class AttemptEnd:
     def rescued(self, unit: UnitOfWork, error: BaseException) -> None:
         """Something went wrong beside the job, so it has failed. Where not even this can be written, it is dead."""
         try:
-            settle_or_leave(lambda: self.failed(unit, {}, None, error), unit)
+            settle_or_leave(lambda: self._fail(unit, self._minded(unit), None, error, is_told=True), unit)
         except Exception as failure:  # noqa: BLE001 — whatever it is, the job must not stay in flight for good
             context = {"context": "A job's end cannot be written; it is kept in dead", "jobstr": unit.raw}
             self._around.hooks.report(failure, context)
             now = now_seconds()
-            end = [add_to_dead(unit.raw, now)], job_counts.count_commands(utc_day(now), failed=True)
-            settle_or_leave(lambda: self._fetcher.settle(unit, *end), unit)
+            vital = [*self._ends_of_dead(unit, failure, now), add_to_dead(unit.raw, now)]
+            counters = job_counts.count_commands(utc_day(now), failed=True)
+            settle_or_leave(lambda: self._fetcher.settle(unit, vital, counters), unit)
+
+    def _minded(self, unit: UnitOfWork) -> Payload:
+        """The payload where extensions mind it, for a job that was not read on its way."""
+        return parse_job_or_empty(unit.raw) if self._around.extensions.minds_bytes(unit.raw) else {}
+
+    def _ends_of_dead(self, unit: UnitOfWork, error: BaseException, now: float) -> Sequence[settle_script.Effect]:
+        """What extensions write where a job's bytes go to `dead`; nothing where they fail once more."""
+        around, payload = self._around, self._minded(unit)
+        if not around.extensions.minds(payload):
+            return ()
+        member = unit.raw
+        end = JobEnd("dead", payload, member, unit.queue, now, around.dialect(), error, member=member, score=now)
+        try:
+            return around.extensions.end_effects(end)
+        except ExtensionError as failure:
+            around.hooks.report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": member})
+            return ()
 
     def unstarted(self, unit: UnitOfWork) -> None:
         """The job was taken, and has not started: back to its queue."""
@@ -363,11 +410,13 @@ class AttemptEnd:
         definition: JobDefinition | None,
         error: BaseException,
         seconds: float = 0.0,
+        *,
+        is_told: bool = False,
     ) -> None:
         around = self._around
         now = now_seconds()
         outcome = around.after_failure(unit.raw, unit.queue, error, definition, now)
-        self._carry_out(unit, payload, error, outcome, now, seconds)
+        self._carry_out(unit, payload, error, outcome, now, seconds, is_told=is_told)
 
     def _carry_out(
         self,
@@ -377,8 +426,10 @@ class AttemptEnd:
         outcome: Outcome,
         now: float,
         seconds: float = 0.0,
+        *,
+        is_told: bool = False,
     ) -> None:
-        """Settle the job as *outcome* says, and tell the handlers of the *error*."""
+        """Settle the job as *outcome* says, and tell the handlers of the *error*, unless they were."""
         if outcome.kind == "requeue":
             self._requeue(unit, error, outcome.vital)
             if SETTLE.handlers:
@@ -391,18 +442,20 @@ class AttemptEnd:
             )
         has_failed = outcome.kind != "done"
         counters = job_counts.count_commands(utc_day(now), failed=has_failed)
-        was_ours = self._fetcher.settle(unit, outcome.vital, [*outcome.trims, *counters])
+        owed = around.death_owed(outcome, unit.raw, error)
+        others = [*outcome.trims, *counters] if owed is None else [*owed.commands, *outcome.trims, *counters]
+        was_ours = self._fetcher.settle(unit, outcome.vital, others)
         if not was_ours:
             _log.info("a job ended that was given to somebody else meanwhile; nothing was written: %s", unit)
             return
         if SETTLE.handlers:
             job_events.settled(outcome.kind, payload, unit.raw, unit.queue)
-        if payload and has_failed and error is not None:
+        if payload and has_failed and error is not None and not is_told:
             # What is no job at all has been reported as such on the way here.
             tell = around.hooks.tell if outcome.is_logged else around.hooks.report
             tell(error, {"context": "Job raised exception", "job": payload, "jobstr": unit.raw})
-        if outcome.announce_death and error is not None:
-            around.hooks.announce_death(outcome.payload, error)
+        if owed is not None and error is not None:
+            owed.announce(outcome.payload, error)
         if outcome.afterwards is not None:
             try:
                 outcome.afterwards()
@@ -453,13 +506,6 @@ class AttemptEnd:
         return around.extensions.end_effects(end)
 
 
-def _payload_for_extensions(raw: bytes) -> Payload:
-    try:
-        return parse_job(raw)
-    except PayloadError:
-        return {}
-
-
 def _push_back(unit: UnitOfWork) -> list[settle_script.Effect]:
     return [("SADD", keys.QUEUES, unit.queue), ("RPUSH", keys.queue(unit.queue), unit.raw)]
 
@@ -467,6 +513,12 @@ def _push_back(unit: UnitOfWork) -> list[settle_script.Effect]:
 def is_success(failure: BaseException | None) -> bool:
     """For the metrics: an interrupted iterable job has done its part, as in Ruby, and so has one that was stopped."""
     return failure is None or isinstance(failure, Interrupted | Stopped)
+
+
+@lru_cache(maxsize=2)
+def _counters_of_success(day: int) -> Sequence[settle_script.Effect]:
+    """On the day that is so many days after 1970-01-01."""
+    return job_counts.count_commands(utc_day(day * _DAY_SECONDS), failed=False)
 
 
 def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:

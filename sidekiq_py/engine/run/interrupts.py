@@ -1,5 +1,6 @@
 """
-Exceptions that come from outside into a running job: the soft time limit, and Shutdown at the deadline of a stop.
+Exceptions that come from outside into a running job: the soft time limit, Shutdown at the deadline of a stop, and
+Terminated where somebody ends the job by a signal.
 
 CPython can have an exception raised in another thread. It strikes at some later instruction, so it must be armed only
 while the job itself runs: never while the job is being settled, and never in the next one. A thread that blocks in C
@@ -17,10 +18,19 @@ from collections.abc import Callable
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.signals import WAKE
+from sidekiq_py.engine.signals import WAKE, has_handler_of_program, is_watched
 from sidekiq_py.errors import Shutdown, SoftTimeLimitError
 
-INTERRUPTS = (Shutdown, SoftTimeLimitError)
+
+class Terminated(SystemExit):
+    """Raised in a job that somebody ends by a signal: its `finally` blocks run, and then its process is replaced."""
+
+
+INTERRUPTS = (Shutdown, SoftTimeLimitError, Terminated)
+
+# What raises SystemExit in a process of Celery's (billiard 4.3, common.py, TERMSIGS_DEFAULT), and what ends it without
+# a word, but means something else to a worker of ours.
+_ENDS_THE_JOB = frozenset((signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2))
 
 # With so many limits it is worth a look which of their jobs still run.
 _MANY_LIMITS = 256
@@ -40,7 +50,10 @@ class Guard:
     `is_requested`. So one of them always sees the other, and the thread then waits for the interrupter in `absorb`.
     """
 
-    __slots__ = ("_is_main_thread", "_lock", "_thread_id", "is_requested", "is_terminated", "performing")
+    __slots__ = (
+        *("_terminated", "_is_main_thread", "_lock", "_thread_id", "_sent_signal", "_has_raised"),
+        *("is_requested", "performing"),
+    )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +61,15 @@ class Guard:
         self._is_main_thread = threading.current_thread() is threading.main_thread()
         self.performing: UnitOfWork | None = None
         self.is_requested = False
-        self.is_terminated = False
+        self._terminated: UnitOfWork | None = None
+        # Of the terminated job: what it was sent after another process had settled it; and Terminated was raised in it.
+        self._sent_signal: int | None = None
+        self._has_raised = False
+
+    @property
+    def is_terminated(self) -> bool:
+        """The job that runs, or has just ended, is to be ended from outside."""
+        return self._terminated is not None
 
     def interrupt(self, unit: UnitOfWork, kind: type[BaseException]) -> bool:
         """Raise *kind* in the thread if it performs *unit*. From any other thread."""
@@ -71,16 +92,48 @@ class Guard:
 
     def terminate(self, unit: UnitOfWork, tell: Callable[[], None]) -> bool:
         """
-        Call *tell* if the thread performs *unit*, which cannot end meanwhile. When it ends it finds `is_terminated`.
-        From any other thread.
+        Call *tell* if the thread performs *unit*, which cannot end meanwhile. When it ends it finds `is_terminated`,
+        and calls `pardon`. From any other thread.
         """
         with self._lock:
             self.is_requested = True
             if self.performing is not unit:
                 return False
             tell()
-            self.is_terminated = True
+            self._terminated = unit
             return True
+
+    def pardon(self) -> tuple[int | None, bool]:
+        """
+        The terminated job has ended. From the thread itself, after `absorb`.
+
+        Returns:
+            The signal that it was sent, if another process has settled it; whether Terminated was raised in it.
+        """
+        said = self._sent_signal, self._has_raised
+        self._terminated = self._sent_signal = None
+        self._has_raised = False
+        return said
+
+    def send_signal(self, number: int, send: Callable[[int], None]) -> None:
+        """
+        Have a signal reach the terminated job, which another process has settled; it may survive that.
+
+        What ends a process of Celery's raises Terminated, unless the program has a handler of its own. Everything else
+        is sent, and does what the program or the system has for it; but for what a worker of ours would take for an
+        order to itself: the job goes on, as Celery's does at SIGINT. From any other thread.
+        """
+        with self._lock:
+            unit = self._terminated
+            if unit is None or self.performing is not unit:
+                return
+            self._sent_signal = number
+            is_exit = number in _ENDS_THE_JOB and not has_handler_of_program(number)
+            self._has_raised = self._has_raised or is_exit
+            if not is_exit and not is_watched(number):
+                send(number)
+        if is_exit:
+            self.interrupt(unit, Terminated)
 
     def absorb(self) -> None:
         """

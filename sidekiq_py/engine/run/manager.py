@@ -95,6 +95,11 @@ class Manager:
         """The processor that runs *unit*."""
         return next((processor for processor in self._processors if processor.running is unit), None)
 
+    def send_signal(self, number: int, send: Callable[[int], None]) -> None:
+        """Have a signal reach the job here that was to be ended from outside, and that another process has settled."""
+        for processor in self._processors:
+            processor.send_signal(number, send)
+
     def interrupt(self) -> None:
         """Raise Shutdown in every job that runs."""
         for processor in self._processors:

@@ -6,8 +6,7 @@ The killed job counts as failed and goes its way from there: retry, or dead, or 
 not recovered as the job of a dead owner, which would run it again at once.
 """
 
-from sidekiq_py.clock import now_seconds
-from sidekiq_py.engine.fetch.settle import utc_day
+from sidekiq_py.clock import now_seconds, utc_day
 from sidekiq_py.engine.report import job_events
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import HardTimeLimitError, PayloadError, ReplyLostError, SidekiqError, TerminatedError
@@ -53,7 +52,10 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
         outcome = around.after_failure(raw, queue, error, definition, now)
         outcome = around.with_ends_of_extensions(outcome, payload, raw, queue, error=error, seconds=0.0, now=now)
     has_failed = outcome.kind != "done"
+    owed = around.death_owed(outcome, raw, error)
     counters = [*outcome.trims, *job_counts.count_commands(utc_day(now), failed=has_failed)]
+    if owed is not None:
+        counters = [*owed.commands, *counters]
 
     def settle(link: Link) -> bool:
         return in_flight.settle(link, owner, field, vital=outcome.vital, counters=counters, listed=listed)
@@ -73,8 +75,8 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
     with log_context(payload):
         tell = around.hooks.tell if outcome.is_logged else around.hooks.report
         tell(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
-        if outcome.announce_death:
-            around.hooks.announce_death(outcome.payload, error)
+        if owed is not None:
+            owed.announce(outcome.payload, error)
     return True
 
 

@@ -19,9 +19,8 @@ from itertools import count
 from math import inf
 from typing import NamedTuple
 
-from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.engine.background import background_thread
-from sidekiq_py.engine.fetch.settle import utc_day
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from sidekiq_py import tid
@@ -29,8 +29,15 @@ from sidekiq_py.engine.run.attempt import (
 from sidekiq_py.engine.run.forked import leave_if_forked
 from sidekiq_py.engine.run.held_up import HeldUp
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
-from sidekiq_py.errors import DeadLetteredError, ExtensionError, JobNotFoundError, PayloadError, RedisError
-from sidekiq_py.extension import Drop, FetchedJob, Postpone
+from sidekiq_py.errors import (
+    DeadLetteredError,
+    ExtensionError,
+    JobNotFoundError,
+    PayloadError,
+    RedisError,
+    TerminatedError,
+)
+from sidekiq_py.extension import Drop, Extension, FetchedJob, Postpone
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.middleware.running import run
 from sidekiq_py.registry import Admit, JobDefinition
@@ -84,6 +91,8 @@ class Processor:
         self._pid = 0
         # What the job returned that runs, or ran last.
         self._result: Any = None
+        # Another process has settled the job that ran last, which was sent a signal to end it.
+        self._is_settled = False
         # The job at hand: whatever goes wrong, this thread sees to it.
         self._unit: UnitOfWork | None = None
         # The job whose end has been handed in: whatever goes wrong after that is no failure of it.
@@ -132,11 +141,16 @@ class Processor:
         return unit is not None and self._guard is not None and self._guard.interrupt(unit, kind)
 
     def terminate(self, unit: UnitOfWork, signal_number: int) -> bool:
-        """Have this process killed, and *unit* settled as ended from outside. False: it has ended, or nobody can."""
+        """Have *unit* settled as ended from outside, and then `send_signal`. False: it has ended, or nobody can."""
         guard, watch = self._guard, self._watch
         if guard is None or watch is None:
             return False
         return guard.terminate(unit, lambda: watch.terminate(unit, signal_number))
+
+    def send_signal(self, number: int, send: Callable[[int], None]) -> None:
+        """The terminated job has been settled by another process: have the signal reach it."""
+        if self._guard is not None:
+            self._guard.send_signal(number, send)
 
     def _run(self) -> None:
         self._guard = self._guard or Guard()
@@ -204,9 +218,12 @@ class Processor:
         if not self._foreign.watched.isdisjoint(payload) and self._is_turned_away(unit, payload):
             return
         # Asked once a job: four calls that look again cost a no-op job a tenth of its time.
-        is_minded = not self._extensions.keys.isdisjoint(payload)
-        if is_minded and self._is_held_up(unit, payload):
-            return
+        minding = self._extensions.minding(payload)
+        if minding:
+            if not self._extensions.may_hold_up(payload, minding):
+                self._held_up.forget(payload)
+            elif self._is_held_up(unit, payload):
+                return
         definition = self._around.registry.find(payload["class"])
         if definition is not None and definition.resolve is not None:
             definition = definition.resolve(payload)
@@ -221,7 +238,7 @@ class Processor:
                 self._fetcher.requeue([unit])
             return
         try:
-            self._run_here(unit, payload, definition, started, is_minded=is_minded)
+            self._run_here(unit, payload, definition, started, minding)
         finally:
             if self._extensions.minded_runs:
                 self._extensions.forget_run(payload)
@@ -240,9 +257,6 @@ class Processor:
 
     def _is_held_up(self, unit: UnitOfWork, payload: Payload) -> bool:
         """An extension does not let it start now, and it has been seen to: nothing is counted as started."""
-        if not self._extensions.may_hold_up(payload):
-            self._held_up.forget(payload)
-            return False
         around = self._around
         now = now_seconds()
         try:
@@ -290,7 +304,12 @@ class Processor:
         around.context.leave()
 
     def _run_here(
-        self, unit: UnitOfWork, payload: Payload, definition: JobDefinition, started: float, *, is_minded: bool
+        self,
+        unit: UnitOfWork,
+        payload: Payload,
+        definition: JobDefinition,
+        started: float,
+        minding: Sequence[Extension],
     ) -> None:
         watch = self._watch if definition.hard_timeout_seconds is not None else None
         if definition.is_acknowledged_early:
@@ -305,13 +324,13 @@ class Processor:
             around.tell_started(payload, unit.queue)
         if watch is not None:
             watch.begin(unit, definition.hard_timeout_seconds or 0.0)
-        chain = around.chain_for(payload) if is_minded else around.chain
+        chain = around.chain_for(payload) if minding else around.chain
         failure = self._perform(unit, payload, definition, chain)
         if watch is not None:
             watch.end()
         seconds = monotonic() - started
         if failure is None:
-            is_plain = not is_minded and definition.decide_outcome is None
+            is_plain = not minding and definition.decide_outcome is None
             if is_plain and (not self._extensions.minded_runs or not self._extensions.minds(payload)):
                 # That it succeeded is all there is to write.
                 try:
@@ -319,13 +338,18 @@ class Processor:
                 except RedisError as error:
                     tell_left_behind(unit, error)
                 self._ended = unit
-            else:
+            elif definition.decide_outcome is not None or not self._ending.tallied(unit, payload, minding, seconds):
                 self._succeed(unit, payload, definition, seconds)
+            else:
+                self._ended = unit
             if JOB_STOP.handlers:
                 around.tell_stopped(payload, unit.queue, seconds)
         else:
             around.tell_raised(payload, unit.queue, seconds, failure)
-            self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
+            if self._is_settled:
+                self._settle(unit, lambda: self._fetcher.settle(unit, (), ()))
+            else:
+                self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
         around.metrics.record(payload, seconds, failure is None or is_success(failure))
         around.context.leave()
         del running[self._tid]
@@ -343,6 +367,7 @@ class Processor:
         failure: BaseException | None = None
         is_done = False
         try:
+            self._is_settled = False
             guard.performing = unit
             deadline = None
             if definition.timeout_seconds is not None:
@@ -370,7 +395,18 @@ class Processor:
             except INTERRUPTS:
                 continue
         if guard.is_terminated:
-            guard.is_terminated = False
-            if self._watch is not None:
-                self._watch.end()
+            failure = self._after_terminated(guard, failure)
         return failure
+
+    def _after_terminated(self, guard: Guard, failure: BaseException | None) -> BaseException | None:
+        """A job has ended that was to be ended from outside; what it has failed by."""
+        signal_number, is_terminated = guard.pardon()
+        watch = self._watch
+        assert watch is not None
+        watch.end()
+        if is_terminated:
+            # As Celery's, which ends by SystemExit: an exception may have struck anywhere.
+            self._fetcher.quiet()
+            watch.replace()
+        self._is_settled = signal_number is not None
+        return failure if signal_number is None else TerminatedError(signal_number)

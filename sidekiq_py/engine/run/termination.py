@@ -1,7 +1,7 @@
 """Ends jobs that run, from outside: by the command of somebody, or as their time is up."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sidekiq_py.engine.ownership.owner import UnitOfWork
@@ -65,8 +65,8 @@ class Termination:
 
     def terminate(self, unit: UnitOfWork, signal_number: int) -> bool:
         """
-        End a job that runs here: a coroutine is cancelled; else the parent kills this process, which is asked to settle
-        the job first. It ends as by `TerminatedError`.
+        End a job that runs here: a coroutine is cancelled; else the parent has another process settle the job as ended
+        by `TerminatedError`, and then has the signal reach it. It may survive that; SIGKILL ends its process.
 
         Returns:
             False if it has ended, or cannot be ended: it runs in a thread, beside others or without a parent.
@@ -84,6 +84,16 @@ class Termination:
             self._pool.batch(in_flight.kept_commands(name, unit.field, unit.raw, _KEPT_SECONDS))
             unit.kept_by = name
         return processor.terminate(unit, signal_number)
+
+    def send_signal_to_job(self, number: int, send: Callable[[int], None]) -> None:
+        """
+        The job that `terminate` was called for has been settled by another process: have the signal reach it.
+
+        Args:
+            send: Sends a signal to the thread that runs the job.
+        """
+        for manager in self._managers:
+            manager.send_signal(number, send)
 
     def _processor_of(self, unit: UnitOfWork) -> Processor | None:
         return next((found for manager in self._managers if (found := manager.processor_of(unit))), None)

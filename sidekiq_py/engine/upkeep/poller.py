@@ -214,10 +214,13 @@ class Poller:
             RedisError: The server is in trouble; what was moved stays moved.
         """
         for scan in self._scans:
-            if self._monotonic() < scan.rests_until:
-                self._pass(scan, after=scan.seen_until)
-            else:
-                self._pass(scan)
+            try:
+                if self._monotonic() < scan.rests_until:
+                    self._pass(scan, after=scan.seen_until)
+                else:
+                    self._pass(scan)
+            finally:
+                self._backoffs.end_pass()
 
     def _pass(self, scan: _Scan, *, after: float | None = None) -> None:
         """

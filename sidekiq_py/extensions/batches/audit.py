@@ -14,14 +14,16 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sidekiq_py.api.job_record import JobRecord
-from sidekiq_py.api.processes import WorkSet
 from sidekiq_py.extensions.batches import ruby_runs, state, steps
-from sidekiq_py.extensions.batches.retrying import membership_in, standing
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
+
+if TYPE_CHECKING:
+    # A worker that runs no batches does not load it.
+    from sidekiq_py.api.job_record import JobRecord
 
 _log = logging.getLogger("sidekiq")
 
@@ -78,6 +80,8 @@ class Audit:
         _deliver_late(pool)
         missing = {status.bid: (changed_at, numbers) for status, changed_at, numbers in self._candidates(pool)}
         if missing:
+            from sidekiq_py.extensions.batches.retrying import membership_in  # as above
+
             for record in _all_jobs(pool):
                 membership = membership_in(record)
                 if membership is not None and membership.bid in missing:
@@ -165,7 +169,11 @@ def _unset(bits: bytes, start: int, end: int) -> Iterable[int]:
     return (at for at in range(start, end) if at >> 3 >= len(bits) or not bits[at >> 3] & (0x80 >> (at & 7)))
 
 
-def _all_jobs(pool: Pool) -> Iterator[JobRecord]:
+def _all_jobs(pool: Pool) -> "Iterator[JobRecord]":
+    from sidekiq_py.api.job_record import JobRecord  # as above
+    from sidekiq_py.api.processes import WorkSet
+    from sidekiq_py.extensions.batches.retrying import standing
+
     yield from standing(pool)
     for _, _, work in WorkSet(pool=pool):
         yield work.job

@@ -6,7 +6,7 @@ the parent, `["<bid>", <number>, "<event>"]`.
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 KEY = "sidekiq_py_batch"
 TRACKED_KEY = "sidekiq_py_tracked"
@@ -41,13 +41,16 @@ def is_bid(text: object) -> bool:
     return type(text) is str and _is_spelled_right(text)
 
 
-def membership_of(payload: Mapping[str, Any]) -> Membership | None:
-    """What the payload says; None also for what is no membership: anybody may have written it."""
-    value = payload.get(KEY)
+def is_membership(value: Any) -> TypeGuard[list[Any]]:
+    """Whether it can stand at `KEY`: anybody may have written it."""
     if type(value) is not list or not 2 <= len(value) <= 3:
-        return None
+        return False
     bid, number = value[0], value[1]
     # Without calls where it can be: each member's end asks.
-    if type(number) is int and 0 <= number < _MOST_NUMBERS and type(bid) is str and _is_spelled_right(bid):
-        return Membership(bid, number, len(value) == 3)
-    return None
+    return type(number) is int and 0 <= number < _MOST_NUMBERS and type(bid) is str and _is_spelled_right(bid)
+
+
+def membership_of(payload: Mapping[str, Any]) -> Membership | None:
+    """What the payload says; None also for what is no membership."""
+    value = payload.get(KEY)
+    return Membership(value[0], value[1], len(value) == 3) if is_membership(value) else None

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.pretended import pretending
@@ -238,6 +237,8 @@ def track_of(pool: Pool, bid: str, number: int) -> bytes | None:
 
 def text_of_job(raw: bytes, score: str | None, float_text: FloatText) -> bytes:
     """What a row keeps of a job that is pushed: JSON. *score* is that of a scheduled one."""
+    from sidekiq_py.api.job_record import JobRecord  # with all of the data API; only tracked batches need it
+
     record = JobRecord(raw)
     args = dumps(record.display_args, float_text)
     told: dict[str, Any] = {"jid": record.jid, "class": record.display_class or record.klass, "queue": record.queue}

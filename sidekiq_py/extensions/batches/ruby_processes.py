@@ -18,7 +18,7 @@ def without_support(pool: Pool) -> list[tuple[str, tuple[str, ...]]]:
     """Those that run now, each with the queues that it serves."""
     return [
         (process.identity, process.queues)
-        for process in ProcessSet(pool=pool)
+        for process in ProcessSet(clean=False, pool=pool)
         if not process.is_python and LABEL not in process.labels
     ]
 

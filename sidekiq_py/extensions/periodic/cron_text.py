@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic.phrases import phrases
@@ -176,6 +175,8 @@ def zone_at(text: str, name: str, position: int) -> tzinfo:
         return timezone((-1 if offset[1] == "-" else 1) * timedelta(hours=hours, minutes=minutes))
     if name in _UTC_NAMES:
         return UTC
+    from zoneinfo import ZoneInfo  # and with it all of sysconfig, which a worker without zones need not load
+
     # fugit cuts a name from its end until it is one: `Europe/Berlin2` is Berlin.
     for end in range(len(name), 1, -1):
         try:
@@ -199,7 +200,8 @@ def _is_zone(tokens: Sequence[tuple[str, int]]) -> bool:
 
 
 def _name_of(written: str, tz: tzinfo) -> str:
-    return tz.key if isinstance(tz, ZoneInfo) else written
+    name: str = getattr(tz, "key", written)
+    return name
 
 
 def _values(text: str, field: Field, token: str, at: int) -> tuple[int, ...] | None:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from sidekiq_py.api import Queue, WorkSet
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic import schedule_file, store, verbs
@@ -152,6 +151,8 @@ class LostRuns:
         self._missing = missing
 
     def _at_work(self, pool: Pool, waiting: Iterable[tuple[str, OwnState]]) -> set[str]:
+        from sidekiq_py.api import Queue, WorkSet  # as a rule nothing was lost, and no worker loads them
+
         found = {str(work.job.jid) for _, _, work in WorkSet(pool=pool)}
         for queue in Queue.all(pool=pool):
             if queue.size > _MOST_READ:

@@ -3,6 +3,7 @@ The pages of the dashboard: all periodic jobs of both languages, and one of them
 them, as only programs with the extra `web` have what they need.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,7 @@ def _list(visit: Visit) -> Any:
     jobs = CronJobs(pool=visit.pool)
     now = visit.now.timestamp()
     rows = [(job, _shown(visit, job), next(iter(job.next_ticks(after=now)), None)) for job in jobs]
-    others = [str(entry)[:_LONGEST_REASON] for entry in jobs.others()]
-    return visit.page("cron.html", rows=rows, others=others)
+    return visit.page("cron.html", rows=rows, others=[_texts(entry) for entry in jobs.others()])
 
 
 def _show(visit: Visit) -> Any:
@@ -85,6 +85,12 @@ def _act(visit: Visit) -> Any:
     except ConfigError as error:
         return visit.redirect("/cron", f"Nothing was done: {error}")
     return visit.redirect("/cron", f"{name} is {action}d.")
+
+
+def _texts(entry: Mapping[str, Any]) -> dict[str, str]:
+    """What another extension lists, which may be anything."""
+    told = {name: str(entry.get(name) or "") for name in ("name", "cron", "class", "by")}
+    return {**told, "last": str(entry.get("last_enqueue_time") or "")}
 
 
 def _shown(visit: Visit, job: CronJob) -> Any:

@@ -16,9 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from sidekiq_py.cli import erb
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.extensions.periodic.declared import Declaration, make
 from sidekiq_py.extensions.periodic.layout import arguments_of
@@ -73,6 +70,10 @@ def read(
     Raises:
         ConfigError: It cannot be read; the message names the job.
     """
+    import yaml  # a worker without such a file loads neither
+
+    from sidekiq_py.cli import erb
+
     try:
         loaded = yaml.safe_load(erb.render(path.read_text(encoding="utf-8"), environment, source=str(path)))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

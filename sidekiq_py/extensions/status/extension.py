@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidekiq_py import program
-from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import Effect, EndKind, Extension, JobEnd, Payload, PushSlice, Verb
@@ -14,6 +13,10 @@ from sidekiq_py.extensions.status.progress import Run, Runs, aprogress, progress
 from sidekiq_py.middleware.chain import ServerMiddleware
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps
+
+if TYPE_CHECKING:
+    # With all of the data API; loaded where a job is declared so.
+    from sidekiq_py.api.job_record import JobRecord
 
 OPTION = "status"
 
@@ -37,6 +40,7 @@ class StatusExtension(Extension):
     phase = "count"
     # Without the extension nothing is left undone but the status itself.
     payload_keys: ClassVar[Mapping[str, str]] = {OPTION: ""}
+    push_options: ClassVar[Sequence[str]] = (OPTION,)
     verbs: ClassVar[Sequence[Verb]] = (keys.WRITE,)
     api_names: ClassVar[Mapping[str, str]] = {"JobStatus": "sidekiq_py.extensions.status.status"}
 
@@ -48,6 +52,8 @@ class StatusExtension(Extension):
         """`queued`, for jobs that are declared so."""
         if jobs.options.get(OPTION) is not True:
             return
+        from sidekiq_py.api.job_record import JobRecord  # as above
+
         now = now_seconds()
         for job in jobs:
             record = JobRecord(job.raw)
@@ -105,7 +111,7 @@ class _Working:
             self._runs.warn_once(error)
 
 
-def _first_fields(record: JobRecord, float_text: FloatText, now: float) -> dict[str, Any]:
+def _first_fields(record: "JobRecord", float_text: FloatText, now: float) -> dict[str, Any]:
     """Source: sidekiq-status 4.0.0, client_middleware.rb; without arguments it writes an empty object."""
     args = record.display_args
     return {

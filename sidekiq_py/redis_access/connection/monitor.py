@@ -18,7 +18,7 @@ _HEX_ESCAPE = re.compile(rb"\\(x[0-9a-f]{2})")
 _NAMED_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b"}
 
 
-class Command(NamedTuple):
+class SeenCommand(NamedTuple):
     """
     One command, as the server took it.
 
@@ -33,7 +33,7 @@ class Command(NamedTuple):
     words: tuple[bytes, ...]
 
 
-def watch(link: Link) -> Iterator[Command]:
+def watch(link: Link) -> Iterator[SeenCommand]:
     """
     Every command from now on; ends when the connection does.
 
@@ -47,13 +47,13 @@ def watch(link: Link) -> Iterator[Command]:
     return _commands(link)
 
 
-def parse(line: bytes) -> Command | None:
+def parse(line: bytes) -> SeenCommand | None:
     """One line of MONITOR; None if it is none."""
     match = _LINE.fullmatch(line)
     if match is None:
         return None
     at, sender, words = match.groups()
-    return Command(float(at), sender.decode("utf-8", "replace"), tuple(_words(words)))
+    return SeenCommand(float(at), sender.decode("utf-8", "replace"), tuple(_words(words)))
 
 
 def _words(line: bytes) -> list[bytes]:
@@ -64,7 +64,7 @@ def _words(line: bytes) -> list[bytes]:
     return [_HEX_ESCAPE.sub(_unescaped, word) for word in line[1:-1].split(b'" "')]
 
 
-def _commands(link: Link) -> Iterator[Command]:
+def _commands(link: Link) -> Iterator[SeenCommand]:
     try:
         while True:
             command = parse(link.receive())

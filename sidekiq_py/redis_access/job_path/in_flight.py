@@ -305,26 +305,31 @@ def settle_call(
     )
 
 
-def settle_many_calls(
-    owner: str, jobs: Sequence[tuple[bytes, bytes | None, Tally]]
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def settle_many_call(
+    owner: str, jobs: Sequence[tuple[bytes, bytes | None, Tally]], *, has_script: bool = True
+) -> tuple[Any, ...]:
     """
-    The command that ends several jobs at once, and the one for a server that does not know the script. The reply is how
-    many were still in flight.
+    The command that ends several jobs at once. The reply is how many were still in flight.
 
     Args:
         jobs: Field, bytes if it is listed, and end of each; all for one verb, key and beginning.
+        has_script: Redis knows the script.
     """
-    _, _, tally = jobs[0]
-    numbers: dict[str, int] = {}
-    arguments: list[Any] = [tally.verb, len(tally.first), len(tally.words), *tally.first]
-    for field, listed, own in jobs:
-        place = _key_of(owner, field, listed)
-        number = numbers.setdefault(place, len(numbers) + 1)
-        arguments += (number, "0" if listed is None else "1", field if listed is None else listed, *own.words)
+    in_hash: list[Any] = []
+    in_inboxes: dict[str, list[Any]] = {}
+    for field, listed, tally in jobs:
+        if listed is None:
+            in_hash.append(field)
+            in_hash += tally[3]
+        else:
+            in_inboxes.setdefault(keys.inbox(owner, split_field(field)[2]), []).extend((listed, *tally[3]))
+    verb, key, first, words = jobs[0][2]
+    each = 1 + len(words)
+    arguments = [verb, len(first), len(words), *first, "0", len(in_hash) // each, *in_hash]
+    for listed_words in in_inboxes.values():
+        arguments += ("1", len(listed_words) // each, *listed_words)
     script = verbs.script("settle_many")
-    parts = [*numbers, tally.key], arguments
-    return script.call(*parts), script.full_call(*parts)
+    return (script.call if has_script else script.full_call)([_hash_of(owner), *in_inboxes, key], arguments)
 
 
 def _key_of(owner: str, field: bytes, listed: bytes | None) -> str:

@@ -58,21 +58,13 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Fate:
     """
-    Where a job goes: to `dead`, or back with so many deaths since the epoch second *first*.
-
-    Args:
-        dead_member: What is to stand in `dead`; None for a job that goes back.
+    Where a job goes: back with so many deaths since the epoch second *first*; to `dead` if it is a poison pill.
     """
 
     entry: Entry
     deaths: int
     first: float
-    dead_member: bytes | None = None
-
-    @property
-    def is_dead(self) -> bool:
-        """It goes to `dead`."""
-        return self.dead_member is not None
+    is_poison: bool = False
 
 
 def owners(link: Link) -> dict[str, bytes]:
@@ -254,13 +246,12 @@ def _is_stale(value: bytes, now: float) -> bool:
     return record is not None and now - record[1] > SUSPECT_TTL_SECONDS
 
 
-def move(link: Link, owner: str, fates: Sequence[Fate], *, now: float, dead: tuple[int, int]) -> list[bytes]:
+def put_back(link: Link, owner: str, fates: Sequence[Fate]) -> list[bytes]:
     """
-    Take jobs from a fenced owner.
+    Take jobs from a fenced owner, to their queues.
 
     Args:
         fates: What is to run first comes last.
-        dead: The most entries of the dead set, and the most seconds one stays in it.
 
     Returns:
         The fields that this call moved. What Redis refuses for one job (a queue's key that this user may not write)
@@ -269,28 +260,24 @@ def move(link: Link, owner: str, fates: Sequence[Fate], *, now: float, dead: tup
     if not fates:
         return []
     try:
-        return _move(link, owner, fates, now, dead)
+        return _put_back(link, owner, fates)
     except RedisReplyError as error:
         if error.is_about_server:
             raise
         if len(fates) == 1:
             return []
-    return [field for fate in fates for field in move(link, owner, [fate], now=now, dead=dead)]
+    return [field for fate in fates for field in put_back(link, owner, [fate])]
 
 
-def _move(link: Link, owner: str, fates: Sequence[Fate], now: float, dead: tuple[int, int]) -> list[bytes]:
-    numbers = {keys.in_flight(owner): 1, keys.SUSPECTS: 2, keys.QUEUES: 3, keys.DEAD: 4}
-    max_jobs, timeout_seconds = dead
-    arguments: list[Any] = [SUSPECT_TTL_SECONDS, repr(now), repr(now - timeout_seconds), -max_jobs]
+def _put_back(link: Link, owner: str, fates: Sequence[Fate]) -> list[bytes]:
+    numbers = {keys.in_flight(owner): 1, keys.SUSPECTS: 2, keys.QUEUES: 3}
+    arguments: list[Any] = [SUSPECT_TTL_SECONDS]
     for fate in fates:
         entry = fate.entry
         source = numbers.setdefault(keys.inbox(owner, entry.queue), len(numbers) + 1) if entry.is_listed else 1
-        arguments += [entry.field, source, entry.raw if entry.is_listed else entry.field]
-        if fate.dead_member is not None:
-            arguments += [0, fate.dead_member]
-        else:
-            queue = numbers.setdefault(keys.queue(entry.queue), len(numbers) + 1)
-            arguments += [queue, f"{fate.deaths}:{fate.first:.3f}"]
+        queue = numbers.setdefault(keys.queue(entry.queue), len(numbers) + 1)
+        named = entry.raw if entry.is_listed else entry.field
+        arguments += [entry.field, source, named, queue, f"{fate.deaths}:{fate.first:.3f}"]
     moved: list[bytes] = RECOVER.run(link, list(numbers), arguments)
     return moved
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from typing import Any
 
@@ -33,6 +34,12 @@ def quick(value: int = 1) -> int:
 
 
 @app.task
+def process_id() -> int:
+    """Of the process that runs it."""
+    return os.getpid()
+
+
+@app.task
 def sleep_long(name: str = "slow") -> None:
     """Runs until something ends it."""
     note(name, os.getpid())
@@ -61,6 +68,35 @@ async def sleep_on_loop(name: str = "loop") -> None:
         await asyncio.sleep(600)
     finally:
         note("cleaned up", name)
+
+
+@app.task
+def tidies_up(name: str = "tidy") -> None:
+    """Leaves nothing behind, however it ends."""
+    note(name, os.getpid())
+    try:
+        time.sleep(600)
+    except SystemExit:
+        note("caught", "SystemExit")
+        raise
+    finally:
+        note("tidied up", name)
+
+
+@app.task(time_limit=600)
+def heeds_signals(*names: str) -> str:
+    """Has handlers of its own, and goes on until it has heard all of these signals."""
+    heard: list[str] = []
+    for name in names:
+        signal.signal(signal.Signals[name], lambda number, _: heard.append(signal.Signals(number).name))
+    note("heeds", os.getpid())
+    while len(heard) < len(names):
+        time.sleep(0.01)
+        if heard:
+            note("heard", heard[-1])
+            names = tuple(name for name in names if name not in heard)
+            heard.clear()
+    return "heard all"
 
 
 @app.task(rate_limit="1/h")

@@ -56,6 +56,78 @@ def test_a_process_that_runs_a_revoked_task_is_killed(
     assert (good.state, redis_client.exists("sidekiq_py:suspects")) == ("PENDING", 0)
 
 
+@pytest.mark.parametrize("signal", ["TERM", "HUP", "QUIT", None])
+def test_a_terminated_task_tidies_up(
+    project: ModuleType, start: StartWorker, redis_client: redis.Redis, signal: str | None
+) -> None:
+    """These raise SystemExit in it, as in Celery's processes; it ends as revoked, in a process that is replaced."""
+    worker = start("-c", "1")
+    result = project.tidies_up.delay()
+    [pid] = eventually(lambda: noted(redis_client, "tidy"))
+
+    assert answer(project, "revoke", task_id=result.id, terminate=True, signal=signal) == {
+        "ok": f"terminate: {result.id}"
+    }
+
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=WAIT_SECONDS)
+    eventually(lambda: noted(redis_client, "tidied up") == ["tidy"])
+    assert noted(redis_client, "caught") == ["SystemExit"]
+    assert project.process_id.delay().get(timeout=WAIT_SECONDS) != int(pid)
+    assert (noted(redis_client, "tidy"), result.state) == ([pid], "REVOKED")
+    assert redis_client.zcard("retry") == redis_client.zcard("dead") == 0
+    assert "was killed by" not in worker.log
+
+
+def test_a_task_with_handlers_hears_the_signals_that_were_asked_for(
+    project: ModuleType, start: StartWorker, redis_client: redis.Redis
+) -> None:
+    """It survives them and ends as it likes; the worker takes none of them for itself, and goes on."""
+    worker = start("-c", "1")
+    result = project.heeds_signals.delay("SIGTERM", "SIGUSR2", "SIGALRM")
+    eventually(lambda: noted(redis_client, "heeds"))
+
+    for number, name in enumerate(("TERM", "USR2", "ALRM"), 1):
+        answer(project, "terminate", task_id=[result.id], signal=name)
+        eventually(lambda number=number: len(noted(redis_client, "heard")) == number)
+
+    assert noted(redis_client, "heard") == ["SIGTERM", "SIGUSR2", "SIGALRM"]
+    assert project.quick.delay(3).get(timeout=WAIT_SECONDS) == 3
+    assert result.state == "REVOKED"
+    assert "was killed" not in worker.log
+
+
+def test_what_survives_one_signal_is_ended_by_the_next(
+    project: ModuleType, start: StartWorker, redis_client: redis.Redis
+) -> None:
+    """INT is none of a task's concern, as in Celery; KILL ends its process, without another settling."""
+    start("-c", "1")
+    result = project.tidies_up.delay()
+    [pid] = eventually(lambda: noted(redis_client, "tidy"))
+
+    for signal in ("INT", "INT", "KILL"):
+        assert answer(project, "terminate", task_id=[result.id], signal=signal) == {"ok": f"terminate: {result.id}"}
+
+    assert project.process_id.delay().get(timeout=WAIT_SECONDS) != int(pid)
+    assert noted(redis_client, "tidied up") == []
+    assert noted(redis_client, "revoked") == [f"{result.id} True 2 False"]
+
+
+def test_a_signal_without_a_handler_ends_the_process(
+    project: ModuleType, start: StartWorker, redis_client: redis.Redis
+) -> None:
+    """As the system has it."""
+    worker = start("-c", "1")
+    result = project.tidies_up.delay()
+    eventually(lambda: noted(redis_client, "tidy"))
+
+    answer(project, "terminate", task_id=[result.id], signal="ALRM")
+
+    assert project.quick.delay(3).get(timeout=WAIT_SECONDS) == 3
+    assert "was killed by SIGALRM" in worker.log
+    assert (noted(redis_client, "tidied up"), result.state) == ([], "REVOKED")
+
+
 @pytest.mark.parametrize("name", ["sleep_once", "sleep_once_with_result"])
 def test_a_task_that_runs_at_most_once_is_terminated(
     project: ModuleType, start: StartWorker, redis_client: redis.Redis, name: str
@@ -146,6 +218,7 @@ def test_commands_that_cannot_be_obeyed_say_why(project: ModuleType, start: Star
     many = answer(project, "revoke", task_id=[f"x{number}" for number in range(250)])
     assert many["ok"].endswith(", x99 and 150 more flagged as revoked")
     assert "SIGNONE" in answer(project, "revoke", task_id="a", signal="NONE", terminate=True)["error"]
+    assert "999" in answer(project, "revoke", task_id="a", signal=999, terminate=True)["error"]
     assert answer(project, "rate_limit", task_name="nobodys", rate_limit="1/s") == {"error": "unknown task"}
     assert "Invalid rate limit" in answer(project, "rate_limit", task_name=project.rare.name, rate_limit="x")["error"]
 

@@ -11,7 +11,7 @@ from sidekiq_celery import Celery
 from sidekiq_celery.exceptions import Ignore, InvalidTaskError, Reject
 from sidekiq_celery.worker.registering import register_tasks
 
-from sidekiq_py.engine.ownership.recovery import PoisonPillError
+from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path import settle_script

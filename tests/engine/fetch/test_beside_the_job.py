@@ -1,6 +1,7 @@
 """What goes wrong beside a job: no thread is lost by it, and no job stays in flight."""
 
 import asyncio
+import hashlib
 import json
 import logging
 import time
@@ -14,7 +15,7 @@ import redis
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config
 from sidekiq_py.engine.launcher import Launcher
-from sidekiq_py.engine.ownership.recovery import PoisonPillError
+from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.logs import LineFormatter, PlainFormatter
@@ -245,9 +246,13 @@ def test_a_poison_pill_is_reported_under_its_name(
     worker: Worker, redis_client: redis.Redis, lines: Lines, text: bytes, shown: str
 ) -> None:
     """Its bytes are shown as text, and who can be read is named in every line."""
-    launcher = worker.start()
+    gone = "gone:1:abc:1"
+    registration = {"boot": "", "pidns": "", "pid": 0, "start": 0, "queues": []}
+    redis_client.hset("sidekiq_py:owners", gone, json.dumps(registration))
+    redis_client.hset("sidekiq_py:suspects", hashlib.sha1(text).hexdigest(), f"2:{time.time()}")
+    redis_client.hset(f"sidekiq_py:inflight:{gone}", "1.0!default", text)
 
-    launcher.parts.housekeeper._recovery._announce(text)
+    worker.start().declare_dead(gone)
 
     eventually(lambda: lines.with_text("Poison pill"))
     [told] = lines.with_text(text.decode(errors="replace"))

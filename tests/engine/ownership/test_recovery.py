@@ -17,7 +17,8 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.ownership import recovery as recovery_module
 from sidekiq_py.engine.ownership.host import ProcessPlace, parse_registration, registration
 from sidekiq_py.engine.ownership.owner import Ownership
-from sidekiq_py.engine.ownership.recovery import DEATHS_WINDOW_SECONDS, PoisonPillError, Recovery
+from sidekiq_py.engine.ownership.recovery import DEATHS_WINDOW_SECONDS, Recovery
+from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -74,7 +75,7 @@ def recovery(pool: Pool, clocks: Clocks, buried: list[tuple[bytes, BaseException
         own,
         ownership,
         dialect=Dialect.unknown,
-        on_dead_lettered=lambda raw, error: buried.append((raw, error)),
+        on_dead_lettered=lambda raw, error, owed: buried.append((raw, error)),
     )
     own.close()
 
@@ -434,11 +435,30 @@ def test_a_poison_pill_says_in_dead_why_it_is_there(
     [member] = redis_client.zrange("dead", 0, -1)
     payload = json.loads(member)
     assert payload.pop("error_message").startswith("the process died 3 times while this job ran")
-    assert payload.pop("error_class") == "sidekiq_py.engine.ownership.recovery.PoisonPillError"
+    assert payload.pop("error_class") == "sidekiq_py.errors.PoisonPillError"
     assert payload == {"class": "Die", "args": [1.0, "ä"], "jid": "1", "retry_count": 0}
     assert b'"args":[1.0,"\xc3\xa4"]' in member
     assert redis_client.exists("sidekiq_py:suspects") == 0
     assert [raw for raw, _ in buried] == [job.encode()]
+
+
+def test_a_poison_pill_that_dead_refuses_is_named_once_and_stays(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With what to do; it goes there when that is repaired, and holds up no other job."""
+    push(redis_client, "poison")
+    for batch in range(1, 4):
+        die_with(b"poison", recovery, link, redis_client, batch=batch)
+    redis_client.set("dead", "x")
+
+    die_with(b"poison", recovery, link, redis_client, batch=4)
+    assert recovery.look() == 0
+    [line] = [line.getMessage() for line in caplog.records if "cannot be put into dead" in line.getMessage()]
+    assert "Repair what Redis names (`sidekiq-py doctor` shows keys of a wrong type)" in line
+    redis_client.delete("dead")
+
+    assert recovery.look() == 1
+    assert redis_client.zrange("dead", 0, -1) == [b"poison"]
 
 
 def test_jobs_in_a_buffer_bear_no_death(recovery: Recovery, link: Link, redis_client: redis.Redis) -> None:

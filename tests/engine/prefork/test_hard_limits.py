@@ -1,5 +1,6 @@
 """Who settles the job of a frozen child, whoever answers first, late, or never."""
 
+import math
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.prefork.child_process import ChildProcess, Limit, Reason, State
+from sidekiq_py.engine.prefork.child_process import ChildProcess, End, Limit, Reason, State, terminated_by
 from sidekiq_py.engine.prefork.hard_limits import HardLimits
 from sidekiq_py.engine.prefork.pipes import LinePipe, Outbox, readable
 from tests.support.waiting import eventually
@@ -62,6 +63,10 @@ class Family:
         down = self._downs[child.pid]
         return bool(readable([down.fd], 0)) and [message.word for message in down.read() or ()] == ["KILLED"]
 
+    def hears(self, child: ChildProcess) -> list[str]:
+        """What it is told."""
+        return [" ".join((message.word, *message.details)) for message in self._downs[child.pid].read() or ()]
+
     def answer(self, child: ChildProcess, answer: str) -> None:
         """What it says about the job."""
         self.limits.note_settled(child, answer, OWNER, JOB)
@@ -110,6 +115,42 @@ def test_a_child_is_started_where_no_other_is_left(family: Family) -> None:
 
     assert family.was_asked(started)
     assert family.limits.involved == (frozen, deaf, started)
+
+
+def test_a_job_that_survives_its_signal_is_ended_by_its_hard_limit(family: Family) -> None:
+    """The child goes on with the signal for it; nobody is asked to settle the job a second time."""
+    child, helper = family.children[0], family.add()
+    child.limit = Limit("60.0", OWNER, JOB, monotonic() + 600)
+    child.begin_order(Limit(terminated_by(signal.SIGTERM), OWNER, JOB, monotonic()))
+    assert family.was_asked(helper)
+
+    family.answer(helper, "yes")
+
+    assert family.hears(child) == ["SIGNAL 15"]
+    assert (child.state, child.limit.seconds, child.limit.is_settled) == (State.READY, "60.0", True)
+    eventually(lambda: family.state(child) == "S")
+    child.limit.due = monotonic()
+    family.limits.step()
+    assert family.is_killed(child)
+    assert not family.was_asked(helper)
+
+
+def test_a_second_signal_needs_no_settling(family: Family) -> None:
+    """Whatever has become of the first; SIGKILL ends the child."""
+    child, helper = family.children[0], family.add()
+    child.limit = None
+    child.begin_order(Limit(terminated_by(signal.SIGINT), OWNER, JOB, monotonic()))
+    assert family.was_asked(helper)
+    family.answer(helper, "yes")
+    assert list(family.limits.moments()) == [math.inf]
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        child.begin_order(Limit(terminated_by(number), OWNER, JOB, monotonic()))
+        family.limits.step()
+
+    assert family.hears(child) == ["SIGNAL 2", "SIGNAL 15"]
+    assert family.is_killed(child)
+    assert child.note_end(-signal.SIGKILL) is End.CUT_SHORT
 
 
 def test_who_finds_nothing_to_settle_may_have_come_second(family: Family) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from sidekiq_py.clock import monotonic, now_seconds
-from sidekiq_py.engine.fetch.settle import utc_day
+from sidekiq_py.clock import monotonic, now_seconds, utc_day
 from sidekiq_py.engine.run.processed_count import ProcessedCount
 from sidekiq_py.errors import ReplyLostError
 from sidekiq_py.redis_access.connection.link import Link

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from sidekiq_py.engine.upkeep.backoff import LONGEST_PAUSE_SECONDS, MOST_REMEMBERED, Backoffs
 
 
@@ -14,9 +16,28 @@ def test_a_bounded_number_is_remembered_and_reported() -> None:
     for member in members:
         setbacks.add(member, ValueError("not now"), "stays", 0.0)
 
-    assert len(setbacks) == len(reported) == MOST_REMEMBERED
+    assert len(setbacks) == MOST_REMEMBERED
+    assert len(reported) == 1
     assert setbacks.must_wait(members[0], 0.5)
     assert not setbacks.must_wait(members[-1], 0.5)
+
+
+def test_one_error_of_a_kind_is_reported_in_a_pass_and_the_others_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Five thousand tracebacks of one middleware would hide all else; a job that fails again says nothing more."""
+    reported: list[BaseException] = []
+    backoffs = Backoffs(lambda error, context: reported.append(error))
+
+    for at in (0.0, 100.0):
+        for number in range(5000):
+            backoffs.add(b"%d" % number, ValueError(number), "stays", at)
+        backoffs.add(b"other", KeyError("other"), "stays", at)
+        backoffs.end_pass()
+    backoffs.add(b"new", ValueError("new"), "stays", 100.0)
+
+    assert [str(error) for error in reported] == ["0", "'other'", "new"]
+    assert [line.getMessage() for line in caplog.records] == ["stays: the same for 4,999 more jobs: ValueError"]
 
 
 def test_one_that_has_not_failed_again_for_long_makes_room() -> None:

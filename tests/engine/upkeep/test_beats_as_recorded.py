@@ -16,7 +16,7 @@ from interop_tests.support.recordings import (
     recordings,
     recordings_of,
 )
-from sidekiq_py.engine.fetch.settle import utc_day
+from sidekiq_py.clock import utc_day
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import job_counts, settle_script

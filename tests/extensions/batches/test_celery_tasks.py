@@ -14,6 +14,7 @@ from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches.batch import Batch
 from tests.compat.canvas.tasks import declare
 from tests.compat.tasks.worker import TaskWorker
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -76,6 +77,20 @@ def test_the_steps_of_a_workflow_are_members(tasks: SimpleNamespace, kind: str) 
 
     assert result.get(timeout=5) == {"group": [2, 4, 6], "chain": 11, "chord": 12}[kind]
     assert status.total == {"group": 3, "chain": 4, "chord": 4}[kind]
+
+
+def test_a_step_that_has_not_run_holds_the_batch_back(tasks: SimpleNamespace, redis_client: redis.Redis) -> None:
+    """It is a member before the step that pushes it has ended."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        # A moment later, so that the block has been left when it ends.
+        first = chain(tasks.add.s(1, 1), tasks.add.s(2).set(countdown=3600)).apply_async(countdown=0.2).parent
+
+    assert first.get(timeout=20) == 2
+    eventually(lambda: redis_client.zcard("schedule") == 1)
+
+    status = batch.status()
+    assert (status.total, status.pending, status.complete, status.success) == (2, 1, False, False)
 
 
 @pytest.mark.parametrize("kind", ["group", "chain", "chord"])

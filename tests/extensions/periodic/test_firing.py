@@ -15,7 +15,7 @@ from sidekiq_py.extensions.periodic.cron_jobs import CronJobs
 from sidekiq_py.extensions.periodic.firing import Firing
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path import in_flight, settle_script
+from sidekiq_py.redis_access.job_path import settle_script
 from tests.extensions.periodic.conftest import NOON
 
 Look = Callable[[float], list[str]]
@@ -423,7 +423,7 @@ def test_a_lost_reply_is_no_tick_lost_and_none_fired_twice(
         if len(sent) == 1:
             raise ReplyLostError("the connection broke")
 
-    monkeypatch.setattr(in_flight, "write", lose_the_first_reply)
+    monkeypatch.setattr(settle_script, "write", lose_the_first_reply)
 
     [jid] = Firing().look(pool, NOON + 60.5, b"1")
 

@@ -5,6 +5,8 @@ import re
 import shlex
 
 import pytest
+from sidekiq_celery import Celery
+from sidekiq_celery._beat.persistent import PersistentScheduler
 
 import sidekiq_py as sidekiq
 from sidekiq_py.api import AuditLog, CronJobs
@@ -41,6 +43,19 @@ def test_periodic_jobs_are_listed(visitor, report):
     assert 'report */5 * * * * Europe/Berlin Report "weekly", {"token": "[redacted]"} default Python' in page.shown
     assert "Run now</button>" not in page.text
     assert 'aria-current="page">Periodic<' in page.text
+
+
+def test_entries_of_beat_are_rows_without_buttons(visitor, redis_url):
+    """Read-only, beside those of sidekiq-scheduler: name, schedule, task, whose they are."""
+    app = Celery("shop", broker=redis_url)
+    app.conf.beat_schedule = {f"report {SCRIPT}": {"task": "shop.report", "schedule": 10.0}}
+    PersistentScheduler(app=app)
+
+    page = visitor().get("/cron")
+
+    assert f"report {SCRIPT} every 10.00 seconds shop.report celery beat shop" in page.shown
+    assert SCRIPT not in page.text
+    assert "Run now</button>" not in page.text
 
 
 def test_one_is_shown_with_its_next_ticks_and_its_history(visitor, report, redis_client):

@@ -1,0 +1,29 @@
+"""For type checkers: the module, and what extensions add to the current job, which it cannot import."""
+
+from typing import Any
+
+from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.registry import Payload
+
+class CurrentJob:
+    deadline: float | None
+    payload: Payload
+    queue: str
+    def __init__(self, payload: Payload, queue: str, deadline: float | None) -> None: ...
+    @property
+    def jid(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def batch(self) -> Batch | None: ...
+    @property
+    def is_valid(self) -> bool: ...
+    def progress(
+        self, at: float | None = None, total: float | None = None, message: str | None = None, **fields: Any
+    ) -> None: ...
+    async def aprogress(
+        self, at: float | None = None, total: float | None = None, message: str | None = None, **fields: Any
+    ) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+def current_job() -> CurrentJob | None: ...

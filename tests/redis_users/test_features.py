@@ -1,0 +1,126 @@
+"""Batches, status, periodic jobs and the dashboard, each by the user that the manual gives it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py.api import JobStatus
+from sidekiq_py.web import User, asgi_app
+from tests.redis_users.test_python_programs import PATIENCE_SECONDS, Confined, confined
+from tests.support.redis_users import rights_on_top
+from tests.support.waiting import eventually
+from tests.web.browsing import Visitor
+
+__all__ = ("confined",)
+
+PROGRAM = """
+import sidekiq_py as sidekiq
+
+@sidekiq.job(name="Watched", status=True)
+def watched():
+    sidekiq.current_job().progress(at=1, total=2, message="half")
+
+@sidekiq.job(name="Ended")
+def ended(bid, event, options): ...
+"""
+NOTE, FAIL = sidekiq.ruby_job("Note"), sidekiq.ruby_job("Fail", retry=0)
+
+
+@pytest.mark.parametrize("track", [False, True])
+def test_batches(confined: Confined, tmp_path: Path, *, track: bool) -> None:
+    """Opened by who enqueues, run by a worker, seen and steered by an operator."""
+    workers, clients = rights_on_top("Workers that run jobs of [batches]"), rights_on_top("Who opens batches")
+    tracked = rights_on_top("[Tracked batches]") if track else []
+    confined.users.give("worker", [*workers, *tracked])
+    confined.users.give("enqueue", [*clients, *tracked])
+    confined.users.give("operator", [word for word in (*workers, *tracked) if word[0] != "~"])
+    confined.program("enqueue")
+    batch = sidekiq.Batch(description="users", track=track)
+    batch.on("complete", "Ended")
+    with batch.jobs():
+        NOTE.perform_async("member")
+        FAIL.perform_async("no")
+    (tmp_path / "more_jobs.py").write_text(PROGRAM)
+    confined.start_worker(also=[str(tmp_path / "more_jobs.py")])
+
+    eventually(lambda: confined.has_noted("member"), within_seconds=PATIENCE_SECONDS)
+    eventually(lambda: batch.status().state == "complete", within_seconds=PATIENCE_SECONDS)
+    assert batch.status().dead == 1
+    assert json.loads(confined.command("batches", "show", batch.bid, "--json"))["pending"] == 1
+    assert confined.command("batches", "list")
+    assert confined.command("batches", "retry", batch.bid)
+    assert confined.command("batches", "invalidate", batch.bid)
+    assert confined.command("batches", "delete", batch.bid, "--yes")
+
+
+def test_status(confined: Confined, tmp_path: Path) -> None:
+    """Written by who enqueues and by a worker, read and stopped by an operator."""
+    page = (Path(__file__).parents[2] / "docs" / "progress.md").read_text()
+    rights = page.partition("Redis rights on top")[2].partition("`")[2].partition("`")[0].split()
+    for name in ("worker", "enqueue"):
+        confined.users.give(name, rights)
+    confined.users.give("operator", [word for word in rights if word[0] != "~"])
+    (tmp_path / "watched_jobs.py").write_text(PROGRAM)
+    confined.program("enqueue")
+    worker = confined.start_worker(also=[str(tmp_path / "watched_jobs.py")])
+    jid = sidekiq.job(name="Watched", status=True)(lambda: None).perform_async()
+
+    eventually(lambda: confined.client.hget(f"sidekiq:status:{jid}", "status") == b"complete", within_seconds=60)
+    confined.program("operator")
+    found = JobStatus.find(jid)
+    assert found is not None
+    assert found.message == "half"
+    assert worker.is_running
+
+
+def test_periodic_jobs(confined: Confined) -> None:
+    """Added and steered by an operator, pushed by a worker."""
+    assert confined.command("cron", "add", "often", "* * * * * *", "Note", '["tick"]')
+    confined.start_worker()
+
+    eventually(lambda: confined.has_noted("tick"), within_seconds=PATIENCE_SECONDS)
+
+    assert confined.command("cron", "list")
+    assert confined.command("cron", "show", "often")
+    assert confined.command("cron", "history", "often")
+    assert confined.command("cron", "disable", "often", "--reason", "enough")
+    assert confined.command("cron", "enable", "often")
+    assert confined.command("cron", "run", "often")
+    assert confined.command("cron", "remove", "often")
+
+
+@pytest.mark.parametrize("name", ["operator", "viewer"])
+def test_the_dashboard(confined: Confined, name: str) -> None:
+    """Every page, with a job in each set; actions by an operator."""
+    if name == "viewer":
+        page = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
+        rules = page.partition("redis-cli ACL SETUSER viewer on ")[2].partition("\n")[0].replace("'", "").split()
+        confined.users.admin.execute_command("ACL", "SETUSER", name, "reset", "on", *rules)
+    confined.start_worker("-q", "nothing-here")
+    confined.command("push", "Note", '["waits"]')
+    confined.command("push", "Note", '["later"]', "--in", "1h")
+    confined.command("cron", "add", "rarely", "0 5 1 1 *", "Note")
+    for key in ("retry", "dead"):
+        confined.client.zadd(key, {json.dumps({"class": "Note", "args": [], "jid": key, "queue": "default"}): 4e9})
+    confined.program(name)
+    somebody = Visitor(asgi_app(authorize=lambda _request: User("ada", "operator", True)))
+    paths = (
+        "",
+        "busy",
+        "queues",
+        "queue?name=default",
+        "retries",
+        "scheduled",
+        "dead",
+        "metrics",
+        "cron",
+        "batches",
+    )
+
+    statuses: dict[str, Any] = {path: somebody.get(f"/{path}").status for path in (*paths, "audit", "bulk")}
+
+    assert set(statuses.values()) == {200}, statuses
+    confined.users.admin.execute_command("ACL", "DELUSER", "viewer")

@@ -21,6 +21,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
+from sidekiq_py.engine.ownership.owed_deaths import OwedDeaths
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
@@ -92,7 +93,7 @@ class Engine:
         ownership = Ownership("history", [queue], config.lease_seconds)
         fetcher = ReliableFetcher(capsule, config, self._pool, ownership, report=_raise, count=processed.add)
         one_job = OneJob(fetcher)
-        Manager(capsule, one_job, self._surroundings(config, hooks), SoftLimits(), None).start()
+        Manager(capsule, one_job, self._surroundings(config, hooks, ownership), SoftLimits(), None).start()
         one_job.is_over.wait()
         fetcher.close()
         processed.flush()
@@ -102,7 +103,7 @@ class Engine:
         """One look of the poller."""
         self._poller.move_due()
 
-    def _surroundings(self, config: Config, hooks: Hooks) -> Surroundings:
+    def _surroundings(self, config: Config, hooks: Hooks, ownership: Ownership) -> Surroundings:
         return Surroundings(
             config=config,
             registry=registry,
@@ -118,6 +119,7 @@ class Engine:
                 config, hooks, fetchers=list, on_unserved=lambda queue: None, is_stopping=lambda: False
             ),
             extensions=LoadedExtensions(),
+            owed=OwedDeaths(self._pool, ownership, hooks, self._dialect),
             is_stopping=lambda: False,
         )
 

@@ -48,7 +48,6 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import Registry
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
@@ -85,7 +84,7 @@ class WorkerParts:
         self.identity = identity = identities.new_identity()
         self.hooks = hooks
         self.pool = pool = Pool(config.redis)
-        client.detection.look_by(lambda: versions.shared_infos(pool))
+        self.detection = client.detection
         self.life = life = LifeCycle()
         self.signals = signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
         self.state = state = WorkState()

@@ -24,6 +24,7 @@ from sidekiq_py.engine.upkeep.shutdown_watchdog import ShutdownWatchdog
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
+from sidekiq_py.redis_access.reads import versions
 from sidekiq_py.registry import Registry
 
 _log = logging.getLogger("sidekiq")
@@ -115,6 +116,8 @@ class Launcher:
         parts = self.parts
         is_reliable = self.config.fetcher == "reliable"
         check_redis(parts.pool, keeps_in_flight=is_reliable)
+        # Not before: it writes, and to a Redis that is too old nothing is written.
+        parts.detection.look_by(lambda: versions.shared_infos(parts.pool))
         parts.extension_start.start(self.config)
         parts.hooks.fire("startup", reraise=True)
         if self.config.job_log:

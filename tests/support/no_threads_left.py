@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator
+from concurrent.futures import thread as executors
 
 import pytest
 
@@ -23,6 +24,11 @@ def pytest_unconfigure() -> Generator[None, object, object]:
     result = yield
     deadline = time.monotonic() + PATIENCE_SECONDS
     left = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
+    # As at the exit: threads of executors end when they have nothing to do.
+    with executors._global_shutdown_lock:
+        executors._shutdown = True
+    for work in list(executors._threads_queues.values()):
+        work.put(None)
     for thread in left:
         thread.join(max(0.0, deadline - time.monotonic()))
     stuck = [thread.name for thread in left if thread.is_alive()]

@@ -309,7 +309,7 @@ def test_a_page_changes_by_itself_and_leaves_the_focus_where_it_is(
 
     assert eventually(lambda: "a-new-one" in browser.text, within_seconds=30)
     assert browser.driver.switch_to.active_element == button
-    assert [row[0] for row in browser.rows()] == ["0", "60", "2"]
+    assert [row[0] for row in browser.rows()] == ["0", "120", "2"]
 
 
 def test_updates_can_be_paused(

@@ -64,15 +64,22 @@ def test_a_worker_that_was_frozen_past_its_lease_drops_what_it_had_not_started(
 
 
 def _freeze_with_jobs_at_hand(fleet: Fleet, worker: KillWorker) -> set[int]:
-    """Freeze *worker* while more jobs wait in it than it has threads; the numbers of those that had not started."""
-    for _ in range(200):
+    """
+    Freeze *worker* while more jobs wait in it than it has threads; the numbers of those that had not started.
+
+    A job that was frozen counts as a long one, and while jobs are long nothing is fetched ahead: so many short ones run
+    in between that it is forgotten.
+    """
+    for _ in range(50):
         worker.freeze()
         eventually(lambda: _is_frozen(worker.pid), every_seconds=0.001)
-        waiting = fleet.numbers_in_flight_of(worker.pid) - fleet.ledger.numbers(STARTED).keys()
+        started = fleet.ledger.numbers(STARTED).keys()
+        waiting = fleet.numbers_in_flight_of(worker.pid) - started
         if len(waiting) > 2 * CONCURRENCY:
             return waiting
         worker.thaw()
-        time.sleep(0.002)
+        enough = len(started) + 100
+        eventually(lambda: fleet.ledger.count(STARTED) >= enough, every_seconds=0.001)  # noqa: B023 — asked at once
     raise AssertionError("no freeze found jobs that had been fetched ahead")
 
 

@@ -124,7 +124,7 @@ def test_a_signal_without_a_handler_ends_the_process(
     answer(project, "terminate", task_id=[result.id], signal="ALRM")
 
     assert project.quick.delay(3).get(timeout=WAIT_SECONDS) == 3
-    assert "was killed by SIGALRM" in worker.log
+    eventually(lambda: "was killed by SIGALRM" in worker.log)
     assert (noted(redis_client, "tidied up"), result.state) == ([], "REVOKED")
 
 

@@ -66,7 +66,7 @@ def test_workers_are_asked_and_steered(operator: Visitor, start_worker: StartWor
     assert f"{NODE}: add consumer parcels" in queue
     assert "shop.add: new rate limit set successfully" in limit
     eventually(lambda: "shop.add 5/m 1" in operator.get("/celery/limits").shown, LONG)
-    # Slots are added one after the other.
+    # The pool grows after the answer.
     eventually(lambda: "Slots 3" in operator.get(f"/celery/worker?name={NODE}").shown, LONG)
     assert "celery, parcels" in operator.get(f"/celery/worker?name={NODE}").shown
     assert [entry.action for entry in AuditLog().page()] == ["rate limit", "add", "grow"]

@@ -357,8 +357,11 @@ def test_a_bulk_action_is_watched_and_stopped(
     next(one for one in browser.find_all("button") if one.text == "Delete all").click()
 
     assert eventually(lambda: "Running." in browser.text, within_seconds=30)
-    assert eventually(lambda: browser.find("progress").get_attribute("value") not in ("0", None), within_seconds=30)
-    next(one for one in browser.find_all("main button") if one.text == "Stop").click()
+    # In one step each, as the page changes by itself.
+    script = "return document.querySelector('progress').value"
+    assert eventually(lambda: browser.driver.execute_script(script) > 0, within_seconds=30)
+    script = "[...document.querySelectorAll('main button')].find(one => one.innerText.trim() === 'Stop').click()"
+    browser.driver.execute_script(script)
 
     assert eventually(lambda: "Stopped." in browser.text, within_seconds=30)
     assert 0 < redis_client.zcard("retry") < 500

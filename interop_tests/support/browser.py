@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from selenium import webdriver
-from selenium.common.exceptions import NoAlertPresentException, WebDriverException
+from selenium.common.exceptions import NoAlertPresentException, StaleElementReferenceException, WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
@@ -27,6 +27,7 @@ from tests.support.waiting import eventually
 START_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 10.0
 _DRIVER_TRIES = 5
+_TEXT_TRIES = 5
 PAGE_TIMEOUT_SECONDS = 60.0
 
 # Without a sandbox, as it runs in a namespace of its own and may be root there. The pipe needs no name for this host.
@@ -50,6 +51,11 @@ _FONTS = """
   <alias><family>monospace</family><prefer><family>Liberation Mono</family></prefer></alias>
   <match><edit name="family" mode="append_last"><string>Liberation Sans</string></edit></match>
 </fontconfig>
+"""
+# In one step: a live page changes its rows while they are read.
+_CELLS = """
+return [...document.querySelectorAll("table")[arguments[0]].rows].map(
+  row => [...row.querySelectorAll("td")].map(cell => cell.innerText.trim()))
 """
 _HAS_COME = "return !window.isLeft && document.readyState === 'complete' && document.body !== null"
 _STARTED = re.compile(r"started successfully on port (\d+)")
@@ -131,7 +137,10 @@ class Browser:
 
     @property
     def text(self) -> str:
-        """The text that the page shows."""
+        """The text that the page shows; asked again where the page changes meanwhile."""
+        for _ in range(_TEXT_TRIES):
+            with contextlib.suppress(StaleElementReferenceException):
+                return self.find("body").text
         return self.find("body").text
 
     def find(self, selector: str) -> WebElement:
@@ -147,8 +156,7 @@ class Browser:
 
     def rows(self, table: int = 0) -> list[list[str]]:
         """The texts of the cells of each row of a table, without its head; tables are counted from 0."""
-        rows = self.find_all("table")[table].find_elements(By.TAG_NAME, "tr")
-        cells = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in rows]
+        cells: list[list[str]] = self.driver.execute_script(_CELLS, table)
         return [row for row in cells if row]
 
     def press(self, selector: str) -> str:

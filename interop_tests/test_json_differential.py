@@ -25,7 +25,7 @@ from tests.wire.values import nested, random_value
 
 SEED = os.environ.get("SIDEKIQ_PY_DIFFERENTIAL_SEED", "1")
 COUNT = os.environ.get("SIDEKIQ_PY_DIFFERENTIAL_COUNT")
-COUNTS = [int(COUNT)] if COUNT else [10_000, pytest.param(100_000, marks=pytest.mark.long)]
+COUNTS = [int(COUNT)] if COUNT else [10_000, pytest.param(100_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
 BATCH = 1000
 SHOWN = 5
 

@@ -10,7 +10,7 @@ from tests.support.ledger import ENDED, STARTED, job_text, push_jobs
 from tests.support.waiting import eventually
 
 
-@pytest.mark.parametrize("jobs", [3000, pytest.param(8000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("jobs", [3000, pytest.param(8000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_nothing_is_lost_while_event_loops_are_killed(
     fleet: Fleet, report: Callable[[object], None], jobs: int
 ) -> None:

@@ -122,7 +122,7 @@ def test_a_move_whose_look_is_cut_off_loses_nothing(
     assert (books.once, books.lost, books.doubled) == (5, (), ())
 
 
-@pytest.mark.parametrize("jobs", [2000, pytest.param(5000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("jobs", [2000, pytest.param(5000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_nothing_is_lost_where_connections_break_at_random(
     fleet: Fleet, proxy: CuttingProxy, report: Callable[[object], None], jobs: int
 ) -> None:

@@ -52,7 +52,7 @@ def harass(fleet: Fleet, workers: list[KillWorker], draw: random.Random) -> str:
     return kind
 
 
-@pytest.mark.parametrize("jobs", [2400, pytest.param(6000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("jobs", [2400, pytest.param(6000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_nothing_is_lost_in_a_bad_night(
     fleet: Fleet, proxy: CuttingProxy, report: Callable[[object], None], jobs: int
 ) -> None:

@@ -118,7 +118,7 @@ def payloads(count: int, draw: random.Random) -> list[bytes]:
     return list(found)
 
 
-@pytest.mark.parametrize("count", [2000, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2000, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_malformed_payloads_crash_nothing_and_none_vanishes(
     fleet: Fleet, report: Callable[[object], None], count: int
 ) -> None:

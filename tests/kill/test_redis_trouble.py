@@ -18,7 +18,7 @@ def mixed(jobs: int, seconds: float) -> list[str]:
     return [job_text(n, "boom", retry=0) if n % 10 == 3 else job_text(n, args=[seconds]) for n in range(jobs)]
 
 
-@pytest.mark.parametrize("jobs", [6000, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("jobs", [6000, pytest.param(20_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_nothing_is_lost_or_doubled_when_redis_is_restarted(
     durable_fleet: Fleet, durable_server: RedisServer, report: Callable[[object], None], how: str, jobs: int

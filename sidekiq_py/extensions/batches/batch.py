@@ -25,7 +25,7 @@ from sidekiq_py.extensions.batches.pretended import pretending
 from sidekiq_py.extensions.batches.rows import Rows
 from sidekiq_py.extensions.batches.ruby_processes import warn_once
 from sidekiq_py.extensions.batches.state import BatchStatus
-from sidekiq_py.running_job import current_job
+from sidekiq_py.middleware.running import running_here
 from sidekiq_py.wire.json_dialect import check_args
 
 __all__ = ["Batch", "call"]
@@ -267,11 +267,12 @@ class Batch:
                 "the extension of batches is not loaded: install sidekiq_py anew, or call "
                 "sidekiq.use(sidekiq_py.extensions.batches.extension.BatchExtension())"
             )
-        job = current_job()
-        membership = None if job is None else membership_of(job.payload)
-        if job is not None and membership is not None and membership.bid == self.bid:
-            adds = Adding(self._client.pool, self.bid, job.jid, membership.number)
-            who = str(job.payload.get("class"))
+        running = running_here()
+        payload = {} if running is None else running[0]
+        membership = membership_of(payload)
+        if membership is not None and membership.bid == self.bid:
+            adds = Adding(self._client.pool, self.bid, str(payload.get("jid")), membership.number)
+            who = str(payload.get("class"))
         else:
             adds = Adding(self._client.pool, self.bid, secrets.token_hex(8), None)
             who = f"{socket.gethostname()}:{os.getpid()}"

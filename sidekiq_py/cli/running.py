@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from sidekiq_py.api import Process, ProcessSet, Work, WorkSet
-from sidekiq_py.cli.choosing import filter_options, take_filter, warn_of_queue
+from sidekiq_py.cli.choosing import counted, filter_options, take_filter, warn_of_queue
 from sidekiq_py.cli.connection import reads_redis
 from sidekiq_py.cli.output import echo_json_array, echo_table, shortened, shown, span
 from sidekiq_py.cli.processes import chosen, complete_process
@@ -43,7 +43,7 @@ def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
         return
     if not works:
         said = "No such job runs" if not wanted.is_empty or process_name else "No job runs"
-        click.echo(f"{said}, as of the last heartbeats ({len(processes)} processes).")
+        click.echo(f"{said}, as of the last heartbeats ({counted(len(processes), 'process', 'processes')}).")
         return
     rows = [
         (

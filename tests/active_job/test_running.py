@@ -113,7 +113,7 @@ def test_an_unknown_job_class_is_not_found():
     @active_job("EchoJob")
     def echo(): ...
 
-    with pytest.raises(JobNotFoundError, match="Billing::InvoiceJob"):
+    with pytest.raises(JobNotFoundError, match=r"declare it under @active_job\('Billing::InvoiceJob'\)"):
         run(job_object("Billing::InvoiceJob"), wrapped="Billing::InvoiceJob")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from sidekiq_py.cli.choosing import counted
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, shortened
 from sidekiq_py.clock import now_seconds
@@ -81,7 +82,13 @@ def show(bid: str, as_json: bool) -> None:
 def close(bid: str, as_json: bool) -> None:
     """Close a batch by hand, where whoever was adding jobs has failed or died."""
     count = _done(bid, Batch.close)
-    _tell(bid, as_json, "closed", count, f"closed; {count} could still add jobs" if count else "it was closed already")
+    _tell(
+        bid,
+        as_json,
+        "closed",
+        count,
+        f"closed; until now {counted(count, 'block')} could add jobs" if count else "it was already closed",
+    )
 
 
 @batches.command()
@@ -102,7 +109,7 @@ def retry(bid: str, as_json: bool) -> None:
 def invalidate(bid: str, as_json: bool) -> None:
     """Have its jobs, and those of its children, leave without a run."""
     count = _done(bid, Batch.invalidate)
-    text = f"invalidated; batches: {count}" if count else "it was invalid already"
+    text = f"{counted(count, 'batch', 'batches')} invalidated" if count else "it was already invalidated"
     _tell(bid, as_json, "invalidated", count, text)
 
 
@@ -112,10 +119,10 @@ def invalidate(bid: str, as_json: bool) -> None:
 @pushes_jobs
 @reads_redis
 def delete(bid: str, yes: bool, as_json: bool) -> None:
-    """Forget a batch. Its jobs run all the same; no callback follows."""
+    """Delete a batch. Its jobs still run, but its callbacks are never enqueued."""
     _found(bid)
     if not yes:
-        click.confirm(f"Forget batch {bid}? Its jobs run, and its callbacks will never be enqueued.", abort=True)
+        click.confirm(f"Delete batch {bid}? Its jobs still run, but its callbacks will never be enqueued.", abort=True)
     _done(bid, Batch.delete)
     _tell(bid, as_json, "deleted", 1, "deleted")
 

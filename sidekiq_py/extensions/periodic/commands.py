@@ -1,6 +1,7 @@
 """`sidekiq-py cron`: the timetable on the command line."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -163,7 +164,11 @@ def remove(names: tuple[str, ...], as_json: bool) -> None:
     for job in jobs:
         job.remove()
         if job.declared_by:
-            click.echo(f"{job.name} is declared by {job.declared_by}, and comes back; disable it instead.", err=True)
+            click.echo(
+                f"{job.name} will come back, as {job.declared_by} declares it. Disable it instead: "
+                f"sidekiq-py cron disable {shlex.quote(job.name)}",
+                err=True,
+            )
     _tell(jobs, "removed", as_json)
 
 

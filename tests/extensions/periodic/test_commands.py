@@ -117,6 +117,17 @@ def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client:
     assert not redis_client.keys("*nightly*")
 
 
+def test_removing_a_declared_job_says_that_it_comes_back(run: Callable[..., Any], start: Start) -> None:
+    """With the command that stops it, to be copied as it stands."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="every morning")
+    start()
+
+    said = run("remove", "every morning")
+
+    assert f"every morning will come back, as shop:{__name__} declares it." in said
+    assert "sidekiq-py cron disable 'every morning'" in said
+
+
 def test_a_name_that_nobody_has_says_which_there_are(run: Callable[..., Any], start: Start) -> None:
     """Names are long, and easily misspelled."""
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report")

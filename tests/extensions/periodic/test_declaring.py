@@ -262,7 +262,27 @@ def test_a_class_that_nobody_declares_is_warned_about_and_kept(start: Start, cap
     start()
 
     assert names() == ["n"]
-    assert "pushes Nobody, which is not declared here" in caplog.text
+    assert "pushes Nobody, a class that this program does not declare" in caplog.text
+    assert "declare it: sidekiq.ruby_job('Nobody')" in caplog.text
+
+
+def test_a_class_that_ruby_job_declares_is_not_warned_about(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where a file or a text names it."""
+    sidekiq.ruby_job("Billing::Reminder")
+    sidekiq.periodic("every weekday at noon", "Billing::Reminder")
+
+    start()
+
+    assert names() == ["Billing::Reminder"]
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_a_misspelled_option_is_named() -> None:
+    """With the one that was probably meant."""
+    with pytest.raises(TypeError, match="'catchup'; did you mean 'catch_up'"):
+        sidekiq.periodic("* * * * *", "R", catchup=60)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="'zzz'; it has args, catch_up, description"):
+        sidekiq.periodic("* * * * *", "R", zzz=1)  # type: ignore[call-overload]
 
 
 def test_an_added_name_must_not_be_declared(start: Start) -> None:

@@ -59,7 +59,7 @@ def test_batches(confined: Confined, tmp_path: Path, *, track: bool) -> None:
 def test_status(confined: Confined, tmp_path: Path) -> None:
     """Written by who enqueues and by a worker, read and stopped by an operator."""
     page = (Path(__file__).parents[2] / "docs" / "progress.md").read_text()
-    rights = page.partition("Redis rights on top")[2].partition("`")[2].partition("`")[0].split()
+    rights = page.partition("needs these rights in addition")[2].partition("`")[2].partition("`")[0].split()
     for name in ("worker", "enqueue"):
         confined.users.give(name, rights)
     confined.users.give("operator", [word for word in rights if word[0] != "~"])

@@ -121,7 +121,7 @@ class ExtensionKeyError(SidekiqError):
         if not is_rubys:
             reason = "of an extension that this worker has not loaded. Install or update it here"
         super().__init__(
-            f"{job_class} (jid {jid}, queue {queue}) bears the key {key!r}, {meaning}, {reason}, "
+            f"{job_class} (jid {jid}, queue {queue}) has the key {key!r}, {meaning}, {reason}, "
             f"or decide by --extension-key {key}=run or {key}=bury"
         )
         self.key = key

@@ -32,7 +32,7 @@ NOTE, FAIL = sidekiq.ruby_job("Note"), sidekiq.ruby_job("Fail", retry=0)
 @pytest.mark.parametrize("track", [False, True])
 def test_batches(confined: Confined, tmp_path: Path, *, track: bool) -> None:
     """Opened by who enqueues, run by a worker, seen and steered by an operator."""
-    workers, clients = rights_on_top("Workers that run jobs of [batches]"), rights_on_top("Who opens batches")
+    workers, clients = rights_on_top("Workers that run jobs of [batches]"), rights_on_top("Programs that open batches")
     tracked = rights_on_top("[Tracked batches]") if track else []
     confined.users.give("worker", [*workers, *tracked])
     confined.users.give("enqueue", [*clients, *tracked])

@@ -9,6 +9,7 @@ import pytest
 from sidekiq_py import program
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.extension import (
     Command,
@@ -150,7 +151,9 @@ class Worker:
             max_job_bytes=max_job_bytes,
             poll_interval_average_seconds=0.05,
         )
-        self.launcher = Launcher(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=self.client)
+        self.launcher = Launcher(
+            WorkerParts(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=self.client)
+        )
         self.launcher.start()
 
     def stop(self) -> None:

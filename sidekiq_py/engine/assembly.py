@@ -208,6 +208,7 @@ class WorkerParts:
             dialect=dialect,
             extensions=extensions,
             owed=owed,
+            report=reports.report,
             on_dead_lettered=reports.dead_lettered,
             on_owed_death=reports.owed_death,
             on_recovered=reports.recovered,

@@ -27,6 +27,7 @@ from sidekiq_py.extension import (
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.jobs.iterable import Interrupted
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
+from sidekiq_py.outcome import DecideOutcome
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
@@ -123,6 +124,7 @@ class Worker:
         self.reported: list[tuple[BaseException, dict[str, Any]]] = []
         self.client = Client(url, sidekiq_version="7.3.2")
         self.launcher: Launcher | None = None
+        self.after_fail: DecideOutcome | None = None
 
     async def _arun(self, number: int) -> None:
         self.ran.append(number)
@@ -139,7 +141,9 @@ class Worker:
         hooks.on_error(lambda error, context: self.reported.append((error, context)))
         registry.add(FunctionDefinition("run", {}, self.ran.append, self.ran.append))
         registry.add(FunctionDefinition("arun", {}, self._arun, self._arun, is_async=True))
-        registry.add(FunctionDefinition("fail", {}, self._fail, self._fail))
+        fail = FunctionDefinition("fail", {}, self._fail, self._fail)
+        fail.decide_outcome = self.after_fail
+        registry.add(fail)
         registry.add(FunctionDefinition("pause", {}, self._pause, self._pause))
         config = Config(
             redis=RedisSettings(self.url),

@@ -42,9 +42,7 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
     queue = in_flight.split_field(field)[2]
     try:
         payload = parse_job(raw)
-        definition = around.registry.find(payload["class"])
-        if definition is not None and definition.resolve is not None:
-            definition = definition.resolve(payload)
+        definition = around.registry.find_for(payload)
     except PayloadError:
         payload, definition = {}, None
 

@@ -34,7 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("sidekiq_py.cli.doctor:doctor", "Find problems with Redis and the processes that share it."),
     "demo": ("sidekiq_py.cli.demo:demo", "Run Python and Ruby on one private Redis, step by step."),
     "set-aside": ("sidekiq_py.cli.set_aside:set_aside", "Rename a key that holds the wrong type."),
-    "ruby-support": ("sidekiq_py.cli.ruby_support:ruby_support", "Print the Ruby file that batches and other extensions need."),
+    "ruby-support": (
+        "sidekiq_py.cli.ruby_support:ruby_support",
+        "Print the Ruby file that batches and other extensions need.",
+    ),
     "completion": ("sidekiq_py.cli.completion:completion", "Print a completion script for your shell."),
 }
 

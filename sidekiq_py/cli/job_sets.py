@@ -100,12 +100,15 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
 
     def action(command: str, summary: str, done: str, act: Action, *, asks: bool) -> None:
         @group.command(
-            command, help=f"{summary}\n\nGive ids, --all, or filters. With several filters, a job must match all of them."
+            command,
+            help=f"{summary}\n\nGive ids, --all, or filters. With several filters, a job must match all of them.",
         )
         @click.argument("jids", metavar="[JID]...", nargs=-1)
         @click.option("--all", "everything", is_flag=True, help="All of them.")
         @filter_options(time=time)
-        @click.option("-y", "--yes", is_flag=True, help="Do not ask." if asks else "Has no effect: this command does not ask.")
+        @click.option(
+            "-y", "--yes", is_flag=True, help="Do not ask." if asks else "Has no effect: this command does not ask."
+        )
         @dry_run_option
         @rate_option
         @pushes_jobs

@@ -151,8 +151,8 @@ def quiet(identities: tuple[str, ...], everything: bool, yes: bool, as_json: boo
     """
     Stop processes from fetching jobs.
 
-    They finish running jobs and stay alive; they fetch again only after a restart. Give identities, a host, host:pid, or
-    --all. A process reacts at its next heartbeat, within ten seconds.
+    They finish running jobs and stay alive; they fetch again only after a restart. Give identities, a host, host:pid,
+    or --all. A process reacts at its next heartbeat, within ten seconds.
     """
     wanted = _wanted("quiet", identities, everything)
     if everything and wanted and not yes:

@@ -66,8 +66,8 @@ def list_queues(as_json: bool) -> None:
     """
     Show all queues: size, latency, jobs in flight.
 
-    LATENCY is the age in seconds of the job that runs next. IN FLIGHT counts jobs that Python workers have fetched and not
-    finished; they are safe in Redis, and Ruby's Web UI does not show them.
+    LATENCY is the age in seconds of the job that runs next. IN FLIGHT counts jobs that Python workers have fetched and
+    not finished; they are safe in Redis, and Ruby's Web UI does not show them.
     """
     _list(as_json)
 
@@ -136,8 +136,8 @@ def clear(name: str, yes: bool, dry_run: bool, rate: float | None, as_json: bool
     """
     Delete jobs of a queue.
 
-    Deletes all jobs, or those that match the filters. The queue itself stays, paused if it was paused. Jobs that workers
-    have already fetched are not touched.
+    Deletes all jobs, or those that match the filters. The queue itself stays, paused if it was paused. Jobs that
+    workers have already fetched are not touched.
     """
     queue = _known(name)
     wanted = take_filter(options)
@@ -188,8 +188,8 @@ def pause(names: tuple[str, ...], as_json: bool) -> None:
     """
     Stop workers from fetching from queues.
 
-    You can still push to them. Python workers and Sidekiq Pro's stop fetching within moments. Open-source Ruby processes
-    ignore the pause; the command names those that serve the queue.
+    You can still push to them. Python workers and Sidekiq Pro's stop fetching within moments. Open-source Ruby
+    processes ignore the pause; the command names those that serve the queue.
     """
     done = []
     for queue in [_known(name) for name in names]:

@@ -37,10 +37,10 @@ def recover(everything: bool, as_json: bool) -> None:
     """
     Return the jobs of dead workers to their queues.
 
-    Workers do this by themselves. Use this command if no worker is left, or if the registry of workers was lost: it also
-    finds workers with jobs in flight that are not registered. A worker is dead if its process is gone from this machine,
-    or if its lease has expired (by default 30 seconds after its last sign of life). For a worker whose lease is still
-    valid, the command says when it ends.
+    Workers do this by themselves. Use this command if no worker is left, or if the registry of workers was lost: it
+    also finds workers with jobs in flight that are not registered. A worker is dead if its process is gone from this
+    machine, or if its lease has expired (by default 30 seconds after its last sign of life). For a worker whose lease
+    is still valid, the command says when it ends.
     """
     settings = program.settings().redis
     config = Config(redis=settings)

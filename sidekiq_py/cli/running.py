@@ -28,8 +28,8 @@ def jobs(process_name: str | None, as_json: bool, **options: Any) -> None:
     """
     Show running jobs: where, and for how long.
 
-    The job that has been running longest comes first. The data is as of each process's last heartbeat, up to ten seconds
-    ago, so short jobs may never show up here.
+    The job that has been running longest comes first. The data is as of each process's last heartbeat, up to ten
+    seconds ago, so short jobs may never show up here.
     """
     processes = {process.identity: process for process in ProcessSet()}
     wanted = take_filter(options)

@@ -29,7 +29,13 @@ def _hash_password(ctx: click.Context, _parameter: click.Parameter, wanted: bool
 
 @click.command()
 @click.option("--bind", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on.")
-@click.option("--port", default=4567, show_default=True, type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one.")
+@click.option(
+    "--port",
+    default=4567,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 takes a free one.",
+)
 @click.option(
     "-C",
     "--config",
@@ -52,8 +58,8 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
     """
     Serve the dashboard.
 
-    Without accounts or tokens, only this machine has access: the server listens on a loopback address and rejects requests
-    that came through a proxy.
+    Without accounts or tokens, only this machine has access: the server listens on a loopback address and rejects
+    requests that came through a proxy.
 
     \b
     sidekiq-py web

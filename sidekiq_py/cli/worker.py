@@ -31,7 +31,9 @@ _GONE = {
 
 
 @click.command()
-@click.option("-c", "--concurrency", type=int, metavar="INT", help="Number of threads that run jobs (5; 10 for Sidekiq 6).")
+@click.option(
+    "-c", "--concurrency", type=int, metavar="INT", help="Number of threads that run jobs (5; 10 for Sidekiq 6)."
+)
 @click.option("-e", "--environment", metavar="ENV", help="Environment; else APP_ENV, RAILS_ENV or RACK_ENV.")
 @click.option("-g", "--tag", metavar="TAG", help="Label for the process in the Web UI.")
 @click.option(
@@ -50,7 +52,9 @@ _GONE = {
     metavar="MODULE|PATH",
     help="Module, .py file or package that declares jobs; repeat for more.",
 )
-@click.option("-t", "--timeout", type=float, metavar="SECONDS", help="How long busy jobs may take to finish at shutdown (25).")
+@click.option(
+    "-t", "--timeout", type=float, metavar="SECONDS", help="How long busy jobs may take to finish at shutdown (25)."
+)
 @click.option("-v", "--verbose", is_flag=True, default=None, help="Log at debug level.")
 @click.option("-C", "--config", "config_file", metavar="PATH", help="YAML file (config/sidekiq.yml).")
 @click.option("-u", "--redis-url", metavar="URL", help="URL of Redis; else REDIS_PROVIDER or REDIS_URL.")
@@ -58,11 +62,25 @@ _GONE = {
 @click.option("--processes", type=int, metavar="N", help="Run N child processes.")
 @click.option("--max-memory-mb", type=int, metavar="MB", help="Replace a child that uses more memory than this.")
 @click.option("--probe-port", type=int, metavar="PORT", help="Serve /live, /ready and /metrics on this port.")
-@click.option("--async-concurrency", type=int, metavar="N", help="How many `async def` jobs a process runs at once (100).")
-@click.option("--fetcher", type=click.Choice(FETCHERS), help="reliable (default) keeps jobs in Redis while they run; basic doesn't.")
-@click.option("--lease-seconds", type=float, metavar="SECONDS", help="A process not heard from for longer counts as dead (30).")
-@click.option("--sidekiq-version", metavar="VERSION", help="Sidekiq release of the Ruby side, such as 7.3.2; else detected.")
-@click.option("--float-text", type=click.Choice(("ruby", "json3")), help="How the Ruby side's json gem writes floats; else it follows from the release.")
+@click.option(
+    "--async-concurrency", type=int, metavar="N", help="How many `async def` jobs a process runs at once (100)."
+)
+@click.option(
+    "--fetcher",
+    type=click.Choice(FETCHERS),
+    help="reliable (default) keeps jobs in Redis while they run; basic doesn't.",
+)
+@click.option(
+    "--lease-seconds", type=float, metavar="SECONDS", help="A process not heard from for longer counts as dead (30)."
+)
+@click.option(
+    "--sidekiq-version", metavar="VERSION", help="Sidekiq release of the Ruby side, such as 7.3.2; else detected."
+)
+@click.option(
+    "--float-text",
+    type=click.Choice(("ruby", "json3")),
+    help="How the Ruby side's json gem writes floats; else it follows from the release.",
+)
 @click.option(
     "--extension-key",
     "extension_keys",
@@ -71,7 +89,9 @@ _GONE = {
     help="What to do with jobs that have this key of Pro, Enterprise or a gem: refuse, run or bury; repeat for more.",
 )
 @click.option("--schedule", metavar="FILE", help="Periodic jobs in sidekiq-cron's format (config/schedule.yml).")
-@click.option("--no-job-log", "skip_default_job_logging", is_flag=True, default=None, help="Do not log when jobs start and end.")
+@click.option(
+    "--no-job-log", "skip_default_job_logging", is_flag=True, default=None, help="Do not log when jobs start and end."
+)
 @click.option("--log-level", metavar="LEVEL", help="debug, info (default), warn, error or fatal.")
 @click.option("--log-format", type=click.Choice(FORMAT_NAMES), help="Format of log lines, as Ruby's of this name.")
 @click.option("--watch", is_flag=True, help="Restart when code changes, for development; needs the extra `watch`.")
@@ -92,9 +112,9 @@ def worker(**given: Any) -> NoReturn:
     """
     Run a worker process.
 
-    Flags override the YAML file, and the file overrides the defaults, as in Ruby. Signals: TERM and INT stop the worker,
-    TSTP makes it fetch no more jobs, TTIN logs what its threads are doing, USR2 reopens log files. With --processes, HUP
-    restarts the children one by one.
+    Flags override the YAML file, and the file overrides the defaults, as in Ruby. Signals: TERM and INT stop the
+    worker, TSTP makes it fetch no more jobs, TTIN logs what its threads are doing, USR2 reopens log files. With
+    --processes, HUP restarts the children one by one.
     """
     if stray := given.pop("stray"):
         raise click.UsageError(

@@ -138,9 +138,18 @@ def disable(names: tuple[str, ...], reason: str, as_json: bool) -> None:
 @click.argument("args", metavar="[ARGS]", default="[]")
 @click.option("-q", "--queue", help="Queue to push to; else the job's own, or default.")
 @click.option("--tz", metavar="ZONE", help="Time zone; else the one at the end of CRON, or UTC.")
-@click.option("--overlap", type=click.Choice(OVERLAPS), default="allow", help="skip: skip a tick while the last run is still going.")
-@click.option("--catch-up", callback=span_seconds, metavar="SPAN", help="Make up for ticks missed within this span: 1h, 2d.")
-@click.option("--jitter", type=float, default=0.0, metavar="SECONDS", help="Delay each push by up to this long, at random.")
+@click.option(
+    "--overlap",
+    type=click.Choice(OVERLAPS),
+    default="allow",
+    help="skip: skip a tick while the last run is still going.",
+)
+@click.option(
+    "--catch-up", callback=span_seconds, metavar="SPAN", help="Make up for ticks missed within this span: 1h, 2d."
+)
+@click.option(
+    "--jitter", type=float, default=0.0, metavar="SECONDS", help="Delay each push by up to this long, at random."
+)
 @click.option("--description", default="", help="Text to show in listings.")
 @pushes_jobs
 @reads_redis
@@ -253,7 +262,7 @@ def _lost(job: CronJob) -> list[str]:
 def _arguments(text: str) -> list[Any]:
     found = loads(text.encode(errors="surrogateescape"))
     if not isinstance(found, list):
-        raise click.UsageError(f"ARGS is {text}, which is no array; for a single argument write '[{text}]'")
+        raise click.UsageError(f"ARGS is {text}, which is not an array; for a single argument write '[{text}]'")
     return found
 
 

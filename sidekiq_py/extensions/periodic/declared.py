@@ -254,7 +254,7 @@ def _zoned(cron: str, tz: str | None) -> str:
         # fugit cuts a name that is no zone until it is one; whoever writes tz= means a zone.
         found = parse(f"* * * * * {tz}").zone
         if found != tz:
-            raise CronTextError(tz, 1, f"it is no time zone; did you mean {found}?")
+            raise CronTextError(tz, 1, f"it is not a time zone; did you mean {found}?")
         own = parse(stripped).zone
         if own not in (None, tz):
             raise JobDeclarationError(f"{cron!r} names the zone {own}, and tz={tz!r} another one; give one of them")
@@ -273,7 +273,7 @@ def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
         if definition is None:
             return job, {"queue": "default"}
     if not isinstance(definition, JobDefinition):
-        raise JobDeclarationError(f"{job!r} is no job; give a @job, a job class, a ruby_job, or a class's name")
+        raise JobDeclarationError(f"{job!r} is not a job; give a @job, a job class, a ruby_job, or a class's name")
     return definition.name, {**DEFAULT_OPTIONS, **definition.options}
 
 

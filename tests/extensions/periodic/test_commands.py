@@ -48,7 +48,7 @@ def test_jobs_of_both_languages_are_listed(run: Callable[..., Any], start: Start
     assert listed["python"]["declared_by"].startswith("shop:")
     assert listed["ruby"]["is_python"] is False
     assert "has no klass and no cron" in listed["broken"]["problem"]
-    assert "is no hash" in listed["text"]["problem"]
+    assert "is not a hash" in listed["text"]["problem"]
     assert "python" in run()
     assert "broken" in run("list")
 
@@ -102,7 +102,7 @@ def test_ticks_to_come_are_shown(run: Callable[..., Any], start: Start) -> None:
 
     assert len(run("next", "report", "-n", "3", "--json")) == 3
     assert run("next", "0 9 * * *", "--tz", "Europe/Berlin", "-n", "1").split()[1] == "09:00:00"
-    assert "is no minute" in run("next", "61 * * * *", exit_code=2)
+    assert "is not a valid minute" in run("next", "61 * * * *", exit_code=2)
 
 
 def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client: redis.Redis) -> None:

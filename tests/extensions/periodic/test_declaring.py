@@ -54,8 +54,8 @@ def test_policies_are_kept(start: Start) -> None:
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        ({"cron": "61 * * * *"}, "character 1: '61' is no minute"),
-        ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "Mars/Olympus is no time zone"),
+        ({"cron": "61 * * * *"}, "character 1: '61' is not a valid minute"),
+        ({"cron": "0 9 * * *", "tz": "Mars/Olympus"}, "Mars/Olympus is not a time zone"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berlin2"}, "did you mean Europe/Berlin?"),
         ({"cron": "0 9 * * * Etc/UTC", "tz": "Europe/Berlin"}, "give one of them"),
         ({"cron": "0 9 * * *", "overlap": "never"}, "give one of allow, skip"),
@@ -75,7 +75,7 @@ def test_what_is_unusable_says_so(given: dict[str, object], part: str) -> None:
 
 def test_what_is_no_job_is_refused() -> None:
     """A plain function is none."""
-    with pytest.raises(JobDeclarationError, match="is no job; give a @job"):
+    with pytest.raises(JobDeclarationError, match="is not a job; give a @job"):
         sidekiq.periodic("0 9 * * *", len)
 
 
@@ -238,7 +238,7 @@ def test_of_a_file_that_nobody_named_only_our_own_jobs_are_read(
         ("a: 1", "each job needs a name, and under it cron and class"),
         ("a: {class: R}", "a has no cron"),
         ("a: {cron: '* * * * *'}", "a has no class"),
-        ("a: {cron: '* * * * 9', class: R}", "'9' is no day of the week"),
+        ("a: {cron: '* * * * 9', class: R}", "'9' is not a valid day of the week"),
         ("a: {cron: '* * * * *', class: R, active_job: true}", "active_job needs Rails"),
         ("- {name: a, cron: '* * * * *', class: R}\n- {name: a, cron: '* * * * *', class: R}", "two periodic jobs"),
         ("'text'", "must map names to periodic jobs"),

@@ -254,7 +254,7 @@ def test_a_job_of_a_ruby_process_that_is_killed_runs_again(
 @pytest.mark.usefixtures("ruby_worker")
 def test_ruby_processes_bear_a_label(redis_client: redis.Redis) -> None:
     """By which the doctor tells those that have loaded the file."""
-    [identity] = redis_client.smembers("processes")
+    [identity] = eventually(lambda: redis_client.smembers("processes"))
     assert "sidekiq_py" in json.loads(redis_client.hget(identity, "info"))["labels"]
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sidekiq_py.middleware.chain import ServerMiddleware
     from sidekiq_py.redis_access.connection.pool import Pool
     from sidekiq_py.registry import Payload
+    from sidekiq_py.wire.dialect import Dialect
 
 GROUP = "sidekiq_py.extensions"
 
@@ -218,6 +219,36 @@ class LoadedExtensions:
         finally:
             self.minded_runs.pop(id(end.payload), None)
         return tuple(effects)
+
+    def effects_of_dead(
+        self,
+        raw: bytes,
+        payload: "Payload",
+        queue: str,
+        error: BaseException,
+        *,
+        now: float,
+        dialect: "Dialect",
+        report: Callable[[BaseException, dict[str, Any]], Any],
+        member: bytes | None = None,
+    ) -> "tuple[Effect, ...]":
+        """
+        What all want written with a job that goes to `dead` whatever they say: nothing where one of them raises.
+
+        Args:
+            report: Is told what a hook has raised.
+            member: What will stand in `dead`; the bytes as they are where it is not given.
+        """
+        if not self.minds(payload):
+            return ()
+        from sidekiq_py.extension import JobEnd  # see above
+
+        member = raw if member is None else member
+        try:
+            return self.end_effects(JobEnd("dead", payload, raw, queue, now, dialect, error, member=member, score=now))
+        except ExtensionError as failure:
+            report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
+            return ()
 
     def followed(self, end: "JobEnd", effects: "tuple[Effect, ...]") -> "tuple[Effect, ...]":
         """

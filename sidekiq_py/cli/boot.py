@@ -20,6 +20,7 @@ from sidekiq_py.cli.program_files import import_all, set_up_django
 from sidekiq_py.cli.settings import Options, make_config, unknown_keys
 from sidekiq_py.client import sync_client
 from sidekiq_py.config import Config, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.jobs.job_class import unfinished
 from sidekiq_py.logs import counted
@@ -86,7 +87,7 @@ def make_launcher(
     A launcher that is ready to start.
 
     Args:
-        on_epoch: As for `Launcher`.
+        on_epoch: As for `WorkerParts`.
         is_first: Of the processes that are started together; the first one says what is true of all.
     """
     config = load_program(options)
@@ -102,12 +103,14 @@ def make_launcher(
     if sys.stdout.isatty() and config.processes is None:
         click.echo(banner(config))
     return Launcher(
-        config,
-        registry=registry,
-        hooks=program.hooks,
-        server_middleware=program.server_middleware,
-        client=sync_client.current(),
-        on_epoch=on_epoch,
+        WorkerParts(
+            config,
+            registry=registry,
+            hooks=program.hooks,
+            server_middleware=program.server_middleware,
+            client=sync_client.current(),
+            on_epoch=on_epoch,
+        )
     )
 
 

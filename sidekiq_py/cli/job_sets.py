@@ -33,10 +33,8 @@ _NOUNS = {
     "dead": ("dead job", "dead jobs"),
 }
 
-Action = Callable[
-    [JobSet, Iterator[SortedEntry], Callable[[int], None], float | None, Callable[[], bool]],
-    BulkResult,
-]
+Action = Callable[..., BulkResult]
+"""A method of `JobSet` that takes entries, as `retry_many` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,52 +136,12 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
 
 def _add_actions(action: Callable[..., None], made_of: type[JobSet]) -> None:
     if made_of is ScheduledSet:
-        action("retry", "Enqueue jobs now.", "enqueued", _enqueue, asks=False)
+        action("retry", "Enqueue jobs now.", "enqueued", JobSet.add_many_to_queue, asks=False)
     else:
-        action("retry", "Enqueue jobs now; the try does not count.", "enqueued", _retry, asks=False)
+        action("retry", "Enqueue jobs now; the try does not count.", "enqueued", JobSet.retry_many, asks=False)
     if made_of is not DeadSet:
-        action("kill", "Move jobs to the dead set.", "moved to the dead set", _kill, asks=True)
-    action("delete", "Delete jobs for good.", "deleted", _delete, asks=True)
-
-
-def _retry(
-    job_set: JobSet,
-    entries: Iterator[SortedEntry],
-    report: Callable[[int], None],
-    rate: float | None,
-    stop: Callable[[], bool],
-) -> BulkResult:
-    return job_set.retry_many(entries, report, per_second=rate, stop=stop)
-
-
-def _enqueue(
-    job_set: JobSet,
-    entries: Iterator[SortedEntry],
-    report: Callable[[int], None],
-    rate: float | None,
-    stop: Callable[[], bool],
-) -> BulkResult:
-    return job_set.add_many_to_queue(entries, report, per_second=rate, stop=stop)
-
-
-def _kill(
-    job_set: JobSet,
-    entries: Iterator[SortedEntry],
-    report: Callable[[int], None],
-    rate: float | None,
-    stop: Callable[[], bool],
-) -> BulkResult:
-    return job_set.kill_many(entries, report, per_second=rate, stop=stop)
-
-
-def _delete(
-    job_set: JobSet,
-    entries: Iterator[SortedEntry],
-    report: Callable[[int], None],
-    rate: float | None,
-    stop: Callable[[], bool],
-) -> BulkResult:
-    return job_set.delete_many(entries, report, per_second=rate, stop=stop)
+        action("kill", "Move jobs to the dead set.", "moved to the dead set", JobSet.kill_many, asks=True)
+    action("delete", "Delete jobs for good.", "deleted", JobSet.delete_many, asks=True)
 
 
 def _count(job_set: JobSet, choice: Choice) -> int:
@@ -224,7 +182,7 @@ def _act(
             looked_at = report if choice.has_filter else None
             entries = islice(job_set.find(choice.wanted, looked_at=looked_at, stop=is_stopped), size)
         dealt_with = (lambda number: None) if choice.has_filter else report
-        result = act(job_set, entries, dealt_with, rate, is_stopped)
+        result = act(job_set, entries, dealt_with, per_second=rate, stop=is_stopped)
         stopped = is_stopped()
     tell_result(result, done, as_json=as_json, missing=missing, stopped=stopped)
 

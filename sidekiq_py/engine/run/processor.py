@@ -224,9 +224,7 @@ class Processor:
                 self._held_up.forget(payload)
             elif self._is_held_up(unit, payload):
                 return
-        definition = self._around.registry.find(payload["class"])
-        if definition is not None and definition.resolve is not None:
-            definition = definition.resolve(payload)
+        definition = self._around.registry.find_for(payload)
         if definition is None:
             self._not_found(unit, payload, started)
             return

@@ -12,6 +12,7 @@ import redis
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, ExtensionPolicy, QueueConfig
+from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import ExtensionKeyError
@@ -68,7 +69,9 @@ class Worker:
             extension_keys=policies or {},
             **settings,
         )
-        self.launcher = Launcher(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=self.client)
+        self.launcher = Launcher(
+            WorkerParts(config, registry=registry, hooks=hooks, server_middleware=Chain(), client=self.client)
+        )
         self._watch(self.launcher)
         self.launcher.start()
         return self.launcher

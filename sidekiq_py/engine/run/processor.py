@@ -243,7 +243,12 @@ class Processor:
 
     def _is_turned_away(self, unit: UnitOfWork, payload: Payload) -> bool:
         """It is not to be run here, and has been seen to. It did not start: nothing is counted as such."""
-        decision = self._foreign.decide(unit, payload)
+        try:
+            decision = self._foreign.decide(unit, payload)
+        except RedisError:
+            # Asked again when it comes back.
+            self._fetcher.requeue([unit])
+            return True
         if decision is None:
             return False
         policy, error = decision

@@ -23,11 +23,12 @@ from sidekiq_py.engine.prefork.supervisor import Supervisor
 from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.program import hooks, server_middleware, settings
+from sidekiq_py.redis_access.reads.in_flight_counts import jobs as jobs_in_flight
 from sidekiq_py.registry import Registry, registry
 
 __all__ = (
     "ALL", "CHILDREN", "PARENT", "CapsuleConfig", "Config", "Hooks", "Launcher", "Load", "Message", "Notices",
     "Parent", "PoisonPillError", "QueueConfig", "Registry", "Role", "ScalingPolicy", "Supervisor", "UnitOfWork",
-    "Wakeable", "WorkerParts", "hooks", "registry", "rss_kb_of", "run_child", "run_worker", "server_middleware",
-    "settings", "settle_memory", "wake_pipe",
+    "Wakeable", "WorkerParts", "hooks", "jobs_in_flight", "registry", "rss_kb_of", "run_child", "run_worker",
+    "server_middleware", "settings", "settle_memory", "wake_pipe",
 )  # fmt: skip

@@ -16,7 +16,7 @@ from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisError
-from sidekiq_py.redis_access.extension import revoked
+from sidekiq_py.extension import revoked
 from sidekiq_py.worker import Notices
 
 if TYPE_CHECKING:

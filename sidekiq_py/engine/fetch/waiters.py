@@ -138,7 +138,13 @@ class Waiter:
 
     def _note_acknowledged(self, acknowledgements: Acknowledgements) -> None:
         """Read the replies to what was sent before the move."""
-        is_accepted = acknowledgements.note(self.link.receive_all(len(acknowledgements.commands)))
+        replies = self.link.receive_all(len(acknowledgements.commands))
+        try:
+            is_accepted = acknowledgements.note(replies)
+        except BaseException:
+            # The reply to the move is still to come, and would be taken for that to whatever is asked next.
+            self.link.close()
+            raise
         self.acknowledgements = None
         if self._probed_on != self.link.generation:
             skips = self.link.receive_skip_probe()

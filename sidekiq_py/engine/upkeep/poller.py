@@ -27,8 +27,9 @@ from typing import Any
 from sidekiq_py import clock
 from sidekiq_py.config import Config
 from sidekiq_py.engine.background import background_thread
+from sidekiq_py.engine.downtime import Outage, Report
 from sidekiq_py.engine.pulse import Pulse
-from sidekiq_py.engine.upkeep.backoff import Backoffs, Outage
+from sidekiq_py.engine.upkeep.backoff import Backoffs
 from sidekiq_py.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -50,7 +51,6 @@ from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 
 Repush = Callable[[dict[str, Any]], Outgoing | None]
-Report = Callable[[BaseException, dict[str, Any]], None]
 
 LEASE_SECONDS = 3.0
 LEASE_TRY_SECONDS = 2.0

@@ -278,6 +278,25 @@ def succeeded(group: Waiters, counted: Counted, redis_client: redis.Redis, jid: 
     return unit
 
 
+def test_an_error_beside_a_reply_ends_the_connection_on_which_more_is_to_come(
+    group: Waiters, counted: Counted, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply to the open move would be taken for that to the next one."""
+    succeeded(group, counted, redis_client, "first")
+    [brought] = [waiter for waiter in group._waiters if not waiter.is_open]
+    with monkeypatch.context() as patched:
+        patched.setattr(counted.settler, "note_done", lambda *args: 1 / 0)
+        group.open(())
+        with pytest.raises(ZeroDivisionError):
+            collected(group)
+    assert not brought.link.is_open
+
+    counted.settler.flush()
+    group.open(())
+    redis_client.lpush(keys.queue("default"), b'{"jid":"second"}')
+    assert b'{"jid":"second"}' in [unit.raw for unit in collected(group)]
+
+
 @pytest.fixture
 def silent_group(group: Waiters, counted: Counted, redis_client: redis.Redis) -> Waiters:
     """Its connection has carried a success already, and knows that Redis leaves out replies; one job was counted."""

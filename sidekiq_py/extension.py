@@ -428,6 +428,20 @@ class Extension:
         """
         return None
 
+    def takes_over(self, payload: Payload, pool: Pool) -> bool:
+        """
+        Asked of a fetched job that bears one of `payload_keys` which is also a key of Sidekiq Pro, Enterprise or a gem,
+        and for which the program has chosen no policy: True has it run and end here, as `end` says. False leaves it to
+        Ruby.
+
+        Args:
+            pool: The worker's Redis.
+
+        Raises:
+            RedisError: That cannot be told now; the job goes back and is asked about again.
+        """
+        return False
+
     def may_hold_up(self, payload: Payload) -> bool:
         """Asked before `admit`: False lets this job start without it."""
         return type(self).admit is not Extension.admit

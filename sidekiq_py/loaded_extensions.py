@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     # Loaded by whoever uses an extension; a program that only pushes does not.
     from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice, Tally
     from sidekiq_py.middleware.chain import ServerMiddleware
+    from sidekiq_py.redis_access.connection.pool import Pool
     from sidekiq_py.registry import Payload
     from sidekiq_py.wire.dialect import Dialect
 
@@ -138,6 +139,16 @@ class LoadedExtensions:
     def explained(self, refusal: str) -> Exception | None:
         """What an extension raises for the error of its verb, or None."""
         return next((found for one in self._all if (found := one.explain(refusal)) is not None), None)
+
+    def takes_over(self, key: str, payload: "Payload", pool: "Pool") -> bool:
+        """
+        Whether the owner of *key*, which is also one of Pro, Enterprise or a gem, runs and ends this job.
+
+        Raises:
+            Exception: What the hook raises.
+        """
+        extension = self._by_key.get(key)
+        return extension is not None and extension.takes_over(payload, pool)
 
     def may_hold_up(self, payload: "Payload", minding: "Sequence[Extension]") -> bool:
         """

@@ -162,6 +162,13 @@ JOB_EXCEPTION = Event(
         "is_failure": "False if the job was only interrupted: by a stop, or an `IterableJob` that goes on later",
     },
 )
+JOB_EXPIRED = Event(
+    "sidekiq.job.expired",
+    {
+        "payload": _PAYLOAD,
+        "queue": _QUEUE,
+    },
+)
 PUSH = Event(
     "sidekiq.push",
     {
@@ -212,18 +219,37 @@ REDIS_OUTAGE = Event(
     },
 )
 
+QUEUE = Event(
+    "sidekiq.queue",
+    {
+        "queue": "its name",
+        "size": "jobs that wait",
+        "latency_seconds": "how long the job that runs next has waited",
+    },
+)
+BATCH = Event(
+    "sidekiq.batch",
+    {
+        "bid": "its id",
+        "event": "`created`, `complete`, `success` or `death`, as its callbacks",
+    },
+)
+
 EVENTS: Mapping[str, Event] = {
     event.name: event
     for event in (
         JOB_START,
         JOB_STOP,
         JOB_EXCEPTION,
+        JOB_EXPIRED,
         PUSH,
         FETCH,
         SETTLE,
         PROMOTE,
         RECOVER,
         REDIS_OUTAGE,
+        QUEUE,
+        BATCH,
     )
 }
 """All events, by name."""

@@ -93,8 +93,8 @@ FAMILIES = (
     Family(
         "sidekiq-batch (not Sidekiq Pro's)",
         r"BID-.*|invalidated-bid-.*",
-        "A job that bears `bid` belongs to one, and only Ruby can count it there",
-        "Leave queues with such jobs to Ruby.",
+        "Python workers run and count its jobs; callbacks run in Ruby alone",
+        "Give each batch a callback_queue that only Ruby serves.",
     ),
     Family(
         "sidekiq-status",

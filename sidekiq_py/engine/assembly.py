@@ -130,6 +130,7 @@ class WorkerParts:
                 # It is made later.
                 on_unserved=lambda queue: self.heartbeat.leave_out(queue),  # noqa: PLW0108
                 is_stopping=lambda: life.is_quieting,
+                takes_over=lambda key, payload: extensions.takes_over(key, payload, pool),
             ),
             extensions=extensions,
             is_stopping=lambda: life.is_quieting,

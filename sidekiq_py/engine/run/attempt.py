@@ -194,11 +194,7 @@ class Surroundings:
         """A job is about to run in this thread or task."""
         self.context.enter(payload)
         if JOB_START.handlers:
-            self.tell_started(payload, queue)
-
-    def tell_started(self, payload: Payload, queue: str) -> None:
-        """Called only where somebody listens."""
-        JOB_START.emit({"payload": payload, "queue": queue, "identity": self.identity})
+            JOB_START.emit({"payload": payload, "queue": queue, "identity": self.identity})
 
     def tell_stopped(self, payload: Payload, queue: str, seconds: float) -> None:
         """It ended well, and its end has been handed in."""

@@ -533,7 +533,7 @@ def check(extension: object) -> Extension:
         ConfigError: It is no extension, has no name, or was written for another contract.
     """
     if not isinstance(extension, Extension):
-        raise ConfigError(f"{extension!r} is no extension; inherit from sidekiq_py.extension.Extension")
+        raise ConfigError(f"{extension!r} is not an extension; inherit from sidekiq_py.extension.Extension")
     if not extension.name:
         raise ConfigError(f'{type(extension).__name__} has no name; set name = "…" in the class')
     if extension.contract != CONTRACT:

@@ -96,7 +96,7 @@ def test_both_languages_run_a_batch_and_each_callback_is_called_once(
     assert sorted(callbacks(redis_client)) == [["complete", bid, {"n": 1}], ["success", bid, {"n": 1}]]
     assert Counter(entries(redis_client)) == Counter(range(60))
     assert {line["by"] for line in lines(redis_client)} == {"python", "ruby"}
-    assert "serves mixed no more" not in worker.log
+    assert "no longer serves mixed" not in worker.log
 
 
 def test_failures_in_python_count_as_in_ruby(

@@ -60,7 +60,7 @@ class AuditLog(OfRedis):
             ValueError: *before* is no such id.
         """
         if before is not None and not _ENTRY_ID.fullmatch(before):
-            raise ValueError(f"{before!r} is no entry's id; take it from an AuditEntry")
+            raise ValueError(f"{before!r} is not an entry's id; take it from an AuditEntry")
         return [_entry(entry_id, fields) for entry_id, fields in audit.page(self._pool, limit, before)]
 
 

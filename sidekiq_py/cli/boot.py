@@ -93,7 +93,7 @@ def make_launcher(
     config = load_program(options)
     start_logging(options, config.sidekiq_version)
     _log.info("Running in Python %s, %s environment", platform.python_version(), config.environment)
-    _log.info("%s declared; queues: %s", counted(len(registry), "job"), ", ".join(_queue_names(config)))
+    _log.info("%s declared; queues: %s", counted(len(registry.classes()), "job"), ", ".join(_queue_names(config)))
     for line in _unfinished_jobs():
         _log.warning("%s", line)
     if is_first():

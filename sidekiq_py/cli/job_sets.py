@@ -78,7 +78,7 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
     """The commands of one set; *when* heads the column of times."""
     time = "died" if made_of is DeadSet else "are due"
 
-    @click.group(name=name, cls=DefaultsToList, help=f"{help_text}\n\nWithout a command they are listed.")
+    @click.group(name=name, cls=DefaultsToList, help=f"{help_text}\n\nWithout a command, lists them.")
     def group() -> None:
         pass
 
@@ -100,12 +100,15 @@ def _set_group(name: str, made_of: type[JobSet], help_text: str, when: str) -> c
 
     def action(command: str, summary: str, done: str, act: Action, *, asks: bool) -> None:
         @group.command(
-            command, help=f"{summary}\n\nGive ids, or --all, or choose by filters; several filters must all fit."
+            command,
+            help=f"{summary}\n\nGive ids, --all, or filters. With several filters, a job must match all of them.",
         )
         @click.argument("jids", metavar="[JID]...", nargs=-1)
         @click.option("--all", "everything", is_flag=True, help="All of them.")
         @filter_options(time=time)
-        @click.option("-y", "--yes", is_flag=True, help="Do not ask." if asks else "Accepted and not needed.")
+        @click.option(
+            "-y", "--yes", is_flag=True, help="Do not ask." if asks else "Has no effect: this command does not ask."
+        )
         @dry_run_option
         @rate_option
         @pushes_jobs

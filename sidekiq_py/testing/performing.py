@@ -113,5 +113,6 @@ def _decoded(raw: bytes, is_scheduled: bool) -> tuple[JobDefinition | None, dict
         payload = parse_job(repushed.payload)
     definition = registry.find_for(dict(payload))
     if definition is None:
-        raise JobNotFoundError(str(payload.get("wrapped") or payload["class"]))
+        wrapped = payload.get("wrapped")
+        raise JobNotFoundError(str(wrapped or payload["class"]), is_active_job=bool(wrapped))
     return definition, payload

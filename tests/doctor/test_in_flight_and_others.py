@@ -194,7 +194,7 @@ def test_jobs_for_the_middleware_of_others(look: Look, redis_client: redis.Redis
     found = look().the("marked-jobs")
 
     assert (found.level, found.subjects) == ("warning", ("python",))
-    assert f"2 jobs bear `{key}`" in found.seen
+    assert f"2 jobs have `{key}`" in found.seen
 
 
 def test_jobs_of_the_gem_sidekiq_batch_are_python_s_too(look: Look, redis_client: redis.Redis) -> None:

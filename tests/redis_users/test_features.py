@@ -32,7 +32,7 @@ NOTE, FAIL = sidekiq.ruby_job("Note"), sidekiq.ruby_job("Fail", retry=0)
 @pytest.mark.parametrize("track", [False, True])
 def test_batches(confined: Confined, tmp_path: Path, *, track: bool) -> None:
     """Opened by who enqueues, run by a worker, seen and steered by an operator."""
-    workers, clients = rights_on_top("Workers that run jobs of [batches]"), rights_on_top("Who opens batches")
+    workers, clients = rights_on_top("Workers that run jobs of [batches]"), rights_on_top("Programs that open batches")
     tracked = rights_on_top("[Tracked batches]") if track else []
     confined.users.give("worker", [*workers, *tracked])
     confined.users.give("enqueue", [*clients, *tracked])
@@ -77,7 +77,7 @@ def test_jobs_of_sidekiq_batch(confined: Confined, *, may: bool) -> None:
 def test_status(confined: Confined, tmp_path: Path) -> None:
     """Written by who enqueues and by a worker, read and stopped by an operator."""
     page = (Path(__file__).parents[2] / "docs" / "progress.md").read_text()
-    rights = page.partition("Redis rights on top")[2].partition("`")[2].partition("`")[0].split()
+    rights = page.partition("needs these rights in addition")[2].partition("`")[2].partition("`")[0].split()
     for name in ("worker", "enqueue"):
         confined.users.give(name, rights)
     confined.users.give("operator", [word for word in rights if word[0] != "~"])

@@ -165,5 +165,5 @@ class ForeignFeatures:
             pause.wait(0.005)
 
     def _state(self, queue: str) -> str:
-        left = ", ".join(self._served) or "none, so it runs nothing more"
-        return f"This process serves {queue} no more until it is restarted; queues that it still serves: {left}"
+        left = f"still serves {', '.join(self._served)}" if self._served else "has no queue left and runs nothing"
+        return f"This process no longer serves {queue} until it is restarted; it {left}"

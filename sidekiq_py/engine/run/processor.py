@@ -300,7 +300,8 @@ class Processor:
 
     def _not_found(self, unit: UnitOfWork, payload: Payload, started: float) -> None:
         """Nobody declared it. As in Ruby, it starts and fails like any other."""
-        missing = JobNotFoundError(display_text(payload.get("wrapped") or payload["class"]))
+        wrapped = payload.get("wrapped")
+        missing = JobNotFoundError(display_text(wrapped or payload["class"]), is_active_job=bool(wrapped))
         around = self._around
         around.enter(payload, unit.queue)
         around.tell_raised(payload, unit.queue, monotonic() - started, missing)

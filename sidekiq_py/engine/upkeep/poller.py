@@ -438,5 +438,5 @@ class Poller:
 
 def _why_unreadable(set_key: str, error: RedisReplyError) -> str:
     if error.code == "WRONGTYPE":
-        return f"{set_key} is no sorted set: something else wrote to this key. Rename or delete it"
+        return f"{set_key} is not a sorted set: something else wrote to this key. Rename or delete it"
     return f"{set_key} cannot be read, so its due jobs stay there. Redis users and their rights: docs/redis.md"

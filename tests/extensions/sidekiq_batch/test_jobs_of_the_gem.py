@@ -70,7 +70,7 @@ def work() -> Iterator[Callable[[], Any]]:
 def refusals(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """What the log says of queues that are served no more."""
     caplog.set_level(logging.ERROR, logger="sidekiq")
-    return lambda: [line for line in caplog.messages if "serves mixed no more" in line]
+    return lambda: [line for line in caplog.messages if "no longer serves mixed" in line]
 
 
 def open_batch(client: redis.Redis, *rows: str) -> list[str]:

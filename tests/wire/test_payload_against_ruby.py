@@ -137,7 +137,7 @@ def test_a_template_renders_what_ruby_pushes(ruby_peer: RubyPeer, sidekiq_6: Dia
 
         one = template.render(dump_args(lists[0], sidekiq_6.float_text), JID, NOW, NOW).decode()
         later = template.render_scheduled(texts[0], JID, NOW).decode()
-        bulk = [text.decode() for text in template.render_bulk(texts, [JID] * 3, NOW, NOW)]
+        bulk = [text.decode() for text in template.bulk(texts, [JID] * 3, NOW, NOW).render()]
 
         ruby = 'k = job("SomeJob", question["options"]); k.perform_async(*question["lists"][0])'
         ruby += '; k.perform_in(60, *question["lists"][0]); k.perform_bulk(question["lists"])'

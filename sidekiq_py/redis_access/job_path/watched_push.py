@@ -54,6 +54,7 @@ class WatchedPushes:
         # On which socket which key is watched, after a check that has said yes.
         self._ready: tuple[int, str] | None = None
         self._has_watched = False
+        self._is_refused = False
         self._pending: tuple[Watched, int] | None = None
 
     def may_push(self, watched: Watched) -> bool:
@@ -64,7 +65,7 @@ class WatchedPushes:
             RedisConnectionError: Nothing was done.
             ReplyLostError: Likewise.
         """
-        if not self._is_ready(watched.key):
+        if not self._is_ready(watched.key) and not self._is_refused:
             self._has_watched = True
             self._heard(watched.key, self._link.batch([("UNWATCH",), *_look(watched)])[1:])
         return self._is_ready(watched.key)
@@ -127,7 +128,9 @@ class WatchedPushes:
     def _heard(self, key: str, replies: Sequence[Any]) -> None:
         """What came of the look: the check, WATCH, EXISTS."""
         check, _, exists = replies
-        is_fine = check == 1 and exists == 1 and not any(isinstance(reply, RedisReplyError) for reply in replies)
+        # By the rights of a user, as a rule: the next slice would fare no better.
+        self._is_refused |= any(isinstance(reply, RedisReplyError) for reply in replies)
+        is_fine = check == 1 and exists == 1 and not self._is_refused
         self._ready = (self._link.generation, key) if is_fine else None
 
 

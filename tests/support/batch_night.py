@@ -163,8 +163,9 @@ class Night:
         """Not all batches were opened yet; one whose opener was killed is left as it is."""
         if self.opener.poll() is None:
             return True
-        # What it said, and the one at which it was killed.
-        numbers = [int(line.split()[0]) for line in self.said.read_text().splitlines()]
+        # What it said, and the one at which it was killed. Ruby's logger may have a say between.
+        words = [line.split(maxsplit=1)[0] for line in self.said.read_text().splitlines() if line.strip()]
+        numbers = [int(word) for word in words if word.isdigit()]
         self._next = max([self._next, *(number + 1 for number in numbers)])
         if self.opener.returncode != 0:
             self._next += 1

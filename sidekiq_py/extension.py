@@ -52,8 +52,8 @@ __all__ = (  # noqa: RUF022 — by what they are for
     "CONTRACT", "DeadLetter", "DoctorCheck", "Drop", "EndKind", "Extension", "FetchedJob", "JobEnd", "Maintenance",
     "Phase", "Postpone", "PushSlice", "PushedJob",
     # What a script writes.
-    "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Tally", "Unless", "Verb", "Watched", "add_to_dead", "add_to_retry",
-    "trim_dead", "verbs", "write",
+    "Command", "Effect", "Held", "Join", "Once", "Outgoing", "Tally", "Unless", "Verb", "Watched", "add_to_dead",
+    "add_to_retry", "trim_dead", "verbs", "write",
     # Declared jobs that decide about their own ends (`JobDefinition.decide_outcome`).
     "Admit", "Attempt", "DeadLimits", "JobDefinition", "Kind", "Outcome", "Payload", "Question",
     # Redis, and the time.
@@ -196,8 +196,8 @@ class PushSlice:
 
     def number(self, tail: bytes, first: int) -> None:
         """
-        Add keys behind those that each job has, of which none may have them yet: for a slice of a bulk push, whose bytes
-        may not have been made yet, that costs next to nothing.
+        Add keys behind those that each job has, of which none may have them yet. In a bulk push, where the bytes of a
+        slice have not been made yet, that costs next to nothing.
 
         Args:
             tail: With a comma before them and `%d` for the job's number, in which `%` stands nowhere else.

@@ -228,7 +228,7 @@ def test_a_job_that_says_much_writes_ten_times_a_second() -> None:
 
 
 def test_a_job_that_never_pauses_writes_ten_times_a_second(redis_client: redis.Redis, work: Callable[[], None]) -> None:
-    """The job and the thread that writes what it said in between take turns: neither writes behind the other at once."""
+    """The job and the thread that writes what it said in between do not write right behind each other."""
     took: list[float] = []
 
     @sidekiq.job(name="Import", status=True)

@@ -162,6 +162,13 @@ JOB_EXCEPTION = Event(
         "is_failure": "False if the job was only interrupted: by a stop, or an `IterableJob` that goes on later",
     },
 )
+JOB_EXPIRED = Event(
+    "sidekiq.job.expired",
+    {
+        "payload": _PAYLOAD,
+        "queue": _QUEUE,
+    },
+)
 PUSH = Event(
     "sidekiq.push",
     {
@@ -212,18 +219,37 @@ REDIS_OUTAGE = Event(
     },
 )
 
+QUEUE = Event(
+    "sidekiq.queue",
+    {
+        "queue": "its name",
+        "size": "jobs that wait",
+        "latency_seconds": "how long the job that runs next has waited",
+    },
+)
+BATCH = Event(
+    "sidekiq.batch",
+    {
+        "bid": "its id",
+        "event": "`created`, `complete`, `success` or `death`, as its callbacks",
+    },
+)
+
 EVENTS: Mapping[str, Event] = {
     event.name: event
     for event in (
         JOB_START,
         JOB_STOP,
         JOB_EXCEPTION,
+        JOB_EXPIRED,
         PUSH,
         FETCH,
         SETTLE,
         PROMOTE,
         RECOVER,
         REDIS_OUTAGE,
+        QUEUE,
+        BATCH,
     )
 }
 """All events, by name."""
@@ -247,12 +273,12 @@ def attach(id: str, names: str | Iterable[str], handler: Handler) -> None:
     wanted = (names,) if isinstance(names, str) else tuple(names)
     for name in wanted:
         if name not in EVENTS:
-            raise ConfigError(f"{name!r} is no telemetry event; there are {', '.join(EVENTS)}")
+            raise ConfigError(f"{name!r} is not a telemetry event; there are {', '.join(EVENTS)}")
     # Only now: it weighs more than all else that a program imports which only enqueues.
     from inspect import iscoroutinefunction
 
     if not callable(handler) or iscoroutinefunction(handler):
-        raise ConfigError(f"{handler!r} is no telemetry handler; give a plain function of (name, measurements)")
+        raise ConfigError(f"{handler!r} is not a telemetry handler; give a plain function of (name, measurements)")
     with _lock:
         if id in _attachments:
             raise ConfigError(f"a telemetry handler {id!r} is attached already; detach it first, or use another id")

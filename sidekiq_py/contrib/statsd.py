@@ -7,8 +7,12 @@ StatsD, under the names of Sidekiq Pro, in DogStatsD's format over UDP.
 
 - `jobs.count`: jobs that were started; `jobs.success`, `jobs.failure`: how they ended
 - `jobs.perform`: how long each ran, in milliseconds
+- `jobs.expired`: tasks that did not run, as their `expires` was past
+- `queue.size`, `queue.latency` (seconds): of each queue, once a minute; one worker of the fleet sends them
+- `batches.created`, `batches.complete`, `batches.success`: of both languages, within ten seconds; by that worker, too
 
-Each bears the tags `worker:<class>` and `queue:<name>`. A packet that is lost is lost: nobody waits for an answer.
+What tells of jobs bears the tags `worker:<class>` and `queue:<name>`, what tells of queues `queue:<name>`. A packet
+that is lost is lost: nobody waits for an answer.
 
 Source: the wiki of Sidekiq, "Pro Metrics"; docs.datadoghq.com, "DogStatsD over the network".
 """
@@ -21,12 +25,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sidekiq_py import telemetry
-from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements
+from sidekiq_py.telemetry import BATCH, JOB_EXCEPTION, JOB_EXPIRED, JOB_START, JOB_STOP, QUEUE, Measurements
 from sidekiq_py.wire.json_writer import display_text
 
 _ID = "sidekiq_py.contrib.statsd"
-# What would end a value, a tag or a line.
+_NAMES = tuple(event.name for event in (JOB_START, JOB_STOP, JOB_EXCEPTION, JOB_EXPIRED, QUEUE, BATCH))
+# Pro has no metric of deaths.
+_BATCH_EVENTS = ("created", "complete", "success")
 _MOST_CHARACTERS = 200
+# What would end a value, a tag or a line.
 _UNSAFE = re.compile(r"[\s|,#:@]")
 
 
@@ -45,7 +52,7 @@ def start(host: str = "localhost", port: int = 8125, *, namespace: str = "", tag
     sender = _Sender(host, port, namespace, tags)
     stop()
     _sender = sender
-    telemetry.attach(_ID, (JOB_START.name, JOB_STOP.name, JOB_EXCEPTION.name), sender)
+    telemetry.attach(_ID, _NAMES, sender)
 
 
 def stop() -> None:
@@ -69,12 +76,28 @@ class _Sender:
         self._socket: socket.socket | None = None
 
     def __call__(self, name: str, measurements: Measurements) -> None:
-        """A job has started or ended."""
+        """Something has happened."""
+        if name == QUEUE.name:
+            tags = f"queue:{_tag(measurements['queue'])}{self._tags}"
+            self._send(
+                f"{self._prefix}queue.size:{measurements['size']}|g|#{tags}",
+                f"{self._prefix}queue.latency:{measurements['latency_seconds']:.3f}|g|#{tags}",
+            )
+        elif name == BATCH.name:
+            if measurements["event"] in _BATCH_EVENTS:
+                tags = f"|#{self._tags[1:]}" if self._tags else ""
+                self._send(f"{self._prefix}batches.{measurements['event']}:1|c{tags}")
+        else:
+            self._tell_of_job(name, measurements)
+
+    def _tell_of_job(self, name: str, measurements: Measurements) -> None:
         tags = self._tags_of(measurements["payload"], measurements["queue"])
         if name == JOB_START.name:
             self._send(f"{self._prefix}jobs.count:1|c|#{tags}")
         elif name == JOB_STOP.name:
             self._send(self._perform(measurements, tags), f"{self._prefix}jobs.success:1|c|#{tags}")
+        elif name == JOB_EXPIRED.name:
+            self._send(f"{self._prefix}jobs.expired:1|c|#{tags}")
         elif measurements["is_failure"]:
             self._send(self._perform(measurements, tags), f"{self._prefix}jobs.failure:1|c|#{tags}")
 
@@ -90,11 +113,7 @@ class _Sender:
 
     def _tags_of(self, payload: Mapping[str, Any], queue: str) -> str:
         job_class = display_text(payload.get("wrapped") or payload["class"])
-        # A class of Ruby's keeps its colons: a tag ends at the first one.
-        # A datagram has an end, and any program may push a class of a megabyte.
-        job_class, queue = job_class[:_MOST_CHARACTERS], queue[:_MOST_CHARACTERS]
-        worker = _UNSAFE.sub("_", job_class.replace("::", "\0")).replace("\0", "::")
-        return f"worker:{worker},queue:{_UNSAFE.sub('_', queue)}{self._tags}"
+        return f"worker:{_tag(job_class)},queue:{_tag(queue)}{self._tags}"
 
     def _send(self, *lines: str) -> None:
         sender = self._socket
@@ -117,6 +136,13 @@ class _Sender:
             if before is not None:
                 before.close()
             return sender
+
+
+def _tag(text: str) -> str:
+    # A datagram has an end, and any program may push a class of a megabyte.
+    text = text[:_MOST_CHARACTERS]
+    # A class of Ruby's keeps its colons: a tag ends at the first one.
+    return _UNSAFE.sub("_", text.replace("::", "\0")).replace("\0", "::")
 
 
 _sender: _Sender | None = None

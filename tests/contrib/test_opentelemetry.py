@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import redis
-from opentelemetry import baggage, context, trace
+from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import (
     ALWAYS_OFF,
+    ALWAYS_ON,
     Decision,
     ParentBased,
     Sampler,
@@ -21,8 +22,10 @@ from opentelemetry.sdk.trace.sampling import (
     TraceIdRatioBased,
 )
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import sidekiq_py as sidekiq
+from sidekiq_py import telemetry
 from sidekiq_py.contrib import opentelemetry
 from sidekiq_py.errors import ConfigError
 
@@ -240,6 +243,114 @@ def test_a_dropped_trace_is_dropped_as_a_whole(
     assert int(span_id, 16)
     # The second bit says that the id is random.
     assert int(flags, 16) & 1 == 0
+
+
+class CountingPropagator(TraceContextTextMapPropagator):
+    """W3C's, which says how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def extract(self, carrier: Any, context: Any = None, getter: Any = None) -> context.Context:
+        """As W3C's."""
+        self.asked += 1
+        return super().extract(carrier, context, getter)
+
+
+@pytest.fixture
+def propagator() -> Iterator[CountingPropagator]:
+    """What reads contexts until the test ends."""
+    before, counting = propagate.get_global_textmap(), CountingPropagator()
+    propagate.set_global_textmap(counting)
+    yield counting
+    propagate.set_global_textmap(before)
+
+
+@pytest.mark.parametrize(
+    ("style", "flags", "sampler"), [("link", "01", ALWAYS_OFF), ("child", "00", ParentBased(ALWAYS_ON))]
+)
+def test_of_a_dropped_run_nothing_is_made_unless_its_code_looks(
+    traced: Traced,
+    work_off: WorkOff,
+    redis_client: "redis.Redis[bytes]",
+    propagator: CountingPropagator,
+    style: str,
+    flags: str,
+    sampler: Sampler,
+) -> None:
+    """Most jobs do not ask for the current span, and the context of a push takes longer to read than they run."""
+    traced.instrument(sampler, propagation_style=style)
+    sidekiq.job(name="Charge")(lambda number: None)
+    redis_client.lpush("queue:default", FROM_RUBY % (RUBYS_TRACE, RUBYS_SPAN, flags))
+
+    work_off(1)
+
+    assert propagator.asked == 0
+    assert traced.exporter.get_finished_spans() == ()
+
+
+def test_a_child_of_a_dropped_push_stays_in_its_trace(
+    traced: Traced, work_off: WorkOff, redis_client: "redis.Redis[bytes]"
+) -> None:
+    """Which its code sees, and Ruby, with a span's id of its own."""
+    traced.instrument(propagation_style="child")
+    receipt = sidekiq.ruby_job("Receipt", queue="ruby")
+    seen: list[trace.SpanContext] = []
+
+    @sidekiq.job(name="Charge")
+    def charge(number: int) -> None:
+        seen.extend([trace.get_current_span().get_span_context() for _ in range(2)])
+        receipt.perform_async(number)
+
+    redis_client.lpush("queue:default", FROM_RUBY % (RUBYS_TRACE, RUBYS_SPAN, "00"))
+
+    work_off(1)
+
+    assert traced.exporter.get_finished_spans() == ()
+    assert seen[0] == seen[1]
+    assert f"{seen[0].trace_id:032x}" == RUBYS_TRACE
+    assert f"{seen[0].span_id:016x}" != RUBYS_SPAN
+    assert queued(redis_client, "ruby")["traceparent"][:36] == f"00-{RUBYS_TRACE}-"
+    assert queued(redis_client, "ruby")["traceparent"][-2:] == "00"
+    assert queued(redis_client, "ruby")["tracestate"] == "shop=1"
+
+
+def test_each_dropped_run_has_an_id_that_outlives_it(traced: Traced, work_off: WorkOff) -> None:
+    """A thread that was given its context may look when the job has ended; other jobs have run meanwhile."""
+    traced.instrument(ALWAYS_OFF)
+    kept: list[context.Context] = []
+    job = sidekiq.job(name="Charge")(lambda: kept.append(context.get_current()))
+    for _ in range(3):
+        job.perform_async()
+
+    work_off(3)
+
+    first_look, second_look = ([trace.get_current_span(one).get_span_context() for one in kept] for _ in range(2))
+    assert first_look == second_look
+    assert len({one.trace_id for one in first_look}) == 3
+    assert [(one.is_valid, one.trace_flags.sampled) for one in first_look] == [(True, False)] * 3
+
+
+def test_a_dropped_run_has_the_baggage_of_its_push_and_leaves_none_behind(traced: Traced, work_off: WorkOff) -> None:
+    """Not even where its code forgets to detach a context."""
+    traced.instrument(ALWAYS_OFF)
+    seen: list[object] = []
+
+    @sidekiq.job(name="Charge")
+    def charge() -> None:
+        seen.append(baggage.get_baggage("tenant"))
+        context.attach(baggage.set_baggage("forgotten", "yes"))
+
+    telemetry.attach("after", "sidekiq.job.stop", lambda name, _: seen.append(dict(context.get_current())))
+    token = context.attach(baggage.set_baggage("tenant", "five"))
+    charge.perform_async()
+    context.detach(token)
+    charge.perform_async()
+
+    work_off(2)
+    telemetry.detach("after")
+
+    assert seen == ["five", {}, None, {}]
 
 
 def test_a_ratio_of_traces_is_kept_by_the_sdks_own_rule(traced: Traced, work_off: WorkOff) -> None:

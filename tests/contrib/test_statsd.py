@@ -6,10 +6,16 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+import redis
+from sidekiq_celery import Celery
+from sidekiq_celery.contrib.testing.worker import start_worker
 
 import sidekiq_py as sidekiq
 from sidekiq_py.contrib import statsd
-from sidekiq_py.telemetry import JOB_START
+from sidekiq_py.engine.upkeep.queue_trends import note_sizes
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.telemetry import BATCH, JOB_START
 
 WorkOff = Callable[..., None]
 TAGS = "worker:Mail,queue:default"
@@ -125,3 +131,43 @@ def test_a_name_of_a_megabyte_fits_into_a_packet(agent: socket.socket) -> None:
     begin({"class": "M" * 1_000_000}, "q" * 1_000_000)
 
     assert agent.recv(1000).decode() == f"jobs.count:1|c|#worker:{'M' * 200},queue:{'q' * 200}"
+
+
+def test_sizes_of_queues_are_gauges(agent: socket.socket, redis_url: str, redis_client: "redis.Redis[bytes]") -> None:
+    """Of all queues, by the worker that notes them once a minute."""
+    start(agent, tags=["env:production"])
+    redis_client.sadd("queues", "low")
+    redis_client.lpush("queue:low", '{"class":"Mail","enqueued_at":1700000000.5}')
+    pool = Pool(RedisSettings(redis_url))
+
+    note_sizes(pool, 1_700_000_010.5)
+    pool.close()
+
+    tags = "queue:low,env:production"
+    assert agent.recv(1000).decode() == f"queue.size:1|g|#{tags}\nqueue.latency:10.000|g|#{tags}"
+
+
+def test_batches_are_counted_by_what_becomes_of_them(agent: socket.socket) -> None:
+    """Deaths are no metric of Pro's."""
+    start(agent)
+    for event in ("created", "death", "complete", "success"):
+        BATCH.emit({"bid": "abc", "event": event})
+
+    heard = [agent.recv(1000).decode() for _ in range(3)]
+
+    assert heard == ["batches.created:1|c", "batches.complete:1|c", "batches.success:1|c"]
+
+
+def test_a_task_that_has_expired_is_counted(agent: socket.socket, redis_url: str) -> None:
+    """It does not run."""
+    start(agent)
+    app = Celery("shop", broker=redis_url, backend=redis_url, set_as_current=False)
+    app.conf.worker_hijack_root_logger = False
+    app.task(name="Mail")(lambda: None)
+    with start_worker(app, loglevel=0, perform_ping_check=False):
+        app.send_task("Mail", expires=-5)
+
+        packets = [agent.recv(1000).decode() for _ in range(2)]
+
+    assert [packet.split("|")[0] for packet in packets] == ["jobs.count:1", "jobs.expired:1"]
+    assert packets[1] == "jobs.expired:1|c|#worker:Mail,queue:celery"

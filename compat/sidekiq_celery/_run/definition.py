@@ -35,6 +35,7 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered, Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from sidekiq_py.errors import HardTimeLimitError, TerminatedError
 from sidekiq_py.extension import Attempt, JobDefinition, Outcome
+from sidekiq_py.telemetry import JOB_EXPIRED
 
 if TYPE_CHECKING:
     from sidekiq_celery.events.task_events import TaskEvents
@@ -212,6 +213,8 @@ class JobRun(TaskRun):
         expires = self.request.expires
         if expires is not None and aware(self.plan.app, expires).timestamp() < time.time():
             self.revoke("expired", expired=True)
+            if JOB_EXPIRED.handlers:
+                JOB_EXPIRED.emit({"payload": self.payload, "queue": str(self.payload.get("queue") or "")})
             return False
         gate = self.definition.gate
         reason = None if gate is None else gate(self.request)

@@ -1,5 +1,6 @@
 """
-Notes once a minute how long each queue is and how long its next job has waited, for the charts of the dashboard.
+Notes once a minute how long each queue is and how long its next job has waited, for the charts of the dashboard and for
+handlers of telemetry.
 
 One process of the fleet does, so that there is a history also of times when nobody looked.
 """
@@ -10,7 +11,7 @@ from sidekiq_py.extension import Maintenance
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import queue_trends
 from sidekiq_py.redis_access.reads.queue_trends import Sample, Seen
-from sidekiq_py.telemetry import latency_seconds
+from sidekiq_py.telemetry import QUEUE, latency_seconds
 from sidekiq_py.wire.json_dialect import loads
 
 _EVERY_SECONDS = 60.0
@@ -25,14 +26,15 @@ def note_sizes(pool: Pool, now: float | None = None) -> float:
     """
     at = clock.now_seconds() if now is None else now
     minute = int(at // 60) * 60
-    queue_trends.keep(
-        pool,
-        [
-            (seen.name, Sample(minute, seen.size, _latency(seen, at)))
-            for seen in queue_trends.look(pool)
-            if seen.size or seen.has_trend
-        ],
-    )
+    samples = [
+        (seen.name, Sample(minute, seen.size, _latency(seen, at)))
+        for seen in queue_trends.look(pool)
+        if seen.size or seen.has_trend
+    ]
+    if QUEUE.handlers:
+        for name, sample in samples:
+            QUEUE.emit({"queue": name, "size": sample.size, "latency_seconds": sample.latency})
+    queue_trends.keep(pool, samples)
     return minute + _EVERY_SECONDS - at
 
 

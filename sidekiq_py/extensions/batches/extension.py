@@ -58,6 +58,7 @@ _FRESH_SECONDS = 1.0
 _NEVER = float("-inf")
 _AUDIT_SECONDS = 120.0
 _RUBY_SECONDS = 10.0
+_TELLING_SECONDS = 10.0
 
 
 class BatchExtension(Extension):
@@ -76,7 +77,7 @@ class BatchExtension(Extension):
     commands = {
         "batches": (
             "sidekiq_py.extensions.batches.cli:batches",
-            "List, show, close, retry, invalidate and delete batches",
+            "List, show, close, retry and delete batches of jobs.",
         )
     }
     job_attributes = {
@@ -193,13 +194,15 @@ class BatchExtension(Extension):
             held.run("ends", membership.bid, (_STATES[end.kind], membership.number, end.jid, about))
 
     def maintain(self) -> Sequence[Maintenance]:
-        """Look for members that were lost, and after Ruby processes that died."""
+        """Look for members that were lost, and after Ruby processes that died; tell of what begins and ends."""
         from sidekiq_py.extensions.batches.audit import Audit  # of workers alone
         from sidekiq_py.extensions.batches.ruby_runs import RubyRuns
+        from sidekiq_py.extensions.batches.telling import Telling
 
         return (
             Maintenance("the audit of batches", _AUDIT_SECONDS, Audit().run),
             Maintenance("what Ruby processes run of batches", _RUBY_SECONDS, RubyRuns().run),
+            Maintenance("telemetry of batches", _TELLING_SECONDS, Telling().run),
         )
 
     def entries(self, listing: str) -> Iterable[Any]:

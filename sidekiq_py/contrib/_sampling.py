@@ -1,0 +1,298 @@
+"""
+Which runs are traced, decided before anything is made of them; for `opentelemetry`, which imports OpenTelemetry first.
+
+The SDK asks its sampler late, and makes a context that few jobs look at: a run whose trace is dropped cost 3 µs beside
+the 7.5 of a job that does nothing, and with a `traceparent` in its payload more. So the decision is taken here, by the
+SDK's own rule, and what the code of a dropped run sees of its trace is made when that code looks.
+"""
+
+import copy
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import partial
+from random import getrandbits
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.propagators.textmap import Getter
+from opentelemetry.trace import NonRecordingSpan, SpanContext
+
+Payload = Mapping[str, Any]
+
+_log = logging.getLogger("sidekiq")
+
+NO_CONTEXT = Context()
+_LAST_64_BITS = 0xFFFFFFFFFFFFFFFF
+
+# What W3C's propagators read. A `traceparent` of this form says by itself that its trace is dropped.
+_W3C = frozenset(("traceparent", "tracestate", "baggage"))
+_NOT_SAMPLED = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]", re.ASCII)
+
+
+class _PayloadGetter(Getter[Payload]):
+    """Reads the keys of a payload that hold text: strangers may write anything there."""
+
+    def get(self, carrier: Payload, key: str) -> list[str] | None:
+        value = carrier.get(key)
+        return [value] if isinstance(value, str) else None
+
+    def keys(self, carrier: Payload) -> list[str]:
+        return list(carrier)
+
+
+_getter = _PayloadGetter()
+
+
+def extract(payload: Payload) -> Context:
+    """What a payload bears of the context in which it was pushed."""
+    return propagate.extract(payload, NO_CONTEXT, _getter)
+
+
+class DroppedRun(Context):
+    """
+    The context of a run whose trace nobody keeps.
+
+    To those who look it is like any other context, with a span that records nothing, and with what the payload brought,
+    as baggage. Most jobs never look.
+
+    Attributes:
+        before: The context to which its end returns.
+        payload: As parsed.
+        trace_id: Of a trace of its own; 0: it goes on in its push's trace.
+    """
+
+    __slots__ = ("before", "payload", "trace_id")
+
+    before: Context
+    payload: Payload
+    trace_id: int
+
+    def __repr__(self) -> str:
+        return f"<DroppedRun {self._seen()!r}>"
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._seen()
+
+    def __eq__(self, other: object) -> bool:
+        return self._seen() == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getitem__(self, key: str) -> object:
+        return self._seen()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._seen())
+
+    def __len__(self) -> int:
+        return len(self._seen())
+
+    def copy(self) -> dict[str, object]:
+        return self._seen().copy()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._seen().get(key, default)
+
+    def items(self) -> Any:
+        return self._seen().items()
+
+    def keys(self) -> Any:
+        return self._seen().keys()
+
+    def values(self) -> Any:
+        return self._seen().values()
+
+    def _seen(self) -> dict[str, object]:
+        stored: dict[str, Any] = self
+        seen = dict.get(stored, _SEEN)
+        # In one step: two threads that look first must not see two spans. A context's own methods refuse to write.
+        return dict.setdefault(stored, _SEEN, self._make()) if seen is None else seen
+
+    def _make(self) -> Context:
+        try:
+            brought = extract(self.payload)
+        except Exception:  # noqa: BLE001 — of a propagator of the program's own; the job's code has only looked
+            _log.exception("the context of a job could not be read; it goes on without")
+            brought = NO_CONTEXT
+        pushed = trace.get_current_span(brought).get_span_context()
+        span_id = getrandbits(64) or 1
+        own = (
+            SpanContext(self.trace_id, span_id, is_remote=False)
+            if self.trace_id
+            else SpanContext(pushed.trace_id, span_id, False, pushed.trace_flags, pushed.trace_state)
+        )
+        context = otel_context.set_value(_RUN, self, brought)
+        return trace.set_span_in_context(NonRecordingSpan(own), context)
+
+
+_SEEN = "sidekiq_py: what is seen of it"
+# Contexts that a job's code derives from its run's still say whose they are.
+_RUN = otel_context.create_key("sidekiq_py-dropped-run")
+
+
+def _accessors() -> tuple[Callable[[], Context], Callable[[Context], object]]:
+    """
+    What gets the current context, and what sets it: two calls less each where OpenTelemetry keeps it as it does now.
+
+    They were a quarter of what a dropped run cost.
+    """
+    from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
+
+    runtime: Any = getattr(otel_context, "_RUNTIME_CONTEXT", None)
+    variable = getattr(runtime, "_current_context", None)
+    if type(runtime) is ContextVarsRuntimeContext and isinstance(variable, ContextVar):
+        return variable.get, variable.set
+    return otel_context.get_current, otel_context.attach
+
+
+get_current, set_current = _accessors()
+
+
+def _enter(payload: Payload, trace_id: int) -> None:
+    before: Any = get_current()
+    run = DroppedRun()
+    # One that came to no end that anybody was told of is left now.
+    run.before = before.before if before.__class__ is DroppedRun else before
+    run.payload = payload
+    run.trace_id = trace_id
+    set_current(run)
+
+
+def dropped_run_behind(context: Context) -> DroppedRun | None:
+    """Whose code has left *context* behind."""
+    run = context.get(_RUN)
+    return run if isinstance(run, DroppedRun) else None
+
+
+class _GivenIds:
+    """The ids of the SDK's generator, but for the trace's own, which was drawn from it before."""
+
+    def __init__(self, ids: Any) -> None:
+        self._ids = ids
+        self._given = threading.local()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ids, name)
+
+    def give(self, trace_id: int) -> None:
+        """The next trace of this thread has this id."""
+        self._given.trace_id = trace_id
+
+    def generate_trace_id(self) -> int:
+        """The id that was given."""
+        return int(self._given.trace_id)
+
+
+class Sampling:
+    """
+    Decides whether a run is kept.
+
+    The SDK's own samplers look at the trace's id alone, and at whether the parent is kept. With any other sampler, or
+    without an SDK, each run goes the SDK's way.
+
+    Attributes:
+        drops_root: `drops_root(payload)`: the run begins a trace that is dropped, and has been entered. If it is False,
+            `tracer` makes its span.
+    """
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+        self._drops_with_parent = False
+        self._kept: Any = None
+        self._has_looked = False
+        self.drops_root: Callable[[Payload], bool] = self._look_first
+
+    @property
+    def tracer(self) -> trace.Tracer:
+        """Makes the root of a trace that `drops_root` has just let pass."""
+        return self._kept or self._tracer
+
+    def drops_child(self, payload: Payload, fields: frozenset[str]) -> bool:
+        """
+        The run goes on in its push's trace, which is dropped, and has been entered.
+
+        Args:
+            fields: The keys that the propagators read.
+        """
+        if not self._has_looked:
+            self._look()
+        given = payload.get("traceparent")
+        if not self._drops_with_parent or not isinstance(given, str) or not _NOT_SAMPLED.fullmatch(given):
+            return False
+        # Other propagators may know better.
+        if not fields <= _W3C:
+            return False
+        _enter(payload, 0)
+        return True
+
+    def _look_first(self, payload: Payload) -> bool:
+        self._look()
+        return self._has_looked and self.drops_root(payload)
+
+    def _look(self) -> None:
+        # Before the program has set a provider, the API's tracer stands for the one that is to come.
+        tracer: Any = getattr(self._tracer, "_tracer", self._tracer)
+        sampler = getattr(tracer, "sampler", None)
+        if sampler is None:
+            return
+        from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
+
+        self._has_looked = True
+        self._drops_with_parent = getattr(sampler, "_remote_parent_not_sampled", None) is ALWAYS_OFF
+        bound = _bound_of(sampler)
+        if bound is None:
+            self.drops_root = lambda payload: False
+            return
+        given = _GivenIds(tracer.id_generator)
+        self._kept = copy.copy(tracer)
+        self._kept.sampler, self._kept.id_generator = ALWAYS_ON, given
+        self.drops_root = _dropper(_trace_ids_of(tracer.id_generator), bound, given)
+
+
+def _dropper(new_trace_id: Callable[[], int], bound: int, given: _GivenIds) -> Callable[[Payload], bool]:
+    """
+    `Sampling.drops_root` for a sampler that keeps what is below *bound* of the last 64 bits of a trace's id.
+
+    On every job's way, and so a closure, with `_enter` written out: a call less is a fiftieth of a no-op job.
+    """
+    mask, current_context, use = _LAST_64_BITS, get_current, set_current
+
+    def drops_root(payload: Payload) -> bool:
+        trace_id = new_trace_id()
+        if trace_id & mask < bound:
+            given.give(trace_id)
+            return False
+        before: Any = current_context()
+        run = DroppedRun()
+        run.before = before.before if before.__class__ is DroppedRun else before
+        run.payload = payload
+        run.trace_id = trace_id
+        use(run)
+        return True
+
+    return drops_root
+
+
+def _trace_ids_of(ids: Any) -> Callable[[], int]:
+    """What draws a trace's id: of the SDK's own generator the draw itself, which is never 0 in a universe's life."""
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    if type(ids) is RandomIdGenerator:
+        return partial(getrandbits, 128)
+    return ids.generate_trace_id  # type: ignore[no-any-return]
+
+
+def _bound_of(sampler: Any) -> int | None:
+    """See `Sampling`; None for a sampler that may look at something else, or keeps all."""
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, ParentBasedTraceIdRatio, TraceIdRatioBased
+
+    if type(sampler) in (ParentBased, ParentBasedTraceIdRatio):
+        sampler = getattr(sampler, "_root", None)
+    if sampler is ALWAYS_OFF:
+        return 0
+    return sampler.bound if type(sampler) is TraceIdRatioBased else None

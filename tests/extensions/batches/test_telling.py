@@ -1,0 +1,68 @@
+"""What handlers of telemetry hear of batches."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py import telemetry
+from sidekiq_py.client import sync_client
+from sidekiq_py.extensions.batches.telling import Telling
+from tests.extensions.batches.conftest import Program
+
+
+@pytest.fixture
+def heard() -> Iterator[list[tuple[str, str]]]:
+    """Events, each with the batch's id."""
+    found: list[tuple[str, str]] = []
+    telemetry.attach("heard", "sidekiq.batch", lambda name, told: found.append((told["event"], told["bid"])))
+    yield found
+    telemetry.detach("heard")
+
+
+@pytest.fixture
+def look(app: Program) -> Callable[[], None]:
+    """Looks once, as one process of the fleet."""
+    telling = Telling()
+    return lambda: telling.run(sync_client.current().pool)
+
+
+def test_births_and_ends_are_told_once(look: Callable[[], None], heard: list[tuple[str, str]]) -> None:
+    """Also of a batch that begins and ends between two looks."""
+    look()
+    first, second = sidekiq.Batch(), sidekiq.Batch()
+    with first.jobs():
+        look()
+    with second.jobs():
+        pass
+
+    look()
+    look()
+
+    assert heard == [
+        ("created", first.bid),
+        ("created", second.bid),
+        ("complete", first.bid),
+        ("success", first.bid),
+        ("complete", second.bid),
+        ("success", second.bid),
+    ]
+
+
+def test_what_was_there_at_the_first_look_is_no_news(look: Callable[[], None], heard: list[tuple[str, str]]) -> None:
+    """A worker that takes over tells of what happens from then on."""
+    old, batch = sidekiq.Batch(), sidekiq.Batch()
+    with old.jobs():
+        pass
+    with batch.jobs():
+        look()
+        assert heard == []
+
+    look()
+
+    assert heard == [("complete", batch.bid), ("success", batch.bid)]
+
+
+def test_nothing_is_asked_of_redis_where_nobody_listens(app: Program) -> None:
+    """Most programs measure no batches."""
+    Telling().run(None)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from tests.support.worker_process import REPOSITORY, SidekiqProcess
 
 # Of one round, which is complete by itself.
 BATCHES = 300
-JOBS_OF_A_BATCH = 310
+JOBS_OF_A_BATCH = 400
 KILLS = 200
 REDIS_KILLS = 20
 RUBY_THREADS = 4

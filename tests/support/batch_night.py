@@ -314,12 +314,12 @@ class Morning:
         return sum(status.lost for status in self.books.values())
 
 
-def started_members(ledger: Path) -> dict[str, set[int]]:
-    """The numbers of the members that have begun to run, by batch: what the jobs themselves have noted."""
-    found: dict[str, set[int]] = defaultdict(set)
+def started_members(ledger: Path) -> dict[str, dict[int, set[str]]]:
+    """In which languages members have begun to run, by batch and number: what the jobs themselves have noted."""
+    found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for line in ledger.read_text().splitlines():
-        bid, number, _ = line.split()
-        found[bid].add(int(number))
+        bid, number, language = line.split()
+        found[bid][int(number)].add(language)
     return found
 
 
@@ -335,14 +335,18 @@ def succeeded_members(client: redis.Redis, bid: str) -> Iterator[int]:
         yield from (8 * place + bit for bit in range(8) if byte & (128 >> bit))
 
 
-def found_wrong_in_ledger(status: BatchStatus, client: redis.Redis, started: set[int]) -> list[str]:
-    """What Redis says of a batch's members that they themselves have not."""
+def found_wrong_in_ledger(status: BatchStatus, client: redis.Redis, started: Mapping[int, set[str]]) -> list[str]:
+    """
+    What Redis says of a batch's members that they themselves have not. One that Ruby has begun may be lost: its process
+    was killed, it went back to its queue, and the next process was killed between BRPOP and the mark.
+    """
     lost, succeeded = members_in(client, status.bid, "lost"), set(succeeded_members(client, status.bid))
+    lost_by_python = {number for number in lost if "python" in started.get(number, ())}
     wrong = []
-    if succeeded - started:
-        wrong.append(f"members {sorted(succeeded - started)[:10]} succeeded and never ran")
-    if lost & started:
-        wrong.append(f"members {sorted(lost & started)[:10]} count as lost and have run")
+    if succeeded - started.keys():
+        wrong.append(f"members {sorted(succeeded - started.keys())[:10]} succeeded and never ran")
+    if lost_by_python:
+        wrong.append(f"members {sorted(lost_by_python)[:10]} are lost, and Python has run them")
     if len(lost) != status.lost:
         wrong.append(f"{status.lost} are lost, and {len(lost)} named")
     return [f"{status!r}: {what}" for what in wrong]

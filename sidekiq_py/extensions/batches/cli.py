@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from sidekiq_py.cli.choosing import ask
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, relative, shortened
 from sidekiq_py.clock import now_seconds
@@ -115,7 +116,7 @@ def delete(bid: str, yes: bool, as_json: bool) -> None:
     """Forget a batch. Its jobs run all the same; no callback follows."""
     _found(bid)
     if not yes:
-        click.confirm(f"Forget batch {bid}? Its jobs run, and its callbacks will never be enqueued.", abort=True)
+        ask(lambda: f"Forget batch {bid}, whose callbacks will never be enqueued", what="delete")
     _done(bid, Batch.delete)
     _tell(bid, as_json, "deleted", 1, "deleted")
 

@@ -11,6 +11,7 @@ a monitor shows may have been written by anybody.
     page = stored_results.page(app, page.next)
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -192,7 +193,13 @@ def _decoded(backend: RedisBackend, text: bytes | None) -> Any:
     """What the text says, or why it cannot be read."""
     if text is not None and backend.serializer == "json" and text.startswith(b"{") and b"__type__" not in text:
         try:
-            # Twice as fast as by kombu, for the 0.8 MB of a task that has called 10,000 others.
+            # Without kombu's look at each object, and without the look at each level that jobs are due: a task that has
+            # called 10,000 others has 0.56 MB of ids, and took 15 ms.
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+        try:
+            # An integer of any length.
             return loads(text)
         except JsonParseError:
             pass

@@ -110,7 +110,12 @@ def _enter_celery_tasks(client: redis.Redis) -> None:
 PARENT = "5f0c2a7e-7f6c-4a3b-8a57-0d1f3a9b2c11"
 CELERY_PAGES = (
     *("/celery", "/celery?state=FAILURE", "/celery?name=nothing", "/celery/task?id=failed", "/celery/task?id=nowhere"),
-    *("/celery/workflows", f"/celery/workflow?id={PARENT}", f"/celery/workflow?id={PARENT}&group=g&from=50"),
+    *(
+        "/celery/workflows",
+        "/celery/workflows?ended=1",
+        f"/celery/workflow?id={PARENT}",
+        f"/celery/workflow?id={PARENT}&group=g&from=50",
+    ),
     *("/celery/workflow?id=c", "/celery/workflow?id=f", "/celery/workflow?id=nowhere"),
     *("/celery/workers", "/celery/worker?name=gone", "/celery/limits"),
 )

@@ -119,6 +119,7 @@ def page(
     *,
     states: Collection[str] = (),
     name: str = "",
+    begins_workflow: bool = False,
     limit: int = 50,
     look_at: int = 10_000,
 ) -> ResultPage:
@@ -129,6 +130,7 @@ def page(
         after: `ResultPage.next` of the page before.
         states: Those wanted; all if it is empty.
         name: What the task's name has to contain; only results with `result_extended` have one.
+        begins_workflow: Only tasks that have called others, and were called by none.
         limit: About how many to find.
         look_at: How many keys of Redis to look at.
 
@@ -147,7 +149,9 @@ def page(
         found += [
             result
             for result in read(app, task_ids).values()
-            if (not states or result.state in states) and name in (result.name or "")
+            if (not states or result.state in states)
+            and name in (result.name or "")
+            and not (begins_workflow and (result.parent_id or not result.children))
         ]
         if cursor == 0 or len(found) >= limit:
             break

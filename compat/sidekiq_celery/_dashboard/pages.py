@@ -153,8 +153,12 @@ def _revoke(visit: Visit) -> Any:
 
 
 def _workflows(visit: Visit) -> Any:
-    found = workflow_state.unfinished(side_of(visit.pool).app, _cursor(visit.query("after", "0")), limit=_SHOWN)
-    return visit.page("celery_workflows.html", found=found)
+    app, after = side_of(visit.pool).app, _cursor(visit.query("after", "0"))
+    if visit.query("ended"):
+        ended = stored_results.page(app, after, states=states.READY_STATES, begins_workflow=True, limit=_SHOWN)
+        rows = [ShownResult(stored, visit.site.redaction) for stored in ended.results]
+        return visit.page("celery_ended.html", rows=rows, found=ended, is_first=after == "0")
+    return visit.page("celery_workflows.html", found=workflow_state.unfinished(app, after, limit=_SHOWN))
 
 
 def _workflow(visit: Visit) -> Any:

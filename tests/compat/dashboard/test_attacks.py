@@ -10,7 +10,7 @@ from sidekiq_celery._dashboard.workers import Worker, WorkersSeen
 from tests.web.browsing import Visitor
 from tests.web.test_attacks import SCRIPT, check, links_of
 
-_PAGES = ("/celery", "/celery/workflows", "/celery/workers", "/celery/limits")
+_PAGES = ("/celery", "/celery/workflows", "/celery/workflows?ended=1", "/celery/workers", "/celery/limits")
 
 
 def test_scripts_in_results_workflows_and_what_workers_say_stay_text(

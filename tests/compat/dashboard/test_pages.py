@@ -76,6 +76,21 @@ def test_workers_are_asked_and_steered(operator: Visitor, start_worker: StartWor
     eventually(lambda: "No worker of Celery tasks has answered" in operator.get("/celery/workers").shown, LONG)
 
 
+def test_workflows_that_have_ended_are_listed_by_their_first_task(operator: Visitor, redis_client: redis.Redis) -> None:
+    """Neither tasks that called no other, nor those that were called."""
+    store(redis_client, "first", name="shop.first", children=[task_tuple("second")])
+    store(redis_client, "second", children=[task_tuple("third")], parent_id="first")
+    store(redis_client, "third", parent_id="second")
+    store(redis_client, "running", status="STARTED", children=[task_tuple("part")])
+    store(redis_client, "alone")
+
+    page = operator.get("/celery/workflows?ended=1")
+
+    assert "Ended first shop.first SUCCESS 1" in page.shown
+    assert re.findall(r"/celery/workflow\?id=(\w+)", page.text) == ["first"]
+    assert "/celery/workflows?ended=1" in operator.get("/celery/workflows").text
+
+
 @pytest.mark.parametrize("seconds", ["0", "-1", "soon", "1e3", "nan", "99999999"])
 def test_time_limits_that_are_no_seconds_are_refused(operator: Visitor, seconds: str) -> None:
     """Before anybody is asked; nothing is noted either."""
